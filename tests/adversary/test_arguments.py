@@ -106,7 +106,7 @@ PLANTED = ("jane@example.com", "4111 1111 1111 1111", "forbidden", "123-45", "10
 
 
 @for_each("names", [["pii"], ["keywords"], ["secrets"], ["pii", "keywords"]])
-def test_what_is_masked_in_arguments_is_what_is_masked_in_their_texts(names: list[str]) -> None:
+def test_arguments_are_masked_as_their_texts(names: list[str]) -> None:
     draw = random.Random(names[0])  # noqa: S311  # the same values each time
     for _ in range(60):
         parts = (draw.choice((*JOINTS, *PLANTED)) for _ in range(draw.randrange(1, 9)))
@@ -183,7 +183,7 @@ async def held(proxy: Proxy, body: Json) -> Held:
 
 
 @for_each("shape", MANY_VALUES)
-def test_no_more_values_are_read_than_a_body_may_hold(shape: str) -> None:
+def test_number_of_values_is_bounded(shape: str) -> None:
     texts = request_texts(asked(many(MANY_VALUES[shape], 8 * BYTES)))
 
     assert texts.unread == "too_many_texts"
@@ -191,7 +191,7 @@ def test_no_more_values_are_read_than_a_body_may_hold(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["strings", "empty strings"])
-def test_values_take_no_more_memory_than_a_body_may_hold(shape: str) -> None:
+def test_memory_of_values_is_bounded(shape: str) -> None:
     body = asked(many(MANY_VALUES[shape], 8 * BYTES))
     tracemalloc.start()
     request_texts(body)
@@ -209,7 +209,7 @@ def test_values_of_all_arguments_are_counted_together() -> None:
     assert request_texts({"messages": [{"tool_calls": calls}]}).unread == "too_many_texts"
 
 
-def test_arguments_that_are_no_string_are_values_of_the_body() -> None:
+def test_object_arguments_are_values_of_the_body() -> None:
     fields = {
         "choices": [{"delta": {"function_call": {"arguments": {"a": ["b"] * 2 * MOST_TEXTS}}}}]
     }

@@ -151,7 +151,7 @@ def crossings(door: str) -> Iterator[Crossing]:
 
 
 @for_each("door", DOORS)
-def test_a_claim_is_at_least_what_the_upstream_may_obey(door: str) -> None:
+def test_claim_covers_every_bound(door: str) -> None:
     number = 0
     for fields, call, target, body in crossings(door):
         size = estimate_tokens(call, target)
@@ -163,7 +163,7 @@ def test_a_claim_is_at_least_what_the_upstream_may_obey(door: str) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_cap_holds_under_every_name_and_never_raises_a_bound(door: str) -> None:
+def test_cap_holds_under_every_name(door: str) -> None:
     item = cycle(product(("max_tokens", "max_completion_tokens"), (CAP, 4096)))
     for (fields, call, target, free), (name, maximum) in zip(crossings(door), item, strict=False):
         body = sent(call, target, ParameterOverrides(cap={name: maximum}))
@@ -193,7 +193,7 @@ def said_in_both(free: dict[str, Any], body: dict[str, Any]) -> list[tuple[int, 
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_value_that_a_rule_sets_is_the_only_bound(door: str) -> None:
+def test_set_value_is_the_only_bound(door: str) -> None:
     for fields, call, target, _ in crossings(door):
         body = sent(call, target, ParameterOverrides(set={"max_tokens": CAP}))
         where = (fields, target, body)
@@ -245,7 +245,7 @@ def test_capped_reasoning_leaves_room_for_output(does: str, budget: str) -> None
         assert size[1] <= 199
 
 
-def test_the_bound_that_a_cap_adds_is_not_lowered_to_a_budget() -> None:
+def test_added_bound_is_above_the_reasoning_budget() -> None:
     fields = {"reasoning.max_tokens": 50}
     body = sent(called("openai-chat", fields), OPEN, ParameterOverrides(cap={"max_tokens": 400}))
 

@@ -134,7 +134,7 @@ async def test_wrong_value_is_a_miss(
 @pytest.mark.parametrize(
     ("store", "variable"), [("sqlite", "HEADRACE_CACHE_FILE"), ("redis", "HEADRACE_REDIS_URL")]
 )
-async def test_a_store_that_no_variable_names_is_told_at_the_start_and_at_each_reload(
+async def test_missing_store_is_logged_at_each_load(
     store: str, variable: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     policies = cached(upstream.url).replace("store: sqlite", f"store: {store}")

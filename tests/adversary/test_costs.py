@@ -115,7 +115,7 @@ async def test_usage_agrees(streamed: bool, tmp_path: Path, upstream: ScriptedUp
         assert sum(row["cost_nano_usd"] for row in kept(path, table)) == cost
 
 
-def test_the_most_tokens_at_the_highest_price_can_be_kept() -> None:
+def test_highest_cost_can_be_stored() -> None:
     dearest = Price(input=MAX_USD, output=MAX_USD)
     cost = dearest.cost(Tokens(input=MAX_TOKENS, output=MAX_TOKENS))
 
@@ -185,7 +185,7 @@ def dear(*, streamed: bool) -> Any:
 
 @FORMS
 @pytest.mark.parametrize("limit", [SPENT, "{name: words, tokens: 1600k per day}"])
-async def test_a_hit_needs_no_budget_and_a_miss_does(
+async def test_cache_hit_needs_no_budget(
     limit: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(dear(streamed=streamed))

@@ -146,7 +146,7 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
         assert violations == ()
 
 
-async def test_all_accounts_agree_after_each_crossing_of_two_rooms(tmp_path: Path) -> None:
+async def test_accounts_agree_on_each_pair_of_stages(tmp_path: Path) -> None:
     async with crossing(tmp_path) as running:
         for start in range(0, len(EVERY_STEP), BATCH):
             await running.play([(step, 1) for step in EVERY_STEP[start : start + BATCH]])

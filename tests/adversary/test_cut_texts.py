@@ -118,7 +118,7 @@ async def differs(text: str, cut: Sequence[str], form: str) -> str | None:
 
 @for_each("form", FORMS)
 @pytest.mark.parametrize("says", SAYS)
-async def test_no_cut_changes_what_a_message_is_found_to_say(says: str, form: str) -> None:
+async def test_no_cut_changes_the_findings(says: str, form: str) -> None:
     text, plant = SAYS[says]
     assert (await looked(asked(text), request_texts, "block")).blocked is not None
     assert plant == "" or plant not in await left(text, asked, request_texts)
@@ -248,7 +248,7 @@ async def test_a_word_that_is_cut_is_found(
 @pytest.mark.parametrize("action", ["mask", "block"])
 @pytest.mark.parametrize("is_stream", [True, False])
 @pytest.mark.parametrize("prompt", ["chat", "completions"])
-async def test_a_word_that_parts_of_a_legacy_text_cut_is_found(
+async def test_cut_word_of_a_legacy_text_is_found(
     prompt: str, is_stream: bool, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     path, body = CLIENTS[prompt]

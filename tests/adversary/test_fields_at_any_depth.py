@@ -105,7 +105,7 @@ ACCOUNT_WIDE: dict[str, Json] = {
 
 
 @pytest.mark.parametrize(("param", "body"), ACCOUNT_WIDE.items(), ids=list(ACCOUNT_WIDE))
-def test_an_id_of_the_account_is_refused_unless_accepted(param: str, body: Json) -> None:
+def test_account_id_is_refused_unless_accepted(param: str, body: Json) -> None:
     with pytest.raises(InvalidField) as refused:
         permitted(body, UPSTREAM)
     accepting = Upstream("a", "openai", "https://example.com", accepts=frozenset({param}))

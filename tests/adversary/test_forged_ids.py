@@ -65,7 +65,7 @@ def test_nothing_that_is_made_of_good_ids_opens() -> None:
     assert opened == []
 
 
-def test_nothing_that_is_made_of_good_ids_of_items_opens() -> None:
+def test_forged_item_ids_do_not_open() -> None:
     draw = random.Random(11)  # noqa: S311  # the same each time
     good = [
         raw_of(IDS.seal_item(*place, f"resp_{index}")) for place in PLACES for index in range(4)

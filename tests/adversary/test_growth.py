@@ -202,7 +202,7 @@ async def test_twice_the_text_takes_twice_the_time(stored: Put, tmp_path: Path) 
     assert [name for name in matches if name is not None] == []
 
 
-def test_no_charset_that_a_client_may_name_makes_data_slow_to_read() -> None:
+def test_no_charset_makes_data_slow() -> None:
     charsets = [iter_module.name for iter_module in pkgutil.iter_modules(encodings.__path__)]
     costs = {
         iter_module: min(reading(iter_module, DATA) for _ in range(TRIES))

@@ -207,7 +207,7 @@ async def test_response_names_are_not_unread_text(name: str, look: Callable[...,
         assert hidden(await look(route, stream(events), streamed=True)), place
 
 
-async def test_no_id_of_a_call_is_a_text_that_nobody_reads(look: Callable[..., Any]) -> None:
+async def test_ids_of_calls_are_guarded(look: Callable[..., Any]) -> None:
     route = ROUTES["openai-chat"]
     call = {"index": 0, "id": LONG, "type": "function", "function": {"name": "f"}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}

@@ -176,7 +176,7 @@ def booked(record: Record) -> int:
 
 @for_each("error", ENDS)
 @for_each("api", APIS.values(), ids=APIS.keys())
-def test_interrupted_output_is_bounded_by_time_and_by_the_request(api: Api, error: str) -> None:
+def test_interrupted_output_is_bounded_by_time(api: Api, error: str) -> None:
     for thinking in api.thinking:
         for case in THINKING_STREAM:
             record = interrupted(api, api.call(stream=True, **thinking), case, error)
@@ -193,7 +193,7 @@ def test_interrupted_output_is_bounded_by_time_and_by_the_request(api: Api, erro
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS.keys())
-def test_each_of_several_answers_is_written_at_its_own_pace(api: Api) -> None:
+def test_each_choice_is_estimated_by_time(api: Api) -> None:
     for several in api.answers:
         for case in DOCUMENT[:-1]:
             record = interrupted(api, api.call(**several), case, "cancelled")
@@ -266,7 +266,7 @@ INTERRUPTS: dict[str, tuple[Interrupt, bool, dict[str, str]]] = {
 
 @pytest.mark.parametrize("end", INTERRUPTS)
 @pytest.mark.parametrize("api", FIRST_EVENTS)
-async def test_stream_of_a_thinking_model_is_not_booked_at_its_bound(
+async def test_reasoning_stream_is_billed_below_its_bound(
     api: str, end: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     interrupt, cuts, headers = INTERRUPTS[end]

@@ -180,7 +180,7 @@ CHANGES: tuple[Callable[[list[Json], Json], list[Json]], ...] = (
 @pytest.mark.parametrize("odd", TYPES, ids=repr)
 @pytest.mark.parametrize("requested", UPSTREAMS)
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_event_type_of_another_kind_is_ignored_or_refused(
+async def test_odd_event_type_is_ignored_or_refused(
     client: str, requested: str, change: Any, odd: object, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     path, body = CLIENTS[client]

@@ -305,7 +305,7 @@ def errors() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "odds"), [("openai-chat", ["a text", "a list", "a name"]), ("enkrypt-chat", [])]
 )
-async def test_what_an_upstream_writes_in_an_answer_is_kept_short(
+async def test_kept_words_of_responses_are_bounded(
     name: str, odds: list[str], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]

@@ -187,7 +187,7 @@ def guarded() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.usefixtures("collected")
-async def test_nobody_waits_while_guards_gather_what_they_look_at(tmp_path: Path) -> None:
+async def test_guards_of_large_bodies_delay_nobody(tmp_path: Path) -> None:
     policy = POLICY + "    input: [{guard: keywords, words: [unfindable], action: mask}]\n"
     async with (
         upstream_of([]) as (other_loop, url),
@@ -202,7 +202,7 @@ async def test_nobody_waits_while_guards_gather_what_they_look_at(tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 64])
-async def test_what_is_sent_is_the_same_whatever_the_size(size: int, tmp_path: Path) -> None:
+async def test_size_changes_nothing_that_is_sent(size: int, tmp_path: Path) -> None:
     results: list[bytes] = []
     body = {
         "model": "support-chat",

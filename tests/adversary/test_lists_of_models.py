@@ -145,7 +145,7 @@ def test_order_of_models_is_irrelevant(said: str, models: list[str]) -> None:
         assert (plan.refusal, plan.cache) == (first_plan.refusal, first_plan.cache)
 
 
-def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
+def test_explanation_names_the_model_that_keeps_a_guard() -> None:
     snapshot = snapshot_of(policies(LET_OFF))
     key = snapshot.key_named("widget")
     assert key is not None

@@ -116,7 +116,7 @@ async def test_an_odd_place_is_read_in_any_form(
 
 
 @pytest.mark.parametrize("usage", [WORD, {"note": WORD}, {WORD: 1}])
-async def test_the_usage_beside_several_texts_is_read(
+async def test_usage_beside_several_texts_is_guarded(
     usage: Any, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream([{"choices": [TWICE], "usage": usage}]))
@@ -139,9 +139,7 @@ async def test_the_usage_beside_several_texts_is_read(
     assert WORD not in text
 
 
-async def test_the_name_of_a_tool_block_may_be_an_object(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_object_name_of_a_tool_is_guarded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     block = {"type": "tool_use", "id": "t", "name": {"a": WORD, WORD: 1}, "input": {}}
     upstream.answer_with(stream(message_events(block_events(0, block)), is_done=False))
     policies = world(upstream.url) + POLICY.format(WORD, "mask")

@@ -152,7 +152,7 @@ async def test_invalid_byte_hides_nothing_in_text_data(broken: str, text: str) -
 
 @for_each("broken", [each for each in BROKEN if each not in ("many bytes", "much text")])
 @for_each("about", [{}, {"type": "base64"}, {"format": "odd"}, {"media_type": "a/b"}])
-async def test_no_byte_hides_what_is_too_short_for_a_picture(broken: str, about: Json) -> None:
+async def test_no_byte_hides_short_data(broken: str, about: Json) -> None:
     for name, plant in PLANTS.items():
         data = base64.b64encode(BROKEN[broken](plant.encode())).decode()
         body = PENDING["a file"]({**about, "file_data": data})
@@ -206,7 +206,7 @@ async def test_nothing_in_a_stream_reaches_a_client_unread(form: str, action: Ac
 
 
 @for_each("form", STREAMED)
-async def test_a_guard_that_only_flags_passes_no_stream_that_it_has_not_read(form: str) -> None:
+async def test_flagging_guard_passes_no_unread_stream(form: str) -> None:
     for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
         for pieces in cuts(FORMS[form](PLANTS[name])):
             if MARK not in texts_of(place):

@@ -266,7 +266,7 @@ async def test_nobody_waits_for_chunks_of_a_few_bytes(
 
 
 @pytest.mark.parametrize(("size", "total"), [(1, 5_000), (64, 320_000), (20_000, 1_000_000)])
-async def test_chunks_of_any_size_are_read_as_they_were_sent(
+async def test_chunks_of_any_size_are_read(
     size: int, total: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     text = "".join(f"{number} " for number in range(total))[:total]
@@ -324,7 +324,7 @@ async def exchanged(proxy: Proxy, first_data: bytes, second: bytes, *, at_once: 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("kind", FIRST_DOCUMENT)
 @pytest.mark.parametrize("trailers", TRAILERS)
-async def test_no_trailer_is_a_header_of_the_next_request(
+async def test_trailer_is_no_header_of_the_next_request(
     trailers: str, kind: str, at_once: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     """The parser hands the last trailer to the next message, so there is none."""

@@ -218,7 +218,7 @@ PARAMETERS = {"cap max_tokens", "set temperature"}
 
 
 @for_each("way", WAYS)
-def test_no_name_of_a_model_sheds_what_a_rule_adds(way: str) -> None:
+def test_no_model_name_sheds_a_rule(way: str) -> None:
     fields = WAYS[way]
     for when, condition in CONDITIONS.items():
         snapshot = snapshot_of(written(fields, {"name": "adds", "when": condition, **ADDED}))
@@ -281,7 +281,7 @@ def test_refuses_unusable_choice_before_fallback(targets: list[Json], *, refused
     assert (plan.refusal is not None) is refused
 
 
-def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
+def test_fallback_named_by_its_rule_is_used() -> None:
     way = Way("small", deployment={"targets": [SMALL], "fallback": [LARGE]})
     rule = {"name": "same", "when": {"model": "large"}, "model": "large"}
 
@@ -292,7 +292,7 @@ def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
 
 @for_each("when", [name for name in CONDITIONS if "not" not in name and name not in WIDE])
 @for_each("model", ["small", "local/small", "acme/small", "answers"])
-def test_what_a_rule_adds_for_a_model_is_not_added_for_another(model: str, when: str) -> None:
+def test_rule_for_a_model_leaves_others_alone(model: str, when: str) -> None:
     way = Way(model, deployment={"targets": [SMALL], "fallback": [{**SMALL, "model": "tiny"}]})
     snapshot = snapshot_of(written(way, {"name": "adds", "when": CONDITIONS[when], **ADDED}))
 
@@ -302,7 +302,7 @@ def test_what_a_rule_adds_for_a_model_is_not_added_for_another(model: str, when:
     assert plan.rules == ()
 
 
-def test_parameters_are_changed_at_the_target_of_that_model_alone() -> None:
+def test_parameters_change_at_their_target_only() -> None:
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
     for name in ("a fallback", "the next of a draw", "a balanced pool"):
         plan = decide(snapshot_of(written(WAYS[name], rule)), call_of(WAYS[name]))
@@ -311,7 +311,7 @@ def test_parameters_are_changed_at_the_target_of_that_model_alone() -> None:
         assert caps == {"local/small": {}, "local/large": {"max_tokens": 7}}, name
 
 
-def test_what_holds_for_what_is_asked_holds_for_what_takes_its_place() -> None:
+def test_overrides_follow_to_the_fallback() -> None:
     deployment = {"targets": [LARGE], "fallback": [SMALL]}
     rule = {"name": "calm", "when": {"model": "large"}, "set": {"temperature": 0}, "cap": {"n": 1}}
     for model in ("large", "local/large", "acme/large", "answers"):
@@ -361,7 +361,7 @@ def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
     assert len(plan.guards.input) == len(plan.limits) == 1
 
 
-def test_who_asks_by_the_name_of_a_deployment_may_be_let_off() -> None:
+def test_deployment_name_may_remove_guards() -> None:
     rule = {"name": "let-off", "when": {"model": "answers"}, "without": LET_OFF}
     plans = [
         decide(snapshot_of(written(way, rule)), call_of(way))
@@ -376,7 +376,7 @@ LARGE_ADDS: Json = {"name": "adds", "when": {"model": "large"}, **ADDED}
 
 
 @for_each("way", WAYS)
-def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> None:
+def test_explanation_has_the_rule_under_every_name(way: str) -> None:
     fields = WAYS[way]
     call = call_of(fields)
     snapshots = [snapshot_of(written(fields, *rules)) for rules in ((IDLE,), (LARGE_ADDS,))]
@@ -398,7 +398,7 @@ def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> 
     assert ("cap max_tokens 7 (for a later target only)" in applied.reason) is fields.later
 
 
-def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
+def test_excluded_target_is_explained_by_its_rule() -> None:
     way = WAYS["the next of a draw"]
     for does in ("refuse", "targets"):
         rule = {"name": "away", "when": {"model": "large"}, does: UNAVAILABLE[does]}

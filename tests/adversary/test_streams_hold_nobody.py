@@ -193,7 +193,7 @@ async def test_no_dialect_holds_the_loop(tmp_path: Path) -> None:
 MASKED = "output: [{guard: keywords, words: [unfindable], action: mask, deadline: 60s}]"
 
 
-async def test_an_event_takes_little_memory_however_long_it_is(tmp_path: Path) -> None:
+async def test_memory_of_a_long_event_is_bounded(tmp_path: Path) -> None:
     route, peaks = ROUTES["openai-chat"], []
     async with stage(tmp_path, MASKED) as local_value:
         for size in (20_000, 75_000, 150_000, 300_000):  # the first is for what is made once
@@ -369,7 +369,7 @@ FIELDS = response_events(item_events(0, text_item("x"), "x" * SIZE))
 @pytest.mark.parametrize(
     ("model", "events"), [("support-chat", FIELDS), ("search-answers", EVENTS)], ids=["own", "chat"]
 )
-async def test_a_stream_that_ends_with_all_it_has_said_is_held_till_then(
+async def test_repeating_stream_is_held_to_its_end(
     model: str, events: Sequence[Json], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     go_on = asyncio.Event()

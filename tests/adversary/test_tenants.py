@@ -91,7 +91,7 @@ FEATURE: Json = {"x-headrace-tags": "feature=box"}
     ],
     ids=str,
 )
-async def test_client_values_count_within_a_key_or_across_keys(
+async def test_client_values_are_counted_per_scope(
     limit: Json,
     headers: Json,
     body: Json,
@@ -115,7 +115,7 @@ async def test_counts_asked_model_not_alias(upstream: ScriptedUpstream, tmp_path
     assert matches == [200, 429, 429, 429, 200]
 
 
-def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
+def test_flood_evicts_its_own_counters_first() -> None:
     store = replace(Clock().memory(), max_counters=100)
     calls = Limit("calls", KINDS["requests"], 1, 86_400)
     users = Limit("users", KINDS["requests"], 1, 86_400)
@@ -135,7 +135,7 @@ def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
 
 
 @pytest.mark.parametrize("flood", ["rates", "budgets", "both"])
-def test_who_makes_up_many_names_takes_no_counter_of_others(flood: str) -> None:
+def test_flood_evicts_no_counter_of_others(flood: str) -> None:
     store = replace(Clock().memory(), max_counters=1000)
     calls = Limit("calls", KINDS["requests"], 10, 86_400)
     house = Limit("house", KINDS["usd"], 100, Calendar("month"))
@@ -232,7 +232,7 @@ async def test_strangers_evict_no_explanation(tmp_path: Path, upstream: Scripted
 
 
 @pytest.mark.parametrize(("may", "count"), [("refresh", 0), ("trace", 5)])
-async def test_a_callers_trace_chooses_nothing_unless_its_key_may(
+async def test_trace_is_sampled_only_if_its_key_may(
     may: str, count: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     policies = world(upstream.url).replace("may: [refresh]", f"may: [{may}]")

@@ -284,7 +284,7 @@ def placed(inner: Json) -> list[Json]:
 
 @for_each("inner", INNER, ids=lambda inner: inner["type"])
 @for_each("place", range(len(placed({}))))
-async def test_a_member_never_says_of_which_type_it_is(
+async def test_member_changes_no_type(
     place: int, inner: Json, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(response()))

@@ -170,7 +170,7 @@ WORDS: dict[str, tuple[int, Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("status", "error", "kind", "code"), WORDS.values(), ids=WORDS.keys())
-async def test_short_words_of_an_upstreams_error_reach_the_client_and_ours_stand_beside(
+async def test_short_words_of_upstream_errors_are_forwarded(
     status: int, error: Any, kind: str, code: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer({"error": {"message": "No.", **error}}, status))
@@ -229,7 +229,7 @@ async def test_denial_is_final(model: str, tmp_path: Path, upstream: ScriptedUps
         ("multimodel", 400, "invalid_request_error"),
     ],
 )
-async def test_every_client_reads_a_denial_of_the_upstream_as_a_block_in_its_own_dialect(
+async def test_denial_is_a_block_in_each_dialect(
     name: str, status: int, kind: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(DENIAL, 446))
@@ -287,7 +287,7 @@ async def test_error_event_may_blame_request(tmp_path: Path, upstream: ScriptedU
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("name", "status"), [("openai", 200), ("portkey", 246), ("scale-5", 200)])
-async def test_an_answer_that_a_guard_of_the_upstream_flagged_is_good_and_the_flag_passes_on(
+async def test_flag_of_the_upstream_passes_on(
     name: str, status: int, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     full_value = answer(legacy(), 246)

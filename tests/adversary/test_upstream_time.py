@@ -68,7 +68,7 @@ def after(seconds: float, *pieces: bytes, begin: bytes = b"") -> Script:
     return script
 
 
-def test_by_default_nothing_that_thinks_for_less_than_ten_minutes_is_ended() -> None:
+def test_default_timeouts_allow_ten_minutes() -> None:
     assert Timeouts() == Timeouts(connect=5, first_byte=600, idle=600, total=600)
 
 
@@ -213,7 +213,7 @@ OWN_TIME = {
 
 
 @pytest.mark.parametrize("case", OWN_TIME.values(), ids=OWN_TIME.keys())
-async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the_target(
+async def test_client_deadline_blames_no_target(
     case: tuple[Script, bool], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     script, streamed = case

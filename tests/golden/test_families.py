@@ -28,7 +28,7 @@ def cuts(recording: Recording) -> Iterator[list[bytes]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_documents_are_the_same_wherever_the_bytes_are_cut(name: str) -> None:
+def test_cut_bytes_give_the_same_documents(name: str) -> None:
     raw = read(name).upstream
     documents = documents_of([raw])
 

@@ -67,9 +67,7 @@ async def test_shadow_guard_acts_on_nothing(
     assert [result.verdict for _, result in record.guard_results()] == [verdict]
 
 
-async def test_first_route_wins_and_any_block_ends_the_call(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_first_route_wins_unless_blocked(guard: Guard, upstream: ScriptedUpstream) -> None:
     later = ROUTE.replace("model: spare", "model: other").replace("keywords", "keywords, name: b")
     block = "{guard: keywords, name: c, words: [rhino]}"
     upstream.answer_with(answer(chat("Fine.")))
@@ -177,7 +175,7 @@ async def test_failed_retry_is_an_upstream_error(guard: Guard, upstream: Scripte
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-async def test_retry_guard_changes_nothing_of_a_clean_stream(
+async def test_retry_guard_keeps_a_clean_stream(
     size: int, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     text = "All is calm and well here, hip hip."

@@ -81,7 +81,7 @@ async def test_without_capture_no_text_is_in_any_span(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_question_and_answer_are_shown_without_what_is_secret(
+async def test_captured_texts_are_redacted(
     streamed: bool, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     parts = ("Write to ", "jane@exam", "ple.com", " soon.")
@@ -99,7 +99,7 @@ async def test_question_and_answer_are_shown_without_what_is_secret(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_choice_whose_index_is_no_number_is_captured_as_any_other(
+async def test_choice_with_an_odd_index_is_captured(
     streamed: bool, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     events = chat_events("a", "b") if streamed else [chat("ab")]
@@ -126,7 +126,7 @@ async def test_guards_that_mask_redact_both_sides(
     assert texts(span[ANSWERED]) == [("assistant", "A [WORD].")]
 
 
-async def test_one_side_alone_may_be_shown_and_no_more_than_so_much(
+async def test_capture_has_sides_and_a_bound(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     rules = "capture: {share: 100%, fields: [output], max_chars: 10}"
@@ -139,7 +139,7 @@ async def test_one_side_alone_may_be_shown_and_no_more_than_so_much(
     assert texts(span[ANSWERED]) == [("assistant", "x" * 10 + "…")]
 
 
-def test_a_share_of_calls_is_drawn_by_their_traces() -> None:
+def test_calls_are_sampled_by_trace() -> None:
     record = new_record()
 
     drawn = [
@@ -234,7 +234,7 @@ async def test_string_input_is_captured_at_every_endpoint(
     assert texts(request) == [("user", "Hi")]
 
 
-def test_choices_and_their_calls_are_texts_of_their_own() -> None:
+def test_choices_and_calls_are_captured_apart() -> None:
     stored = capturing()
     call = {"id": "a", "function": {"name": "find", "arguments": '{"city": "Oslo"}'}}
     deltas = [{"content": "a"}, {"content": "b"}, {"tool_calls": [{"index": 0, **call}]}]
@@ -246,7 +246,7 @@ def test_choices_and_their_calls_are_texts_of_their_own() -> None:
     assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]
 
 
-def test_parts_of_frames_are_captured_by_kind_and_call() -> None:
+def test_frame_parts_are_captured_by_kind() -> None:
     stored = capturing()
     texts = [made.part(number=number) for number in range(2)]
     call = made.part("arguments", 2, closing="json")

@@ -54,7 +54,7 @@ def test_a_question_is_what_is_said_in_words(body: dict[str, Any], question: Pro
     assert prompt_context(body) == question
 
 
-def test_rules_that_do_not_depend_on_the_call_stay_as_they_are() -> None:
+def test_static_rules_are_not_copied() -> None:
     rules = [rule("secret"), SERVICE]
 
     assert bind(rules, {"prompt": "Hi"}) is rules
@@ -67,7 +67,7 @@ async def test_a_rule_is_bound_to_what_was_asked() -> None:
     assert [result.verdict for result in inspection.results] == ["blocked"]
 
 
-async def test_with_nothing_to_judge_by_a_rule_has_seen_nothing() -> None:
+async def test_rule_without_context_is_not_applicable() -> None:
     body = {"suffix": "a text"}
     inspection = await Engine(Ticks()).inspect(bind([REQUEST], body), request_texts(body).texts)
 
@@ -94,7 +94,7 @@ async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool
     assert (inspection.blocked is not None) is stops
 
 
-def test_services_are_told_from_rules_that_look_by_themselves() -> None:
+def test_services_are_split_from_local_rules() -> None:
     first_rule, last_rule = rule("one"), rule("two")
 
     assert split_services([first_rule, SERVICE, last_rule]) == ([first_rule, last_rule], [SERVICE])

@@ -69,7 +69,7 @@ async def test_a_block_is_told_with_its_message() -> None:
     assert inspection.changes == {}
 
 
-async def test_all_rules_look_and_the_first_that_blocks_is_told() -> None:
+async def test_first_blocking_rule_is_named() -> None:
     inspection = await inspected(
         rule("absent", name="one"), rule("secret", name="two"), rule("tell", name="three")
     )
@@ -96,9 +96,7 @@ async def test_nothing_seen_is_not_passed() -> None:
         ({"action": "flag"}, False),
     ],
 )
-async def test_a_rule_that_breaks_stops_the_call_unless_it_may_not(
-    keys: dict[str, Any], stops: bool
-) -> None:
+async def test_failed_rule_blocks_if_it_enforces(keys: dict[str, Any], stops: bool) -> None:
     inspection = await inspected(
         GuardRule("broken", Broken(), **keys), rule("secret", action="mask")
     )
@@ -108,7 +106,7 @@ async def test_a_rule_that_breaks_stops_the_call_unless_it_may_not(
     assert inspection.results[1].verdict == "masked"
 
 
-async def test_a_rule_that_is_late_in_all_has_failed() -> None:
+async def test_deadline_covers_all_texts() -> None:
     engine = Engine(Ticks(step=0.3))
     delayed = rule("absent", deadline_s=0.8)
 
@@ -134,7 +132,7 @@ class Slow:
         return ()
 
 
-async def test_long_texts_are_looked_at_off_the_loop_and_in_time(pool: ThreadPoolExecutor) -> None:
+async def test_long_texts_are_inspected_in_threads(pool: ThreadPoolExecutor) -> None:
     threads: list[str] = []
     patient = GuardRule("patient", Slow(0, threads))
     delayed = GuardRule("late", Slow(0.2, threads), deadline_s=0.02)
@@ -184,7 +182,7 @@ async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
     assert changed["messages"][-1]["content"] == "[WORD]"
 
 
-async def test_texts_that_are_not_read_in_time_fail_all_rules(pool: ThreadPoolExecutor) -> None:
+async def test_late_reading_fails_all_rules(pool: ThreadPoolExecutor) -> None:
     body = {"messages": [{"role": "user", "content": "\uff41" * 100}] * 50}
     engine = Engine(Ticks(step=1), pool, above=100)
 
@@ -213,7 +211,7 @@ async def test_a_masked_text_is_clean(text: str) -> None:
     assert repeated.results[0].findings == {}
 
 
-async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadline() -> None:
+async def test_heavy_chunk_obeys_the_deadline() -> None:
     clock, looks = Ticks(), 0
 
     class Slowly:

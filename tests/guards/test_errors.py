@@ -168,9 +168,7 @@ async def test_error_of_one_of_several_models_is_inspected(
     assert verdicts(record, "output") == expected
 
 
-async def test_error_of_all_models_is_inspected_once(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_error_of_all_models_is_one_text(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(refusal("No hippo here."))
     proxy = await guard(BLOCK_CONTENT)
 

@@ -33,7 +33,7 @@ def test_a_rule_without_roles_and_fields_applies_everywhere() -> None:
     assert not rule("x", fields=frozenset({"stop"})).applies("user", "content")
 
 
-def test_a_detector_sees_capitals_only_where_its_rule_says_so() -> None:
+def test_cased_rule_sees_capitals() -> None:
     assert not RuleTally(rule("KEY", cased=False), Ticks()).find(View("a KEY"))
     assert RuleTally(rule("KEY", cased=True), Ticks()).find(View("a KEY"))
 
@@ -67,7 +67,7 @@ class Loading:
 
 
 @pytest.mark.parametrize("detector", [Loading(), Words(("x",))])
-def test_a_strict_rule_that_is_late_or_not_ready_may_be_asked_again(detector: Detector) -> None:
+def test_late_strict_rule_may_be_retried(detector: Detector) -> None:
     tally = RuleTally(GuardRule("slow", detector, message="No."), Ticks(step=2))
 
     with pytest.raises(GuardUnavailable, match=r"Try again later\.$") as info:
@@ -87,7 +87,7 @@ def test_time_is_counted_and_bounded() -> None:
     assert (tally.error, tally.seconds) == ("deadline", 4)
 
 
-def test_an_error_names_its_kind_and_never_the_text() -> None:
+def test_error_never_quotes_the_text() -> None:
     tally = RuleTally(GuardRule("broken", Broken(), on_error="open"), Ticks())
     tally.find(View("a secret"))
 
@@ -97,7 +97,7 @@ def test_an_error_names_its_kind_and_never_the_text() -> None:
 RULES = [rule("x", name="one"), rule("y", name="two")]
 
 
-def test_the_same_found_in_several_readings_is_found_once() -> None:
+def test_readings_share_one_finding() -> None:
     text = "a secret, a \uff53ecret and s e c r e t"
     (tally,) = tallies(rule("secret"))
 
@@ -150,7 +150,7 @@ def texts(lines: int, place: str) -> list[Text]:
 
 @for_each("place", ["one text", "texts"])
 @for_each("on_error", ["closed", "open"])
-def test_a_call_with_too_many_values_to_mask_is_blocked(on_error: str, place: str) -> None:
+def test_too_many_masks_block_a_call(on_error: str, place: str) -> None:
     inspection, remainder = (
         inspect_now([tally(action="mask", on_error=on_error)], texts(lines, place), named)
         for lines in (MOST_FINDINGS // 500, 4 * MOST_FINDINGS // 500)
@@ -168,7 +168,7 @@ def test_a_call_with_too_many_values_to_mask_is_blocked(on_error: str, place: st
 
 
 @for_each("on_error", ["closed", "open"])
-def test_a_stream_with_too_many_values_to_mask_is_blocked(on_error: str) -> None:
+def test_too_many_masks_block_a_stream(on_error: str) -> None:
     window, output = Window([tally(action="mask", on_error=on_error)]), ""
 
     with pytest.raises(GuardBlocked) as blocked:
@@ -189,7 +189,7 @@ def test_a_stream_with_too_many_values_to_mask_is_blocked(on_error: str) -> None
         ({"action": "block", "on_error": "open"}, "blocked", True),
     ],
 )
-def test_any_other_rule_looks_no_further(
+def test_other_rules_stop_at_the_bound(
     keys: dict[str, Any], verdict: str, blocks: bool, place: str
 ) -> None:
     looking = tally(**keys)

@@ -80,7 +80,7 @@ def asked_about(engine: Engine) -> Awaitable[object]:
 
 
 @for_each("work", [whole, streamed, put_back, put_back_whole, read, put_together, asked_about])
-async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_asked(
+async def test_small_caller_does_not_wait_for_a_large_one(
     work: Work,
 ) -> None:
     result = 0
@@ -121,7 +121,7 @@ def test_guards_have_no_other_way_to_threads() -> None:
     assert using - OWN_THREADS == {"guard_threads.py"}
 
 
-async def test_one_caller_fills_the_queue_of_a_model_for_itself_alone() -> None:
+async def test_full_queue_refuses_its_own_caller() -> None:
     pool = ModelPool()
     with ExitStack() as calls:
         for caller, maximum in (("a", MODEL_CALLS), ("b", MODEL_CALLS // 2)):
@@ -136,7 +136,7 @@ async def test_one_caller_fills_the_queue_of_a_model_for_itself_alone() -> None:
         assert await threads(lambda: 7) == 7
 
 
-async def test_one_who_asks_for_much_makes_another_wait_for_one_turn_alone() -> None:
+async def test_busy_caller_delays_others_by_one_slot() -> None:
     pool, order = ModelPool(threads=1), list[str]()
     event, pending = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()

@@ -159,7 +159,7 @@ async def test_words_split_over_long_texts_are_found(size: int) -> None:
 
 
 @pytest.mark.parametrize("family", SPLIT)
-async def test_service_gets_texts_of_a_kind_as_one_text(family: FamilyName) -> None:
+async def test_service_gets_one_text_per_kind(family: FamilyName) -> None:
     way = Elsewhere()
     watch, record = guarding(family, service(way=way, action="mask"))
 
@@ -218,7 +218,7 @@ def test_document_keeps_the_place_of_its_answer() -> None:
 
 
 @pytest.mark.parametrize("family", DOCUMENTS)
-async def test_a_document_of_any_family_is_read_by_steps(family: FamilyName) -> None:
+async def test_any_family_is_read_in_steps(family: FamilyName) -> None:
     document = DOCUMENTS[family]
     walk = partial(native_walk, family=family, cut=False)
 

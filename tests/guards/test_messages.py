@@ -92,9 +92,7 @@ async def test_finding_in_request_is_an_error_of_messages(
     assert upstream.requests == []
 
 
-async def test_masked_response_has_unsigned_thoughts(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_masked_thought_loses_its_signature(guard: Guard, upstream: ScriptedUpstream) -> None:
     text = {"type": "text", "text": f"Write to {EMAIL}.", "citations": [{"cited_text": EMAIL}]}
     call: Json = {**TOOL_USE, "input": {"to": EMAIL, "n": 1}}
     blocks: list[Json] = [OTHER_THOUGHT, THOUGHT, text, call]
@@ -215,7 +213,7 @@ async def test_delta_of_another_kind_splits_no_finding(
     assert (EMAIL in text, MASKED in text) == (False, True)
 
 
-async def test_interleaved_blocks_are_one_text_for_a_chat_client(
+async def test_interleaved_blocks_hide_nothing_in_chat(
     guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     first, second = text_events(0, EMAIL[:4]), text_events(1, f"{EMAIL[4:]}.")

@@ -87,9 +87,7 @@ async def test_shadow_guard_is_not_reported(guard: Guard, upstream: ScriptedUpst
     assert summaries(enkrypt.json) == ({}, {})
 
 
-async def test_portkey_stream_reports_the_request_by_its_status(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_portkey_stream_reports_by_status(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stream(chat_events("All is ", "well.")))
     proxy = await guard(f"input: [{FLAG}]")
 
@@ -101,9 +99,7 @@ async def test_portkey_stream_reports_the_request_by_its_status(
     assert b"hook_results" not in flagged.raw
 
 
-async def test_enkrypt_stream_reports_in_its_last_chunk(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_enkrypt_stream_reports_at_its_end(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stream(chat_events("A hip", "po.")))
     proxy = await guard(f"output: [{FLAG}]")
 
@@ -139,9 +135,7 @@ async def test_stream_blocked_after_its_head_reports_in_its_last_event(
     assert report in event
 
 
-async def test_cached_response_reports_its_own_call(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_cache_hit_reports_its_own_call(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
     output = FLAG.replace("rivals", "out")
     proxy = await guard(f"input: [{FLAG}], output: [{output}], cache: {{ttl: 1h}}")
@@ -175,9 +169,7 @@ async def test_system_prompt_does_not_leave_with_the_response(
     assert (clean.status, b"guardrail_blocked" in clean.raw) == (200, False)
 
 
-async def test_response_is_judged_by_context_and_question(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_response_is_judged_by_its_request(guard: Guard, upstream: ScriptedUpstream) -> None:
     true = "Members may borrow books for 4 weeks."
     rice = "Simmer the rice with the lid on, then fluff it with a fork."
     upstream.then(*(answer(chat(text)) for text in (true, FALSE, rice)))
@@ -196,7 +188,7 @@ async def test_response_is_judged_by_context_and_question(
     ]
 
 
-async def test_guard_without_its_context_is_not_reported(
+async def test_guard_without_context_reports_nothing(
     guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat(FALSE)))
@@ -210,9 +202,7 @@ async def test_guard_without_its_context_is_not_reported(
     assert results == ["not_applicable", "not_applicable"]
 
 
-async def test_stream_is_held_until_its_sentences_are_judged(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_waits_for_whole_sentences(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stream(chat_events("Members may borrow ", "books for 9", " weeks.")))
     proxy = await guard("output: [{guard: grounded, action: block}]")
     fields = {"messages": [REQUEST], "context": CONTEXT}
@@ -223,9 +213,7 @@ async def test_stream_is_held_until_its_sentences_are_judged(
     assert b"borrow" not in reply.raw
 
 
-async def test_protected_texts_of_a_file_are_found(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_protected_file_is_found(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "song.txt").write_text(PROMPT)
     upstream.answer_with(answer(chat(f"As the song has it: {PROMPT}")))

@@ -132,7 +132,7 @@ async def test_two_keys_share_no_placeholder(
 
 @for_each("streamed", [False, True])
 @for_each("form", FORMS)
-async def test_placeholder_of_an_older_turn_is_restored_where_the_call_has_its_value(
+async def test_older_placeholder_is_restored_with_its_value(
     form: Form, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(echo(form, streamed=False))
@@ -148,7 +148,7 @@ async def test_placeholder_of_an_older_turn_is_restored_where_the_call_has_its_v
 
 
 @for_each("form", FORMS)
-async def test_a_placeholder_cut_anywhere_is_restored(
+async def test_placeholder_cut_anywhere_is_restored(
     form: Form, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """In texts and in arguments of tools, which streams cut at the same place."""
@@ -162,7 +162,7 @@ async def test_a_placeholder_cut_anywhere_is_restored(
 
 @for_each("streamed", [False, True])
 @for_each("form", FORMS)
-async def test_a_cached_answer_is_restored_for_its_own_key_only(
+async def test_cached_response_is_restored_per_key(
     form: Form, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """Answers are cached with values, under the key and the unmasked text of the request."""
@@ -254,7 +254,7 @@ def returned(form: Form, raw: bytes, streamed: bool) -> list[Json]:
 
 @for_each("streamed", [False, True])
 @for_each("form", FORMS[1:])
-async def test_a_signed_thought_comes_back_to_its_provider_as_it_was(
+async def test_signed_thought_returns_unchanged(
     form: Form, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """The client sees placeholders in a thought, with its signature."""

@@ -89,9 +89,7 @@ async def test_blocked_response_is_billed(guard: Guard, upstream: ScriptedUpstre
     assert (record.outcome, record.billing.tokens.total) == ("blocked", 8)
 
 
-async def test_blocked_stream_ends_before_the_match(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_blocked_stream_hides_the_match(guard: Guard, upstream: ScriptedUpstream) -> None:
     long = "All is well and calm here. " * 20
     upstream.answer_with(stream(chat_events(long, "The Grö", "ße is", " here.")))
     proxy = await guard(f"output: [{WORD}]")
@@ -118,7 +116,7 @@ HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
         ("/v1/responses", {"input": "Hi"}),
     ],
 )
-async def test_stream_blocked_at_its_first_words_is_an_error_response(
+async def test_early_block_of_a_stream_is_an_error_response(
     path: str, body: dict[str, Any], guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.by_model = {
@@ -179,9 +177,7 @@ async def test_rules_add_and_remove_guards(guard: Guard, upstream: ScriptedUpstr
     assert long.error["guard"]["name"] == "short"
 
 
-async def test_other_guards_share_no_cached_response(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_cache_depends_on_guards(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy(f" {EMAIL}")))
     proxy = await guard(f"output: [{PII}], cache: {{ttl: 1h}}")
     body = {"model": "support-chat", "prompt": "Hi"}

@@ -162,7 +162,7 @@ async def test_slow_service_delays_no_call_it_only_watches(
 
 
 @pytest.mark.parametrize("end", ["deadline", "shutdown"])
-async def test_record_is_emitted_though_the_service_never_answers(
+async def test_record_does_not_wait_for_a_silent_service(
     end: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(served(False, "A horse."))

@@ -173,7 +173,7 @@ def plan_of(*upstreams: str) -> Plan:
         ("a", ["one"], {**THINKING, "signature": "b3RoZXI="}, False),
     ],
 )
-def test_thought_is_known_to_its_key_and_upstream_alone(
+def test_thought_is_known_by_key_and_upstream(
     key: str, upstreams: list[str], block: Json, is_known: bool
 ) -> None:
     output = ShownThoughts()

@@ -38,7 +38,7 @@ def test_guards_are_made_once_a_call_has_some() -> None:
     assert len(guardses) == 1
 
 
-async def test_what_no_guard_looks_at_passes_as_it_is() -> None:
+async def test_unguarded_call_passes_unchanged() -> None:
     plan, frame = planned(GuardPlan()), Frame((), "chat", {"choices": []}, b'{"choices": []}')
     for_call = GUARDS.for_call(plan, CALL, new_record())
     watch = for_call.guard_output(CALL, ResponseHead(streamed=False))
@@ -58,7 +58,7 @@ async def test_what_no_guard_looks_at_passes_as_it_is() -> None:
     ],
     ids=["input", "output", "capture"],
 )
-def test_what_somebody_looks_at_has_a_gate_of_its_own(guards: GuardPlan) -> None:
+def test_guarded_call_is_inspected(guards: GuardPlan) -> None:
     assert isinstance(GUARDS.for_call(planned(guards), CALL, new_record()), GuardedCall)
 
 

@@ -50,7 +50,7 @@ async def post(client: ClientSession, path: str, body: dict[str, Any]) -> tuple[
 
 
 @pytest.mark.parametrize(("maximum", "served"), [(", most_usd: 0.2", 5), ("", 12)])
-async def test_calls_at_once_cannot_spend_more_than_there_is(
+async def test_parallel_calls_respect_the_budget(
     maximum: str, served: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """Each picture costs 0.16005 USD, of 1 USD a day."""

@@ -298,7 +298,7 @@ async def cut_json(request: Asked, wire: Wire) -> None:
         (cut_json, 502, "upstream_error", None),
     ],
 )
-async def test_every_way_out_leaves_one_record_and_its_money(
+async def test_every_end_leaves_one_bill(
     ending: tuple[Script, int, str, int | None], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     script, status, outcome, cost = ending
@@ -328,7 +328,7 @@ async def test_every_way_out_leaves_one_record_and_its_money(
 
 
 @pytest.mark.parametrize("body", [JSON_BODY, FORM_BODY], ids=["json", "form"])
-async def test_a_client_that_leaves_frees_all_that_it_held(
+async def test_disconnect_releases_everything(
     body: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(hang())

@@ -41,7 +41,7 @@ async def ask_service(
     return [list(item) for item in findings]
 
 
-async def test_all_texts_that_say_something_are_asked_about_in_one_request(
+async def test_nonblank_texts_share_one_request(
     upstream: ScriptedUpstream,
 ) -> None:
     reply = answered(result(), result("hate", hate=0.9, violence=0.1))
@@ -54,7 +54,7 @@ async def test_all_texts_that_say_something_are_asked_about_in_one_request(
     assert (request.path, request.headers["authorization"]) == ("/v1/moderations", "Bearer sk-1")
 
 
-async def test_a_category_counts_from_its_threshold_on_whatever_the_endpoint_flags(
+async def test_threshold_overrides_the_flag(
     upstream: ScriptedUpstream,
 ) -> None:
     reply = answered(result("violence", violence=0.9, hate=0.3), result(hate=0.29))
@@ -71,7 +71,7 @@ async def test_the_surest_of_several_categories_is_told(upstream: ScriptedUpstre
     assert await ask_service(upstream, reply, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
 
 
-async def test_a_category_that_nobody_knows_is_found_without_its_name(
+async def test_unknown_category_is_reported_as_other(
     upstream: ScriptedUpstream,
 ) -> None:
     reply = answered(result("rudeness", rudeness=0.8))
@@ -82,7 +82,7 @@ async def test_a_category_that_nobody_knows_is_found_without_its_name(
     ]
 
 
-async def test_what_is_flagged_for_no_category_is_found_too(upstream: ScriptedUpstream) -> None:
+async def test_flag_without_category_is_a_finding(upstream: ScriptedUpstream) -> None:
     reply = answered({**result(), "flagged": True})
 
     assert await ask_service(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 1.0)]]
@@ -108,14 +108,12 @@ async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpst
         b"",
     ],
 )
-async def test_an_answer_that_does_not_fit_the_texts_is_none(
-    reply: Any, upstream: ScriptedUpstream
-) -> None:
+async def test_results_must_fit_the_texts(reply: Any, upstream: ScriptedUpstream) -> None:
     with pytest.raises(BadAnswer):
         await ask_service(upstream, reply, ["x"], {})
 
 
-async def test_a_category_that_the_endpoint_does_not_look_for_is_not_taken_for_absent(
+async def test_missing_category_is_invalid(
     upstream: ScriptedUpstream,
 ) -> None:
     with pytest.raises(BadAnswer):

@@ -24,7 +24,7 @@ def presidio(upstream: ScriptedUpstream) -> Presidio:
     return Presidio(upstream.url, ("PERSON", "LOCATION"), "de", 0.4)
 
 
-async def test_each_text_is_analyzed_for_the_entities_of_the_policy(
+async def test_each_text_is_analyzed_for_policy_entities(
     upstream: ScriptedUpstream,
 ) -> None:
     async def by_text(request: Asked, wire: Wire) -> None:
@@ -52,7 +52,7 @@ async def test_each_text_is_analyzed_for_the_entities_of_the_policy(
     ]
 
 
-async def test_what_was_not_asked_for_is_found_without_its_name(upstream: ScriptedUpstream) -> None:
+async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer([result("DRUG_NAME", 0, 2), result("PERSON", 1, 3, 0.9)]))
     async with ways() as outside:
         [finding] = await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
@@ -79,7 +79,7 @@ async def test_an_answer_that_cannot_be_is_none(reply: Any, upstream: ScriptedUp
             await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
 
 
-async def test_one_text_that_fails_is_enough_not_to_tell(upstream: ScriptedUpstream) -> None:
+async def test_one_failed_text_fails_the_guard(upstream: ScriptedUpstream) -> None:
     upstream.then(answer([]), answer({"error": "language"}, 500))
     async with ways() as outside:
         with pytest.raises(NoAnswer):
@@ -88,7 +88,7 @@ async def test_one_text_that_fails_is_enough_not_to_tell(upstream: ScriptedUpstr
             )
 
 
-async def test_many_texts_are_not_asked_about_all_at_once(upstream: ScriptedUpstream) -> None:
+async def test_number_of_requests_at_once_is_bounded(upstream: ScriptedUpstream) -> None:
     under_way, highest, full = 0, 0, asyncio.Event()
 
     async def slowly(request: Asked, wire: Wire) -> None:

@@ -110,7 +110,7 @@ def text_of(out: Sequence[Sequence[Frame]], index: int = 0) -> tuple[str, str]:
     return content, arguments
 
 
-async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
+async def test_service_gets_kinds_roles_and_question() -> None:
     way = Elsewhere()
     body = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
     await inspected(new_record(), body, service(way=way, roles=frozenset({"user"})))
@@ -123,7 +123,7 @@ async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
     assert way.questions == [PromptContext(asked="Hi")]
 
 
-async def test_of_a_file_a_service_is_told_the_text_alone() -> None:
+async def test_service_gets_decoded_text_of_a_file() -> None:
     way = Elsewhere()
     url = "data:text/plain;base64," + base64.b64encode(b"a text").decode()
     body = {"messages": [{"role": "user", "content": [{"image_url": {"url": url}}]}]}
@@ -144,7 +144,7 @@ async def test_what_another_guard_masks_is_not_told_outside() -> None:
     assert way.questions[0].asked == "a [WORD] pin"
 
 
-async def test_nothing_is_asked_about_a_call_that_is_stopped_already() -> None:
+async def test_service_is_not_asked_about_a_blocked_call() -> None:
     way, record = Elsewhere(), new_record()
 
     with pytest.raises(GuardBlocked):
@@ -155,7 +155,7 @@ async def test_nothing_is_asked_about_a_call_that_is_stopped_already() -> None:
     assert verdicts == {"words": "blocked", "service": "not_applicable"}
 
 
-async def test_a_service_that_no_text_is_for_is_not_asked() -> None:
+async def test_service_is_not_asked_without_its_fields() -> None:
     way, record = Elsewhere(), new_record()
     narrow = service(way=way, fields=frozenset({"suffix"}))
 
@@ -243,7 +243,7 @@ WRONG = {
         ({"action": "flag"}, False),
     ],
 )
-async def test_a_service_that_cannot_tell_stops_what_it_guards_unless_it_may_not(
+async def test_failed_service_blocks_if_it_enforces(
     name: str, stream: bool, keys: dict[str, Any], stops: bool
 ) -> None:
     rules = [service(way=WRONG[name], deadline_s=0.01, **keys)]
@@ -278,7 +278,7 @@ RULES: list[Callable[[], tuple[GuardRule, ...]]] = [
 
 @settings(deadline=None)
 @given(TEXT, TEXT, CUTS, CUTS, st.sampled_from(RULES))
-async def test_any_cut_of_a_stream_gives_what_one_piece_gives(
+async def test_any_cut_gives_the_same_result(
     content: str,
     value: str,
     cuts: list[int],
@@ -304,9 +304,7 @@ async def test_any_cut_of_a_stream_gives_what_one_piece_gives(
 
 
 @given(TEXT, CUTS)
-async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
-    text: str, cuts: list[int]
-) -> None:
+async def test_stream_is_masked_as_the_whole_text(text: str, cuts: list[int]) -> None:
     record = new_record()
     rules = (service(action="mask"), rule("pin", action="mask"))
     watch = watching(rules, record)
@@ -322,7 +320,7 @@ async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
     assert results == [result for _, result in record.guard_results()]
 
 
-async def test_of_a_stream_that_breaks_off_nothing_is_asked() -> None:
+async def test_service_is_not_asked_about_a_broken_stream() -> None:
     way = Elsewhere()
     record = new_record()
     watch = watching([service(way=way, action="flag")], record, stream=True)
@@ -355,7 +353,7 @@ CUT: dict[str, list[Json]] = {
 
 @for_each("place", CUT)
 @for_each("action", ["block", "mask", "flag"])
-async def test_no_cut_of_a_stream_hides_a_word_from_a_service(place: str, action: str) -> None:
+async def test_no_cut_hides_a_word_from_a_service(place: str, action: str) -> None:
     way = Elsewhere()
     chunks = [{"choices": [{"index": 0, **choice}]} for choice in CUT[place]]
 
@@ -368,7 +366,7 @@ async def test_no_cut_of_a_stream_hides_a_word_from_a_service(place: str, action
         assert [frame.text for frame in way.asked[0]] == ["a secret"]
 
 
-async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -> None:
+async def test_all_services_get_the_released_text() -> None:
     chunks = [{"choices": [{"index": 0, **choice}]} for choice in CUT["at a finish"]]
     ways = Elsewhere(), Elsewhere()
     rules = [service(way=ways[0], action="mask"), service(way=ways[1], action="flag")]
@@ -380,7 +378,7 @@ async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_service_has_not_passed_an_answer_with_what_nobody_can_read(stream: bool) -> None:
+async def test_opaque_response_is_not_passed(stream: bool) -> None:
     record = new_record()
     watch = watching([service(action="flag")], record, stream=stream)
     members: Json = {"content": "all is well", "audio": {"data": "AAAA"}}

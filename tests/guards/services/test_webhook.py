@@ -33,7 +33,7 @@ async def ask_service(upstream: ScriptedUpstream, reply: Any, *kinds: str) -> li
     return [list(item) for item in findings]
 
 
-async def test_a_service_is_told_the_texts_and_where_they_stand(upstream: ScriptedUpstream) -> None:
+async def test_request_has_texts_roles_and_kinds(upstream: ScriptedUpstream) -> None:
     await ask_service(upstream, {"findings": []})
     [request] = upstream.requests
 
@@ -110,7 +110,7 @@ async def test_findings_that_overlap_are_put_apart(upstream: ScriptedUpstream) -
         b"",
     ],
 )
-async def test_an_answer_beside_the_contract_is_none(
+async def test_response_outside_the_contract_is_invalid(
     reply: Any, upstream: ScriptedUpstream
 ) -> None:
     with pytest.raises(BadAnswer):

@@ -50,14 +50,14 @@ def test_each_text_of_arguments_is_a_segment(arguments: str, texts: list[str]) -
     assert texts_in(arguments) == texts
 
 
-def test_texts_are_put_in_place_and_a_number_becomes_a_string() -> None:
+def test_masked_number_becomes_a_string() -> None:
     assert spliced('{"card": 4111, "x": "é\\n"}', {1: "[CARD]", 3: r"\"y\""}) == (
         r'{"card": "[CARD]", "x": "\"y\""}'
     )
 
 
 @given(JSON, CUTS, st.booleans(), st.booleans())
-def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
+def test_any_cut_is_masked_alike_and_stays_json(
     value: Any, cuts: list[int], ascii_only: bool, wrapped: bool
 ) -> None:
     arguments = json.dumps([value] if wrapped else {"a": value}, ensure_ascii=ascii_only)
@@ -74,7 +74,7 @@ def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
 
 
 @for_each("joint", ["\n", "\t", "\r", '"', "\u2028"])
-def test_a_finding_behind_an_escape_takes_nothing_of_it(joint: str) -> None:
+def test_finding_after_an_escape_keeps_the_escape(joint: str) -> None:
     arguments = json.dumps({"note": f"Write to{joint}jane@example.com"})
     email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)
     window = ArgumentsWindow.under(tallies(email))

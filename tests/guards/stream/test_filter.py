@@ -50,7 +50,7 @@ def fed(frames: Sequence[Frame], *rules: Any, sequenced: bool = False) -> list[F
 
 
 @given(TEXT, TEXT, CUTS, CUTS)
-def test_any_cut_of_two_choices_is_masked_as_each_alone(
+def test_each_choice_is_masked_as_if_alone(
     one: str, two: str, cuts: list[int], others: list[int]
 ) -> None:
     parts = made.part(), made.part(choice=1)
@@ -78,7 +78,7 @@ def test_frames_without_findings_pass_as_the_very_objects(text: str, cuts: list[
     assert all(a is b for a, b in zip(out, frames, strict=True))
 
 
-def test_frame_of_first_delta_keeps_start_ahead_of_other_choices() -> None:
+def test_start_precedes_other_choices() -> None:
     parts = made.part(), made.part(choice=1)
     start = Start("c1", "m", 1)
     frames = [
@@ -109,7 +109,7 @@ def test_long_text_is_not_waited_for() -> None:
     assert second.text.kind == "content"
 
 
-def test_finding_across_two_blocks_is_masked_from_the_second_on() -> None:
+def test_finding_across_blocks_is_masked_in_the_second() -> None:
     parts = [made.part(number=number, closing="marked") for number in range(2)]
     frames = made.message(made.block(parts[0], ["a sec"]), made.block(parts[1], ["ret, and on"]))
 
@@ -176,7 +176,7 @@ def test_frame_waits_for_all_of_its_texts() -> None:
 
 
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"x": text}, lambda text: [text]])
-def test_deltas_of_an_unknown_type_are_inspected_across_frames(wrap: Any) -> None:
+def test_unknown_deltas_are_inspected_across_frames(wrap: Any) -> None:
     deltas = [
         made.event(
             "content_block_delta",
@@ -220,7 +220,7 @@ def test_values_beside_an_unknown_delta_pass_once() -> None:
     assert outputs == ["a sec", "a sec", ""]
 
 
-def test_repeated_texts_of_a_native_document_are_not_read_again() -> None:
+def test_repeated_texts_are_inspected_once() -> None:
     work = tallies(FLAG)
     item = {"id": "i", "type": "message", "content": [{"type": "output_text", "text": "secret"}]}
     doc = {"type": "response.output_item.done", "item": {**item, "odd": "a secret"}}

@@ -54,7 +54,7 @@ def test_only_first_piece_of_a_type_passes(member: Any, expected: list[str]) -> 
     assert names(fed(chunks, FLAG)) == ["sec", "ret", " key"]
 
 
-def test_name_of_an_old_call_is_inspected_across_chunks() -> None:
+def test_old_call_name_is_inspected_across_chunks() -> None:
     chunks = [chunk({"function_call": {"name": piece}}) for piece in ("sec", "ret")]
 
     outputs = fed(chunks, MASK)
@@ -122,7 +122,7 @@ def test_thousands_of_parts_are_joined_in_linear_time() -> None:
 
 
 @for_each("index", ["7", 7.0, "seven", 1.5])
-def test_choice_is_known_by_its_number_of_any_type(index: Any) -> None:
+def test_choice_index_may_have_any_type(index: Any) -> None:
     first_value = {"index": index, "delta": {"content": "a sec"}}
     later = [{"index": 0, "delta": {}}, {"index": index, "delta": {"content": "ret"}}]
     chunks = [{**HEAD, "choices": item} for item in ([first_value], later)]
@@ -141,7 +141,7 @@ def test_choice_that_ends_keeps_its_number() -> None:
 
 @for_each("name", ["index", "type"])
 @for_each("value", [["a secret"], {"a": "a secret"}])
-def test_text_in_the_place_of_a_number_is_inspected(name: str, value: Any) -> None:
+def test_text_in_a_number_is_inspected(name: str, value: Any) -> None:
     odd = {**HEAD, "choices": [{name: value, "delta": {"content": "a", "refusal": "b"}}]}
 
     assert "secret" not in json.dumps(fed([odd], MASK))
@@ -249,7 +249,7 @@ def test_choice_with_more_texts_keeps_its_form(form: str, action: Any) -> None:
     assert [item["finish_reason"] for item in choices].count("stop") == 1
 
 
-def test_text_in_the_place_of_a_filter_result_is_inspected() -> None:
+def test_text_in_a_filter_result_is_inspected() -> None:
     fields = {"hate": {"filtered": False, "severity": "a secret"}}
     chunks = [{**HEAD, "choices": [{"index": 0, "delta": {}, "content_filter_results": fields}]}]
 

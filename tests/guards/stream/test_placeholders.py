@@ -104,7 +104,7 @@ def test_values_are_restored_however_many_there_are(count: int) -> None:
     assert masks.unmask("EMAIL_NAME and no value") == "EMAIL_NAME and no value"
 
 
-def test_a_value_that_is_put_back_is_not_read_again() -> None:
+def test_restored_value_is_not_scanned_again() -> None:
     masks = Masks(short_digests())
     mask(masks, "mill", [Finding(0, 4, "email")])
     masked = mask(masks, "[EMAIL_x7f]", [Finding(0, 13, "key")])
@@ -112,7 +112,7 @@ def test_a_value_that_is_put_back_is_not_read_again() -> None:
     assert masks.unmask(masked) == "[EMAIL_x7f]"
 
 
-def test_only_what_may_become_a_placeholder_is_held_back() -> None:
+def test_only_a_possible_placeholder_is_held() -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
     unmasker = masks.unmasker()
@@ -174,9 +174,7 @@ def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
 
 @for_each(("context", "remaining"), IN_WORDS)
 @for_each("how", REWRITTEN)
-def test_a_placeholder_comes_back_however_a_model_writes_it(
-    how: str, context: str, remaining: str
-) -> None:
+def test_rewritten_placeholder_is_restored(how: str, context: str, remaining: str) -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
 
@@ -203,7 +201,7 @@ def test_a_value_comes_back_between_backslashes_which_stay(text: str, how: str) 
 
 
 @pytest.mark.parametrize(("written", "remaining"), HALF.values(), ids=HALF)
-def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, remaining: str) -> None:
+def test_single_bracket_stays(written: str, remaining: str) -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
 
@@ -212,7 +210,7 @@ def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, remaining:
 
 
 @pytest.mark.parametrize("escaped", [False, True])
-def test_in_percents_it_comes_back_in_percents_where_it_may(escaped: bool) -> None:
+def test_percent_encoding_is_kept_for_allowed_hosts(escaped: bool) -> None:
     masks = Masks(short_digests())
     name = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
     masks.replacement(name, "email", "ada&o'b@mill.example")
@@ -266,7 +264,7 @@ def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
         "[" + "EMAIL_x" + " \n" * 60 + "7f]",
     ],
 )
-def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> None:
+def test_similar_text_is_no_placeholder(text: str) -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
 
@@ -287,7 +285,7 @@ def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> Non
         ("", "", True),
     ],
 )
-def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
+def test_value_is_restored_for_allowed_hosts_only(
     text_before: str, text_after: str, stored: bool, escaped: bool
 ) -> None:
     masks = Masks(short_digests())
@@ -303,7 +301,7 @@ def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(turned: bool) -> None:
+def test_hosts_are_those_of_the_masking_rule(turned: bool) -> None:
     masks = Masks(short_digests())
     strict = rule("strict", restore=True)
     wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
@@ -318,14 +316,14 @@ def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(tur
     assert [masks.replacement(item, "email", "ada@mill.example") for item in rules] == values
 
 
-def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
+def test_rule_without_restore_shows_the_kind() -> None:
     masks = Masks(short_digests())
 
     assert masks.replacement(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
     assert masks.replacement(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_x7f]"
 
 
-def test_of_two_values_with_one_digest_the_first_is_restored() -> None:
+def test_digest_collision_restores_the_first_value() -> None:
     masks = Masks(lambda label, value, hosts: "x7f")
     values = ("ada@mill.example", "bob@mill.example")
 
@@ -363,9 +361,7 @@ def test_a_digest_depends_on_each_of_its_parts(place: int, other_value: Any) -> 
 
 
 @given(st.text(), st.text(), st.text(), st.text())
-def test_no_two_names_and_values_are_read_as_others(
-    one: str, other: str, value: str, another: str
-) -> None:
+def test_digest_separates_keys_from_values(one: str, other: str, value: str, another: str) -> None:
     key = placeholder_key("a secret of replicas")
     is_same = (one, value) == (other, another)
 
@@ -375,7 +371,7 @@ def test_no_two_names_and_values_are_read_as_others(
 
 
 @given(st.text(min_size=1))
-def test_a_digest_has_50_bits_and_matches_no_guard(value: str) -> None:
+def test_digest_has_50_bits_and_no_words(value: str) -> None:
     """Letters only: no guard for numbers, and no vowel that would make a word."""
     digest = keyed_digest(*CALL[:3], value, ())
 
@@ -419,7 +415,7 @@ def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
 
 
 @given(TEXTS, CUTS)
-def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int]) -> None:
+def test_masked_value_is_restored_at_any_cut(text: str, cuts: list[int]) -> None:
     masks = Masks(short_digests())
     masked = mask(masks, text, mails(text))
 
@@ -431,7 +427,7 @@ def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int])
 @given(REWRITES, CUTS, st.booleans())
 @example(r"EMAIL_x7f\_EMAIL_x7f[EMAIL_x7f]", [14], False)
 @example("[x\nEMAIL_x7f]", [3], False)
-def test_any_rewriting_is_the_same_however_it_is_cut(
+def test_rewriting_is_restored_alike_at_any_cut(
     answer: str, cuts: list[int], escaped: bool
 ) -> None:
     masks = Masks(short_digests())
@@ -459,7 +455,7 @@ BEGINNINGS = (
 
 
 @for_each("bit", BEGINNINGS)
-def test_a_text_of_beginnings_is_read_in_linear_time(bit: str) -> None:
+def test_partial_names_take_linear_time(bit: str) -> None:
     def read(text: str) -> None:
         assert [*NAMES.written(text, 0)] == []
         for upto in range(0, len(text), 50):

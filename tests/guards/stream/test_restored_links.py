@@ -120,7 +120,7 @@ def test_a_mail_address_within_another_address_keeps_placeholders(text: str) -> 
 
 
 @for_each("text", ["mailto:", "mailto:a", "evil.test:", "a" * 60 + ":b"])
-def test_what_is_held_for_a_mail_address_is_bounded(text: str) -> None:
+def test_held_mail_address_is_bounded(text: str) -> None:
     window = Masks(short_digests())
     window.placeholder("email", VALUE)
     unmasker = window.unmasker()

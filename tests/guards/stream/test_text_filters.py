@@ -48,9 +48,7 @@ def test_number_and_size_of_places_are_bounded() -> None:
     ],
     ids=str,
 )
-async def test_flagging_guard_reports_texts_that_were_not_inspected_together(
-    chunks: list[dict[str, Any]], verdict: str
-) -> None:
+async def test_flag_reports_uninspected_text(chunks: list[dict[str, Any]], verdict: str) -> None:
     watching = stream_inspector(rule("secret", action="flag"))
     choice = {"index": 0, "delta": {"content": "all is well "}}
     docs = [{"choices": [choice], **extra} for extra in chunks]

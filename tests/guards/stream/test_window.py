@@ -97,7 +97,7 @@ def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
 @example("cafe%CC%81", [4], RULES[6])
 @example("sec" + "\u0336" * 66 + "ret", list(range(72)), RULES[0])
 @example("se" + "\u0315\u0316" * 40 + "cret", list(range(86)), RULES[4])
-def test_any_cut_gives_what_one_piece_gives(
+def test_any_cut_gives_the_same_result(
     text: str, cuts: list[int], rules: tuple[GuardRule, ...]
 ) -> None:
     single, cut, item = tallies(*rules), tallies(*rules), tallies(*rules)
@@ -140,9 +140,7 @@ def around(text: str, edges: Sequence[int]) -> str:
 @example(["secret"], [3])
 @example(["secret", "secret"], [1, 2, 8])
 @example(["secret", "x "], [6])
-def test_what_has_to_leave_is_looked_at_and_read_as_one_with_what_follows(
-    bits: list[str], cuts: list[int]
-) -> None:
+def test_forced_release_is_inspected_with_what_follows(bits: list[str], cuts: list[int]) -> None:
     text = "".join(bits)
     edges = sorted({cut % (len(text) + 1) for cut in cuts})
     for at_work in ([rule("secret", action="mask")], [rule("secret", "e" * 320, action="mask")]):
@@ -180,7 +178,7 @@ def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
 @example(["x" * 40 + RUN + "x", "x" * MOST_RUN + " secret", "secret"], RULES[0], False)
 @example(["aa secret", "aa secret", "aa", "", "a"], RULES[7], True)
 @example(["aa secret", "clean", "clean", "aa secret"], RULES[8], False)
-def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
+def test_whole_texts_give_the_result_of_feeding(
     texts: list[str], rules: tuple[GuardRule, ...], escaped: bool
 ) -> None:
     single_tallies, other_tallies = tallies(*rules), tallies(*rules)
@@ -191,7 +189,7 @@ def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
         assert results_of(single_tallies) == results_of(other_tallies)
 
 
-def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
+def test_short_whole_text_is_read_once() -> None:
     readings: list[Reading] = []
     window = Window(
         tallies(GuardRule("ear", TextCollector("content", readings, lookback=400), "block"))
@@ -209,7 +207,7 @@ def _bracketed(rule: GuardRule, kind: str, text: str) -> str:
 @given(
     TEXT, CUTS, st.sampled_from([each for each in RULES if all(r.action == "mask" for r in each)])
 )
-def test_a_stream_is_masked_as_the_whole_text_is(
+def test_stream_is_masked_as_the_whole_text(
     text: str, cuts: list[int], rules: tuple[GuardRule, ...]
 ) -> None:
     observed, _ = stream(Window(tallies(*rules), replace=_bracketed), pieces(text, cuts))
@@ -218,7 +216,7 @@ def test_a_stream_is_masked_as_the_whole_text_is(
 
 
 @given(TEXT, CUTS)
-def test_what_is_released_is_the_text_where_nothing_is_found(text: str, cuts: list[int]) -> None:
+def test_clean_text_is_released_unchanged(text: str, cuts: list[int]) -> None:
     window = Window(tallies(rule("never there")))
 
     assert stream(window, pieces(text, cuts)) == (text, None)
@@ -234,7 +232,7 @@ def test_no_more_is_held_than_the_reach(text: str, cuts: list[int]) -> None:
         assert window.held_size <= len("forbidden") + 2  # a letter that is cut off may stand apart
 
 
-def test_a_text_that_can_be_no_part_of_a_finding_leaves_at_once() -> None:
+def test_clean_text_is_released_at_once() -> None:
     window = Window(tallies(rule("forbidden", action="block")))
 
     assert "".join(piece.text for piece in window.feed("it is known to all ")) == "it is know"
@@ -289,7 +287,7 @@ def test_nothing_of_a_block_is_released() -> None:
     assert (blocked.value.guard, blocked.value.kind) == ("words", "word")
 
 
-def test_what_only_the_whole_can_tell_is_held_to_the_end() -> None:
+def test_unbounded_rule_holds_to_the_end() -> None:
     window = Window(tallies(rule("b", action="mask", unbounded=True)))
 
     assert window.feed("abc" * 9000) == []
@@ -297,7 +295,7 @@ def test_what_only_the_whole_can_tell_is_held_to_the_end() -> None:
     assert "".join(piece.text for piece in window.close()) == "a[WORD]c" * 9000
 
 
-def test_a_long_run_of_base64_is_held_to_its_bound_only() -> None:
+def test_held_base64_is_bounded() -> None:
     window = Window(tallies(rule("secret", action="block")))
     blob = base64.b64encode(b"all of it is text " * 900).decode()
 
@@ -319,7 +317,7 @@ def test_too_much_that_shows_nothing_fails_closed() -> None:
     assert blocked.value.kind == "could_not_check"
 
 
-def test_too_much_that_shows_nothing_passes_where_errors_do() -> None:
+def test_invisible_flood_passes_if_errors_do() -> None:
     at_work = tallies(rule("secret", action="block", on_error="open"))
     text = "s" + "\u200b" * 20_000
 
@@ -327,7 +325,7 @@ def test_too_much_that_shows_nothing_passes_where_errors_do() -> None:
     assert results_of(at_work)[0].error == "too_long_to_hold"
 
 
-def test_a_rule_that_only_flags_gives_up_too_and_holds_nothing() -> None:
+def test_flagging_rule_gives_up_without_holding() -> None:
     at_work = tallies(rule("secret", action="flag"))
     window = Window(at_work)
 
@@ -337,7 +335,7 @@ def test_a_rule_that_only_flags_gives_up_too_and_holds_nothing() -> None:
     assert results_of(at_work)[0].error == "too_long_to_hold"
 
 
-def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
+def test_too_long_text_fails_an_unbounded_rule() -> None:
     half = "it is known " * (MAX_WHOLE // 20)
     opened = tallies(rule("secret", unbounded=True, on_error="open", action="mask"))
 
@@ -357,9 +355,7 @@ def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
         ({"action": "flag"}, True),
     ],
 )
-def test_a_detector_that_breaks_stops_a_stream_unless_it_may_not(
-    keys: dict[str, Any], passes: bool
-) -> None:
+def test_failed_detector_blocks_if_it_enforces(keys: dict[str, Any], passes: bool) -> None:
     at_work = tallies(GuardRule("broken", Broken(), **keys))
 
     released, blocked = stream(Window(at_work), ["some", " text"])
@@ -395,14 +391,14 @@ def test_what_follows_the_end_is_another_text() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_text_in_pieces_is_read_in_linear_time(shape: str) -> None:
+def test_pieces_take_linear_time(shape: str) -> None:
     result = SHAPES[shape]
 
     assert grown(_streamed, result(SIZE // 8), result(SIZE // 8 * TIMES)) < LINEAR
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_rule_that_reaches_far_does_not_make_letters_be_read_more_often(shape: str) -> None:
+def test_long_lookback_rereads_no_more(shape: str) -> None:
     text = SHAPES[shape](SIZE // 2)
 
     assert (
@@ -410,7 +406,7 @@ def test_a_rule_that_reaches_far_does_not_make_letters_be_read_more_often(shape:
     )
 
 
-def test_many_findings_in_one_piece_are_masked_in_linear_time() -> None:
+def test_many_findings_take_linear_time() -> None:
     text = "secret, "
 
     assert grown(_at_once, text * (SIZE // 8), text * (SIZE // 8 * TIMES)) < LINEAR
@@ -430,9 +426,7 @@ def _at_once(text: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "count"), [(SHEET, 2), (SHEET + 3, 1)])
-def test_of_a_long_text_a_rule_for_the_whole_sees_the_text_itself_alone(
-    size: int, count: int
-) -> None:
+def test_unbounded_rule_sees_a_long_text_raw(size: int, count: int) -> None:
     readings: list[Reading] = []
     window = Window(
         [RuleTally(GuardRule("ear", TextCollector("content", readings), "flag"), Ticks())]

@@ -178,7 +178,7 @@ def at_spaces(text: str) -> list[int]:
 
 
 @given(TEXT, CUTS, st.sampled_from(SETS))
-def test_any_cut_is_masked_as_the_whole_text_is(
+def test_any_cut_is_masked_as_the_whole_text(
     text: str, cuts: list[int], names: tuple[str, ...]
 ) -> None:
     rules = [GUARDS[name] for name in names]
@@ -211,7 +211,7 @@ def test_each_credential_is_masked_wherever_it_is_cut(credential: Credential) ->
 
 
 @for_each("value", IDENTIFIERS)
-def test_each_identifier_is_masked_in_prose_wherever_it_is_cut(value: str) -> None:
+def test_identifiers_are_masked_at_any_cut(value: str) -> None:
     rules = [GUARDS["every entity"]]
     for text in (f"{PROSE}My phone is {value}, call it. {PROSE}", f"{PROSE}{value} {value}"):
         expected = whole(text, rules)
@@ -290,7 +290,7 @@ def test_a_finding_delays_what_is_beside_it_alone(name: str, text: str, maximum:
 
 @for_each("size", [1, 5, 24, 400])
 @for_each("name", GUARDS)
-def test_no_more_is_kept_of_a_long_text_than_rules_look_back(name: str, size: int) -> None:
+def test_kept_text_is_bounded_by_lookback(name: str, size: int) -> None:
     window = Window(tallies(GUARDS[name]))
     text = PROSE * 60
 
@@ -310,7 +310,7 @@ def test_no_more_is_kept_of_a_long_text_than_rules_look_back(name: str, size: in
         ("system_prompt", "你是图书馆的助手你" * 900),
     ],
 )
-def test_what_is_under_way_for_long_is_not_read_at_each_word(name: str, text: str) -> None:
+def test_open_finding_is_not_reread_at_each_word(name: str, text: str) -> None:
     """A fence that nothing closes is read again and again, as often as its length allows."""
     counted = Counted(GUARDS[name])
     rule = GuardRule(name, counted, "mask", cased=True)  # type: ignore[arg-type]
@@ -360,7 +360,7 @@ def test_words_are_looked_at_together() -> None:
     assert counted.read <= 3 * len(PROSE * 4)
 
 
-def test_what_is_short_enough_is_held_as_a_whole() -> None:
+def test_short_lookback_holds_little() -> None:
     short = made("keywords", words=["hippo"])
     window = Window(tallies(short))
     assert window.lookback <= LEAST_REACH
@@ -377,7 +377,7 @@ def test_what_is_short_enough_is_held_as_a_whole() -> None:
         "My address is john<span class='a b'>@mail.example.com for all that I have.",
     ],
 )
-def test_a_word_with_white_space_within_that_is_no_part_of_it_is_held(text: str) -> None:
+def test_word_with_ignored_space_is_held(text: str) -> None:
     rules = [GUARDS["pii"]]
     expected = whole(text, rules)
 

@@ -19,7 +19,7 @@ from tests.guards.text.test_normalize import spots
 @pytest.mark.parametrize(
     "text", ["the secret is out", "secret? oh secret!", "ein Gehe\u00efmnis, secret"]
 )
-def test_base64_is_decoded_once_and_found_as_a_whole(text: str) -> None:
+def test_base64_is_decoded_and_found_whole(text: str) -> None:
     run = base64.b64encode(text.encode()).decode()
 
     assert spots(f"look: {run} here", "secret") == [run]
@@ -49,7 +49,7 @@ def test_text_of_two_bytes_a_letter_is_text(codec: str, text: str) -> None:
 
 @for_each("head", ["data:text/plain;base64,", "DATA:;BASE64,", "b&#97;se64,"])
 @for_each("word", ["secret", "a secret", "secrets are secret"])
-def test_what_is_called_base64_is_decoded_however_short_it_is(head: str, word: str) -> None:
+def test_declared_base64_is_decoded_at_any_length(head: str, word: str) -> None:
     run = base64.b64encode(word.encode()).decode()
 
     assert spots(f"look: {head}{run} here", "secret") == [run]
@@ -63,7 +63,7 @@ def test_what_is_not_all_text_is_none() -> None:
     assert base64_text.plain("x") == ""
 
 
-def test_a_word_that_cannot_be_text_is_not_waited_for() -> None:
+def test_impossible_base64_is_not_pending() -> None:
     assert base64_text.open_run("internat", torn=False, max_size=None) == len("internat")
     assert base64_text.open_run("say: c2VjcmV", torn=False, max_size=None) == len("say: ")
 
@@ -108,7 +108,7 @@ def test_data_is_told_with_its_text(source: str, bare: bool, text: str | None) -
         ("x", True),
     ],
 )
-def test_what_is_not_data_to_its_end_is_text(source: str, bare: bool) -> None:
+def test_partial_data_is_text(source: str, bare: bool) -> None:
     assert data_of(source, bare=bare) is None
 
 
@@ -134,7 +134,7 @@ def read(source: str) -> str | None:
 
 
 @for_each("charset", sorted(CHARSETS))
-def test_a_charset_of_the_set_is_read_however_it_is_written(charset: str) -> None:
+def test_known_charset_is_read_in_any_case(charset: str) -> None:
     raw = "a text".encode(charset)
 
     assert read(url(raw, "text/plain", charset)) == "a text"
@@ -156,7 +156,7 @@ def test_no_other_codec_is_a_charset(charset: str) -> None:
 
 
 @pytest.mark.parametrize("charset", ["no-such", "us-ascii"])
-def test_a_text_that_is_not_of_its_charset_is_read_as_utf_8_if_it_is_that(charset: str) -> None:
+def test_wrong_charset_falls_back_to_utf_8(charset: str) -> None:
     assert read(url("héron".encode(), "text/plain", charset)) == "héron"
     assert read(url("héron".encode("latin-1"), "text/plain", charset)) == "héron"
 
@@ -178,7 +178,7 @@ PLACES: Mapping[str, Callable[[str], Json]] = {
     "head",
     ["text/plain", "text/plain;charset=iso-8859-1", "text/html;charset=utf-16le", "text/odd"],
 )
-def test_what_is_read_as_data_is_read_as_it_is_written_too(place: str, head: str) -> None:
+def test_data_is_inspected_as_written_too(place: str, head: str) -> None:
     source = f"data:{head};base64,{IN_BASE64}"
 
     assert source in {text.text for text in request_texts(PLACES[place](source)).texts}
@@ -203,7 +203,7 @@ def test_beside_data_nothing_is_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("media", ["image/png", "audio/wav", "application/pdf"])
-def test_a_picture_in_a_place_for_data_is_not_read(media: str) -> None:
+def test_picture_in_data_is_opaque(media: str) -> None:
     picture = f"data:{media};base64,iVBORw0KGgoAAA{'A' * 256}=="
     read = request_texts({"messages": [{"content": [{"image_url": {"url": picture}}]}]})
 
@@ -214,7 +214,7 @@ def test_a_picture_in_a_place_for_data_is_not_read(media: str) -> None:
 @pytest.mark.parametrize(
     "source", ["JVBERi0x" + "A" * 16, "data:image/png;base64,4111111111111111"]
 )
-def test_what_is_too_short_for_a_picture_is_looked_through(source: str) -> None:
+def test_short_data_is_inspected(source: str) -> None:
     [*_, text] = request_texts(PLACES["a file"](source)).texts
 
     assert (text.text, text.placed) == (source, True)
@@ -254,7 +254,7 @@ PARTS: Mapping[str, Callable[[Json], Json]] = {
 @for_each("part", PARTS)
 @for_each("source", SAYS_TEXT | SAYS_NOTHING)
 @for_each(("size", "blank"), [(200, "/"), (756, "-")])
-def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
+def test_readable_base64_is_inspected_as_written(
     part: str, source: str, size: int, blank: str
 ) -> None:
     text = LETTERS[:size].replace("/", blank)
@@ -265,7 +265,7 @@ def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
 
 @for_each("part", PARTS)
 @for_each("source", SAYS_TEXT)
-def test_what_says_that_it_is_text_is_decoded_too(part: str, source: str) -> None:
+def test_declared_text_is_decoded_too(part: str, source: str) -> None:
     text = "all about the hippopotamus " * 20
     encoded = base64.b64encode(text.encode()).decode()
 
@@ -284,13 +284,13 @@ def test_what_says_that_it_is_text_is_decoded_too(part: str, source: str) -> Non
     ],
     ids=str,
 )
-def test_what_is_data_as_it_says_is_not_read(part: Json) -> None:
+def test_declared_data_is_not_inspected(part: Json) -> None:
     read = request_texts(PARTS["a part"](part)).texts
 
     assert max(len(text.text) for text in read) < 20
 
 
-def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() -> None:
+def test_file_is_inspected_decoded_and_as_written() -> None:
     source = f"data:text/plain;base64,{ENCODED}"
     _, text, written = request_texts(PLACES["a file"](source)).texts
 
@@ -303,9 +303,7 @@ def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() ->
 @for_each("media", ["application/json", "image/svg+xml", "text/plain"])
 @for_each("charset", ["", ";charset=us-ascii", ";charset=utf-16", ";charset=odd"])
 @for_each("codec", ["utf-8", "utf-16", "utf-16le"])
-def test_a_text_is_read_whatever_its_charset_is_called(
-    media: str, charset: str, codec: str
-) -> None:
+def test_text_is_read_under_any_charset(media: str, charset: str, codec: str) -> None:
     source = f"data:{media}{charset};base64,{base64.b64encode('a héron'.encode(codec)).decode()}"
     texts = request_texts(PLACES["a file"](source)).texts
 
@@ -323,9 +321,7 @@ def test_a_text_is_read_whatever_its_charset_is_called(
         ("utf-8", b"h\xe9ron", "th\u00e9".encode()),
     ],
 )
-def test_a_text_is_written_back_in_the_charset_beside_it(
-    source: str, raw: bytes, repeated: bytes
-) -> None:
+def test_text_is_written_in_its_own_charset(source: str, raw: bytes, repeated: bytes) -> None:
     part = {"media_type": f"text/plain; charset={source}", "data": base64.b64encode(raw).decode()}
     texts = request_texts({"messages": [{"content": [part]}]}).texts
     [(text, payload)] = [
@@ -336,7 +332,7 @@ def test_a_text_is_written_back_in_the_charset_beside_it(
     assert base64.b64decode(payload.written("th\u00e9")) == repeated
 
 
-def test_what_is_a_text_only_byte_by_byte_is_looked_through_alone() -> None:
+def test_latin_1_needs_a_declared_charset() -> None:
     data = base64.b64encode(b"h\xe9ron " * 90).decode()
 
     for media, placed in (("text/plain", True), ("text/plain; charset=iso-8859-1", False)):

@@ -44,7 +44,7 @@ from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
         ("%41%C3%A9%FF", ["A", "é"]),
     ],
 )
-def test_an_escape_is_the_letter_that_it_stands_for(text: str, results: list[str]) -> None:
+def test_escapes_are_decoded(text: str, results: list[str]) -> None:
     assert [name for _, _, name in unescaped(text)] == results
 
 
@@ -65,7 +65,7 @@ def test_an_escape_that_is_cut_is_pending(text: str, tail: str) -> None:
     assert text[pending_escape(text) :] == tail
 
 
-def test_in_json_an_even_number_of_backslashes_is_whole() -> None:
+def test_even_backslashes_in_json_are_complete() -> None:
     assert pending_escape("a\\\\", in_json=True) == 3
     assert pending_escape("a\\\\\\", in_json=True) == 1
 
@@ -92,14 +92,14 @@ def test_every_character_is_composed_as_unicode_does() -> None:
 
 
 @for_each("marks", [0, 1, MAX_MARKS, MAX_MARKS + 1, 3 * MAX_MARKS])
-def test_so_many_marks_are_composed_and_the_rest_stays(marks: int) -> None:
+def test_number_of_composed_marks_is_bounded(marks: int) -> None:
     text = "e" + "\u0315\u0316" * marks
 
     assert composed(text) == normalize("NFKC", text[: MAX_MARKS + 1]) + text[MAX_MARKS + 1 :]
     assert composed(text, bare=True) == "e"
 
 
-def test_a_letter_is_open_until_it_has_all_its_marks() -> None:
+def test_letter_is_open_until_it_has_all_marks() -> None:
     assert open_cluster("") == 0
     assert open_cluster("ab") == 1
     assert open_cluster("ab" + "\u0315" * MAX_MARKS) == 1
@@ -109,7 +109,7 @@ def test_a_letter_is_open_until_it_has_all_its_marks() -> None:
 EVERY = [chr(code) for code in range(sys.maxunicode + 1)]
 
 
-def test_a_fold_goes_from_what_nfkc_leaves_to_one_ascii_character() -> None:
+def test_folds_give_one_ascii_character() -> None:
     assert all(code > 127 and len(plain) == 1 and plain.isascii() for code, plain in FOLDS.items())
     assert [chr(code) for code in FOLDS if normalize("NFKC", chr(code)) != chr(code)] == []
 
@@ -176,7 +176,7 @@ def test_only_what_stands_within_a_word_is_dropped(text: str, inner: list[str]) 
     assert dropped(text) == inner
 
 
-def test_of_a_hyphen_the_end_of_the_line_alone_is_dropped_too() -> None:
+def test_hyphen_at_a_line_end_may_stay() -> None:
     assert [*line_ends("a**b-\nc")] == [(1, 3, ""), (5, 6, "")]
 
 
@@ -189,7 +189,7 @@ def test_of_a_hyphen_the_end_of_the_line_alone_is_dropped_too() -> None:
         ("word-", "-"), ("word- \n  ", "- \n  "), ("word--", ""), ("a~", "~"), ("a < ", ""),
     ],
 )  # fmt: skip
-def test_only_what_may_stand_within_a_word_is_waited_for(text: str, tail: str) -> None:
+def test_only_separators_within_words_are_pending(text: str, tail: str) -> None:
     assert text[open_within(text) :] == tail
 
 
@@ -233,12 +233,12 @@ def searched(raw: bytes) -> bool:
 @example("x" * 16)
 @example("0*0")
 @example("a-\nb")
-def test_one_pass_tells_what_a_search_for_each_disguise_tells(text: str) -> None:
+def test_one_pass_agrees_with_each_search(text: str) -> None:
     assert has_one_reading(text.encode()) is searched(text.encode())
 
 
 @given(st.lists(TEXT, max_size=3))
-def test_lines_that_read_in_one_way_have_no_other_reading_each(texts: list[str]) -> None:
+def test_lines_with_one_reading_have_no_other(texts: list[str]) -> None:
     if has_one_reading("\n".join(texts).encode()):
         assert all(len(variants(text)) == 1 for text in texts)
 

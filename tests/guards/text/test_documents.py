@@ -83,7 +83,7 @@ def test_texts_have_kinds(family: FamilyName, document: Json, expected: dict[Any
     assert strings == expected
 
 
-def test_documents_of_an_unknown_family_are_read_as_json() -> None:
+def test_unknown_family_is_read_as_json() -> None:
     document = {"candidates": [{"role": "a secret", "parts": [{"finish_reason": "b"}]}]}
 
     read = found(document, "made-up")
@@ -223,7 +223,7 @@ def compared(texts: Texts) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("document", [CHAT, ANSWER, CHUNK], ids=["chat", "answer", "chunk"])
-def test_no_member_is_read_otherwise_than_by_a_walk(document: Json) -> None:
+def test_plain_reading_agrees_with_the_walk(document: Json) -> None:
     read, walked = (
         (plain_request, request_texts) if document is CHAT else (plain_answer, answer_texts)
     )
@@ -240,7 +240,7 @@ def test_no_member_is_read_otherwise_than_by_a_walk(document: Json) -> None:
 
 
 @given(documents(CHAT, {"model": "m", "prompt": "Hi", "suffix": "!"}))
-def test_a_usual_question_has_the_texts_that_a_walk_finds(body: Json) -> None:
+def test_plain_request_agrees_with_the_walk(body: Json) -> None:
     usual = plain_request(body)
 
     if usual is not None:
@@ -250,7 +250,7 @@ def test_a_usual_question_has_the_texts_that_a_walk_finds(body: Json) -> None:
 
 
 @given(documents(ANSWER, CHUNK), st.booleans())
-def test_a_usual_answer_has_the_texts_that_a_walk_finds(data: Json, cut: bool) -> None:
+def test_plain_answer_agrees_with_the_walk(data: Json, cut: bool) -> None:
     usual = plain_answer(data)
 
     if usual is not None:
@@ -274,7 +274,7 @@ def test_the_usual_documents_are_read_the_short_way() -> None:
     assert [text.text for text in chunk.texts] == ["Hi"]
 
 
-def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
+def test_long_chat_is_walked() -> None:
     messages = [{"role": "user", "content": "Hi"}] * (MAX_MESSAGES + 1)
 
     assert plain_request({"messages": messages[:-1]}) is not None
@@ -289,7 +289,7 @@ def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
         ({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}, None),
     ],
 )
-def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str | None) -> None:
+def test_plain_chunk_needs_no_walk(data: Json, text: str | None) -> None:
     texts = plain_answer(data)
 
     assert texts is not None
@@ -315,6 +315,6 @@ def test_letters_beyond_ascii_are_more_work() -> None:
     assert weight_of("abç") == 3 * BEYOND_ASCII
 
 
-def test_work_that_was_measured_weighs_as_much_as_what_takes_as_long() -> None:
+def test_measured_work_has_the_weight_of_its_time() -> None:
     assert weight_of_work(0.0) == 0
     assert weight_of_work(2.0) == 2 * IN_A_SECOND

@@ -111,7 +111,7 @@ def test_an_address_is_told_from_text(text: str, inner: bool) -> None:
 
 @for_each("text", HIDDEN)
 @for_each("text_before", ["", *PROSE, "<b>", "[a](b) "])
-def test_what_is_not_surely_ended_is_an_address_in_any_cut(text_before: str, text: str) -> None:
+def test_unended_address_stays_pending_at_any_cut(text_before: str, text: str) -> None:
     text = text_before + text
     for size in (1, 2, 5, len(text)):
         assert _read([text[index : index + size] for index in range(0, len(text), size)]).within
@@ -140,7 +140,7 @@ def test_prose_is_no_address(text: str) -> None:
 
 
 @for_each("escapes", ["\\" * 99, "\\uzzzz" * 9, "\\u00", "\\ud83d\\ude00"])
-def test_an_odd_escape_is_kept_no_longer_than_it_may_be_cut(escapes: str) -> None:
+def test_odd_escape_is_held_for_its_length(escapes: str) -> None:
     addresses = EscapedAddresses()
     for letter in escapes:
         addresses.feed(letter)

@@ -56,7 +56,7 @@ def test_a_media_type_without_data_makes_no_data() -> None:
     assert not is_data(["media_type", "data"])
 
 
-def test_what_has_a_name_of_its_own_is_reported_under_it() -> None:
+def test_opaque_content_is_reported_by_kind() -> None:
     assert kind_of("image_url") == "image_url"
     assert kind_of("source") == "file"
 
@@ -93,7 +93,7 @@ FILTER = "content_filter_results"
         (("data",), "embedding", ["x"], False),
     ],
 )
-def test_a_name_is_silent_by_its_place_and_its_value(
+def test_member_is_silent_by_place_and_value(
     level: tuple[str, ...], name: str, value: Any, silent: bool
 ) -> None:
     assert is_silent(level, name, value) is silent
@@ -115,7 +115,7 @@ def test_each_value_is_described() -> None:
         ("input", {}, ("tools", 0, "custom"), "input"),
     ],
 )
-def test_a_member_has_the_name_that_a_chat_has_for_it(
+def test_members_are_named_as_in_a_chat(
     name: str, item: Any, path: tuple[Any, ...], expected: str
 ) -> None:
     assert name_in_chat(name, item, path) == expected

@@ -103,7 +103,7 @@ def test_a_disguised_word_is_found_in_its_place(disguised: str, place: str | Non
 @pytest.mark.parametrize(
     "text", ["internationalization", "deadbeefdeadbeef0", "/usr/local/share/doc"]
 )
-def test_long_words_that_are_no_base64_have_one_reading(text: str) -> None:
+def test_long_words_are_no_base64(text: str) -> None:
     assert len(variants(text)) == 1
 
 
@@ -126,7 +126,7 @@ def test_the_first_reading_is_the_text_itself() -> None:
     assert variants("año ano")[0].folded == "año ano"
 
 
-def test_a_word_of_a_policy_is_folded_like_a_text() -> None:
+def test_policy_words_are_folded_like_texts() -> None:
     for word in ("ПРИВЕТ", "Привет", "привет"):
         assert folded(word) in variants("привет")[-1].folded
 
@@ -135,7 +135,7 @@ def test_other_digits_are_digits() -> None:
     assert View.of("٤١١١").cased == "4111"
 
 
-def test_escapes_of_json_are_decoded_inside_of_its_strings_only() -> None:
+def test_json_escapes_are_decoded_in_strings_only() -> None:
     assert View.of(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
     assert View.of(r"a\/b").cased == r"a\/b"
 
@@ -161,7 +161,7 @@ def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
 
 
 @given(ODD)
-def test_places_of_a_reading_rise_and_stay_within_the_text(text: str) -> None:
+def test_positions_of_a_reading_are_ordered(text: str) -> None:
     for view in variants(text):
         assert len(view.folded) == len(view.cased)
         past = (0, 0)
@@ -226,7 +226,7 @@ def _closest(text: str) -> tuple[View, View, View]:
         lambda text: "".join(f"\\x{ord(each):02x}" for each in _base64(text)),
     ],
 )
-def test_what_is_encoded_is_read_with_what_is_within_it(encode: Callable[[str], str]) -> None:
+def test_nested_encodings_are_decoded(encode: Callable[[str], str]) -> None:
     text = encode("it is a secret of all")
     matches = spots(f"see {text} now", "secret")
 
@@ -247,7 +247,7 @@ def test_so_many_layers_are_read_and_no_more() -> None:
     assert spots(_base64(text), "secret") == []
 
 
-def test_a_hyphen_at_the_end_of_a_line_may_be_of_the_word() -> None:
+def test_hyphen_at_a_line_end_is_optional() -> None:
     assert spots("it is well-\nknown", "well-known") == ["well-\nknown"]
     assert spots("it is well-\nknown", "wellknown") == ["well-\nknown"]
 
@@ -256,7 +256,7 @@ def test_a_hyphen_at_the_end_of_a_line_may_be_of_the_word() -> None:
     st.text(alphabet="QUJD+/a1=", min_size=1, max_size=40) | st.text("46a8", max_size=40),
     st.text(alphabet="QUJD ", max_size=8),
 )
-def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> None:
+def test_ended_base64_is_settled(text: str, more: str) -> None:
     read = beginning(text)
     upto, open_run = read.upto, read.run
     ended = [view.whole for view in variants(text + more) if view.whole]
@@ -272,6 +272,6 @@ def test_a_number_has_no_other_reading(number: str) -> None:
 
 
 @for_each("sign", ["", "，", "“", "ผู", "。", "（"])
-def test_three_letters_stand_apart_behind_a_sign_of_any_script(sign: str) -> None:
+def test_separated_letters_follow_any_sign(sign: str) -> None:
     """However many come after them: a text that goes on is read as it will be."""
     assert any("the" in view.cased for view in variants(f"{sign}t h e"))

@@ -7,7 +7,7 @@ from proxy.guards.text.documents import collect_texts
 from proxy.guards.text.walk import passed_answer_walk, passed_request_walk
 
 
-def test_what_is_not_known_is_what_the_user_says() -> None:
+def test_unknown_request_text_is_the_users() -> None:
     body = {
         "model": "rerank-1",
         "query": "who",
@@ -23,7 +23,7 @@ def test_what_is_not_known_is_what_the_user_says() -> None:
     assert "rerank-1" not in results
 
 
-def test_what_is_not_known_is_what_a_model_says() -> None:
+def test_unknown_response_text_is_the_models() -> None:
     data = {"id": "a", "text": "heard", "segments": [{"text": "seen"}], "": ["item"]}
 
     texts = collect_texts(passed_answer_walk(data)).texts

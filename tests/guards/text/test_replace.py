@@ -34,7 +34,7 @@ BODY = st.dictionaries(
 
 
 @given(BODY)
-def test_what_is_replaced_is_read_again_and_the_original_stays(body: dict[str, Any]) -> None:
+def test_replacement_copies_the_document(body: dict[str, Any]) -> None:
     document_before = copy.deepcopy(body)
     texts = [
         text for text in request_texts(body).texts if not isinstance(text.path[-1], MemberName)
@@ -75,7 +75,7 @@ def test_what_is_not_on_the_way_is_shared() -> None:
     assert changed["tools"] is body["tools"]
 
 
-def test_names_of_members_are_replaced_and_none_is_lost() -> None:
+def test_replaced_member_names_stay_distinct() -> None:
     body = {"metadata": {"a@b.c": {"x": "y"}, "d@e.f": 2}}
     paths: dict[Any, str] = {
         ("metadata", MemberName("a@b.c")): "[EMAIL]",
@@ -86,7 +86,7 @@ def test_names_of_members_are_replaced_and_none_is_lost() -> None:
     assert replaced(body, paths) == {"metadata": {"[EMAIL]": {"x": "z"}, "[EMAIL]_2": 2}}
 
 
-def test_thousands_of_like_names_are_numbered_in_linear_time() -> None:
+def test_equal_names_are_numbered_in_linear_time() -> None:
     def renamed(size: int) -> int:
         body = {"metadata": {f"a{n}@b.c": n for n in range(size)}}
         paths: dict[Any, str] = {
@@ -135,9 +135,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
         ("data:text/a-bomb;base64,QUJD", "data:text/[WORD];base64,QUJD"),
     ],
 )
-async def test_no_mask_in_data_leaves_what_another_has_found(
-    place: str, source: str, masked: str
-) -> None:
+async def test_masks_in_data_are_all_applied(place: str, source: str, masked: str) -> None:
     body = PLACES[place](source)
     inspection = await Engine(Ticks()).inspect(MASKS, request_texts(body))
 
@@ -146,7 +144,7 @@ async def test_no_mask_in_data_leaves_what_another_has_found(
     assert changed == PLACES[place](masked)
 
 
-async def test_of_data_that_hides_two_things_in_two_ways_neither_is_left() -> None:
+async def test_data_is_masked_decoded_and_as_written() -> None:
     raw = base64.b64encode(b"the secret, ").decode() + "how/to/make"
     request = PLACES["content"](f"data:text/plain;base64,{raw}")
     inspection = await Engine(Ticks()).inspect(MASKS, request_texts(request))
@@ -157,7 +155,7 @@ async def test_of_data_that_hides_two_things_in_two_ways_neither_is_left() -> No
     assert "to/make" not in message["content"]
 
 
-async def test_a_picture_whose_type_is_masked_keeps_what_it_shows() -> None:
+async def test_masked_media_type_keeps_the_picture() -> None:
     def body(source: str) -> Any:
         return {"messages": [{"content": [{"image_url": {"url": source}}]}]}
 
@@ -169,7 +167,7 @@ async def test_a_picture_whose_type_is_masked_keeps_what_it_shows() -> None:
     assert changed == body("data:image/[WORD];base64,iVBORw0KGgoAAA==")
 
 
-async def test_of_a_file_that_hides_something_in_its_type_and_its_letters_neither_is_left() -> None:
+async def test_file_is_masked_in_type_and_letters() -> None:
     request = PLACES["a file"]("data:text/a-bomb;base64,how/to/make/a/bo")
     inspection = await Engine(Ticks()).inspect(MASKS, request_texts(request))
 

@@ -234,9 +234,7 @@ TEXTS = [
         lambda source: {"unknown": source},
     ],
 )
-def test_only_what_is_data_to_its_end_and_no_text_is_not_read(
-    source: str, place: Callable[[str], dict[str, Any]]
-) -> None:
+def test_only_opaque_data_is_skipped(source: str, place: Callable[[str], dict[str, Any]]) -> None:
     assert seen(place(source))
 
 
@@ -249,9 +247,7 @@ def test_only_what_is_data_to_its_end_and_no_text_is_not_read(
         lambda source: {"audio": {"data": source}},
     ],
 )
-def test_of_an_answer_nothing_is_skipped(
-    source: str, message: Callable[[str], dict[str, Any]]
-) -> None:
+def test_response_data_is_inspected(source: str, message: Callable[[str], dict[str, Any]]) -> None:
     texts = answer_texts({"choices": [{"message": message(source)}]}).texts
 
     assert source in {text.text for text in texts}
@@ -279,12 +275,12 @@ def test_of_an_answer_nothing_is_skipped(
     ],
     ids=str,
 )
-def test_a_name_is_silent_at_its_place_and_as_what_it_is_alone(answer: dict[str, Any]) -> None:
+def test_silent_members_need_place_and_type(answer: dict[str, Any]) -> None:
     read = {reading.cased for text in answer_texts(answer).texts for reading in variants(text.text)}
     assert [text for text in read if MARK in text]
 
 
-async def test_a_large_body_is_read_in_steps_and_alike() -> None:
+async def test_large_body_is_read_in_steps() -> None:
     body = {"messages": [{"role": "user", "content": "a"}, {}] * 3000, "n": 1}
     turns = 0
 
@@ -302,14 +298,14 @@ async def test_a_large_body_is_read_in_steps_and_alike() -> None:
     assert turns > len(read.texts) // STEP
 
 
-def test_content_that_is_no_text_is_known_at_the_top_too() -> None:
+def test_opaque_content_is_reported_at_the_top() -> None:
     data = {"media_type": "image/png", "data": "AA"}
 
     assert [opaque.kind for opaque in request_texts({"unknown": data}).opaque] == ["file"]
     assert request_texts({"metadata": data}).opaque == ()
 
 
-def test_between_two_values_little_is_done_however_many_there_are() -> None:
+def test_walk_yields_between_values() -> None:
     walk = request_walk({"messages": [{}] * 100_000})
 
     assert lines(lambda: next(walk)) < 100
@@ -368,7 +364,7 @@ def test_every_text_of_an_answer_is_looked_at(answer: dict[str, Any]) -> None:
     assert all(text.role == "assistant" for text in texts)
 
 
-def test_tokens_that_spell_the_text_are_not_looked_at_twice() -> None:
+def test_tokens_of_the_text_are_not_inspected_twice() -> None:
     choice = {"text": "a cat", "logprobs": {"tokens": ["a", " cat"], "top_logprobs": [{"a": -1}]}}
 
     assert [text.text for text in answer_texts({"choices": [choice]}).texts] == ["a cat"]

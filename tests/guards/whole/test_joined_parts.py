@@ -46,7 +46,7 @@ async def inspected(request: dict[str, Any], *rules: GuardRule) -> Inspection:
     return await Engine(Ticks()).inspect(rules, request_texts(request).texts)
 
 
-async def test_a_word_that_is_cut_across_parts_is_found_once() -> None:
+async def test_word_across_parts_is_found_once() -> None:
     inspection = await inspected(body(*PARTS), rule("secret"), rule("the", name="other"))
 
     assert inspection.blocked is not None
@@ -63,13 +63,13 @@ async def test_a_word_that_is_cut_across_parts_is_found_once() -> None:
         lambda parts: {"input": [{"type": "custom_tool_call_output", "output": [*parts]}]},
     ],
 )
-async def test_parts_are_one_text_wherever_a_message_has_them(stored: Any) -> None:
+async def test_parts_are_one_text_in_any_place(stored: Any) -> None:
     inspection = await inspected(stored(PARTS), rule("secret"))
 
     assert inspection.blocked is not None
 
 
-async def test_its_mask_is_in_each_part_that_it_is_in() -> None:
+async def test_finding_across_parts_is_masked_in_each() -> None:
     request = body(*PARTS)
 
     inspection = await inspected(request, rule("secret", action="mask"))
@@ -82,7 +82,7 @@ async def test_its_mask_is_in_each_part_that_it_is_in() -> None:
     ]
 
 
-async def test_what_is_in_one_part_is_not_counted_again() -> None:
+async def test_finding_in_one_part_is_counted_once() -> None:
     inspection = await inspected(body({"text": "a secret, "}, {"text": "a secret"}), rule("secret"))
 
     assert inspection.results[0].findings == {"word": 2}
@@ -101,7 +101,7 @@ async def test_what_is_in_one_part_is_not_counted_again() -> None:
         (("the ", "secret, the secret"), ("the ", "[WORD], the [WORD]")),
     ],
 )
-async def test_what_only_another_part_tells_is_masked_where_it_stands(
+async def test_finding_with_context_in_another_part_is_masked(
     parts: tuple[str, ...], masked: tuple[str, ...]
 ) -> None:
     request = body(*({"text": name} for name in parts))
@@ -114,7 +114,7 @@ async def test_what_only_another_part_tells_is_masked_where_it_stands(
     assert inspection.results[0].fields == len(parts)
 
 
-async def test_what_a_part_has_found_of_it_is_counted_once_and_the_rest_is_masked_too() -> None:
+async def test_longer_finding_across_parts_is_masked() -> None:
     request = body({"text": "a secret"}, {"text": "agent"})
 
     inspection = await inspected(request, rule("secret", "secretagent", action="mask"))
@@ -124,7 +124,7 @@ async def test_what_a_part_has_found_of_it_is_counted_once_and_the_rest_is_maske
     assert inspection.results[0].findings == {"word": 1}
 
 
-async def test_what_a_part_says_as_data_is_found_once() -> None:
+async def test_data_in_a_part_is_found_once() -> None:
     url = "data:text/plain;base64," + base64.b64encode(b"all of it is a secret").decode()
 
     inspection = await inspected(body({"text": "see: "}, {"text": url}), rule("secret"))
@@ -149,9 +149,7 @@ CUT = st.builds(pieces, TEXT, CUTS)
 
 
 @given(DRAWN_PARTS | CUT, st.sampled_from(RULES))
-def test_parts_show_what_they_show_together_and_what_each_does(
-    drawn: list[str], rules: tuple[GuardRule, ...]
-) -> None:
+def test_parts_are_found_together_and_alone(drawn: list[str], rules: tuple[GuardRule, ...]) -> None:
     parts = [name for name in drawn if name]
     starts = [*accumulate(map(len, parts), initial=0)]
     texts = request_texts(body(*({"text": name} for name in parts))).texts
@@ -181,7 +179,7 @@ def test_parts_show_what_they_show_together_and_what_each_does(
     ],
     ids=["prompts", "messages", "long", "names"],
 )
-async def test_what_is_not_read_as_one_is_not_joined(fields: dict[str, Any]) -> None:
+async def test_separate_texts_are_not_joined(fields: dict[str, Any]) -> None:
     assert not [*joined_parts(request_texts(fields).texts)]
     assert (await inspected(fields, rule("secret"))).blocked is None
 
@@ -192,7 +190,7 @@ async def test_what_judges_a_whole_text_judges_each_part() -> None:
     assert inspection.blocked is None
 
 
-async def test_findings_in_many_messages_of_parts_are_looked_through_in_linear_time() -> None:
+async def test_many_messages_of_parts_take_linear_time() -> None:
     def looked(size: int) -> int:
         parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
         request = {"messages": [{"role": "user", "content": parts}] * size}
@@ -210,7 +208,7 @@ async def test_findings_in_many_messages_of_parts_are_looked_through_in_linear_t
     assert looked(400) < 3 * looked(200)
 
 
-async def test_many_findings_in_one_part_are_looked_through_in_linear_time() -> None:
+async def test_many_findings_in_a_part_take_linear_time() -> None:
     def looked(size: int) -> int:
         request = body({"text": "a secret. " * size}, {"text": "the "}, {"text": "secret"})
         texts = request_texts(request).texts
@@ -227,7 +225,7 @@ async def test_many_findings_in_one_part_are_looked_through_in_linear_time() -> 
     assert looked(800) < 3 * looked(400)
 
 
-def test_many_findings_in_many_parts_are_placed_in_linear_time() -> None:
+def test_many_parts_are_mapped_in_linear_time() -> None:
     def placed(size: int) -> int:
         parts = [{"type": "text", "text": "a secret"}] * size
         read = request_texts({"messages": [{"role": "user", "content": parts}]}).texts

@@ -65,7 +65,7 @@ async def shown(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
 
 # One letter beside a key that is found without it stays: it has no digit.
 @for_each("index", range(2, len(KEY) - 1))
-async def test_a_key_is_found_wherever_it_is_cut_and_masked_in_both(index: int) -> None:
+async def test_key_cut_anywhere_is_masked_in_both_messages(index: int) -> None:
     request = body(f"the key is {KEY[:index]}", f"{KEY[index:]} as I said")
 
     first_value, second = await shown(request, SECRETS)
@@ -77,9 +77,7 @@ async def test_a_key_is_found_wherever_it_is_cut_and_masked_in_both(index: int) 
 
 @for_each("role", ["user", "assistant", "tool", "system"])
 @for_each("messages", [("4111 1111", "1111 1111"), ("4111 1111 11", "11 1111")])
-async def test_a_card_is_found_with_and_without_a_space_at_the_seam(
-    messages: tuple[str, str], role: str
-) -> None:
+async def test_card_is_found_across_messages(messages: tuple[str, str], role: str) -> None:
     assert await shown(body(*messages, role=role), PII) == ["[CARD]", "[CARD]"]
 
 
@@ -93,7 +91,7 @@ async def test_a_card_in_three_messages_is_found_once() -> None:
     assert await shown(request, PII) == ["[CARD]", "[CARD]", "[CARD]"]
 
 
-async def test_what_a_message_says_of_the_next_makes_a_finding_there() -> None:
+async def test_context_of_a_message_reaches_the_next() -> None:
     words = rule("the key is x9", action="mask")
 
     assert await shown(body("Listen, the key is", "x9, right?"), words) == [
@@ -133,7 +131,7 @@ async def test_parts_of_messages_are_cut_as_well() -> None:
     ],
     ids=["another between", "another role", "prompts", "a name", "no role"],
 )
-async def test_what_is_not_one_after_the_other_of_one_role_is_not_joined(fields: Any) -> None:
+async def test_only_adjacent_messages_of_a_role_are_joined(fields: Any) -> None:
     assert (await inspected(fields, PII)).changes == {}
 
 
@@ -150,7 +148,7 @@ async def test_a_message_that_says_nothing_is_no_wall(nothing: Any) -> None:
     assert (await inspected(request, PII)).results[0].findings == {"card": 1}
 
 
-async def test_what_the_edge_of_a_window_makes_of_a_text_is_no_finding() -> None:
+async def test_edge_of_a_window_makes_no_finding() -> None:
     string = "rapist, said the miller, and".ljust(WINDOW, ".")
     word = GuardRule("words", keywords.Keywords("word", ["rapist"]), "mask")
 
@@ -174,7 +172,7 @@ async def test_what_one_message_holds_is_counted_once() -> None:
     ],
     ids=["a key", "a word"],
 )
-async def test_a_finding_goes_on_where_a_digit_does(
+async def test_finding_continues_only_at_digits(
     messages: tuple[str, str], masked: tuple[str, str]
 ) -> None:
     words = rule("secret1", "secret", "secret1agent7", "secretagent", action="mask")
@@ -215,7 +213,7 @@ async def test_a_phone_is_found_wherever_it_is_cut(index: int) -> None:
     assert first_value == "mine is [PHONE]"
 
 
-async def test_an_address_at_the_end_does_not_swallow_the_next_message() -> None:
+async def test_address_ends_with_its_message() -> None:
     request = body("write to ada@example.com", "Thanks for all")
 
     assert await shown(request, PII) == ["write to [EMAIL]", "Thanks for all"]
@@ -259,7 +257,7 @@ def row_of(messages: list[str], middle: str, single_rule: GuardRule) -> list[Let
 
 
 @given(st.builds(pieces, TEXT, CUTS), st.sampled_from(RULES))
-def test_short_messages_show_what_they_say_in_a_row_and_each_by_itself(
+def test_short_messages_are_found_joined_and_alone(
     parts: list[str], rules: tuple[GuardRule, ...]
 ) -> None:
     messages = [part for part in parts if part]
@@ -281,7 +279,7 @@ def test_short_messages_show_what_they_say_in_a_row_and_each_by_itself(
 
 
 @given(st.integers(0, 900), st.integers(0, 900), st.integers(2, len(KEY) - 2), st.data())
-def test_a_cut_key_is_found_in_messages_of_any_length(
+def test_cut_key_is_found_at_any_length(
     before: int, behind: int, at: int, data: st.DataObject
 ) -> None:
     drawn = random.Random(data.draw(st.integers(0, 9)))
@@ -317,7 +315,7 @@ async def test_what_is_read_once_more_is_weighed(messages: list[str], in_thread:
     assert (threading.get_ident() not in threads) is in_thread
 
 
-def test_a_long_talk_is_read_again_at_its_seams_alone() -> None:
+def test_long_conversation_is_reread_at_boundaries_only() -> None:
     talk = request_texts(body(*[PROSE * 50] * 10)).texts
 
     repeated = sum(len(joined.text.text) for joined in message_boundaries(talk))
@@ -374,7 +372,7 @@ def test_the_short_way_tells_whether_messages_meet(roles: str, separate: bool) -
     assert ([*chain(message_boundaries(usual.texts))] == []) is separate
 
 
-def test_a_finding_over_many_messages_is_judged_in_linear_time() -> None:
+def test_finding_over_many_messages_takes_linear_time() -> None:
     def case(count: int) -> tuple[JoinedParts, list[tuple[int, TextMatch]]]:
         joined = next(message_boundaries(request_texts(body(*"a" * count)).texts))
         return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.numbers]

@@ -96,7 +96,7 @@ PLAIN = [ruled(name, unprepared(each)) for name, each in DETECTORS.items()]
 
 
 @given(CHATS)
-async def test_what_is_found_is_what_is_found_without_a_glance(messages: list[Any]) -> None:
+async def test_prefilter_changes_no_result(messages: list[Any]) -> None:
     read = request_texts({"messages": messages})
 
     with_glance = await Engine(Ticks()).inspect(RULES, read)
@@ -108,7 +108,7 @@ async def test_what_is_found_is_what_is_found_without_a_glance(messages: list[An
 
 
 @given(st.lists(TEXT.filter(bool), max_size=4))
-def test_a_rule_that_may_find_nothing_in_lines_finds_nothing_in_a_text(texts: list[str]) -> None:
+def test_prefiltered_rule_finds_nothing(texts: list[str]) -> None:
     results = prefilter_rules(RULES, read(*texts), ABOVE, Ticks())
 
     for rule, result in zip(PLAIN, results, strict=True):
@@ -118,7 +118,7 @@ def test_a_rule_that_may_find_nothing_in_lines_finds_nothing_in_a_text(texts: li
 
 
 @for_each("edge", [*PIECES, "ab"])
-def test_the_edges_of_a_text_are_seen_between_others(edge: str) -> None:
+def test_edges_of_each_text_are_kept(edge: str) -> None:
     results = prefilter_rules(RULES, read("Hi", edge, "there"), ABOVE, Ticks())
 
     for rule, result in zip(PLAIN, results, strict=True):
@@ -154,12 +154,12 @@ def test_clean_texts_pass_all_rules_at_a_glance() -> None:
     [{"roles": frozenset({"user"})}, {"fields": frozenset({"content"})}],
     ids=["roles", "fields"],
 )
-def test_a_rule_that_is_narrowed_looks_at_each_text(narrowed: dict[str, Any]) -> None:
+def test_narrowed_rule_skips_the_prefilter(narrowed: dict[str, Any]) -> None:
     assert prefilter_rules([replace(RULES[0], **narrowed)], read("Hi"), ABOVE, Ticks()) == [None]
 
 
 @pytest.mark.parametrize("text", ["half of a pair: \ud800", "Hi " * ABOVE, "\u00e9" * (ABOVE // 4)])
-def test_what_is_long_or_cannot_be_written_is_looked_at(text: str) -> None:
+def test_long_or_invalid_text_skips_the_prefilter(text: str) -> None:
     assert prefilter_rules(RULES[:1], read(text), ABOVE, Ticks()) == [None]
 
 
@@ -173,7 +173,7 @@ def test_what_is_long_or_cannot_be_written_is_looked_at(text: str) -> None:
         "x" * 20,
     ],
 )
-def test_what_reads_in_several_ways_passes_where_none_of_them_says_anything(text: str) -> None:
+def test_clean_text_with_several_readings_passes(text: str) -> None:
     [result] = prefilter_rules(RULES[:1], read(text), ABOVE, Ticks())
 
     assert result is not None
@@ -181,7 +181,7 @@ def test_what_reads_in_several_ways_passes_where_none_of_them_says_anything(text
 
 
 @for_each("text", ["g\u200bnu", "\uff47nu", "%67nu", "g n u", "&#103;nu"])
-def test_a_rule_looks_where_one_of_the_readings_may_hit(text: str) -> None:
+def test_disguised_word_skips_the_prefilter(text: str) -> None:
     assert prefilter_rules(RULES[:1], read(f"\u201c{text}\u201d"), ABOVE, Ticks()) == [None]
 
 

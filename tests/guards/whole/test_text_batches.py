@@ -76,7 +76,7 @@ def places(look: RuleInspection) -> Found:
 @example("x" * 40 + RUN + "x", 10, RULES[0])
 @example("sec" + "\u0336" * 66 + "ret", 5, RULES[0])
 @example("\u200b" * 300 + "secret", 5, RULES[0])
-def test_pieces_show_what_the_whole_shows(
+def test_batches_find_what_the_whole_text_has(
     written: str, size: int, rules: tuple[GuardRule, ...]
 ) -> None:
     for single_rule in rules:
@@ -98,7 +98,7 @@ def test_every_guard_finds_the_same_across_the_edges_of_pieces(
     assert places(look) == at_once(single_rule, written)
 
 
-def test_a_long_run_of_base64_is_read_to_its_end() -> None:
+def test_long_base64_is_read_to_its_end() -> None:
     run = base64.b64encode(b"nothing to be seen here " * 1000 + b"a secret").decode()
     written = "x " * SHEET + run + " and a secret"
 
@@ -108,7 +108,7 @@ def test_a_long_run_of_base64_is_read_to_its_end() -> None:
     assert len(look.matches) == 2
 
 
-def test_what_judges_a_whole_text_sees_a_long_one_as_it_is() -> None:
+def test_whole_text_rule_sees_a_long_text_raw() -> None:
     long = "s&#101;cret " * (SHEET // 4)
 
     judging, looking = sheet_by_sheet((rule("secret", unbounded=True), rule("secret")), long)
@@ -141,7 +141,7 @@ def test_small_texts_share_a_sheet_and_no_more_than_that() -> None:
     assert max(sizes) * 92 <= SHEET + 92
 
 
-async def test_of_data_in_its_place_what_judges_a_whole_text_sees_the_text_alone() -> None:
+async def test_whole_text_rule_sees_decoded_data_only() -> None:
     written = "data:text/plain;base64," + base64.b64encode(b"a secret").decode()
     local_value = {"messages": [{"content": [{"file": {"file_data": written}}]}]}
     rules = (

@@ -32,7 +32,7 @@ class Counting:
         return ()
 
 
-async def test_a_late_rule_looks_at_no_more_and_others_go_on() -> None:
+async def test_late_rule_stops_alone() -> None:
     clock = Ticks()
     counting, patient = Counting(clock, seconds=0.4), Counting(clock)
     rules = [
@@ -48,7 +48,7 @@ async def test_a_late_rule_looks_at_no_more_and_others_go_on() -> None:
     assert len(patient.sizes) >= TIMES
 
 
-async def test_no_sheet_is_read_once_all_rules_are_late() -> None:
+async def test_no_batch_is_read_after_all_deadlines() -> None:
     clock = Ticks()
     counting = Counting(clock, seconds=0.7)
 
@@ -61,7 +61,7 @@ async def test_no_sheet_is_read_once_all_rules_are_late() -> None:
     assert max(counting.sizes) <= 2 * SHEET
 
 
-async def test_wait_for_a_turn_has_a_bound_of_its_own() -> None:
+async def test_wait_for_a_slot_is_bounded() -> None:
     """No deadline is spent while others work, and no call waits for ever."""
     with ThreadPoolExecutor(2) as pool:
         engine = Engine(Ticks(), pool, turns=FairSemaphore(0), most_wait_s=0.01)
@@ -72,7 +72,7 @@ async def test_wait_for_a_turn_has_a_bound_of_its_own() -> None:
     assert isinstance(inspection.blocked, GuardUnavailable)
 
 
-async def test_a_turn_is_given_back_by_who_is_late() -> None:
+async def test_late_rule_releases_its_slot() -> None:
     clock = Ticks()
     with ThreadPoolExecutor(2) as pool:
         engine = Engine(clock, pool, turns=FairSemaphore(1))
@@ -83,7 +83,7 @@ async def test_a_turn_is_given_back_by_who_is_late() -> None:
     assert inspection.results[0].verdict == "flagged"
 
 
-async def test_to_wait_for_a_slower_rule_does_not_make_another_late() -> None:
+async def test_slow_rule_makes_no_other_late() -> None:
     clock = Ticks()
     slow = Counting(clock, seconds=0.4)
     rules = [rule("unfindable", deadline_s=1.0), GuardRule("slow", slow, deadline_s=1000.0)]
