@@ -28,7 +28,7 @@ from tests.doubles import (
     response,
 )
 from tests.for_each import for_each
-from tests.server.test_drain import connected, stoppable
+from tests.server.test_client_closes_first import connected, stoppable
 from tests.test_pipeline import AZURE, AZURES, BEARER, MESSAGES, PORTKEY, ROUTES, SCALE, VERSION
 
 VECTORS: Json = {

@@ -38,8 +38,7 @@ from proxy.settings import (
 from proxy.types.target import Secret
 from tests.for_each import for_each
 from tests.ledger.kept import PRICED, FakeLog, finished, ledger_at
-from tests.ledger.test_jsonl import lines
-from tests.ledger.test_sqlite import batch
+from tests.ledger.test_sqlite import batch, lines
 from tests.test_door import SECRETS
 from tests.test_errors_page import rows
 

@@ -29,7 +29,7 @@ from proxy.policy.review.diff import read_call
 from proxy.runtime.offload import LARGE_BYTES
 from tests.adversary.loops import Lag
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.dialects.wire.test_json_size import JSON
+from tests.dialects.wire.test_large_json import JSON
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, legacy, piece
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES

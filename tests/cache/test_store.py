@@ -1,20 +1,24 @@
-"""What is kept where others may write: shown again only as it was put, under the key it was put."""
+"""Cached answers are shown again only as they were put, under the key they were put."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from proxy.cache.file import ForeignFile, move_damaged, open_file
 from proxy.cache.memory import Memory
 from proxy.cache.redis import Redis
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import AnswerStore, CacheBackend
 from proxy.runtime.redis import connect
+from proxy.runtime.spool import file_identity
 from tests.cache.stores import Clock, StoreEventLog, until
 from tests.for_each import for_each
 from tests.servers import running_cluster, running_server
@@ -237,3 +241,109 @@ async def test_files_on_disk_are_private(tmp_path: Path) -> None:
     files = list(tmp_path.iterdir())
     assert files
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+
+
+SCRIPT = """
+import os, random, time
+from pathlib import Path
+from proxy.cache.memory import Memory
+from tests.cache.stores import StoreEventLog
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+low, high, count, room = LIMITS
+noise, draw, events = os.urandom(high), random.Random(1), StoreEventLog()
+before, most, store = resident(), 0, Memory(room, time.monotonic, events)
+for number in range(count):
+    size = draw.randint(low, high)
+    store.put(number.to_bytes(32, "big"), bytes(memoryview(noise)[:size]), 600)
+    if number % 500 == 0:
+        most = max(most, resident() - before)
+print(most, events.size, room)
+"""
+
+
+def measure(*limits: int) -> tuple[int, int, int]:
+    """Fill a store in a process of its own; give its growth, what it says, and its bound."""
+    script = SCRIPT.replace("LIMITS", repr(limits))
+    process = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    peak, reported, allowed = map(int, process.stdout.split())
+    return peak, reported, allowed
+
+
+def test_large_responses_stay_within_the_bound() -> None:
+    peak, reported, allowed = measure(100 * 1024, 100 * 1024, 100_000, 64 * 1024 * 1024)
+
+    assert reported <= allowed
+    assert peak <= allowed * 1.1
+
+
+def test_responses_of_all_sizes_stay_within_the_bound() -> None:
+    for low, high in ((100, 300), (20_000, 400_000)):
+        peak, reported, allowed = measure(
+            low, high, 20_000 if high > 1000 else 300_000, 64 * 1024 * 1024
+        )
+
+        assert allowed / 2 < reported <= allowed
+        assert peak <= allowed * 1.1
+
+
+async def test_expiry_is_reported_on_read() -> None:
+    clock, events = Clock(), StoreEventLog()
+    async with Memory(10_000, clock, events) as store:
+        store.put(b"k" * 32, b"value", 10)
+        clock.now += 10
+
+        assert await store.get(b"k" * 32) is None
+    assert (events.evictions["expired"], events.entries, events.size) == (1, 0, 0)
+
+
+def test_new_file_is_private_and_has_the_application_id(tmp_path: Path) -> None:
+    file = tmp_path / "cache.db"
+
+    open_file(file).close()
+    open_file(file).close()
+
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_bytes()[68:72] == b"HdCa"
+
+
+def test_file_without_application_id_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "cache.db"
+    database = open_file(file)
+    database.executescript("PRAGMA application_id = 0; PRAGMA user_version = 0;")
+    database.execute("INSERT INTO answers VALUES (x'00', x'01', 9, 2e9, 0)")
+    database.close()
+
+    database = open_file(file)
+
+    assert database.execute("SELECT entries, size FROM held").fetchone() == (1, 9)
+    assert database.execute("PRAGMA application_id").fetchone() != (0,)
+    database.close()
+
+
+def test_other_file_is_foreign(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("not ours\n")
+
+    with pytest.raises(ForeignFile, match="not a SQLite database"):
+        open_file(notes)
+    assert notes.read_text() == "not ours\n"
+
+
+def test_damaged_file_is_renamed_with_its_log(tmp_path: Path) -> None:
+    file = tmp_path / "cache.db"
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{file}{suffix}").write_text(suffix)
+
+    path = move_damaged(file)
+
+    assert file_identity(file) is None
+    assert file_identity(path) is not None
+    assert sorted(item.name for item in tmp_path.iterdir()) == [
+        "cache.db.damaged",
+        "cache.db.damaged-wal",
+    ]

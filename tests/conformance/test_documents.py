@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import ClientSession
 
-from tests.conformance import (
-    test_anthropic,
-    test_enkrypt,
-    test_fireworks,
-    test_multimodel,
-    test_portkey,
-    test_scale,
-)
+from tests.conformance import test_anthropic, test_multimodel
 from tests.conformance.checking import (
     Document,
     missing_fields,
@@ -23,14 +16,18 @@ from tests.conformance.checking import (
     wrong_parameters,
     wrong_streams,
 )
+from tests.conformance.test_vendors import (
+    ENKRYPT_DOCUMENT,
+    FIREWORKS_DOCUMENT,
+    PORTKEY_DOCUMENT,
+    SCALE_DOCUMENT,
+)
 from tests.doubles import ScriptedUpstream
 
-MODULES = (
-    *(test_enkrypt, test_fireworks, test_multimodel, test_portkey, test_scale),
-    test_anthropic,
-)
+COMPLETIONS = (ENKRYPT_DOCUMENT, FIREWORKS_DOCUMENT, PORTKEY_DOCUMENT, SCALE_DOCUMENT)
+DOCUMENTS = (*COMPLETIONS, test_multimodel.DOCUMENT, test_anthropic.DOCUMENT)
 of_each_document = pytest.mark.parametrize(
-    "document", [module.DOCUMENT for module in MODULES], ids=lambda document: document.deployment
+    "document", DOCUMENTS, ids=lambda document: document.deployment
 )
 
 
@@ -47,11 +44,6 @@ async def test_what_the_document_requires(document: Document, client: ClientSess
     assert await without_credential(document, client) == 401
 
 
-COMPLETIONS = [
-    module.DOCUMENT for module in (test_enkrypt, test_fireworks, test_portkey, test_scale)
-]
-
-
 @pytest.mark.parametrize("document", COMPLETIONS, ids=lambda document: document.deployment)
 async def test_each_field_of_a_completion(
     document: Document, client: ClientSession, upstream: ScriptedUpstream
@@ -61,7 +53,7 @@ async def test_each_field_of_a_completion(
 
 @pytest.mark.parametrize(
     ("document", "is_done"),
-    [(test_enkrypt.DOCUMENT, True), (test_portkey.DOCUMENT, True), (test_scale.DOCUMENT, False)],
+    [(ENKRYPT_DOCUMENT, True), (PORTKEY_DOCUMENT, True), (SCALE_DOCUMENT, False)],
     ids=["enkrypt", "portkey", "scale"],
 )
 async def test_each_field_of_a_stream(

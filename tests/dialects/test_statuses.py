@@ -1,13 +1,18 @@
-"""What each status of an upstream means, and which words of its error objects may pass."""
+"""What each status of an upstream means, and which words of its documents may pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
+from proxy.dialects.document import EMBEDDINGS
+from proxy.dialects.families import FAMILIES, FAMILY_OF_ENDPOINT, family_name
+from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.statuses import (
     DENIALS,
     USUAL,
@@ -17,6 +22,13 @@ from proxy.dialects.statuses import (
     meaning_of_error,
     parse_error,
 )
+from proxy.dialects.writing import answer_status, refusal
+from proxy.errors import GuardBlocked, UpstreamInvalid
+from proxy.money.usage import Tokens
+from proxy.types import Call, Endpoint, Json, RequestHead
+from proxy.types.events import Extension, Frame, Start, UsageReport
+from proxy.types.guard import GuardResult, GuardResults
+from tests.checked import OrderChecker
 from tests.for_each import for_each
 
 TOO_LARGE = (
@@ -116,3 +128,103 @@ def test_billing_error_is_no_fault(message: str | None, code: str | None, is_so:
 @for_each(("code", "status"), [(400, 400), ("503", 503), (7, None), (True, None), ("4000", None)])
 def test_a_code_that_is_a_status_is_read_as_one(code: Any, status: int | None) -> None:
     assert parse_error({"error": {"code": code}}).status == status
+
+
+CALL = Call(RequestHead("openai", "embeddings", "/v1/embeddings", "req_1"), {"input": "a"})
+DOC: Json = {
+    "object": "list",
+    "model": "m",
+    "data": [{"index": 0, "embedding": [0.5]}],
+    "usage": {"prompt_tokens": 2, "total_tokens": 2},
+}
+
+
+def read(doc: Json) -> Frame:
+    reader = EMBEDDINGS.reader(ReadOptions(CALL, whole=True, inspect=True))
+    [frame] = OrderChecker().each(reader.read(doc, orjson.dumps(doc)))
+    return frame
+
+
+def test_a_document_passes_byte_for_byte() -> None:
+    raw = b'{ "data": [] }'
+    [frame] = EMBEDDINGS.reader(ReadOptions(CALL, whole=True)).read({"data": []}, raw)
+    writer = EMBEDDINGS.writer(WriteOptions(CALL, True, tuple))
+
+    assert writer.feed(frame._replace(last=True)) == raw
+
+
+def test_a_changed_document_is_written() -> None:
+    frame = read(DOC)._replace(raw=None, last=True)
+
+    assert orjson.loads(EMBEDDINGS.writer(WriteOptions(CALL, True, tuple)).feed(frame)) == DOC
+
+
+def test_usage_and_findings_are_events() -> None:
+    frame = read({**DOC, "hook_results": {}})
+
+    [start, extension, usage] = frame.events[:3]
+    assert start == Start(None, "m", None)
+    assert extension == Extension("hook_results", {})
+    assert isinstance(usage, UsageReport)
+    assert usage.tokens == Tokens(input=2)
+
+
+def test_a_body_without_a_document_is_invalid() -> None:
+    with pytest.raises(UpstreamInvalid):
+        EMBEDDINGS.reader(ReadOptions(CALL, whole=True)).end()
+
+
+MATCHES: GuardResults = [
+    ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
+    ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
+]
+
+
+def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
+    blocked = GuardBlocked("No.", guard="mails", kind="email")
+    answers = {
+        name: answer_status(dialect.client, MATCHES, flagged=False)
+        for name, dialect in DIALECTS.items()
+    }
+    refusals = {
+        name: refusal(dialect.client, blocked, "req_1", MATCHES)
+        for name, dialect in DIALECTS.items()
+    }
+
+    assert (answers.pop("portkey"), set(answers.values())) == (246, {200})
+    assert refusals["portkey"].body["error"]["type"] == "hooks_failed"
+    assert refusals["portkey"].body["hook_results"]["before_request_hooks"]
+    assert "message" not in refusals["enkrypt"].body
+    detections = refusals["enkrypt"].body["enkrypt_policy_detections"]
+    assert detections["input_guardrails"]["summary"] == {"pii": 1}
+    assert (refusals.pop("portkey").status, {r.status for r in refusals.values()}) == (446, {400})
+    assert refusals.pop("anthropic").body["error"] == {
+        "type": "invalid_request_error",
+        "message": "No.",
+    }
+    assert all(r.body["error"]["code"] == "guardrail_blocked" for r in refusals.values())
+
+
+def test_what_is_only_in_shadow_changes_no_status() -> None:
+    assert answer_status(DIALECTS["portkey"].client, MATCHES[1:], flagged=False) == 200
+
+
+@for_each(
+    ("dialect", "endpoint", "family"),
+    [
+        ("openai", "chat", "chat"),
+        ("openai", "completions", "completions"),
+        ("openai", "responses", "responses"),
+        ("anthropic", "chat", "messages"),
+        ("portkey", "responses", "responses"),
+        ("openai", "embeddings", "embeddings"),
+        ("anthropic", "count_tokens", "document"),
+        ("openai", "conversations", "stored"),
+    ],
+)
+def test_each_endpoint_has_a_family(dialect: str, endpoint: Endpoint, family: str) -> None:
+    assert family_name(DIALECTS[dialect], endpoint) == family
+
+
+def test_each_family_answers_an_endpoint() -> None:
+    assert {*FAMILIES} == {*FAMILY_OF_ENDPOINT.values(), "messages"}

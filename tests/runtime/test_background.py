@@ -1,13 +1,28 @@
-"""What goes on beside the calls ends with who owns it."""
+"""Background tasks, threads and turns at the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from proxy.runtime.background import STEPS_S, SideTasks, between_calls, run_in_background
+from proxy.runtime.fair_queue import (
+    MAX_CHARGED,
+    SLICE_S,
+    FairSemaphore,
+    Places,
+    TimeSlice,
+    TimeSlices,
+)
+from proxy.runtime.lazy import LazyTable
+from proxy.runtime.offload import LARGE_BYTES, Offload
+from tests.doubles import PATIENCE_S
+from tests.guards.doubles import Ticks
 
 
 async def forever(ended: list[str]) -> None:
@@ -114,3 +129,226 @@ async def test_side_tasks_are_bounded_and_end_with_their_owner() -> None:
 
     assert ends == ["first", "second"]
     assert not side_tasks.is_full("a")
+
+
+async def test_only_work_on_large_bodies_leaves_the_loop() -> None:
+    with ThreadPoolExecutor(1, "bodies") as executor:
+        offload = Offload(executor)
+
+        small = await offload.run(LARGE_BYTES, threading.current_thread, "a")
+        large = await offload.run(LARGE_BYTES + 1, threading.current_thread, "a")
+
+    assert small is threading.current_thread()
+    assert large.name.startswith("bodies")
+
+
+@pytest.mark.parametrize("size", [0, LARGE_BYTES + 1])
+async def test_what_the_work_raises_comes_through(size: int) -> None:
+    def failing() -> None:
+        raise LookupError("why")
+
+    with pytest.raises(LookupError, match="why"):
+        await Offload().run(size, failing, "a")
+
+
+async def test_one_who_asks_for_much_holds_another_up_for_one_piece_of_work() -> None:
+    result: list[str] = []
+    with ThreadPoolExecutor(1, "bodies") as executor:
+        offload = Offload(executor, FairSemaphore(1))
+        async with asyncio.TaskGroup() as group:
+            for caller in ["greedy"] * 50 + ["other"]:
+                work = partial(result.append, caller)
+                group.create_task(offload.run(LARGE_BYTES + 1, work, caller))
+
+    assert len(result) == 51
+    assert result.index("other") <= 1
+
+
+TABLE: LazyTable[object] = LazyTable(
+    {"sep": "os.path:sep", "gone": "proxy.is_no_module:x", "nameless": "os.path:is_no_name"}
+)
+
+
+def test_a_table_gives_what_stands_at_the_place_of_a_word() -> None:
+    assert TABLE["sep"] == "/"
+    assert TABLE.get("other") is None
+
+
+def test_a_table_knows_its_words_without_importing_what_they_stand_for() -> None:
+    assert list(TABLE) == ["sep", "gone", "nameless"]
+    assert len(TABLE) == 3
+    assert "gone" in TABLE
+    assert "other" not in TABLE
+
+
+def test_what_stands_beside_a_table_is_imported_with_any_of_its_words() -> None:
+    table: LazyTable[object] = LazyTable({"sep": "os.path:sep"}, companion="proxy.is_no_module")
+
+    assert "sep" in table
+    with pytest.raises(ImportError, match="is_no_module"):
+        table["sep"]
+
+
+def test_a_place_that_is_not_there_is_told_when_it_is_asked_for() -> None:
+    with pytest.raises(ImportError, match="is_no_module"):
+        TABLE["gone"]
+    with pytest.raises(AttributeError, match="is_no_name"):
+        TABLE["nameless"]
+
+
+def worked(turn: TimeSlice, clock: Ticks, seconds: float) -> bool:
+    clock.now += seconds
+    return turn.is_over()
+
+
+def test_it_is_over_after_so_much_work_in_all() -> None:
+    clock = Ticks()
+    turn = TimeSlice(clock)
+    turn.begin()
+
+    assert not worked(turn, clock, SLICE_S * 0.6)
+    assert worked(turn, clock, SLICE_S * 0.6)
+
+
+def test_waiting_is_no_work() -> None:
+    clock = Ticks()
+    turn = TimeSlice(clock)
+
+    for _ in range(10):
+        clock.now += 1.0
+        turn.begin()
+        assert not worked(turn, clock, SLICE_S / 20)
+
+
+async def test_others_run_while_it_rests_and_then_another_turn_begins() -> None:
+    clock = Ticks()
+    turn = TimeSlice(clock)
+    turn.begin()
+    other_event = asyncio.Event()
+    asyncio.get_running_loop().call_soon(other_event.set)
+    assert worked(turn, clock, 2 * SLICE_S)
+
+    await turn.rest()
+
+    assert other_event.is_set()
+    assert not worked(turn, clock, SLICE_S / 2)
+
+
+async def rounds(turns: TimeSlices, caller: str, went_on: list[str], *, times: int = 1) -> None:
+    for _ in range(times):
+        await turns.rest(caller)
+        went_on.append(caller)
+
+
+async def test_of_one_caller_s_work_one_piece_goes_on_in_a_round() -> None:
+    turns, went_on = TimeSlices(), list[str]()
+    tasks = [asyncio.ensure_future(rounds(turns, "search", went_on, times=3)) for _ in range(50)]
+    other_task = asyncio.ensure_future(rounds(turns, "support", went_on, times=3))
+
+    await other_task
+
+    assert went_on.count("search") <= 4  # fifty times as many where all go on at once
+    await asyncio.gather(*tasks)
+    assert went_on.count("search") == 150
+
+
+async def test_work_that_was_cancelled_as_it_rested_holds_up_nobody() -> None:
+    turns, went_on = TimeSlices(), list[str]()
+    remaining = asyncio.ensure_future(rounds(turns, "search", went_on))
+    stays = asyncio.ensure_future(rounds(turns, "search", went_on))
+    await asyncio.sleep(0)
+    remaining.cancel()
+
+    await stays
+
+    assert went_on == ["search"]
+    await asyncio.gather(remaining, return_exceptions=True)
+    assert remaining.cancelled()
+
+
+async def take(turns: FairSemaphore, caller: str, order: list[str]) -> None:
+    async with turns.of(caller):
+        order.append(caller)
+        await asyncio.sleep(0)
+
+
+async def test_one_who_asks_for_one_is_next_to_one_who_asks_for_many() -> None:
+    turns, order = FairSemaphore(1), list[str]()
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        for caller in "aaaaaaaaabac":
+            group.create_task(take(turns, caller, order))
+
+    assert "".join(order) == "abacaaaaaaaa"
+
+
+async def test_no_turn_is_lost_with_one_who_leaves() -> None:
+    turns, order = FairSemaphore(1), list[str]()
+    await turns.take("a")
+    tasks = [asyncio.ensure_future(take(turns, caller, order)) for caller in "bbcd"]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[2].cancel()
+    await asyncio.sleep(0)
+    turns.give_back("a")
+    tasks[1].cancel()  # to whom it is given already
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await take(turns, "e", order)
+
+    assert order == ["d", "e"]
+
+
+async def work(turns: FairSemaphore, caller: str, seconds: float, order: list[str]) -> None:
+    async with turns.of(caller) as turn:
+        order.append(caller)
+        turn.charge(seconds)
+        await asyncio.sleep(0)
+
+
+async def test_caller_with_less_work_is_served_first() -> None:
+    """FairSemaphore of a caller that take three times as long come a third as often."""
+    turns, order = FairSemaphore(1), list[str]()
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(work(turns, "large", 3, order))
+        for _ in range(8):
+            group.create_task(work(turns, "small", 1, order))
+
+    assert order[:9].count("small") >= 6
+
+
+async def test_caller_saves_no_turns_while_away() -> None:
+    """A caller who worked alone for long is not behind one who comes now."""
+    turns, order = FairSemaphore(2), list[str]()
+    await turns.take("holder")
+    for _ in range(100):
+        await work(turns, "busy", 1, order)
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        for caller in [*"nbnbnbnbnbnbnbnbnbnb"]:
+            group.create_task(work(turns, {"n": "new", "b": "busy"}[caller], 1, order))
+    turns.give_back("holder")
+
+    assert order[100:110].count("new") in (4, 5, 6)
+
+
+async def test_charges_of_idle_turns_are_forgotten() -> None:
+    turns = FairSemaphore(1)
+    for number in range(3 * MAX_CHARGED):
+        async with turns.of(number) as turn:
+            turn.charge(1)
+
+    assert not turns._charged
+
+
+def test_places_of_all_callers_are_bounded_and_each_has_one() -> None:
+    places = Places(32)
+    taken_items: list[int] = []
+    for caller in range(100):
+        taken_items.append(0)
+        while not places.is_full(caller):
+            places.take(caller)
+            taken_items[caller] += 1
+
+    assert (taken_items[:3], min(taken_items), sum(taken_items)) == ([32, 16, 10], 1, 187)
+    places.give_back(99)
+    assert not places.is_full("another")

@@ -1,4 +1,4 @@
-"""OpenAI's own SDK leans on responses that their provider keeps, by the ids that the proxy gave."""
+"""OpenAI's SDKs continue stored responses and conversations by the ids that the proxy gave."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, running_proxy, world
+from tests.dialects.responses.test_conversations import ASKED, DELETED, PAGE, QUESTION, TALK
+from tests.dialects.responses.test_items import NUMBERS, STREAM, drop_members
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -202,3 +204,147 @@ async def test_polls_background(drive: Drive, proxy: Proxy, upstream: ScriptedUp
     assert requests[1]["data"]["usage"]["total_tokens"] == 8
     records = await proxy.sink.wait(4)
     assert [record.billing.tokens.total for record in records] == [0, 0, 8, 0]
+
+
+ITEMS: Json = {"items": [QUESTION]}
+TO = {"x-headrace-deployment": "support-chat"}
+TURN: Json = {"model": "support-chat", "input": "Where?"}
+ANSWER = response(conversation={"id": "conv_1"})
+
+
+def step_of(method: str, *of: str, **fields: Any) -> Json:
+    return {"do": "call", "method": method, "of": of, "with": fields}
+
+
+async def test_python_client_keeps_conversation(drive: Drive, upstream: ScriptedUpstream) -> None:
+    upstream.then(*map(answer, (TALK, PAGE)))
+    [document] = await drive("openai", step_of("conversations.create", **ITEMS, extra_headers=TO))
+    assert document["ok"], document
+    value = document["data"]["id"]
+    [added] = await drive("openai", step_of("conversations.items.create", value, **ITEMS))
+    item = added["data"]["data"][0]["id"]
+    upstream.then(*map(answer, (ANSWER, TALK, TALK, PAGE, ASKED, TALK, DELETED)))
+
+    observed = await drive(
+        "openai",
+        {"do": "respond", "with": {**TURN, "conversation": value}},
+        step_of("conversations.retrieve", value),
+        step_of("conversations.update", value, metadata={"a": "b"}),
+        step_of("conversations.items.list", value, limit=1, order="asc"),
+        step_of("conversations.items.retrieve", item, conversation_id=value),
+        step_of("conversations.items.delete", item, conversation_id=value),
+        step_of("conversations.delete", value),
+        step_of("conversations.retrieve", "conv_1"),
+    )
+
+    assert all(item["ok"] for item in observed[:-1]), observed
+    turn, read, changed, listed, single_document, remaining, removed, unknown = observed
+    assert (turn["text"], turn["data"]["conversation"]) == (" Paris.", {"id": value})
+    assert [item["data"]["id"] for item in (read, changed, remaining, removed)] == [value] * 4
+    assert [item["kind"] for item in (read, single_document, removed)] == [
+        *("Conversation", "Message", "ConversationDeletedResource")
+    ]
+    assert [item["id"] for item in (*listed["data"]["data"], single_document["data"])] == [item] * 2
+    assert (unknown["exception"], unknown["param"]) == ("NotFoundError", "conversation_id")
+    position = "/v1/conversations"
+    assert [(item.method, item.path) for item in upstream.requests] == [
+        ("POST", position),
+        ("POST", f"{position}/conv_1/items"),
+        ("POST", "/v1/responses"),
+        ("GET", f"{position}/conv_1"),
+        ("POST", f"{position}/conv_1"),
+        ("GET", f"{position}/conv_1/items?limit=1&order=asc"),
+        ("GET", f"{position}/conv_1/items/msg_a1"),
+        ("DELETE", f"{position}/conv_1/items/msg_a1"),
+        ("DELETE", f"{position}/conv_1"),
+    ]
+
+
+async def results(drive: Drive, *calls: list[Any]) -> list[Any]:
+    [result] = await drive("node-openai-stored", {"do": "calls", "calls": calls})
+    assert result["ok"], result
+    results: list[Any] = result["results"]
+    return results
+
+
+async def test_node_client_keeps_conversation(drive: Drive, upstream: ScriptedUpstream) -> None:
+    upstream.then(*map(answer, (TALK, ANSWER, PAGE, TALK, DELETED)))
+
+    made, turn, listed, read, removed, unknown = await results(
+        drive,
+        ["conversations.create", ITEMS, {"headers": TO}],
+        ["responses.create", {**TURN, "conversation": {"id": "$1"}}],
+        ["conversations.items.list", "$1", {"limit": 1}],
+        ["conversations.retrieve", "$1"],
+        ["conversations.delete", "$1"],
+        ["responses.create", {**TURN, "conversation": "conv_1"}],
+    )
+
+    value = made["id"]
+    assert (turn["output_text"], turn["conversation"]) == (" Paris.", {"id": value})
+    assert [item["id"][:4] for item in listed["data"]] == ["msg_"]
+    assert (read["id"], removed["id"], removed["deleted"]) == (value, value, True)
+    assert unknown == {"status": 404, "param": "conversation"}
+
+
+def page(name: str, *, extra: bool) -> Json:
+    content = [{"type": "input_text", "text": "Where?"}]
+    item = {"id": name, "type": "message", "role": "user", "content": content}
+    ends = {"first_id": name, "last_id": name, "has_more": extra}
+    return {"object": "list", "data": [item], **ends}
+
+
+async def test_node_client_works_with_stored_responses(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    second = response(text_item(" Lyon."), id="resp_2", previous_response_id="resp_1")
+    pages = page("msg_1", extra=True), page("msg_2", extra=False)
+    deleted = {"id": "resp_1", "object": "response", "deleted": True}
+    scripts = response(), second, response(), *pages, response(status="cancelled"), deleted
+    upstream.then(*map(answer, scripts))
+
+    first_value, value_after, read, items, cancelled, removed, unknown = await results(
+        drive,
+        ["responses.create", {**TURN, "store": True}],
+        ["responses.create", {**TURN, "previous_response_id": "$1"}],
+        ["responses.retrieve", "$1", {"include": ["reasoning.encrypted_content"]}],
+        ["responses.inputItems.list", "$1", {"limit": 1, "order": "asc"}],
+        ["responses.cancel", "$1"],
+        ["responses.delete", "$1"],
+        ["responses.retrieve", "resp_1"],
+    )
+
+    value = first_value["id"]
+    assert value not in ("resp_1", value_after["id"])
+    assert (value_after["output_text"], value_after["previous_response_id"]) == (" Lyon.", value)
+    assert (read["id"], read["output_text"]) == (value, " Paris.")
+    assert len({"msg_1", "msg_2", *(request["id"] for request in items["data"])}) == 4
+    assert (cancelled["id"], cancelled["status"]) == (value, "cancelled")
+    assert (removed["id"], removed["deleted"]) == (value, True)
+    assert unknown == {"status": 404, "param": "response_id"}
+    assert upstream.requests[0].json["store"] is True
+    assert upstream.requests[1].json["previous_response_id"] == "resp_1"
+    assert [(request.method, request.path) for request in upstream.requests[2:]] == [
+        ("GET", "/v1/responses/resp_1?include%5B%5D=reasoning.encrypted_content"),
+        ("GET", "/v1/responses/resp_1/input_items?limit=1&order=asc"),
+        ("GET", "/v1/responses/resp_1/input_items?limit=1&order=asc&after=msg_1"),
+        ("POST", "/v1/responses/resp_1/cancel"),
+        ("DELETE", "/v1/responses/resp_1"),
+    ]
+
+
+async def test_reads_unnumbered_events(drive: Drive, upstream: ScriptedUpstream) -> None:
+    bare = stream([drop_members(event, *NUMBERS) for event in STREAM], is_done=False)
+    upstream.then(bare, bare, stream(STREAM, is_done=False))
+
+    events, gathered, numbered = await results(
+        drive,
+        ["responses.create", {**TURN, "stream": True}],
+        ["responses.stream", TURN],
+        ["responses.stream", TURN],
+    )
+
+    assert [item["sequence_number"] for item in events["data"]] == [*range(len(STREAM))]
+    assert [item["type"] for item in gathered["output"]] == ["message", *["function_call"] * 2]
+    assert gathered["output_text"] == "Let me see."
+    assert gathered["output"] == numbered["output"]

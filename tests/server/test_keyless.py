@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 from proxy.server import EXPOSED
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, cut_before_head, legacy_events, stream
-from tests.server.test_drain import connected, stoppable
+from tests.server.test_client_closes_first import connected, stoppable
 from tests.test_pipeline import BEARER, ROUTES
 
 PROBE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -1,4 +1,4 @@
-"""docs/logs.md against lines of a real process: all that they hold is told, and nothing else."""
+"""docs/logs.md against lines of a real process, and how lines are written and limited."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import aiohttp
 import pytest
 
 from proxy.app.context import new_record
-from proxy.telemetry.lines import line_logger
-from proxy.telemetry.log import CallLog, LogLevel
+from proxy.telemetry.lines import ecs, line_logger, native, otel, redacted
+from proxy.telemetry.log import MAX_S, CallLog, LogLevel, Quota
 from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 TOP = Path(__file__).parents[2]
@@ -218,3 +219,141 @@ async def test_real_lines_of_other_events_have_the_fields_of_the_page(
 @pytest.mark.parametrize("field", ["cost_usd", "lost_cost_usd", "saved_usd"])
 def test_money_is_told_under_names_that_say_its_unit(field: str) -> None:
     assert field in told("field")
+
+
+SECRETS = [
+    "sk-proj-abcdefghijklmnop1234",
+    "hr-" + "a1B_" * 11,
+    "Bearer abc.def-ghi_jkl",
+    "AKIA" + "ABCDEFGHIJKLMNOP",
+    "ghp_" + "a" * 36,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc",
+    "redis://user:hunter22@cache:6379",
+]
+
+
+@for_each("secret", SECRETS)
+def test_a_credential_is_taken_out_and_the_line_is_still_json(secret: str) -> None:
+    line = json.dumps({"event": "bug", "said": f"before {secret} after"}).encode()
+
+    fields = json.loads(redacted(line))["said"]
+
+    assert "[redacted]" in fields
+    assert fields.startswith("before ")
+    assert fields.endswith(" after") or "redis" in secret
+    assert secret not in fields
+
+
+def test_other_lines_are_left_as_they_are() -> None:
+    line = json.dumps(
+        {"key": "support-widget", "request_id": "req_0123456789abcdef", "url": "http://here:80/v1"}
+    ).encode()
+
+    assert redacted(line) == line
+
+
+LINE = {
+    "time": "2026-11-21T10:00:00.250+00:00",
+    "level": "warning",
+    "event": "call",
+    "request_id": "req_1",
+    "trace_id": "a" * 32,
+    "span_id": "b" * 16,
+    "deployment": "support-chat",
+    "status": 504,
+    "outcome": "timeout",
+    "error": "upstream_idle_timeout",
+    "duration_ms": 1.5,
+}
+
+
+def test_our_own_names_are_left() -> None:
+    assert native(LINE) == LINE
+
+
+def test_elastics_names_have_nanoseconds_and_two_outcomes() -> None:
+    line = ecs(LINE)
+
+    assert line["@timestamp"] == LINE["time"]
+    assert (line["log.level"], line["message"]) == ("warning", "call")
+    assert (line["trace.id"], line["span.id"]) == ("a" * 32, "b" * 16)
+    assert (line["event.duration"], line["event.outcome"]) == (1_500_000, "failure")
+    assert (line["http.response.status_code"], line["error.code"]) == (504, LINE["error"])
+    assert line["headrace.deployment"] == "support-chat"
+    assert line["headrace.outcome"] == "timeout"
+
+
+def test_opentelemetrys_names_have_attributes_of_their_own() -> None:
+    line = otel(LINE)
+
+    assert line["Timestamp"] == "1795255200250000000"
+    assert (line["SeverityText"], line["SeverityNumber"], line["Body"]) == ("WARNING", 13, "call")
+    assert (line["TraceId"], line["SpanId"]) == ("a" * 32, "b" * 16)
+    assert line["Attributes"]["http.response.status_code"] == 504
+    assert line["Attributes"]["headrace.deployment"] == "support-chat"
+
+
+def test_an_event_of_no_call_has_no_trace() -> None:
+    event = {"time": LINE["time"], "level": "info", "event": "listening", "version": "1"}
+
+    assert "TraceId" not in otel(event)
+    assert "trace.id" not in ecs(event)
+    assert ecs(event)["service.version"] == "1"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_another_level_holds_until_its_time_is_over() -> None:
+    clock = Clock()
+    levels = LogLevel("info", clock)
+
+    levels.put("debug", 600)
+    assert (levels.name, levels.left_s, levels.allows("debug")) == ("debug", 600, True)
+
+    clock.now = 600
+    assert (levels.name, levels.left_s, levels.allows("debug")) == ("info", 0, False)
+
+
+@for_each(
+    ("level", "seconds"),
+    [
+        ("loud", 60),
+        ("", 60),
+        ("debug", 0),
+        ("debug", -1),
+        ("debug", MAX_S + 1),
+        ("debug", float("nan")),
+    ],
+)
+def test_what_is_no_level_or_no_time_changes_nothing(level: str, seconds: float) -> None:
+    levels = LogLevel("info", lambda: 0.0)
+
+    with pytest.raises(ValueError, match="must be"):
+        levels.put(level, seconds)
+
+    assert levels.name == "info"
+
+
+def test_a_level_lets_pass_what_is_as_grave_or_graver() -> None:
+    levels = LogLevel("warning", lambda: 0.0)
+
+    allowed = {name: levels.allows(name) for name in ("debug", "info", "warning", "error")}
+    assert allowed == {"debug": False, "info": False, "warning": True, "error": True}
+
+
+def test_it_is_used_up_fills_again_and_tells_of_what_was_turned_down() -> None:
+    seconds = [0.0]
+    quota = Quota(lambda: seconds[0], burst=2, per_minute=6)
+
+    assert [quota.take() for _ in range(5)] == [0, 0, None, None, None]
+    seconds[0] += 9.9
+    assert quota.take() is None
+    seconds[0] += 0.1
+    assert quota.take() == 4
+    seconds[0] += 3600
+    assert [quota.take() for _ in range(3)] == [0, 0, None]

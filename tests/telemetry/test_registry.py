@@ -1,16 +1,21 @@
-"""Series: begun at zero, bounded whatever labels come, and gone when their names are."""
+"""Series and their exposition: begun at zero, and bounded whatever labels come."""
 
 from __future__ import annotations
 
 import random
 from functools import partial
 
+import prometheus_client
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import Price
 from proxy.telemetry.catalog import METRICS
-from proxy.telemetry.catalog.spec import OTHER
+from proxy.telemetry.catalog.spec import OTHER, Counter, Histogram
 from proxy.telemetry.exposition import Exposition
 from proxy.telemetry.metrics import RETIRED_S, Registry
 from proxy.types import Target, Upstream
@@ -218,3 +223,49 @@ def test_admitting_a_roster_is_independent_of_those_before_it() -> None:
     steps = [count_lines(partial(admit, number)) for number in range(8)]
 
     assert max(steps) < 1.1 * min(steps)
+
+
+NAME = "headrace_overhead_seconds"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def test_a_range_shows_the_trace_of_its_last_value() -> None:
+    registry = Registry()
+    registry.child(NAME, "support-chat").observe(0.0011, TRACE)
+
+    text, media_type = Exposition(registry.collect).render("application/openmetrics-text")
+
+    families = text_string_to_metric_families(text.decode())  # type: ignore[no-untyped-call]  # it has none
+    [family] = [metric for metric in families if metric.name == NAME]
+    exemplars = [metric.exemplar for metric in family.samples if metric.exemplar is not None]
+    assert media_type.startswith("application/openmetrics-text")
+    assert [(metric.labels, metric.value) for metric in exemplars] == [
+        ({"trace_id": TRACE}, 0.0011)
+    ]
+
+
+EDGES = (0.1, 1, 2.5)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.10001, 1.0, 2.5, 3.0, 1e9])))
+def test_a_spread_counts_as_the_library_does(values: list[float]) -> None:
+    ours, registry = Histogram(EDGES), CollectorRegistry()
+    theirs = prometheus_client.Histogram("x", "X.", buckets=EDGES, registry=registry)
+    for value in values:
+        ours.observe(value)
+        theirs.observe(value)
+
+    for edge, count, _ in ours.buckets():
+        assert registry.get_sample_value("x_bucket", {"le": edge}) == count
+    assert registry.get_sample_value("x_sum") == ours.sum
+
+
+def test_a_count_only_goes_up() -> None:
+    count = Counter()
+    count.inc()
+    count.inc(0.5)
+
+    with pytest.raises(ValueError, match="never"):
+        count.inc(-1)
+
+    assert count.value == 1.5

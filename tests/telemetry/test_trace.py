@@ -23,7 +23,7 @@ from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, response
 from tests.for_each import for_each
 from tests.telemetry.collector import Collector, said
-from tests.telemetry.test_lines import SECRETS
+from tests.telemetry.test_log_page import SECRETS
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]

@@ -12,13 +12,28 @@ from hypothesis import strategies as st
 
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
+from proxy.dialects.frames.shapes import Shape, fits, is_empty, is_name, is_number, is_text, one_of
+from proxy.dialects.frames.surrogates import SurrogateJoiner
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, RequestHead
-from proxy.types.events import STOP, Delta, Frame, Part
+from proxy.types.events import (
+    STOP,
+    Attach,
+    Begin,
+    Delta,
+    End,
+    Finish,
+    Frame,
+    Json,
+    Part,
+    Start,
+    ToolCall,
+)
 from tests.doubles import event
+from tests.for_each import for_each
 
 CALL = Call(RequestHead("openai", "chat", "/v1/chat/completions", "r"), {})
 PART = Part("text", 0)
@@ -199,3 +214,119 @@ def test_a_document_that_is_no_answer_is_invalid(wire: bytes) -> None:
 def test_a_whole_answer_is_bounded() -> None:
     with pytest.raises(ResponseTooLarge):
         whole_reader(limit=10).feed(b"a" * 11)
+
+
+SHAPE = {"id": is_name, "usage": {"tokens": is_number}}
+
+
+@for_each(
+    ("shape", "value", "fit"),
+    [
+        (is_name, "msg_1", True),
+        (is_name, "", True),
+        (is_name, None, True),
+        (is_name, "a" * 129, False),
+        (is_name, "a b", False),
+        (is_name, " a", False),
+        (is_name, 5, False),
+        (is_number, 5, True),
+        (is_number, "5", False),
+        (is_number, [5], False),
+        (is_text, "a b", True),
+        (is_text, None, False),
+        (is_empty, "", True),
+        (is_empty, None, True),
+        (is_empty, [], True),
+        (is_empty, {}, True),
+        (is_empty, 0, False),
+        (is_empty, ["a"], False),
+        (one_of("a"), "a", True),
+        (one_of("a"), None, True),
+        (one_of("a"), "b", False),
+        (one_of("a"), ["a"], False),
+        (SHAPE, {}, True),
+        (SHAPE, {"id": "x", "usage": {"tokens": 5}}, True),
+        (SHAPE, {"usage": {"tokens": 5, "more": 5}}, False),
+        (SHAPE, {"id": "x", "more": None}, False),
+        (SHAPE, {"usage": 5}, False),
+        (SHAPE, [], False),
+    ],
+)
+def test_value_fits_a_shape(shape: Shape, value: Any, fit: bool) -> None:
+    assert fits(value, shape) is fit
+
+
+OTHER_PART = Part("text", 1)
+HIGH, LOW = "\ud83d", "\ude00"
+
+
+def delta(text: str, part: Part = PART, **members: str) -> Frame:
+    doc: Json = {"text": text, **members}
+    return Frame((Delta(part, text, ("text",)),), doc=doc, raw=b"{}")
+
+
+def fed(*frames: Frame) -> list[tuple[str, Json | None, bytes | None]]:
+    joiner = SurrogateJoiner()
+    results = [joiner.feed(frame) for frame in frames]
+    return [(frame.events[0].text, frame.doc, frame.raw) for frame in results]  # type: ignore[union-attr]
+
+
+def test_a_pair_is_whole_in_the_second_delta() -> None:
+    assert fed(delta("A " + HIGH), delta(LOW + " b"), delta("c")) == [
+        ("A ", {"text": "A "}, None),
+        ("\U0001f600 b", {"text": "\U0001f600 b"}, None),
+        ("c", {"text": "c"}, b"{}"),
+    ]
+
+
+def test_halves_of_two_parts_stay_apart() -> None:
+    frames = delta(HIGH), delta("x", OTHER_PART), delta(LOW)
+
+    assert [text for text, *_ in fed(*frames)] == ["", "x", "\U0001f600"]
+
+
+def test_both_halves_in_one_text_are_a_pair() -> None:
+    assert fed(delta(HIGH + LOW))[0][0] == "\U0001f600"
+
+
+@for_each(
+    "frames",
+    [
+        (delta(HIGH), delta("x")),
+        (delta(LOW),),
+        (delta(HIGH), Frame((End(PART),))),
+        (delta(HIGH), Frame((STOP,))),
+        (delta("x", id=HIGH),),
+        (delta(HIGH), Frame((Finish(0, "stop"),))),
+        (Frame((Start(HIGH, None, None),)),),
+        (Frame((Begin(PART, ToolCall("id", HIGH)),)),),
+        (Frame((Attach(PART, "signature", {"of": [HIGH]}),)),),
+    ],
+)
+def test_a_half_alone_is_invalid(frames: tuple[Frame, ...]) -> None:
+    with pytest.raises(UpstreamInvalid):
+        fed(*frames)
+
+
+def test_the_end_of_another_text_leaves_a_half() -> None:
+    joiner = SurrogateJoiner()
+    joiner.feed(delta(HIGH, Part("text", 0, choice=1)))
+    joiner.feed(delta(HIGH))
+    ends = Frame((End(OTHER_PART), Finish(2, "stop")))
+
+    assert joiner.feed(ends) == ends
+    with pytest.raises(UpstreamInvalid):
+        joiner.feed(Frame((Finish(1, "stop"),)))
+
+
+def test_texts_of_a_frame_without_a_document_are_joined() -> None:
+    frames = [
+        Frame((Begin(PART), Delta(PART, "a" + HIGH))),
+        Frame((Delta(PART, LOW),)),
+    ]
+    joiner = SurrogateJoiner()
+
+    [begin, delta] = [joiner.feed(frame) for frame in frames]
+
+    assert begin.events == (Begin(PART), Delta(PART, "a"))
+    assert delta.events == (Delta(PART, "\U0001f600"),)

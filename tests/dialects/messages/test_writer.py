@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
+import pytest
 
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.messages.family import MESSAGES
+from proxy.dialects.messages.whole import MessageAccumulator, stream_events
+from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import (
     Begin,
@@ -204,3 +207,43 @@ def test_each_tool_call_of_a_whole_chat_is_a_block() -> None:
     full_value = json.loads(written([frame._replace(last=True)], is_whole=True))
     block = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     assert (full_value["content"], full_value["stop_reason"]) == ([block] * 2, "tool_use")
+
+
+@for_each(
+    "block",
+    [
+        {"type": "text", "text": "a"},
+        {"type": "text", "text": ""},
+        {"type": "text", "text": "a", "citations": None},
+        {"type": "text", "text": "a", "citations": [{"x": 1}, {"x": 2}]},
+        {"type": "thinking", "thinking": "a", "signature": "s"},
+        {"type": "thinking", "thinking": "a"},
+        {"type": "thinking"},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {"a": [1, {"b": None}]}},
+        {"type": "server_tool_use", "id": "t", "name": "f", "input": {}},
+        {"type": "mcp_tool_use", "id": "t", "name": "f", "server_name": "s", "input": {"a": 1}},
+        {"type": "mcp_tool_result", "content": [{"type": "text", "text": "a"}]},
+        {"type": "unknown", "text": 5, "members": ["a"]},
+        {},
+    ],
+)
+def test_block_is_put_together_from_its_events(block: Json) -> None:
+    document = message(block, container={"id": "c"}, stop_sequence="x")
+    accumulator = MessageAccumulator()
+
+    for event in stream_events(document):
+        accumulator.add(event)
+
+    assert accumulator.message() == document
+
+
+@for_each("content", [None, "text", 5, {}])
+def test_content_that_is_no_list_has_no_blocks(content: object) -> None:
+    assert [event["type"] for event in stream_events(message(content=content))] == [
+        *("message_start", "message_delta", "message_stop")
+    ]
+
+
+def test_block_that_is_no_object_is_refused() -> None:
+    with pytest.raises(UpstreamInvalid, match="content block that is not an object"):
+        [*stream_events(message(content=[["text"]]))]

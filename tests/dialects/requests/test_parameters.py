@@ -1,13 +1,34 @@
-"""What rules change in a request's parameters."""
+"""How rules and upstreams change fields of a request."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from proxy.dialects import DIALECTS, read_call
+from proxy.dialects.requests.field_filter import permitted
 from proxy.dialects.requests.parameters import apply_parameters
+from proxy.dialects.requests.upstream_request import build_request, translate_request
 from proxy.dialects.vendors.openai import OPENAI
-from proxy.types import UNCHANGED, Endpoint, ParameterOverrides
+from proxy.errors import InvalidField
+from proxy.fields.denied import NOT_THE_CLIENTS
+from proxy.fields.field_table import FIELDS, LIMITED
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.types import (
+    UNCHANGED,
+    Endpoint,
+    Json,
+    ParameterOverrides,
+    RequestHead,
+    Secret,
+    Target,
+    Upstream,
+)
 from tests.for_each import for_each
+from tests.guards.growth import lines
 
 KNOWN_VALUES = OPENAI.fields["completions"]
 BODY = {"prompt": "Hi", "temperature": 1.5}
@@ -124,3 +145,170 @@ def test_a_parameter_is_set_or_capped_under_the_name_that_the_request_uses(
     endpoint: Endpoint, fields: dict[str, Any], changes: ParameterOverrides, becomes: dict[str, Any]
 ) -> None:
     assert apply_parameters(endpoint, fields, changes, OPENAI.fields[endpoint]) == becomes
+
+
+TOOL = {"type": "mcp", "server_url": "https://mcp.example/", "headers": {"x": "y"}}
+
+
+def upstream(**fields: Any) -> Upstream:
+    lists: dict[str, Any] = {name: frozenset(names) for name, names in fields.items()}
+    return Upstream("openai", "openai", "https://example.com", **lists)
+
+
+def lists_of(drop: set[str]) -> dict[str, Any]:
+    return {"drops": drop, "refuses": NOT_THE_CLIENTS - drop}
+
+
+def test_what_nobody_lists_is_all_there_and_the_very_same() -> None:
+    body = {"messages": [{"content": "Hi"}], "tools": [{"function": {"name": "f"}}], "odd": [1]}
+
+    allowed, dropped = permitted(body, upstream())
+
+    assert (allowed, dropped) == (body, [])
+    assert allowed is not body
+    assert all(allowed[name] is body[name] for name in body)
+
+
+def test_what_is_dropped_within_a_field_leaves_the_clients_body_as_it_was() -> None:
+    body = {"tools": [{"type": "a"}, dict(TOOL)]}
+    lists = lists_of({"tools[].server_url", "tools[].headers"})
+
+    allowed, dropped = permitted(body, upstream(**lists))
+
+    assert allowed == {"tools": [{"type": "a"}, {"type": "mcp"}]}
+    assert sorted(dropped) == ["tools[].headers", "tools[].server_url"]
+    assert body == {"tools": [{"type": "a"}, TOOL]}
+
+
+def test_what_is_dropped_at_the_top_is_dropped_within_a_group_of_options() -> None:
+    body = {"seed": 1, "extra_body": {"seed": 2, "tools": [{"seed": 3}]}}
+
+    allowed, dropped = permitted(body, upstream(**lists_of({"seed"})))
+
+    assert (allowed, dropped) == ({"extra_body": {"tools": [{"seed": 3}]}}, ["seed"])
+
+
+def test_an_id_in_the_place_of_what_has_one_is_dropped_and_accepted_by_its_name() -> None:
+    body = {"tools": [{"container": "cntr_1"}, {"container": {"type": "auto"}}], "container": "c"}
+    names = {"tools[].container.id", "container.id"}
+
+    allowed, dropped = permitted(body, upstream(**lists_of(names)))
+    accepted, _ = permitted(body, upstream(accepts=names, refuses=NOT_THE_CLIENTS - names))
+
+    assert allowed == {"tools": [{}, {"container": {"type": "auto"}}]}
+    assert sorted(dropped) == sorted(names)
+    assert accepted == body
+
+
+def test_an_outer_name_stands_for_all_that_is_within_it() -> None:
+    body = {"tools": [{"retrieval": {"anything": 1}}]}
+    with pytest.raises(InvalidField):
+        permitted(body, upstream())
+
+    accepting = upstream(accepts={"tools[].retrieval"})
+    assert permitted(body, accepting) == (body, [])
+
+
+@pytest.mark.parametrize("body", [{"apiKey": "a"}, {"extra_body": {"apiKey": "a"}}], ids=str)
+def test_another_spelling_is_told_beside_the_name_that_it_stands_for(body: Json) -> None:
+    with pytest.raises(InvalidField, match=r"api_key: .*, also not as .apiKey., unless"):
+        permitted(body, upstream())
+
+
+@pytest.mark.parametrize("name", sorted(LIMITED))
+def test_a_dearer_word_is_refused_and_an_accepted_field_has_any(name: str) -> None:
+    with pytest.raises(InvalidField, match="price"):
+        permitted({name: "dearer"}, upstream())
+
+    for body in ({name: "dearer"}, {"options": {name: "dearer"}}):
+        assert permitted(body, upstream(accepts={name})) == (body, [])
+    for usual in sorted(FIELDS[name].allowed):
+        assert permitted({name: usual}, upstream()) == ({name: usual}, [])
+
+
+@for_each("item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"a": "b"}]])
+def test_many_tools_are_looked_through_at_once(item: Any) -> None:
+    body = {"tools": [item] * 10_000}
+
+    assert lines(lambda: permitted(body, upstream())) < 20 * 10_000
+
+
+UPSTREAM = Upstream("up", "openai", "https://api.example.test/v1", api_key=Secret("sk"))
+
+
+def question(upstream: Upstream, *, path: str = "/v1/completions", **fields: Any) -> Any:
+    endpoint: Any = "chat" if "messages" in fields else "completions"
+    body = {"model": "asked", **({} if "messages" in fields else {"prompt": "p"}), **fields}
+    call = read_call(RequestHead("openai", endpoint, path, "req_1"), body)
+    return build_request(
+        call, Target(upstream, "served"), DIALECTS["openai"], DIALECTS[upstream.dialect]
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "url"),
+    [
+        ("https://api.example.test", "https://api.example.test/v1/completions"),
+        ("https://api.example.test/", "https://api.example.test/v1/completions"),
+        ("https://api.example.test/v2", "https://api.example.test/v2/completions"),
+    ],
+)
+def test_a_base_without_a_path_gets_the_dialects_own(base: str, url: str) -> None:
+    assert question(replace(UPSTREAM, base_url=base)).url == url
+
+
+def test_usage_is_asked_for_in_streams_only_where_it_must_be() -> None:
+    fireworks = replace(UPSTREAM, dialect="fireworks")
+
+    assert json.loads(question(UPSTREAM, stream=True).body)["stream_options"] == {
+        "include_usage": True
+    }
+    assert "stream_options" not in json.loads(question(UPSTREAM).body)
+    assert "stream_options" not in json.loads(question(fireworks, stream=True).body)
+
+
+def test_headers_are_ours_and_the_policys() -> None:
+    headers = question(replace(UPSTREAM, headers=(("X-Team", Secret("t")),))).headers
+
+    assert headers.keys() == {
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "content-type",
+        "user-agent",
+        "x-team",
+    }
+    assert headers["accept-encoding"] == "identity"
+
+
+def test_embeddings_are_refused_where_there_are_none() -> None:
+    head = RequestHead("openai", "embeddings", "/v1/embeddings", "req_1")
+    call = read_call(head, {"model": "m", "input": "x"})
+    scale = Target(replace(UPSTREAM, dialect="scale"), "served")
+
+    with pytest.raises(InvalidField, match="no embeddings"):
+        build_request(call, scale, DIALECTS["openai"], DIALECTS["scale"])
+
+
+def test_a_call_is_put_into_a_targets_form_once_and_anew_where_anything_differs() -> None:
+    openai = DIALECTS["openai"]
+    request = {"model": "asked", "messages": [{"role": "user", "content": "p"}], "stream": True}
+    call = read_call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), request)
+    target, other_target = Target(UPSTREAM, "served"), Target(UPSTREAM, "other")
+    capped = ParameterOverrides(set={"temperature": 0})
+
+    result = translate_request(call, target, openai, openai, capped)
+    sent_value = build_request(call, target, openai, openai, capped)
+
+    assert translate_request(call, target, openai, openai, capped) is result
+    assert json.loads(sent_value.body) == {**result.body, "stream_options": {"include_usage": True}}
+    assert "stream_options" not in result.body
+    assert "temperature" not in translate_request(call, target, openai, openai).body
+    assert translate_request(call, other_target, openai, openai, capped).body["model"] == "other"
+    masked = replace(call, body={**call.body, "messages": [{"role": "user", "content": "***"}]})
+    [message] = translate_request(masked, target, openai, openai, capped).body["messages"]
+    assert message["content"] == "***"
+    large = replace(call, size=LARGE_BYTES + 1)
+    assert translate_request(large, target, openai, openai) is not translate_request(
+        large, target, openai, openai
+    )

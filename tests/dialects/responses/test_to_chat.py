@@ -1,4 +1,4 @@
-"""A Responses request as a chat: each item, each wish, and what a chat cannot say."""
+"""Responses requests as chats and back: each item and option, and what cannot be translated."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from proxy.dialects.responses.from_chat import convert_from_chat, tidy
 from proxy.dialects.responses.to_chat import convert_to_chat
 from proxy.errors import InvalidField
 from tests.for_each import for_each
@@ -19,7 +20,7 @@ CALL: dict[str, Any] = {
 }
 
 
-def crossed(*items: Any, **options: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def chat_of(*items: Any, **options: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     return convert_to_chat({"model": "m", "input": [*items], **options}, keeps_thoughts=False)
 
 
@@ -32,7 +33,7 @@ def test_calls_that_follow_what_the_assistant_says_are_one_turn() -> None:
     words["content"] = [{"type": "output_text", "text": "Let me see."}]
     result = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
 
-    chat, dropped = crossed(user({"type": "input_text", "text": "Hi"}), words, CALL, CALL, result)
+    chat, dropped = chat_of(user({"type": "input_text", "text": "Hi"}), words, CALL, CALL, result)
 
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     assert chat["messages"] == [
@@ -47,7 +48,7 @@ def test_pictures_files_and_sounds_become_parts() -> None:
     url, data = "data:image/png;base64,AAAA", "data:application/pdf;base64,AAAA"
     sound = {"data": "AAAA", "format": "wav"}
 
-    chat, _ = crossed(
+    chat, _ = chat_of(
         user(
             {"type": "input_text", "text": "Look."},
             {"type": "input_image", "image_url": url, "detail": "low"},
@@ -70,7 +71,7 @@ def test_a_picture_in_a_result_follows_it() -> None:
     picture = {"type": "input_image", "image_url": "https://a.test/a.png"}
     output = [{"type": "input_text", "text": "Here."}, picture]
 
-    chat, _ = crossed(CALL, {"type": "function_call_output", "call_id": "c1", "output": output})
+    chat, _ = chat_of(CALL, {"type": "function_call_output", "call_id": "c1", "output": output})
 
     assert chat["messages"][1:] == [
         {"role": "tool", "tool_call_id": "c1", "content": "Here."},
@@ -83,7 +84,7 @@ def test_a_picture_in_a_result_follows_it() -> None:
 
 def test_wishes_have_a_chats_names() -> None:
     form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}
-    chat, dropped = crossed(
+    chat, dropped = chat_of(
         instructions="Be brief.",
         max_output_tokens=9,
         reasoning={"effort": "low", "summary": "auto"},
@@ -117,7 +118,7 @@ def test_wishes_have_a_chats_names() -> None:
 def test_thoughts_are_left_out_and_named() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
 
-    chat, dropped = crossed(user({"type": "input_text", "text": "Hi"}), thought)
+    chat, dropped = chat_of(user({"type": "input_text", "text": "Hi"}), thought)
 
     assert len(chat["messages"]) == 1
     assert dropped == ("reasoning",)
@@ -137,7 +138,7 @@ def test_thoughts_are_left_out_and_named() -> None:
 )
 def test_what_a_chat_has_no_word_for_is_refused(item: dict[str, Any]) -> None:
     with pytest.raises(InvalidField, match=r"input\.0"):
-        crossed(item)
+        chat_of(item)
 
 
 @pytest.mark.parametrize(
@@ -150,18 +151,156 @@ def test_what_a_chat_has_no_word_for_is_refused(item: dict[str, Any]) -> None:
 )
 def test_wishes_that_a_chat_has_no_word_for_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidField, match=name):
-        crossed(**{name: value})
+        chat_of(**{name: value})
 
 
 def test_a_tool_that_is_refused_is_told_by_its_place_and_type() -> None:
     tools = [{"type": "function", "name": "f"}, {"type": "namespace", "name": "agents"}]
 
     with pytest.raises(InvalidField, match=r"^tools\.1: type .namespace. is not supported"):
-        crossed(tools=tools)
+        chat_of(tools=tools)
 
 
 @for_each("item", [CALL, {"type": "function_call_output", "output": "ok"}])
 @for_each("call_id", [["c1"], {"a": 1}, 7])
 def test_an_id_of_a_call_that_is_no_string_is_refused(item: dict[str, Any], call_id: Any) -> None:
     with pytest.raises(InvalidField, match=r"^input\.1\.call_id: must be a string"):
-        crossed(user({"type": "input_text", "text": "Hi"}), {**item, "call_id": call_id})
+        chat_of(user({"type": "input_text", "text": "Hi"}), {**item, "call_id": call_id})
+
+
+TOOL_CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def request_of(*messages: Any, **options: Any) -> dict[str, Any]:
+    return convert_from_chat({"model": "m", "messages": [*messages], **options})
+
+
+def test_messages_become_items() -> None:
+    document = request_of(
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+        {"role": "assistant", "content": "Let me see.", "tool_calls": [TOOL_CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+        {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+    )
+
+    assert document["input"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"role": "assistant", "content": "Let me see."},
+        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "ok"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
+    ]
+    assert document["store"] is False
+
+
+def test_the_result_of_a_custom_tool_is_one_of_its_own() -> None:
+    call = {"id": "c1", "type": "custom", "custom": {"name": "f", "input": "x"}}
+
+    document = request_of(
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+    )
+
+    assert [item["type"] for item in document["input"]] == [
+        "custom_tool_call",
+        "custom_tool_call_output",
+    ]
+
+
+def test_pictures_and_files_become_parts() -> None:
+    url = "https://a.test/a.png"
+    parts = [
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:,x"}},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    ]
+
+    document = request_of({"role": "user", "content": parts})
+
+    assert document["input"][0]["content"] == [
+        {"type": "input_image", "image_url": url, "detail": "auto"},
+        {"type": "input_file", "filename": "a.pdf", "file_data": "data:,x"},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    ]
+
+
+def test_wishes_have_the_names_of_responses() -> None:
+    schema = {"name": "n", "schema": {"type": "object"}, "strict": True}
+    document = request_of(
+        max_tokens=9,
+        max_completion_tokens=7,
+        reasoning_effort="low",
+        verbosity="low",
+        response_format={"type": "json_schema", "json_schema": schema},
+        tools=[{"type": "function", "function": {"name": "f"}}],
+        tool_choice={"type": "function", "function": {"name": "f"}},
+        logprobs=True,
+        top_logprobs=2,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+
+    assert document == {
+        "model": "m",
+        "input": [],
+        "store": False,
+        "max_output_tokens": 7,
+        "reasoning": {"effort": "low"},
+        "text": {"verbosity": "low", "format": {"type": "json_schema", **schema}},
+        "tools": [{"type": "function", "name": "f", "parameters": None, "strict": False}],
+        "tool_choice": {"type": "function", "name": "f"},
+        "include": ["message.output_text.logprobs"],
+        "top_logprobs": 2,
+        "stream": True,
+    }
+
+
+def test_what_rules_have_set_has_its_own_name() -> None:
+    body = {"model": "m", "input": "p", "max_output_tokens": 9, "max_tokens": 5}
+    body |= {"reasoning": {"effort": "high", "summary": "auto"}, "reasoning_effort": "low"}
+
+    assert tidy(body) == {
+        "model": "m",
+        "input": "p",
+        "max_output_tokens": 5,
+        "reasoning": {"effort": "low", "summary": "auto"},
+    }
+
+
+@for_each(
+    ("message", "place"),
+    [
+        ({"role": "function", "name": "f", "content": "x"}, "messages.0.role"),
+        ({"role": "user", "content": [{"type": "video_url"}]}, "messages.0.content.0"),
+        ({"role": "user", "content": 5}, "messages.0.content"),
+        ({"role": "assistant", "function_call": {"name": "f"}}, "messages.0"),
+        ({"role": "assistant", "tool_calls": [5]}, "messages.0.tool_calls.0"),
+    ],
+)
+def test_what_responses_have_no_word_for_is_refused(message: dict[str, Any], place: str) -> None:
+    with pytest.raises(InvalidField) as refused:
+        request_of(message)
+
+    assert refused.value.param == place
+
+
+MARKED = {"type": "mcp", "id": "another's", "call_id": "another's"}
+
+
+def test_no_member_of_a_tool_or_a_part_says_of_which_type_it_is() -> None:
+    function = {"name": "f", "arguments": "{}", "role": "system", "content": "x", **MARKED}
+    document = request_of(
+        {"role": "user", "content": [{"type": "file", "file": {"file_data": "data:,x", **MARKED}}]},
+        {"role": "assistant", "tool_calls": [{**TOOL_CALL, "function": function}]},
+        tools=[{"type": "function", "function": {"name": "f", **MARKED}}],
+        tool_choice={"type": "function", "function": {"name": "f", **MARKED}},
+        response_format={"type": "json_schema", "json_schema": {"name": "n", "type": "text"}},
+    )
+
+    calls = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    assert document["input"][1] == calls
+    assert document["input"][0]["content"][0]["type"] == "input_file"
+    assert [document["tools"][0]["type"], document["tool_choice"]["type"]] == ["function"] * 2
+    assert document["text"]["format"]["type"] == "json_schema"

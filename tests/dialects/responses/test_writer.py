@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -10,18 +11,36 @@ import pytest
 
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.responses.family import RESPONSES
-from proxy.types.events import Delta, Finish, Frame, Stop, with_text
+from proxy.errors import UpstreamInvalid
+from proxy.money.usage import Tokens
+from proxy.types.events import (
+    Attach,
+    Begin,
+    Delta,
+    End,
+    Event,
+    Finish,
+    FinishReason,
+    Frame,
+    Part,
+    Start,
+    Stop,
+    UsageReport,
+    with_text,
+)
 from tests.dialects.responses.frames import (
     CALL,
+    kinds,
     read,
+    texts,
     without_bytes,
     written,
 )
 from tests.dialects.responses.test_reader import FUNCTION_CALL, MESSAGE, STREAM
 from tests.dialects.test_responses import accumulated, streamed
-from tests.doubles import item_events, response, response_events
+from tests.doubles import Json, item_events, response, response_events
 from tests.for_each import for_each
-from tests.golden.events import events
+from tests.golden.events import events, value_at
 
 KEEPALIVE = Frame(())
 STOP = Frame((Finish(0, "content_filter"), Stop()), last=True)
@@ -179,3 +198,143 @@ def test_output_items_that_are_no_objects_pass_unchanged(item: object) -> None:
     sent_items = documents(written(read(events)))
 
     assert sent_items == events
+
+
+START = Frame((Start("c1", "m", 1_700_000_000),))
+USED = Frame((UsageReport(Tokens(input=5, output=3), {}),))
+
+
+def stream(*events: Event, reason: FinishReason = "stop") -> list[Frame]:
+    parts = [Frame((event,)) for event in events]
+    return [START, *parts, Frame((Finish(0, reason),)), USED, Frame((Stop(),), last=True)]
+
+
+def says(*texts: tuple[str, str]) -> list[Event]:
+    """Return the events of parts, each with a kind and a text."""
+    events: list[Event] = []
+    for number, (kind, text) in enumerate(texts):
+        part = Part(kind, number)  # type: ignore[arg-type]
+        events += [Begin(part), *(Delta(part, piece) for piece in text.split("|"))]
+    return events
+
+
+def items(frames: Sequence[Frame]) -> list[Json]:
+    output: list[Json] = streamed(written(frames))[-1]["response"]["output"]
+    return output
+
+
+def test_log_probabilities_are_beside_their_text() -> None:
+    part, listed = Part("text", 0), [{"token": "A", "logprob": -1}]
+    attached = Frame((Delta(part, "A"), Attach(part, "logprobs", {"content": listed})))
+
+    raw = written([START, Frame((Begin(part),)), attached, *stream()[1:]])
+
+    [delta] = [event for event in streamed(raw) if event["type"].endswith(".delta")]
+    assert delta["logprobs"] == listed
+    assert accumulated(raw)["output"][0]["content"][0]["logprobs"] == listed
+
+
+@for_each(
+    ("reason", "status", "details"),
+    [
+        ("stop", "completed", None),
+        ("tool_calls", "completed", None),
+        ("length", "incomplete", {"reason": "max_output_tokens"}),
+        ("content_filter", "incomplete", {"reason": "content_filter"}),
+    ],
+)
+def test_why_an_answer_ends(reason: FinishReason, status: str, details: Json | None) -> None:
+    document = accumulated(written(stream(*says(("text", "A")), reason=reason)))
+
+    assert (document["status"], document["incomplete_details"]) == (status, details)
+
+
+def test_an_empty_answer_is_an_empty_message() -> None:
+    for frames in ([Frame((Stop(),), last=True)], stream(), stream(*says(("code", "x")))):
+        [item] = items(frames)
+        assert item["content"][0]["text"] == ""
+
+
+def test_a_whole_answer_has_the_same_items() -> None:
+    frames = stream(*says(("reasoning", "Hm."), ("text", "A|B")))
+
+    full_value = orjson.loads(written(frames, is_whole=True))
+    assert full_value == accumulated(written(frames))
+    assert written(frames[:-1], is_whole=True) == b""
+
+
+THOUGHT: Json = {"type": "reasoning", "id": "rs_1", "content": None}
+THOUGHT["summary"] = [
+    {"type": "summary_text", "text": "Hm."},
+    {"type": "summary_text", "text": "So"},
+]
+SEARCH: Json = {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "x"}}
+CUSTOM: Json = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "g"}
+CUSTOM["input"] = "x"
+DOCUMENT = response(THOUGHT, SEARCH, MESSAGE, FUNCTION_CALL, CUSTOM)
+VALUES = ["Hm.", "So", "It is Paris.", '{"place": "Paris"}', "x"]
+
+
+def test_a_whole_answer_is_one_frame() -> None:
+    [frame] = read([DOCUMENT], whole=True)
+
+    matches = [type(event) for event in frame.events]
+    assert (matches[0], matches[-3:]) == (Start, [Finish, UsageReport, Stop])
+    assert matches.count(Begin) == matches.count(End) == 8
+    assert [*texts([frame]).values()] == VALUES
+    for event in frame.events:
+        if isinstance(event, Delta):
+            assert value_at(frame.doc, event.slot) == event.text
+
+
+def test_clients_of_other_families_get_no_items_of_the_provider() -> None:
+    [frame] = read([DOCUMENT], whole=True, crossing=True)
+
+    started = [event.part.kind for event in frame.events if isinstance(event, Begin)]
+    assert "opaque" not in started
+    assert [*texts([frame]).values()][:2] == ["Hm.", "\n\nSo"]
+
+
+def test_clients_of_other_families_get_the_reasoning_instead_of_its_summary() -> None:
+    item = {**THOUGHT, "content": [{"type": "reasoning_text", "text": "Long."}]}
+
+    results = texts(read([response(item)], whole=True, crossing=True))
+
+    assert [*results.values()] == ["Long."]
+
+
+@for_each("options", [{}, {"inspect": True}, {"crossing": True}])
+def test_a_whole_answer_may_become_a_stream(options: dict[str, bool]) -> None:
+    frames = read([DOCUMENT], whole=True, stream=True, **options)
+
+    assert [*texts(frames).values()] == VALUES
+    assert all("Delta" not in kinds([frame]) or len(frame.events) < 4 for frame in frames)
+    if not options.get("crossing"):
+        ended = streamed(written(without_bytes(frames)))[-1]
+        assert ended["response"]["output"] == DOCUMENT["output"]
+
+
+@for_each("status", ["queued", "in_progress"])
+def test_a_response_in_the_background_may_be_unfinished(status: str) -> None:
+    document = response(status=status, background=True, output=[], usage=None)
+
+    assert kinds(read([document], whole=True)) == ["Start"]
+    for options in ({"crossing": True}, {}):
+        with pytest.raises(UpstreamInvalid, match="not complete"):
+            read([{**document, "background": not options and None}], whole=True, **options)
+
+
+@for_each("output", [["x"], [None], [MESSAGE, 1]])
+def test_items_are_objects(output: list[Any]) -> None:
+    with pytest.raises(UpstreamInvalid, match="not an object"):
+        read([{**DOCUMENT, "output": output}], whole=True)
+
+
+@for_each("value", [None, 1, "x", [], ["x"], {}, {"type": "output_text", "text": ["x"]}])
+@for_each("options", [{}, {"inspect": True}, {"crossing": True}, {"stream": True}])
+def test_odd_values_in_items_never_break_an_answer(value: Any, options: Any) -> None:
+    for item in (MESSAGE, THOUGHT, FUNCTION_CALL):
+        for name in item:
+            changed = {**item, name: value}
+            read([response(changed)], whole=True, **options)
+            read([response({**item, "content": [value]})], whole=True, **options)

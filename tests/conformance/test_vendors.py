@@ -1,0 +1,260 @@
+"""Answers for Scale, Enkrypt, Fireworks and Portkey have the fields of their documents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from aiohttp import ClientSession
+
+from tests.conformance.checking import (
+    BEARER,
+    COMPLETION,
+    FINGERPRINT,
+    Document,
+    Parameter,
+    biases,
+    boolean,
+    integer,
+    is_usage,
+    mapping,
+    number,
+    prompts,
+    stops,
+    streamed_answer,
+    text,
+    texts,
+    texts_of,
+    whole_answer,
+    wrong_fields,
+    wrong_parameters,
+)
+from tests.conftest import KEY
+from tests.doubles import ScriptedUpstream
+
+SCALE_DOCUMENT = Document(
+    path="/v4/beta/completions",
+    credential={"x-api-key": KEY},
+    deployment="via-scale",
+    required={"model": "vendor/m", "prompt": "p"},
+    parameters=[
+        Parameter("prompt", ["p", "é ☃"], [1, True, {}], null=False),
+        Parameter("model", [], [1, True, ["m"], {}], null=False),
+        integer("max_new_tokens", 1, sent=lambda value: {"max_tokens": value}),
+        number("temperature", 0),
+        texts("stop_sequences", sent=lambda value: {"stop": value}),
+        Parameter(
+            "return_token_log_probs",
+            [True],
+            [1, "true", []],
+            sent=lambda value: {"logprobs": True, "top_logprobs": 0},
+        ),
+        number("presence_penalty", -2, 2),
+        number("frequency_penalty", -2, 2),
+        number("top_p", 0, 1),
+        integer("top_k", -1),
+        boolean("include_stop_str_in_output"),
+        mapping("guided_json"),
+        text("guided_regex"),
+        texts("guided_choice"),
+        text("guided_grammar"),
+        Parameter("stream", [False], [1, "true", []]),
+        mapping("stream_options", {"include_usage": True}, beside={"stream": True}),
+        stops(),
+        biases(),
+        Parameter(
+            "logprobs",
+            [True],
+            ["true", [], 1.5],
+            sent=lambda value: {"logprobs": True, "top_logprobs": 0},
+        ),
+        integer("top_logprobs", 0, 20, beside={"logprobs": True}),
+        integer("max_tokens"),
+        integer("n", 1),
+        integer("seed"),
+        text("suffix"),
+        mapping("response_format", {"type": "json_object"}),
+        text("user"),
+        mapping("audio"),
+        Parameter("inference_timeout", [5, 2.5], ["x", True, []]),
+        integer("max_completion_tokens", 1, sent=lambda value: {"max_tokens": value}),
+        Parameter(
+            "modalities", [["text"], ["audio"], ["text", "audio"]], [["video"], "text", [1], 1]
+        ),
+        mapping("inference_extra_params"),
+        Parameter("tools", [[{"type": "function"}]], [1, ["x"], {}]),
+        Parameter("tool_choice", ["none", "auto", "required"], ["other", 1, []]),
+        boolean("parallel_tool_calls"),
+        integer("best_of"),
+        mapping("inference_extra_headers", {"x-team": "support"}),
+        mapping("prediction"),
+    ],
+    answer={**COMPLETION, "system_fingerprint": lambda value: value == FINGERPRINT},
+    wrong_status=422,
+)
+
+
+async def test_logprobs_rule(client: ClientSession, upstream: ScriptedUpstream) -> None:
+    alone = [
+        Parameter("top_logprobs", [], [2], beside=extra)
+        for extra in ({}, {"logprobs": False}, {"logprobs": 3})
+    ]
+    document = replace(SCALE_DOCUMENT, parameters=alone)
+
+    problems = await wrong_parameters(document, client, upstream)
+
+    assert problems == []
+
+
+@pytest.mark.parametrize("model", ["vendor/m", "vendor/m/via-scale"])
+async def test_a_model_may_name_its_deployment(model: str, client: ClientSession) -> None:
+    headers = dict(SCALE_DOCUMENT.headers)
+    if model.count("/") == 2:
+        del headers["x-headrace-deployment"]
+    body = {**SCALE_DOCUMENT.required, "model": model}
+
+    async with client.post(SCALE_DOCUMENT.path, headers=headers, json=body) as response:
+        assert response.status == 200
+        assert response.headers["x-headrace-deployment"] == "via-scale"
+
+
+ENKRYPT_DOCUMENT = Document(
+    path="/ai-proxy/completions",
+    credential={"apikey": KEY},
+    deployment="via-enkrypt",
+    required={"model": "m", "prompt": "p"},
+    parameters=[
+        Parameter("model", [], [1, True, ["m"], {}], null=False),
+        prompts(means="<|endoftext|>"),
+        integer("best_of", 0, 20),
+        boolean("echo"),
+        text("enkrypt_context"),
+        text("context", sent=lambda value: {"enkrypt_context": value}),
+        number("frequency_penalty", -2, 2),
+        biases(),
+        Parameter("logprobs", [0, 5], [6, -1, 1.5, True, "1"]),
+        integer("max_tokens", 1),
+        integer("n", 1, 128),
+        number("presence_penalty", -2, 2),
+        Parameter("seed", [-(2**63), 0, 2**63 - 1], [1.5, "1", True]),
+        stops(),
+        Parameter("stream", [False], [1, "true", []]),
+        mapping("stream_options", {"include_usage": True}, beside={"stream": True}),
+        text("suffix"),
+        number("temperature", 0, 2),
+        number("top_p", 0, 1),
+        text("user"),
+    ],
+    answer={**COMPLETION, "system_fingerprint": lambda value: value == FINGERPRINT},
+)
+
+
+async def test_header_picks_deployment(client: ClientSession, upstream: ScriptedUpstream) -> None:
+    headers = {
+        **ENKRYPT_DOCUMENT.credential,
+        "x-enkrypt-deployment": "via-enkrypt",
+        "x-enkrypt-tags": "beta,feature=chat",
+        "x-enkrypt-refresh-cache": "true",
+    }
+    body = ENKRYPT_DOCUMENT.required
+
+    async with client.post(ENKRYPT_DOCUMENT.path, headers=headers, json=body) as response:
+        assert response.status == 200
+        assert response.headers["x-headrace-deployment"] == "via-enkrypt"
+
+
+async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
+    fields = await whole_answer(ENKRYPT_DOCUMENT, client, upstream)
+
+    assert fields["prompt"] == []
+    assert set(fields["enkrypt_policy_detections"]) == {"input_guardrails", "output_guardrails"}
+
+
+async def test_stream_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
+    events, _ = await streamed_answer(ENKRYPT_DOCUMENT, client, upstream)
+
+    assert "enkrypt_policy_detections" in events[-1]
+
+
+FORMAT = {"type": "json_object", "schema": {"type": "object"}}
+FIREWORKS_DOCUMENT = Document(
+    path="/inference/v1/completions",
+    credential=BEARER,
+    deployment="via-fireworks",
+    required={"model": "m", "prompt": "p"},
+    parameters=[
+        Parameter("model", [], [1, True, ["m"], {}], null=False),
+        prompts(),
+        Parameter("context_length_exceeded_behavior", ["truncate", "error"], ["other", 1, True]),
+        boolean("echo"),
+        number("frequency_penalty", -2, 2),
+        boolean("ignore_eos"),
+        texts("images"),
+        Parameter("logprobs", [0, 1, 5], [-1, 6, 1.5, "1", []]),
+        integer("max_tokens", 1),
+        number("mirostat_lr"),
+        number("mirostat_target"),
+        integer("n", 1, 128),
+        number("presence_penalty", -2, 2),
+        number("repetition_penalty", 0, 2),
+        mapping("response_format", {"type": "json_object"}),
+        Parameter("response_format", [FORMAT], [1, "json_object", []]),
+        stops(),
+        Parameter("stream", [False], [1, "true", []]),
+        number("temperature", 0, 2),
+        integer("top_k", 1, 128),
+        number("top_p", 0, 1),
+        text("user"),
+    ],
+    answer=COMPLETION,
+)
+
+
+async def test_stream_fields_and_usage(client: ClientSession, upstream: ScriptedUpstream) -> None:
+    events, ended = await streamed_answer(FIREWORKS_DOCUMENT, client, upstream)
+
+    assert ended
+    assert texts_of(events) == " Paris."
+    assert is_usage(events[-1]["usage"])
+    assert [wrong_fields(FIREWORKS_DOCUMENT, event, absent=["usage"]) for event in events] == [
+        []
+    ] * len(events)
+
+
+PORTKEY_DOCUMENT = Document(
+    path="/v1/completions",
+    credential={"x-portkey-api-key": KEY, "x-portkey-virtual-key": "via-portkey"},
+    deployment="via-portkey",
+    required={"model": "m", "prompt": "p"},
+    parameters=[
+        Parameter("model", [], [1, True, ["m"], {}], null=False),
+        prompts(means="<|endoftext|>"),
+        integer("best_of"),
+        boolean("echo"),
+        number("frequency_penalty", -2, 2),
+        biases(),
+        Parameter("logprobs", [0, 5], [6, -1, 1.5, True, "1"]),
+        integer("max_tokens"),
+        integer("n"),
+        number("presence_penalty", -2, 2),
+        integer("seed"),
+        stops(),
+        Parameter("stream", [False], [1, "true", []]),
+        mapping("stream_options", {"include_usage": True}, beside={"stream": True}),
+        text("suffix"),
+        number("temperature", 0, 2),
+        number("top_p", 0, 1),
+        text("user"),
+    ],
+    answer={**COMPLETION, "system_fingerprint": lambda value: value == FINGERPRINT},
+)
+
+
+async def test_best_of_rules(client: ClientSession, upstream: ScriptedUpstream) -> None:
+    parameter = Parameter("best_of", [2, 3], [1], null=False, beside={"n": 2})
+    streamed = Parameter("best_of", [1], [2], null=False, beside={"stream": True})
+    document = replace(PORTKEY_DOCUMENT, parameters=[parameter, streamed])
+
+    problems = await wrong_parameters(document, client, upstream)
+
+    assert [problem for problem in problems if "None" not in problem] == []

@@ -1,0 +1,307 @@
+"""Own fields, ids and errors of providers that differ from OpenAI in few places."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.dialects.vendors import fireworks, multimodel, openai, scale
+from proxy.dialects.vendors.anthropic import check_page, convert_models
+from proxy.errors import InvalidField, Unauthorized, UpstreamRejected, UpstreamUnavailable
+from proxy.errors.wire import MethodNotAllowed
+from proxy.types import Json, RequestHead
+from tests.doubles import legacy
+from tests.for_each import for_each
+
+SCALE_HEAD = RequestHead("scale", "completions", "/v5/completions", "req_1")
+
+
+def read_for_scale(**fields: Any) -> Any:
+    return read_call(SCALE_HEAD, {"model": "openai/gpt-4o-mini", "prompt": "p", **fields})
+
+
+def test_a_field_wins_over_its_alias() -> None:
+    assert read_for_scale(max_new_tokens=7, max_tokens=9).body["max_tokens"] == 9
+
+
+@pytest.mark.parametrize("fields", [{"logprobs": True, "top_logprobs": 3}, {"logprobs": 3}])
+def test_log_probabilities_are_counted_and_come_back_as_a_flag(fields: dict[str, Any]) -> None:
+    body = read_for_scale(**fields).body
+
+    assert body["logprobs"] == 3
+    sent_body = scale.from_chat("completions", body)
+    assert (sent_body["logprobs"], sent_body["top_logprobs"]) == (True, 3)
+
+
+def test_two_guides_exclude_each_other() -> None:
+    with pytest.raises(InvalidField, match="guided_regex"):
+        read_for_scale(guided_json={}, guided_regex="a")
+
+
+def test_extra_headers_cannot_authenticate_frame_or_route() -> None:
+    extra = {
+        "Authorization": "x",
+        "x-api-key": "x",
+        "Host": "x",
+        "X-Forwarded-For": "x",
+        "x-team": "support",
+        "bad": "a\r\nb",
+        "number": 5,
+    }
+
+    assert read_for_scale(inference_extra_headers=extra).body["inference_extra_headers"] == {
+        "x-team": "support"
+    }
+
+
+def test_the_time_it_allows_bounds_the_call() -> None:
+    assert read_for_scale(inference_timeout=2.5).timeout_s == 2.5
+
+
+def test_a_field_that_an_upstream_names_stands_in_the_detail() -> None:
+    refused = UpstreamRejected("a.0: too long", upstream_status=422, param="a.0")
+
+    response = DIALECTS["scale"].client.refuse(refused, "req_1")
+
+    [detail] = response.body["detail"]
+    assert (response.status, detail["loc"], detail["msg"]) == (422, ["body", "a", "0"], "too long")
+
+
+HEADERS = {
+    "apikey": "ek",
+    "authorization": "Bearer idle",
+    "x-enkrypt-deployment": "support-chat",
+    "x-enkrypt-tags": "a,b",
+    "x-enkrypt-refresh-cache": "true",
+}
+refuse_for_enkrypt = DIALECTS["enkrypt"].client.refuse
+
+
+def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
+    head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
+
+    assert head.digest == sha256(b"ek").digest()
+    assert (head.deployment, head.bypass_cache) == ("support-chat", True)
+    assert head.tags == (("a", None), ("b", None))
+    assert head.echo == (("x-enkrypt-correlation-id", "req_1"),)
+
+
+def test_context_is_another_name_for_its_context() -> None:
+    head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
+
+    body = read_call(head, {"model": "m", "prompt": None, "context": "c"}).body
+
+    assert body["enkrypt_context"] == "c"
+    assert "context" not in body
+    assert body["prompt"] == "<|endoftext|>"
+
+
+def test_a_bad_key_is_answered_as_its_gateway_does() -> None:
+    refusal = refuse_for_enkrypt(Unauthorized(), "req_1")
+
+    assert refusal.body == {"message": "Unauthorized", "request_id": "req_1"}
+
+
+def test_other_errors_keep_the_detections_readable() -> None:
+    refusal = refuse_for_enkrypt(InvalidField("n", "must be an integer"), "req_1")
+
+    assert "message" not in refusal.body
+    assert refusal.body["error"]["param"] == "n"
+    assert "enkrypt_policy_detections" in refusal.body
+
+
+FIREWORKS_HEAD = RequestHead("fireworks", "completions", "/inference/v1/completions", "req_1")
+FIREWORKS_CHAT_HEAD = RequestHead("fireworks", "chat", "/inference/v1/chat/completions", "req_1")
+SCHEMA = {"type": "object"}
+
+
+def read_for_fireworks(**fields: Any) -> Any:
+    return read_call(FIREWORKS_HEAD, {"model": "accounts/a/models/b", "prompt": "p", **fields})
+
+
+def test_a_json_schema_takes_openais_form_and_comes_back() -> None:
+    own_value = {"type": "json_object", "schema": SCHEMA}
+
+    chat = read_for_fireworks(response_format=own_value).body
+
+    assert chat["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert fireworks.from_chat("completions", chat)["response_format"] == own_value
+
+
+def test_two_output_bounds_exclude_each_other() -> None:
+    with pytest.raises(InvalidField, match="max_completion_tokens"):
+        read_for_fireworks(max_tokens=1, max_completion_tokens=1)
+
+
+def test_the_newer_output_bound_is_the_older_on_legacy_completions() -> None:
+    assert read_for_fireworks(max_completion_tokens=7).body["max_tokens"] == 7
+
+
+def test_a_count_of_log_probabilities_is_a_flag_in_chat() -> None:
+    messages = [{"role": "user", "content": "hi"}]
+
+    body = read_call(FIREWORKS_CHAT_HEAD, {"model": "m", "messages": messages, "logprobs": 2}).body
+
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 2)
+
+
+def test_prompt_tokens_are_in_a_header_when_known() -> None:
+    assert fireworks.answer_headers({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
+        ("fireworks-prompt-tokens", "5"),
+    )
+    assert fireworks.answer_headers(None, 1, "bypass") == ()
+
+
+MULTIMODEL_HEAD = RequestHead("multimodel", "completions", "/v1/completion", "req_1")
+
+
+def read_for_multimodel(**fields: Any) -> Any:
+    return read_call(MULTIMODEL_HEAD, {"model": "m", "prompt": "p", **fields})
+
+
+@for_each(
+    ("name", "value"), [("stream", True), ("n", 2), ("model", ["m", "m"]), ("model", ["m"] * 17)]
+)
+def test_what_this_api_has_no_word_for_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InvalidField) as refused:
+        read_for_multimodel(**{name: value})
+
+    assert refused.value.param == name
+
+
+def test_an_alias_bounds_the_output() -> None:
+    assert read_for_multimodel(max_new_tokens=9).body["max_tokens"] == 9
+
+
+def test_an_unknown_count_makes_the_sum_unknown() -> None:
+    call = read_for_multimodel(model=["a", "b"])
+    silent = {k: v for k, v in legacy().items() if k != "usage"}
+
+    fields = multimodel.whole(call, {0: legacy(), 1: silent})
+
+    assert fields["usage"]["total_tokens"] is None
+
+
+def test_its_own_answer_is_read_as_a_legacy_completion() -> None:
+    call = read_for_multimodel(model=["a", "b"])
+
+    answer = multimodel.response_to_chat(multimodel.whole(call, {0: legacy(" x"), 1: legacy(" y")}))
+
+    assert [(c["index"], c["text"]) for c in answer["choices"]] == [(0, " x"), (1, " y")]
+    assert (answer["object"], type(answer["created"])) == ("text_completion", int)
+
+
+@for_each(
+    ("rule", "body", "param"),
+    [
+        (openai.stream_options_need_a_stream, {"stream_options": {}}, "stream_options"),
+        (openai.best_of_fits, {"best_of": 1, "n": 2}, "best_of"),
+        (openai.best_of_fits, {"best_of": 2, "stream": True}, "best_of"),
+        (openai.top_logprobs_need_logprobs, {"top_logprobs": 2}, "top_logprobs"),
+    ],
+)
+def test_refuses_conflicting_fields(rule: Any, body: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidField) as refused:
+        rule(body)
+
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize("body", [{"best_of": 3, "n": 3}, {"best_of": 1, "stream": True}, {}])
+def test_fields_that_fit_pass(body: dict[str, Any]) -> None:
+    openai.best_of_fits(body)
+
+
+@for_each(
+    ("headers", "key"),
+    [
+        ({"authorization": "Bearer hr-1"}, "hr-1"),
+        ({"api-key": "hr-1"}, "hr-1"),
+        ({"api-key": "hr-2", "authorization": "Bearer hr-1"}, "hr-1"),
+        ({"api-key": "hr-1", "authorization": "Basic eDp5"}, "hr-1"),
+    ],
+)
+def test_a_bearer_counts_before_an_api_key(headers: dict[str, str], key: str) -> None:
+    credential = openai.credential(headers)
+
+    assert credential is not None
+    assert credential.reveal() == key
+
+
+def test_waiting_is_told_in_seconds_and_milliseconds() -> None:
+    error = UpstreamUnavailable("busy", status=429)
+    error.retry_after_s = 1.25
+
+    assert openai.retry_headers(error) == (("retry-after", "2"), ("retry-after-ms", "1250"))
+
+
+def test_a_wrong_method_names_the_right_one() -> None:
+    assert openai.refuse(MethodNotAllowed("POST"), "r").headers == (("allow", "POST"),)
+
+
+NAMES = list("fgabcde")  # deployments come before models
+LIST: Json = {"object": "list", "data": [{"id": name, "created": 0} for name in NAMES]}
+
+
+def models_head(**parameters: object) -> RequestHead:
+    pairs = tuple((name, str(value)) for name, value in parameters.items())
+    return RequestHead("anthropic", "models", "/v1/models", "req_1", parameters=pairs)
+
+
+@for_each("limit", range(1, 9))
+@for_each(("cursor", "end"), [("after_id", "last_id"), ("before_id", "first_id")])
+def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
+    observed: list[str] = []
+    options: dict[str, object] = {} if cursor == "after_id" else {"before_id": "z"}
+    while True:
+        page = convert_models(models_head(limit=limit, **options), LIST)
+        names = [model["id"] for model in page["data"]]
+        observed = [*observed, *names] if cursor == "after_id" else [*names, *observed]
+        if not page["has_more"]:
+            break
+        options = {cursor: page[end]}
+
+    assert observed == NAMES
+
+
+def test_behind_the_last_there_is_an_empty_page() -> None:
+    assert convert_models(models_head(after_id="z"), LIST) == {
+        "data": [],
+        "has_more": False,
+        "first_id": None,
+        "last_id": None,
+    }
+
+
+def test_page_behind_an_unknown_model_has_the_later_names() -> None:
+    page = convert_models(models_head(after_id="bb"), LIST)
+
+    assert [model["id"] for model in page["data"]] == ["f", "g", "c", "d", "e"]
+
+
+def test_model_says_when_it_was_created() -> None:
+    model = convert_models(models_head(), {"id": "a/b", "object": "model", "created": 86_400})
+
+    assert model == {
+        "type": "model",
+        "id": "a/b",
+        "display_name": "a/b",
+        "created_at": "1970-01-02T00:00:00Z",
+        "lifecycle": "active",
+    }
+
+
+@pytest.mark.parametrize("limit", ["1", "1000", "00020"])
+def test_a_page_of_a_size_passes(limit: str) -> None:
+    check_page(models_head(limit=limit))
+
+
+@for_each("limit", ["", "0", "1001", "-1", "many", "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_a_page_of_no_size_is_refused(limit: str) -> None:
+    with pytest.raises(InvalidField) as refused:
+        check_page(models_head(limit=limit))
+
+    assert refused.value.param == "limit"
