@@ -88,21 +88,14 @@ BAD_VALUES = {
     ("environ", "error"),
     [
         *(({name: value}, name) for name, values in BAD_VALUES.items() for value in values),
-        *(
-            ({"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": keep}, KEEP)
-            for keep in ("90", "d", "0d", "-1d", "1.5d", "3 months")
-        ),
+        *(({"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": keep}, KEEP)
+            for keep in ("90", "d", "0d", "-1d", "1.5d", "3 months")),
         ({"HEADRACE_LEDGER_KEEP": "90"}, KEEP),
-        (
-            {"HEADRACE_LEDGER": "jsonl:l", "HEADRACE_LEDGER_KEEP": "90d"},
-            "requires a sqlite ledger",
-        ),
-        *(
-            ({"HEADRACE_MAX_BODY_BYTES": body, "HEADRACE_MAX_BODIES_BYTES": bodies}, BODIES)
-            for body, bodies in (("101", "200"), ("", "1000"), ("134217729", ""))
-        ),
+        ({"HEADRACE_LEDGER": "jsonl:l", "HEADRACE_LEDGER_KEEP": "90d"}, "requires a sqlite ledger"),
+        *(({"HEADRACE_MAX_BODY_BYTES": body, "HEADRACE_MAX_BODIES_BYTES": bodies}, BODIES) for body,
+            bodies in (("101", "200"), ("", "1000"), ("134217729", ""))),
     ],
-)
+)  # fmt: skip
 def test_bad_value_is_refused_by_name(environ: dict[str, str], error: str) -> None:
     with pytest.raises(BadSetting, match=error):
         from_environment(Path("p"), FOLDER, FOLDER, environ)
@@ -194,24 +187,15 @@ def test_rows_of_a_ledger_are_kept_for_as_long_as_is_said() -> None:
     ("text", "position"),
     [
         ("redis://host", RedisAt(("redis://host",))),
-        (
-            "rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",
-            RedisAt(("rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",)),
-        ),
+        ("rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",
+            RedisAt(("rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",))),
         ("unix:///run/redis.sock", RedisAt(("unix:///run/redis.sock",))),
         ("redis+cluster://:pw@a:7000", RedisAt(("redis://:pw@a:7000",), cluster=True)),
-        (
-            "rediss+cluster://u:p,w@a,b:7001/0?ssl_check_hostname=no",
-            RedisAt(
-                (
-                    "rediss://u:p,w@a/0?ssl_check_hostname=no",
-                    "rediss://u:p,w@b:7001/0?ssl_check_hostname=no",
-                ),
-                cluster=True,
-            ),
-        ),
+        ("rediss+cluster://u:p,w@a,b:7001/0?ssl_check_hostname=no",
+            RedisAt(("rediss://u:p,w@a/0?ssl_check_hostname=no",
+            "rediss://u:p,w@b:7001/0?ssl_check_hostname=no"), cluster=True)),
     ],
-)
+)  # fmt: skip
 def test_a_redis_is_one_server_or_a_cluster(text: str, position: RedisAt) -> None:
     assert redis_at(text) == position
 
@@ -319,18 +303,12 @@ SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret
         ({"CACHE_SECRET": SECRET}, SECRET, ()),
         ({"SECRET": SECRET, "ID_SECRET": OTHER}, SECRET, (OTHER,)),
         ({"SECRET": SECRET, "CACHE_SECRET": OTHER}, OTHER, (SECRET,)),
-        (
-            {"SECRET": SECRET, "SECRETS_ACCEPTED": f"{OTHER},{THIRD},{SECRET}"},
-            SECRET,
-            (SECRET, OTHER, THIRD),
-        ),
-        (
-            {"ID_SECRET": SECRET, "ID_SECRET_OLD": THIRD, "SECRETS_ACCEPTED": OTHER},
-            None,
-            (SECRET, OTHER, THIRD),
-        ),
+        ({"SECRET": SECRET, "SECRETS_ACCEPTED": f"{OTHER},{THIRD},{SECRET}"}, SECRET,
+            (SECRET, OTHER, THIRD)),
+        ({"ID_SECRET": SECRET, "ID_SECRET_OLD": THIRD, "SECRETS_ACCEPTED": OTHER}, None,
+            (SECRET, OTHER, THIRD)),
     ],
-)
+)  # fmt: skip
 def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str, ...]) -> None:
     by_name = {f"HEADRACE_{name}": value for name, value in environ.items()}
 

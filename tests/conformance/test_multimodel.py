@@ -27,17 +27,10 @@ OWN_RESPONSE: dict[str, Any] = {
     "id": "7f4df1e8-93fa-4b7c-a6d3-0fdf9f8c1e52",
     "object": "text_completion",
     "created": "2026-01-01T00:00:00Z",
-    "choices": [
-        {
-            "text": " Paris.",
-            "created": 1_700_000_000,
-            "model": "m",
-            "finish_reason": "stop token reached",
-            "usage": {**usage(), "prediction_time_ms": 12},
-        }
-    ],
+    "choices": [{"text": " Paris.", "created": 1_700_000_000, "model": "m",
+        "finish_reason": "stop token reached", "usage": {**usage(), "prediction_time_ms": 12}}],
     "usage": {**usage(), "prediction_time_ms": 12},
-}
+}  # fmt: skip
 
 
 def is_uuid(value: Any) -> bool:

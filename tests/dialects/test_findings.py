@@ -153,59 +153,32 @@ def test_every_detector_of_theirs_has_a_guard() -> None:
 @for_each(
     ("verdict", "summary", "details"),
     [
-        (
-            verdict_of("topic", 0.9, off_topic=1),
-            {"on_topic": 0},
-            {"topic_detector": {"off_topic": 1}},
-        ),
+        (verdict_of("topic", 0.9, off_topic=1), {"on_topic": 0},
+            {"topic_detector": {"off_topic": 1}}),
         (verdict_of("topic"), {"on_topic": 1}, {"topic_detector": {}}),
         (verdict_of("nsfw", 0.75, sexual=1), {"nsfw": 1}, {"nsfw": {"sfw": 0.25, "nsfw": 0.75}}),
-        (
-            verdict_of("toxicity", 0.6, insult=1, slur=2),
-            {"toxicity": ["insult", "identity_hate"]},
-            {"toxicity": {"toxicity": 0.6, "insult": 0.6, "identity_hate": 0.6}},
-        ),
+        (verdict_of("toxicity", 0.6, insult=1, slur=2), {"toxicity": ["insult", "identity_hate"]},
+            {"toxicity": {"toxicity": 0.6, "insult": 0.6, "identity_hate": 0.6}}),
         (verdict_of("pii", 1.0, email=2), {"pii": 1}, {"pii": {"pii": {"email": 2}}}),
-        (
-            verdict_of("injection", 0.97, model=1),
-            {"injection_attack": 1},
-            {"injection_attack": {"safe": "0.030", "attack": "0.970"}},
-        ),
-        (
-            verdict_of("keywords", 1.0, word=3),
-            {"keyword_detected": 1},
-            {"keyword_detector": {"detected_counts": {"word": 3}}},
-        ),
-        (
-            verdict_of("policy_violation", 0.8, gambling=1),
-            {"policy_violation": 1},
-            {"policy_violation": {"violating_policy": "gambling"}},
-        ),
+        (verdict_of("injection", 0.97, model=1), {"injection_attack": 1},
+            {"injection_attack": {"safe": "0.030", "attack": "0.970"}}),
+        (verdict_of("keywords", 1.0, word=3), {"keyword_detected": 1},
+            {"keyword_detector": {"detected_counts": {"word": 3}}}),
+        (verdict_of("policy_violation", 0.8, gambling=1), {"policy_violation": 1},
+            {"policy_violation": {"violating_policy": "gambling"}}),
         (verdict_of("bias", 0.8, bias=1), {"bias": 1}, {"bias": {"bias_detected": True}}),
-        (
-            verdict_of("system_prompt", 1.0, overlap=1),
-            {"system_prompt_similarity": 1},
-            {"system_prompt": {"similarity_score": 1.0}},
-        ),
-        (
-            verdict_of("copyright"),
-            {"copyright_ip_similarity": 0},
-            {"copyright_ip": {"similarity_score": 0.0}},
-        ),
-        (
-            verdict_of("sponge"),
-            {"sponge_attack": 0},
-            {"sponge_attack": {"sponge_attack_detected": False}},
-        ),
-        (
-            verdict_of("grounded", 0.9, number=1),
-            {"is_hallucination": 1, "adherence_score": 0},
-            {"hallucination": {"is_hallucination": 1}, "adherence": {"adherence_score": 0.1}},
-        ),
+        (verdict_of("system_prompt", 1.0, overlap=1), {"system_prompt_similarity": 1},
+            {"system_prompt": {"similarity_score": 1.0}}),
+        (verdict_of("copyright"), {"copyright_ip_similarity": 0},
+            {"copyright_ip": {"similarity_score": 0.0}}),
+        (verdict_of("sponge"), {"sponge_attack": 0},
+            {"sponge_attack": {"sponge_attack_detected": False}}),
+        (verdict_of("grounded", 0.9, number=1), {"is_hallucination": 1, "adherence_score": 0},
+            {"hallucination": {"is_hallucination": 1}, "adherence": {"adherence_score": 0.1}}),
         (verdict_of("relevant"), {"relevancy_score": 1}, {"relevancy": {"relevancy_score": 1.0}}),
         (verdict_of("urls", 1.0, denied=1), {"urls": 1}, {"urls": {"denied": 1}}),
     ],
-)
+)  # fmt: skip
 def test_a_verdict_has_its_word(verdict: Any, summary: Any, details: Any) -> None:
     event = detections([verdict])
 

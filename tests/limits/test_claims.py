@@ -58,27 +58,18 @@ def plan(
         ({"prompt": "x" * 40}, ParameterOverrides(), (10, ASSUMED_TOKENS)),
         ({"prompt": "x" * 40}, ParameterOverrides(cap={"max_tokens": 9}), (10, 9)),
         ({"prompt": "x" * 40, "max_tokens": 7, "n": 3}, ParameterOverrides(), (10, 21)),
-        (
-            {"prompt": "x" * 40, "max_tokens": 7, "n": 2, "best_of": 5},
-            ParameterOverrides(),
-            (10, 35),
-        ),
+        ({"prompt": "x" * 40, "max_tokens": 7, "n": 2, "best_of": 5}, ParameterOverrides(),
+            (10, 35)),
         ({"prompt": ["x" * 20, "y" * 20], "max_tokens": 7}, ParameterOverrides(), (10, 14)),
         ({"prompt": [1, 2, 3], "max_tokens": 7}, ParameterOverrides(), (3, 7)),
         ({"prompt": [[1, 2], [3]], "max_tokens": 7}, ParameterOverrides(), (3, 14)),
-        (
-            {"messages": [{"role": "user", "content": "x" * 36}], "max_completion_tokens": 7},
-            ParameterOverrides(),
-            (17, 7),
-        ),
-        (
-            {"prompt": "x" * 40, "guided_json": {"title": "y" * 35}},
-            ParameterOverrides(),
-            (22, ASSUMED_TOKENS),
-        ),
+        ({"messages": [{"role": "user", "content": "x" * 36}], "max_completion_tokens": 7},
+            ParameterOverrides(), (17, 7)),
+        ({"prompt": "x" * 40, "guided_json": {"title": "y" * 35}}, ParameterOverrides(),
+            (22, ASSUMED_TOKENS)),
         ({"prompt": "注文" * 120, "max_tokens": 7}, ParameterOverrides(), (240, 7)),
     ],
-)
+)  # fmt: skip
 def test_token_estimates(
     body: dict[str, Any], changes: ParameterOverrides, tokens: tuple[int, int]
 ) -> None:
@@ -262,24 +253,18 @@ AUDIO_PART = {"type": "input_audio", "input_audio": {"data": "x" * 400, "format"
 FILED = {"type": "file", "file": {"file_data": "data:audio/wav;base64," + "x" * 400}}
 ASKS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     "text": ({"messages": [WORDS]}, frozenset()),
-    "an answer in audio": (
-        {"messages": [WORDS], "modalities": ["text", "audio"], "audio": {"voice": "a"}},
-        frozenset({"audio_output"}),
-    ),
-    "a question in audio": (
-        {"messages": [WORDS, {"role": "user", "content": [AUDIO_PART]}]},
-        frozenset({"audio_input"}),
-    ),
+    "an answer in audio":
+        ({"messages": [WORDS], "modalities": ["text", "audio"], "audio": {"voice": "a"}},
+        frozenset({"audio_output"})),
+    "a question in audio": ({"messages": [WORDS, {"role": "user", "content": [AUDIO_PART]}]},
+        frozenset({"audio_input"})),
     "a file": ({"messages": [{"role": "user", "content": [FILED]}]}, frozenset({"audio_input"})),
-    "an answer before in audio": (
-        {"messages": [{"role": "assistant", "audio": {"id": "a"}}, WORDS]},
-        frozenset({"audio_input"}),
-    ),
-    "both": (
-        {"messages": [{"role": "user", "content": [AUDIO_PART]}], "modalities": ["audio"]},
-        frozenset({"audio_input", "audio_output"}),
-    ),
-}
+    "an answer before in audio":
+        ({"messages": [{"role": "assistant", "audio": {"id": "a"}}, WORDS]},
+        frozenset({"audio_input"})),
+    "both": ({"messages": [{"role": "user", "content": [AUDIO_PART]}], "modalities": ["audio"]},
+        frozenset({"audio_input", "audio_output"})),
+}  # fmt: skip
 AUDIO = frozenset({"audio_input", "audio_output"})
 MAXIMUM = 40  # tokens of an answer
 

@@ -55,71 +55,38 @@ class Kind:
 
 
 CALLS: dict[str, Kind] = {
-    "whole": Kind(
-        {"temperature": 0.5, "max_tokens": 20, "seed": 7, "n": 2, "stop": ["END", "\n"]},
-        (
-            lambda: answer(
-                chat(
-                    usage={
-                        "prompt_tokens": 9,
-                        "completion_tokens": 7,
-                        "total_tokens": 16,
-                        "prompt_tokens_details": {"audio_tokens": 4, "image_tokens": 3},
-                        "completion_tokens_details": {"audio_tokens": 2, "image_tokens": 1},
-                    }
-                )
-            ),
-        ),
-    ),
+    "whole": Kind({"temperature": 0.5, "max_tokens": 20, "seed": 7, "n": 2, "stop": ["END", "\n"]},
+        (lambda: answer(chat(usage={"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16,
+        "prompt_tokens_details": {"audio_tokens": 4, "image_tokens": 3},
+        "completion_tokens_details": {"audio_tokens": 2, "image_tokens": 1}})),)),
     "stream": Kind({"stream": True}, (lambda: stream(chat_events("Par", "is.")),)),
-    "completion": Kind(
-        {"model": "support-chat", "prompt": "Where?"},
-        (lambda: answer(legacy()),),
-        path="/v1/completions",
-    ),
-    "embeddings": Kind(
-        {"model": "support-chat", "input": "Where?"},
-        (
-            lambda: answer(
-                {"object": "list", "data": [], "usage": {"prompt_tokens": 4, "total_tokens": 4}}
-            ),
-        ),
-        path="/v1/embeddings",
-    ),
+    "completion": Kind({"model": "support-chat", "prompt": "Where?"}, (lambda: answer(legacy()),),
+        path="/v1/completions"),
+    "embeddings": Kind({"model": "support-chat", "input": "Where?"},
+        (lambda: answer({"object": "list", "data": [],
+        "usage": {"prompt_tokens": 4, "total_tokens": 4}}),), path="/v1/embeddings"),
     "cut": Kind({"stream": True}, (lambda: stream(chat_events("Par", "is."), cut_after=2),)),
     "refused-by-upstream": Kind(scripts=(lambda: answer({"error": {"message": "no"}}, 400),)),
-    "fallback": Kind(
-        {"model": "resilient"},
-        (lambda: answer({}, 500), lambda: answer(chat())),
-    ),
-    "retry": Kind(
-        {"model": "support-chat"},
-        (cut_before_head, lambda: answer(chat())),
-        rules="retry: {times: 1, wait: 1ms}",
-    ),
+    "fallback": Kind({"model": "resilient"}, (lambda: answer({}, 500), lambda: answer(chat()))),
+    "retry": Kind({"model": "support-chat"}, (cut_before_head, lambda: answer(chat())),
+        rules="retry: {times: 1, wait: 1ms}"),
     "wrong-field": Kind({"temperature": "hot"}),
     "unknown-deployment": Kind({"model": "no-such-model"}),
     "rule-refuses": Kind(rules="refuse: {message: Not today}"),
     "blocked-in": Kind(rules="input: [{guard: keywords, words: [hippo]}]"),
     "flagged-in": Kind(rules="input: [{guard: keywords, words: [hippo], action: flag}]"),
     "blocked-out": Kind(rules="output: [{guard: keywords, words: [Paris]}]"),
-    "blocked-out-stream": Kind(
-        {"stream": True},
-        (lambda: stream(chat_events("In Par", "is.")),),
-        rules="output: [{guard: keywords, words: [Paris]}]",
-    ),
+    "blocked-out-stream": Kind({"stream": True}, (lambda: stream(chat_events("In Par", "is.")),),
+        rules="output: [{guard: keywords, words: [Paris]}]"),
     "limited": Kind(rules="limits: [{name: one, requests: 1 per day, per: key}]", before=1),
     "hit": Kind(rules="cache: {ttl: 1h}", before=1),
-    "of-another-gateway": Kind(
-        headers={"helicone-property-app": "mobile", "x-title": "Desk", "helicone-session-id": "s"}
-    ),
-    "for-phoenix": Kind(
-        {"user": "jane"}, profiles=("openinference",), headers={"x-headrace-session": "s-1"}
-    ),
-    "for-langfuse": Kind(
-        {"user": "jane"}, profiles=("langfuse",), headers={"x-headrace-session": "s-1"}
-    ),
-}
+    "of-another-gateway": Kind(headers={"helicone-property-app": "mobile", "x-title": "Desk",
+        "helicone-session-id": "s"}),
+    "for-phoenix":
+        Kind({"user": "jane"}, profiles=("openinference",), headers={"x-headrace-session": "s-1"}),
+    "for-langfuse":
+        Kind({"user": "jane"}, profiles=("langfuse",), headers={"x-headrace-session": "s-1"}),
+}  # fmt: skip
 
 
 def policies(upstream: str, kind: Kind) -> str:

@@ -71,78 +71,33 @@ GET, CANCEL, DELETE, ITEMS = (
 )
 Step = tuple[tuple[str, str], Json, int]
 CROSSINGS: dict[str, tuple[Json, int, list[Step]]] = {
-    "asked until it is over": (
-        QUEUED,
-        0,
-        [(GET, RUNNING, 0), (GET, background_response(), PRICED)],
-    ),
-    "asked twice": (
-        QUEUED,
-        0,
-        [
-            (GET, background_response(), PRICED),
-            (GET, background_response(), 0),
-            (GET, background_response(), 0),
-        ],
-    ),
+    "asked until it is over":
+        (QUEUED, 0, [(GET, RUNNING, 0), (GET, background_response(), PRICED)]),
+    "asked twice": (QUEUED, 0, [(GET, background_response(), PRICED),
+        (GET, background_response(), 0), (GET, background_response(), 0)]),
     "in progress at once": (RUNNING, 0, [(GET, background_response(), PRICED)]),
-    "partial usage while it is made": (
-        QUEUED,
-        0,
-        [(GET, background_response("in_progress"), 0), (GET, background_response(), PRICED)],
-    ),
-    "cancelled": (
-        QUEUED,
-        0,
-        [
-            (CANCEL, background_response("cancelled"), PRICED),
-            (GET, background_response("cancelled"), 0),
-        ],
-    ),
-    "cancelled before it began": (
-        QUEUED,
-        0,
-        [
-            (CANCEL, background_response("cancelled", usage=None), 0),
-            (GET, background_response("cancelled", usage=None), 0),
-        ],
-    ),
-    "cancelled too late": (
-        QUEUED,
-        0,
-        [(CANCEL, background_response(), PRICED), (GET, background_response(), 0)],
-    ),
-    "failed": (
-        QUEUED,
-        0,
-        [
-            (GET, background_response("failed", error=SORRY), PRICED),
-            (GET, background_response("failed"), 0),
-        ],
-    ),
-    "failed for nothing": (
-        QUEUED,
-        0,
-        [(GET, background_response("failed", error=SORRY, usage=None), 0)],
-    ),
-    "incomplete": (
-        QUEUED,
-        0,
-        [
-            (GET, background_response("incomplete"), PRICED),
-            (GET, background_response("incomplete"), 0),
-        ],
-    ),
+    "partial usage while it is made": (QUEUED, 0,
+        [(GET, background_response("in_progress"), 0), (GET, background_response(), PRICED)]),
+    "cancelled": (QUEUED, 0, [(CANCEL, background_response("cancelled"), PRICED),
+        (GET, background_response("cancelled"), 0)]),
+    "cancelled before it began": (QUEUED, 0,
+        [(CANCEL, background_response("cancelled", usage=None), 0),
+        (GET, background_response("cancelled", usage=None), 0)]),
+    "cancelled too late":
+        (QUEUED, 0, [(CANCEL, background_response(), PRICED), (GET, background_response(), 0)]),
+    "failed": (QUEUED, 0, [(GET, background_response("failed", error=SORRY), PRICED),
+        (GET, background_response("failed"), 0)]),
+    "failed for nothing":
+        (QUEUED, 0, [(GET, background_response("failed", error=SORRY, usage=None), 0)]),
+    "incomplete": (QUEUED, 0, [(GET, background_response("incomplete"), PRICED),
+        (GET, background_response("incomplete"), 0)]),
     "deleted before anybody asked": (QUEUED, 0, [(DELETE, DELETED, 0), (GET, NO_MORE, 0)]),
     "deleted after": (QUEUED, 0, [(GET, background_response(), PRICED), (DELETE, DELETED, 0)]),
-    "its question first": (
-        QUEUED,
-        0,
-        [(ITEMS, {"object": "list", "data": []}, 0), (GET, background_response(), PRICED)],
-    ),
+    "its question first": (QUEUED, 0,
+        [(ITEMS, {"object": "list", "data": []}, 0), (GET, background_response(), PRICED)]),
     "over at once": (background_response(), PRICED, [(GET, background_response(), 0)]),
     "not in the background after all": (response(), PRICED, [(GET, response(), 0)]),
-}
+}  # fmt: skip
 
 
 @dataclass

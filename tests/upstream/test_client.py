@@ -137,28 +137,17 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
 
 STREAM_FAULTS = {
     "stall": (stall(STREAM_HEAD, FIRST_VALUE), "upstream_idle_timeout"),
-    "bad json": (
-        raw(STREAM_HEAD, FIRST_VALUE, piece(event(b"{oops"))),
-        "upstream_invalid_response",
-    ),
-    "an error event": (
-        raw(STREAM_HEAD, FIRST_VALUE, piece(event({"error": {"message": "overloaded"}}))),
-        "upstream_unavailable",
-    ),
-    "an error event, and all the rest at once": (
-        raw(
-            STREAM_HEAD
-            + FIRST_VALUE
-            + piece(event({"error": {"message": "overloaded"}}) + event(b"[DONE]"))
-            + b"0\r\n\r\n"
-        ),
-        "upstream_unavailable",
-    ),
-    "an end without an end": (
-        raw(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"),
-        "upstream_invalid_response",
-    ),
-}
+    "bad json":
+        (raw(STREAM_HEAD, FIRST_VALUE, piece(event(b"{oops"))), "upstream_invalid_response"),
+    "an error event":
+        (raw(STREAM_HEAD, FIRST_VALUE, piece(event({"error": {"message": "overloaded"}}))),
+        "upstream_unavailable"),
+    "an error event, and all the rest at once": (raw(STREAM_HEAD + FIRST_VALUE
+        + piece(event({"error": {"message": "overloaded"}}) + event(b"[DONE]")) + b"0\r\n\r\n"),
+        "upstream_unavailable"),
+    "an end without an end":
+        (raw(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"), "upstream_invalid_response"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

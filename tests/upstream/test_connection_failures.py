@@ -238,20 +238,14 @@ SCRIPTS: dict[str, tuple[Script, str, str, str, str | None]] = {
     "closed before the head": (close(), "closed", *UNAVAILABLE, None),
     "reset in the body": (by_way(reset), "reset", *INVALID, RESET),
     "closed in the body": (by_way(close), "closed", *INVALID, None),
-    "a stream that ends too early": (
-        close(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"),
-        *("closed", *INVALID, None),
-    ),
-    "silent before the head": (
-        stall(),
-        *("timeout", "upstream_total_timeout", "upstream_first_byte_timeout", None),
-    ),
-    "silent in the body": (
-        by_way(stall),
-        *("timeout", "upstream_total_timeout", "upstream_idle_timeout", None),
-    ),
+    "a stream that ends too early":
+        (close(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"), *("closed", *INVALID, None)),
+    "silent before the head":
+        (stall(), *("timeout", "upstream_total_timeout", "upstream_first_byte_timeout", None)),
+    "silent in the body":
+        (by_way(stall), *("timeout", "upstream_total_timeout", "upstream_idle_timeout", None)),
     "no HTTP": (close(b"\x15\x03\x01\x00\x02\x02\x46\r\n\r\n"), "protocol", *INVALID, None),
-}
+}  # fmt: skip
 """What an upstream does, the cause, the codes of a whole and of a streamed call, and the text."""
 WHOLE_IS_ANOTHER = {"a stream that ends too early"}
 """Cases that a whole call does not have."""

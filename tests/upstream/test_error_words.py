@@ -67,115 +67,45 @@ FAILED, INVALID_REQUEST = (502, "api_error"), (400, INVALID)
 QUOTA_IN_CHAT, CONTEXT_IN_CHAT = (429, QUOTA, QUOTA), (400, INVALID, CONTEXT)
 PREFIX = "prompt is too long: "
 CASES = {
-    "overloaded": Case(
-        "chat",
-        503,
-        error(BUSY, "server_error", "server_is_overloaded"),
-        (503, "server_error", "server_is_overloaded"),
-        OVERLOADED,
-    ),
-    "overloaded, Messages": Case(
-        "messages",
-        529,
-        error("Overloaded", "overloaded_error"),
-        (503, "overloaded_error", "upstream_unavailable"),
-        OVERLOADED,
-    ),
-    "rate limit": Case(
-        "chat",
-        429,
-        error("Rate limit reached.", "tokens", "rate_limit_exceeded"),
-        (429, "tokens", "rate_limit_exceeded"),
-        LIMITED,
-    ),
-    "rate limit, Messages": Case(
-        "messages",
-        429,
+    "overloaded": Case("chat", 503, error(BUSY, "server_error", "server_is_overloaded"),
+        (503, "server_error", "server_is_overloaded"), OVERLOADED),
+    "overloaded, Messages": Case("messages", 529, error("Overloaded", "overloaded_error"),
+        (503, "overloaded_error", "upstream_unavailable"), OVERLOADED),
+    "rate limit": Case("chat", 429, error("Rate limit reached.", "tokens", "rate_limit_exceeded"),
+        (429, "tokens", "rate_limit_exceeded"), LIMITED),
+    "rate limit, Messages": Case("messages", 429,
         error("This request would exceed your rate limit.", "rate_limit_error"),
-        (429, "rate_limit_error", "upstream_unavailable"),
-        LIMITED,
-    ),
-    "quota": Case(
-        "chat", 429, error("You exceeded your current quota.", QUOTA, QUOTA), QUOTA_IN_CHAT, BILLING
-    ),
-    "credit, Messages": Case(
-        "messages", 400, error(CREDIT, INVALID), QUOTA_IN_CHAT, BILLING, shown=None
-    ),
-    "billing, Messages": Case(
-        "messages", 402, error("Pay first.", "billing_error"), QUOTA_IN_CHAT, BILLING, shown=None
-    ),
-    "context": Case(
-        "chat",
-        400,
+        (429, "rate_limit_error", "upstream_unavailable"), LIMITED),
+    "quota": Case("chat", 429, error("You exceeded your current quota.", QUOTA, QUOTA),
+        QUOTA_IN_CHAT, BILLING),
+    "credit, Messages":
+        Case("messages", 400, error(CREDIT, INVALID), QUOTA_IN_CHAT, BILLING, shown=None),
+    "billing, Messages": Case("messages", 402, error("Pay first.", "billing_error"), QUOTA_IN_CHAT,
+        BILLING, shown=None),
+    "context": Case("chat", 400,
         error("Your input exceeds the context window of this model.", INVALID, CONTEXT),
-        CONTEXT_IN_CHAT,
-        INVALID_REQUEST,
-        in_messages=PREFIX,
-    ),
-    "context, Messages": Case(
-        "messages", 400, error(TOO_LONG, INVALID), CONTEXT_IN_CHAT, INVALID_REQUEST
-    ),
-    "context, vLLM": Case(
-        "chat",
-        400,
+        CONTEXT_IN_CHAT, INVALID_REQUEST, in_messages=PREFIX),
+    "context, Messages":
+        Case("messages", 400, error(TOO_LONG, INVALID), CONTEXT_IN_CHAT, INVALID_REQUEST),
+    "context, vLLM": Case("chat", 400,
         error("This model's maximum context length is 8 tokens.", "BadRequestError", 400),
-        CONTEXT_IN_CHAT,
-        INVALID_REQUEST,
-        in_messages=PREFIX,
-    ),
-    "context, llama.cpp": Case(
-        "chat",
-        400,
+        CONTEXT_IN_CHAT, INVALID_REQUEST, in_messages=PREFIX),
+    "context, llama.cpp": Case("chat", 400,
         error("the request exceeds the available context size", "exceed_context_size_error", 400),
-        CONTEXT_IN_CHAT,
-        INVALID_REQUEST,
-        in_messages=PREFIX,
-    ),
-    "failure": Case(
-        "chat",
-        500,
-        error(BOOM, "server_error", "server_error"),
-        (502, "server_error", "server_error"),
-        FAILED,
-    ),
-    "failure, Messages": Case(
-        "messages",
-        500,
-        error("Internal server error", "api_error"),
-        (502, "api_error", "upstream_unavailable"),
-        FAILED,
-    ),
-    "timeout, Messages": Case(
-        "messages",
-        504,
-        error("The request timed out.", "timeout_error"),
-        (502, "timeout_error", "upstream_unavailable"),
-        (502, "timeout_error"),
-    ),
-    "invalid": Case(
-        "chat",
-        400,
-        error("No such role.", INVALID, "invalid_value"),
-        (400, INVALID, "invalid_value"),
-        INVALID_REQUEST,
-    ),
-    "a message that is an object": Case(
-        "chat",
-        422,
-        error(EXTRA, INVALID, 422),
-        (422, INVALID, "upstream_refused"),
-        (422, INVALID),
-        shown="stream_options: Extra inputs",
-    ),
-    "a message that is any JSON": Case(
-        "chat",
-        503,
-        error({"reason": "busy"}, "server_error", 503),
-        (503, "server_error", "upstream_unavailable"),
-        OVERLOADED,
-        shown='{"reason":"busy"}',
-    ),
-}
+        CONTEXT_IN_CHAT, INVALID_REQUEST, in_messages=PREFIX),
+    "failure": Case("chat", 500, error(BOOM, "server_error", "server_error"),
+        (502, "server_error", "server_error"), FAILED),
+    "failure, Messages": Case("messages", 500, error("Internal server error", "api_error"),
+        (502, "api_error", "upstream_unavailable"), FAILED),
+    "timeout, Messages": Case("messages", 504, error("The request timed out.", "timeout_error"),
+        (502, "timeout_error", "upstream_unavailable"), (502, "timeout_error")),
+    "invalid": Case("chat", 400, error("No such role.", INVALID, "invalid_value"),
+        (400, INVALID, "invalid_value"), INVALID_REQUEST),
+    "a message that is an object": Case("chat", 422, error(EXTRA, INVALID, 422),
+        (422, INVALID, "upstream_refused"), (422, INVALID), shown="stream_options: Extra inputs"),
+    "a message that is any JSON": Case("chat", 503, error({"reason": "busy"}, "server_error", 503),
+        (503, "server_error", "upstream_unavailable"), OVERLOADED, shown='{"reason":"busy"}'),
+}  # fmt: skip
 
 
 def policies(url: str, extra: str = "") -> str:

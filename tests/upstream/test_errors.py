@@ -87,41 +87,24 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
     [
         pytest.param(404, b'{"detail": "Not Found"}', False, id="FastAPI"),
         pytest.param(405, b'{"detail": "Method Not Allowed"}', False, id="another method"),
-        pytest.param(
-            404,
+        pytest.param(404,
             b'{"error": {"message": "Not Found", "type": "Not Found", "param": null, "code": 404}}',
-            False,
-            id="vLLM",
-        ),
-        pytest.param(
-            404,
-            b'{"timestamp": "x", "status": 404, "error": "Not Found", "path": "/v1"}',
-            False,
-            id="Spring",
-        ),
-        pytest.param(
-            404,
-            b'{"message": "Cannot POST /v1", "error": "Not Found", "statusCode": 404}',
-            False,
-            id="Nest",
-        ),
+            False, id="vLLM"),
+        pytest.param(404, b'{"timestamp": "x", "status": 404, "error": "Not Found", "path": "/v1"}',
+            False, id="Spring"),
+        pytest.param(404,
+            b'{"message": "Cannot POST /v1", "error": "Not Found", "statusCode": 404}', False,
+            id="Nest"),
         pytest.param(404, b'{"message": "no Route matched with those values"}', False, id="Kong"),
-        pytest.param(
-            404,
+        pytest.param(404,
             b'{"error": {"message": "Invalid URL (POST /v2)", "type": "invalid_request_error"}}',
-            False,
-            id="OpenAI",
-        ),
+            False, id="OpenAI"),
         pytest.param(404, b"404 page not found", False, id="Go"),
         pytest.param(404, b'{"error": {"message": "Response not found."}}', True, id="a response"),
-        pytest.param(
-            404,
-            b'{"error": {"message": "Not found", "code": "file_not_found"}}',
-            True,
-            id="a word for it",
-        ),
+        pytest.param(404, b'{"error": {"message": "Not found", "code": "file_not_found"}}', True,
+            id="a word for it"),
     ],
-)
+)  # fmt: skip
 async def test_unknown_path_error_is_ours(status: int, body: bytes, in_words: bool) -> None:
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9")
 

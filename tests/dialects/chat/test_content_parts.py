@@ -61,20 +61,14 @@ def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
         ({"content": []}, {"content": ""}),
         ({"content": [TEXT]}, {"content": "Paris."}),
         ({"content": [THINKING]}, {"content": None, "reasoning_content": "One capital."}),
-        (
-            {"content": [THINKING, TEXT], "reasoning_content": "One capital."},
-            {"content": "Paris.", "reasoning_content": "One capital."},
-        ),
-        (
-            {"content": [THINKING], "reasoning_content": "Before: "},
-            {"content": None, "reasoning_content": "Before: One capital."},
-        ),
-        (
-            {"content": [{"type": "refusal", "refusal": "No."}], "refusal": None},
-            {"content": None, "refusal": "No."},
-        ),
+        ({"content": [THINKING, TEXT], "reasoning_content": "One capital."},
+            {"content": "Paris.", "reasoning_content": "One capital."}),
+        ({"content": [THINKING], "reasoning_content": "Before: "},
+            {"content": None, "reasoning_content": "Before: One capital."}),
+        ({"content": [{"type": "refusal", "refusal": "No."}], "refusal": None},
+            {"content": None, "refusal": "No."}),
     ],
-)
+)  # fmt: skip
 def test_a_message_says_its_parts_in_texts(message: dict[str, Any], joined: dict[str, Any]) -> None:
     assert joined_message(message) == joined
 

@@ -48,33 +48,18 @@ WRONG = [
     pytest.param([user({"type": "image"})], "messages.0.content.0.source", id="source"),
     pytest.param([assistant({**CALL, "input": "{}"})], "messages.0.content.0.input", id="input"),
     pytest.param([assistant({**CALL, "id": None})], "messages.0.content.0.id", id="id"),
-    pytest.param(
-        [HELLO, assistant(CALL), user({"type": "tool_result"})],
-        "messages.2.content.0.tool_use_id",
-        id="result-of-nothing",
-    ),
-    pytest.param(
-        [HELLO, assistant(CALL), user(TEXT, {**RESULT, "tool_use_id": "t2"})],
-        "messages.2.content.1.tool_use_id",
-        id="result-of-another",
-    ),
+    pytest.param([HELLO, assistant(CALL), user({"type": "tool_result"})],
+        "messages.2.content.0.tool_use_id", id="result-of-nothing"),
+    pytest.param([HELLO, assistant(CALL), user(TEXT, {**RESULT, "tool_use_id": "t2"})],
+        "messages.2.content.1.tool_use_id", id="result-of-another"),
     pytest.param([user(RESULT)], "messages.0.content.0.tool_use_id", id="result-first"),
-    pytest.param(
-        [assistant(CALL), user(RESULT), assistant(TEXT), user(RESULT)],
-        "messages.3.content.0.tool_use_id",
-        id="result-of-an-earlier-turn",
-    ),
-    pytest.param(
-        [assistant(CALL), user({**RESULT, "content": 5})],
-        "messages.1.content.0.content",
-        id="result-content",
-    ),
-    pytest.param(
-        [assistant(CALL), user({**RESULT, "content": [{"type": "text"}]})],
-        "messages.1.content.0.content.0.text",
-        id="block-of-a-result",
-    ),
-]
+    pytest.param([assistant(CALL), user(RESULT), assistant(TEXT), user(RESULT)],
+        "messages.3.content.0.tool_use_id", id="result-of-an-earlier-turn"),
+    pytest.param([assistant(CALL), user({**RESULT, "content": 5})], "messages.1.content.0.content",
+        id="result-content"),
+    pytest.param([assistant(CALL), user({**RESULT, "content": [{"type": "text"}]})],
+        "messages.1.content.0.content.0.text", id="block-of-a-result"),
+]  # fmt: skip
 
 
 @for_each(("messages", "place"), WRONG)

@@ -118,39 +118,25 @@ def wrong(*messages: Any) -> dict[str, Any]:
     ("field", "options"),
     [
         ("messages.1.role", wrong({"role": "function", "content": "x"})),
-        (
-            "messages.1.content.0",
-            wrong({"role": "user", "content": [{"type": "input_audio"}]}),
-        ),
+        ("messages.1.content.0", wrong({"role": "user", "content": [{"type": "input_audio"}]})),
         ("messages.1.content", wrong({"role": "user", "content": 5})),
         ("messages.1.tool_calls", wrong({"role": "assistant", "tool_calls": 5})),
         ("messages.1.tool_calls.0", wrong({"role": "assistant", "tool_calls": [5]})),
         ("messages.1.function_call", wrong({"role": "assistant", "function_call": {"name": "f"}})),
-        (
-            "messages.1.content.0",
-            wrong(
-                {
-                    "role": "user",
-                    "content": [{"type": "image_url", "image_url": {"url": "file:///a"}}],
-                }
-            ),
-        ),
+        ("messages.1.content.0", wrong({"role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": "file:///a"}}]})),
         ("tools.0", {"tools": [{"type": "custom", "custom": {}}]}),
         ("tool_choice", {"tool_choice": {"type": "allowed_tools"}}),
-        *(
-            ("messages.0.content", {"messages": [{"role": role, "content": odd}]})
+        *(("messages.0.content", {"messages": [{"role": role, "content": odd}]})
             for role in ("system", "user", "assistant", "tool")
-            for odd in (True, 5, {"type": "text"})
-        ),
-        (
-            "messages.0.tool_calls",
-            {"messages": [{"role": "assistant", "content": "x", "tool_calls": 5}]},
-        ),
+            for odd in (True, 5, {"type": "text"})),
+        ("messages.0.tool_calls",
+            {"messages": [{"role": "assistant", "content": "x", "tool_calls": 5}]}),
         ("tools", {"tools": {"type": "function"}}),
         ("tools.0", {"tools": ["look_up"]}),
         ("output_config", {"output_config": ["x"], "reasoning_effort": "high"}),
     ],
-)
+)  # fmt: skip
 def test_what_messages_cannot_say_is_refused_by_its_place(
     field: str, options: dict[str, Any]
 ) -> None:

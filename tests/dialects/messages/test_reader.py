@@ -81,28 +81,18 @@ def test_unusual_members_of_a_message_are_native(change: Json, is_native: bool) 
     ("used", "tokens"),
     [
         ({"input_tokens": 5, "output_tokens": 3}, Tokens(input=5, output=3)),
-        (
-            {"input_tokens": 5, "cache_read_input_tokens": 100, "output_tokens": 3}
+        ({"input_tokens": 5, "cache_read_input_tokens": 100, "output_tokens": 3}
             | {"cache_creation_input_tokens": 20}
             | {"cache_creation": {"ephemeral_1h_input_tokens": 5}},
-            Tokens(input=5, cached_input=100, cache_write=20, output=3, cache_write_1h=5),
-        ),
-        (
-            {
-                "input_tokens": 5,
-                "output_tokens": 9,
-                "output_tokens_details": {"thinking_tokens": 4},
-            },
-            Tokens(input=5, output=5, reasoning=4),
-        ),
-        (
-            {"input_tokens": 5, "output_tokens": 9, "server_tool_use": {"web_search_requests": 2}},
-            Tokens(input=5, output=9, web_searches=2),
-        ),
+            Tokens(input=5, cached_input=100, cache_write=20, output=3, cache_write_1h=5)),
+        ({"input_tokens": 5, "output_tokens": 9, "output_tokens_details": {"thinking_tokens": 4}},
+            Tokens(input=5, output=5, reasoning=4)),
+        ({"input_tokens": 5, "output_tokens": 9, "server_tool_use": {"web_search_requests": 2}},
+            Tokens(input=5, output=9, web_searches=2)),
         ({"output_tokens": 3}, None),
         ({"input_tokens": "5", "output_tokens": 3}, None),
     ],
-)
+)  # fmt: skip
 def test_usage_of_a_whole_answer(used: Json, tokens: Tokens | None) -> None:
     [frame] = frames_of([message(usage=used)], whole=True)
 

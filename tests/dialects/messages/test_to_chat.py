@@ -144,48 +144,28 @@ def test_a_schema_is_one_in_both() -> None:
 @for_each(
     ("field", "options"),
     [
-        (
-            "messages.1.content.0",
-            {"messages": [user(TEXT), user({"type": "server_tool_use", "id": "s"})]},
-        ),
-        (
-            "messages.0.content.1",
-            {"messages": [user(TEXT, {"type": "image", "source": {"type": "file"}})]},
-        ),
-        (
-            "messages.0.content.0",
-            {"messages": [user({"type": "image", "source": {"type": "base64"}})]},
-        ),
+        ("messages.1.content.0",
+            {"messages": [user(TEXT), user({"type": "server_tool_use", "id": "s"})]}),
+        ("messages.0.content.1",
+            {"messages": [user(TEXT, {"type": "image", "source": {"type": "file"}})]}),
+        ("messages.0.content.0",
+            {"messages": [user({"type": "image", "source": {"type": "base64"}})]}),
         ("messages.0.content.0", {"messages": [user("no block")]}),
-        (
-            "messages.0.content.0.content.1",
-            {
-                "messages": [
-                    user({"type": "tool_result", "tool_use_id": "t", "content": [TEXT, {}]})
-                ]
-            },
-        ),
-        (
-            "messages.0.content.0",
-            {"messages": [user({"type": "document", "source": {"type": "content", "content": 5}})]},
-        ),
+        ("messages.0.content.0.content.1", {"messages": [user({"type": "tool_result",
+            "tool_use_id": "t", "content": [TEXT, {}]})]}),
+        ("messages.0.content.0", {"messages": [user({"type": "document",
+            "source": {"type": "content", "content": 5}})]}),
         ("system.0", {"system": [{"type": "image", "source": DATA}]}),
         ("system.0", {"system": [{"type": "text", "text": 5}]}),
-        (
-            "messages.0.content.0",
-            {
-                "messages": [
-                    user({"type": "document", "title": 5, "source": {"type": "text", "data": "x"}})
-                ]
-            },
-        ),
+        ("messages.0.content.0", {"messages": [user({"type": "document", "title": 5,
+            "source": {"type": "text", "data": "x"}})]}),
         ("tools.0", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
         ("tool_choice", {"tool_choice": {"type": "some"}}),
         ("output_config", {"output_config": {"format": {"type": "grammar"}}}),
         ("output_config", {"output_config": {"effort": ["high"]}, "model": "gpt-5"}),
         *(("messages.0.content.0", {"messages": [user(block)]}) for block in ODD_BLOCKS),
     ],
-)
+)  # fmt: skip
 def test_what_a_chat_cannot_say_is_refused_by_name(field: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidField) as refused:
         crossed(**{"messages": [user(TEXT)], **options})

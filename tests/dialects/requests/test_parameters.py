@@ -45,106 +45,43 @@ def test_the_body_that_was_given_is_not_changed() -> None:
 
 
 @for_each(
-    ("endpoint", "fields", "changes", "becomes"),
+    ("endpoint", "fields", "setting", "cap", "result"),
     [
-        ("chat", {}, ParameterOverrides({"temperature": 0.0}), {"temperature": 0.0}),
-        (
-            "chat",
-            {"temperature": 2},
-            ParameterOverrides({"temperature": 0.5}),
-            {"temperature": 0.5},
-        ),
-        (
-            "chat",
-            {"temperature": 2},
-            ParameterOverrides(cap={"temperature": 1.0}),
-            {"temperature": 1.0},
-        ),
-        (
-            "chat",
-            {"temperature": 0.3},
-            ParameterOverrides(cap={"temperature": 1.0}),
-            {"temperature": 0.3},
-        ),
-        ("chat", {}, ParameterOverrides(cap={"temperature": 1.0, "n": 2}), {}),
-        ("chat", {"n": None}, ParameterOverrides(cap={"n": 2}), {"n": None}),
-        ("chat", {}, ParameterOverrides(cap={"max_tokens": 9}), {"max_tokens": 9}),
-        ("chat", {"max_tokens": 5}, ParameterOverrides(cap={"max_tokens": 9}), {"max_tokens": 5}),
-        (
-            "chat",
-            {"max_tokens": None},
-            ParameterOverrides(cap={"max_tokens": 9}),
-            {"max_tokens": 9},
-        ),
-        (
-            "chat",
-            {"max_completion_tokens": 50},
-            ParameterOverrides(cap={"max_tokens": 9}),
-            {"max_completion_tokens": 9},
-        ),
-        (
-            "chat",
-            {"max_tokens": 50, "max_completion_tokens": 60},
-            ParameterOverrides(cap={"max_tokens": 9}),
-            {"max_tokens": 9, "max_completion_tokens": 9},
-        ),
-        (
-            "chat",
-            {},
-            ParameterOverrides(cap={"max_completion_tokens": 9}),
-            {"max_completion_tokens": 9},
-        ),
-        (
-            "completions",
-            {},
-            ParameterOverrides(cap={"max_completion_tokens": 9}),
-            {"max_tokens": 9},
-        ),
-        (
-            "chat",
-            {"max_completion_tokens": 50},
-            ParameterOverrides({"max_tokens": 9}),
-            {"max_tokens": 9},
-        ),
-        (
-            "completions",
-            {"max_tokens": 5},
-            ParameterOverrides({"max_completion_tokens": 9}),
-            {"max_tokens": 9},
-        ),
-        ("chat", {}, ParameterOverrides({"best_of": 2}), {}),
-        ("completions", {"best_of": 5}, ParameterOverrides(cap={"best_of": 2}), {"best_of": 2}),
-        ("embeddings", {}, ParameterOverrides({"temperature": 0.0}, {"max_tokens": 5}), {}),
-        (
-            "chat",
-            {},
-            ParameterOverrides({"max_tokens": 500}, {"max_tokens": 100}),
-            {"max_tokens": 100},
-        ),
-        (
-            "chat",
-            {"n_predict": 10, "max_new_tokens": 50},
-            ParameterOverrides(cap={"max_tokens": 100}),
-            {"n_predict": 10, "max_new_tokens": 50, "max_tokens": 10},
-        ),
-        (
-            "chat",
-            {"n_predict": -1, "max_new_tokens": 50},
-            ParameterOverrides(cap={"max_tokens": 100}),
-            {"n_predict": 100, "max_new_tokens": 50, "max_tokens": 50},
-        ),
-        (
-            "completions",
-            {"n_predict": 50, "options": {"num_predict": 7}},
-            ParameterOverrides(cap={"max_tokens": 100}),
-            {"n_predict": 50, "options": {"num_predict": 7}, "max_tokens": 7},
-        ),
+        ("chat", {}, {"temperature": 0.0}, {}, {"temperature": 0.0}),
+        ("chat", {"temperature": 2}, {"temperature": 0.5}, {}, {"temperature": 0.5}),
+        ("chat", {"temperature": 2}, {}, {"temperature": 1.0}, {"temperature": 1.0}),
+        ("chat", {"temperature": 0.3}, {}, {"temperature": 1.0}, {"temperature": 0.3}),
+        ("chat", {}, {}, {"temperature": 1.0, "n": 2}, {}),
+        ("chat", {"n": None}, {}, {"n": 2}, {"n": None}),
+        ("chat", {}, {}, {"max_tokens": 9}, {"max_tokens": 9}),
+        ("chat", {"max_tokens": 5}, {}, {"max_tokens": 9}, {"max_tokens": 5}),
+        ("chat", {"max_tokens": None}, {}, {"max_tokens": 9}, {"max_tokens": 9}),
+        ("chat", {"max_completion_tokens": 50}, {}, {"max_tokens": 9},
+            {"max_completion_tokens": 9}),
+        ("chat", {"max_tokens": 50, "max_completion_tokens": 60}, {}, {"max_tokens": 9},
+            {"max_tokens": 9, "max_completion_tokens": 9}),
+        ("chat", {}, {}, {"max_completion_tokens": 9}, {"max_completion_tokens": 9}),
+        ("completions", {}, {}, {"max_completion_tokens": 9}, {"max_tokens": 9}),
+        ("chat", {"max_completion_tokens": 50}, {"max_tokens": 9}, {}, {"max_tokens": 9}),
+        ("completions", {"max_tokens": 5}, {"max_completion_tokens": 9}, {}, {"max_tokens": 9}),
+        ("chat", {}, {"best_of": 2}, {}, {}),
+        ("completions", {"best_of": 5}, {}, {"best_of": 2}, {"best_of": 2}),
+        ("embeddings", {}, {"temperature": 0.0}, {"max_tokens": 5}, {}),
+        ("chat", {}, {"max_tokens": 500}, {"max_tokens": 100}, {"max_tokens": 100}),
+        ("chat", {"n_predict": 10, "max_new_tokens": 50}, {}, {"max_tokens": 100},
+            {"n_predict": 10, "max_new_tokens": 50, "max_tokens": 10}),
+        ("chat", {"n_predict": -1, "max_new_tokens": 50}, {}, {"max_tokens": 100},
+            {"n_predict": 100, "max_new_tokens": 50, "max_tokens": 50}),
+        ("completions", {"n_predict": 50, "options": {"num_predict": 7}}, {}, {"max_tokens": 100},
+            {"n_predict": 50, "options": {"num_predict": 7}, "max_tokens": 7}),
     ],
-)
+)  # fmt: skip
 def test_a_parameter_is_set_or_capped_under_the_name_that_the_request_uses(
-    endpoint: Endpoint, fields: dict[str, Any], changes: ParameterOverrides, becomes: dict[str, Any]
+    endpoint: Endpoint, fields: Json, setting: Json, cap: Json, result: Json
 ) -> None:
-    assert apply_parameters(endpoint, fields, changes, OPENAI.fields[endpoint]) == becomes
+    overrides = ParameterOverrides(setting, cap)
+
+    assert apply_parameters(endpoint, fields, overrides, OPENAI.fields[endpoint]) == result
 
 
 TOOL = {"type": "mcp", "server_url": "https://mcp.example/", "headers": {"x": "y"}}

@@ -29,25 +29,16 @@ from tests.for_each import for_each
     [
         ({"type": "error", "code": "server_error", "message": "m"}, "server_error", "server_error"),
         ({"type": "error", "code": "invalid_image"}, "invalid_image", "invalid_request_error"),
-        (
-            {"type": "error", "error": {"code": "invalid_prompt"}},
-            "invalid_prompt",
-            "invalid_request_error",
-        ),
+        ({"type": "error", "error": {"code": "invalid_prompt"}}, "invalid_prompt",
+            "invalid_request_error"),
         ({"type": "response.failed", "response": {"error": None}}, None, "server_error"),
-        (
-            response(status="failed", error={"code": "rate_limit_exceeded"}),
-            "rate_limit_exceeded",
-            "server_error",
-        ),
+        (response(status="failed", error={"code": "rate_limit_exceeded"}), "rate_limit_exceeded",
+            "server_error"),
         (response(status="cancelled"), "cancelled", "server_error"),
-        (
-            {"type": "response.cancelled", "response": response(status="cancelled")},
-            "cancelled",
-            "server_error",
-        ),
+        ({"type": "response.cancelled", "response": response(status="cancelled")}, "cancelled",
+            "server_error"),
     ],
-)
+)  # fmt: skip
 def test_a_failure_is_an_error_by_its_code(document: Json, code: Any, kind: str) -> None:
     failure = find_failure(document)
 

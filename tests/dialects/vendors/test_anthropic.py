@@ -218,34 +218,16 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
     [
         ({"max_tokens": -1}, None, "max_tokens: must be an integer between 0 and 2^53"),
         ({"thinking": {"budget_tokens": -1}}, None, "thinking.budget_tokens: must be an integer"),
-        (
-            {
-                "messages": [
-                    *REQUEST["messages"],
-                    LOOK_UP,
-                    {"role": "user", "content": [UNREADABLE]},
-                ]
-            },
-            None,
-            "messages.2.content.0: this value is not supported",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [RESULT]}]},
-            "via-anthropic",
-            "messages.0.content.0.tool_use_id: must be the id of a tool_use block",
-        ),
-        (
-            {"system": [{"type": "image", "source": {}}]},
-            None,
-            "system.0: this value is not supported",
-        ),
-        (
-            {"tools": [{"type": "bash_20250124"}]},
-            None,
-            'tools.0: type "bash_20250124" is not supported',
-        ),
+        ({"messages": [*REQUEST["messages"], LOOK_UP, {"role": "user", "content": [UNREADABLE]}]},
+            None, "messages.2.content.0: this value is not supported"),
+        ({"messages": [{"role": "user", "content": [RESULT]}]}, "via-anthropic",
+            "messages.0.content.0.tool_use_id: must be the id of a tool_use block"),
+        ({"system": [{"type": "image", "source": {}}]}, None,
+            "system.0: this value is not supported"),
+        ({"tools": [{"type": "bash_20250124"}]}, None,
+            'tools.0: type "bash_20250124" is not supported'),
     ],
-)
+)  # fmt: skip
 async def test_what_is_wrong_is_told_by_its_place(
     options: Json, to: str | None, text: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:

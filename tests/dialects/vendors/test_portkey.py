@@ -238,19 +238,12 @@ def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
     ("verdicts", "code"),
     [
         ([], 200),
-        (
-            [
-                hook_verdict("passed"),
-                hook_verdict("not_applicable"),
-                hook_verdict("failed"),
-                hook_verdict("masked", "mask"),
-            ],
-            200,
-        ),
+        ([hook_verdict("passed"), hook_verdict("not_applicable"), hook_verdict("failed"),
+            hook_verdict("masked", "mask")], 200),
         ([hook_verdict("passed"), hook_verdict("flagged")], HOOK_FAILED),
         ([hook_verdict("flagged", stage="output")], HOOK_FAILED),
     ],
-)
+)  # fmt: skip
 def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
     assert status(verdicts, flagged=False) == code
     assert status(verdicts, flagged=True) == HOOK_FAILED

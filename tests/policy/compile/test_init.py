@@ -118,35 +118,22 @@ def test_the_shipped_policies_are_good() -> None:
 SIMILAR_KEYS: Json = {
     "upstreams": {"one": {"dialect": "openai", "base_url": "https://one.test"}},
     "tags": {"team": ["support", "search"]},
-    "keys": {
-        "first": {"sha256": "1" * 64, "deployments": ["chat", "told"], "tags": {"team": "support"}},
+    "keys": {"first": {"sha256": "1" * 64, "deployments": ["chat", "told"],
+        "tags": {"team": "support"}},
         "second": {"sha256": "2" * 64, "deployments": ["chat"], "tags": {"team": "support"}},
         "third": {"sha256": "3" * 64, "deployments": ["chat"], "tags": {"team": "support"}},
         "search": {"sha256": "4" * 64, "deployments": ["chat"], "tags": {"team": "search"}},
         "fifth": {"sha256": "5" * 64, "deployments": ["told"], "tags": {"team": "support"}},
         "sixth": {"sha256": "6" * 64, "deployments": ["told"], "tags": {"team": "support"}},
-        "may": {
-            "sha256": "7" * 64,
-            "deployments": ["chat"],
-            "tags": {"team": "support"},
-            "may": ["refresh"],
-        },
-    },
-    "policies": {
-        "house": {
-            "match": "all",
-            "rules": [{"name": "s", "when": {"tag": {"team": "search"}}, "set": {"seed": 1}}],
-        },
-        "told": {
-            "match": "all",
-            "rules": [{"name": "k", "when": {"any": [{"key": "fifth"}]}, "set": {"seed": 2}}],
-        },
-    },
-    "deployments": {
-        "chat": {"policy": "house", "targets": [{"upstream": "one", "model": "m"}]},
-        "told": {"policy": "told", "targets": [{"upstream": "one", "model": "t"}]},
-    },
-}
+        "may": {"sha256": "7" * 64, "deployments": ["chat"], "tags": {"team": "support"},
+        "may": ["refresh"]}},
+    "policies": {"house": {"match": "all",
+        "rules": [{"name": "s", "when": {"tag": {"team": "search"}}, "set": {"seed": 1}}]},
+        "told": {"match": "all",
+        "rules": [{"name": "k", "when": {"any": [{"key": "fifth"}]}, "set": {"seed": 2}}]}},
+    "deployments": {"chat": {"policy": "house", "targets": [{"upstream": "one", "model": "m"}]},
+        "told": {"policy": "told", "targets": [{"upstream": "one", "model": "t"}]}},
+}  # fmt: skip
 
 
 def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: Path) -> None:

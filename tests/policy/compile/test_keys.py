@@ -63,15 +63,8 @@ def key(folder: Path, *deployments: str) -> VirtualKey:
     ("deployments", "names"),
     [
         (["chat"], ["chat", "gpt-4o-mini-2024-07-18"]),
-        (
-            ["chat", "local-chat"],
-            [
-                "chat",
-                "local-chat",
-                "nobody/gpt-4o-mini-2024-07-18",
-                "openai/gpt-4o-mini-2024-07-18",
-            ],
-        ),
+        (["chat", "local-chat"], ["chat", "local-chat", "nobody/gpt-4o-mini-2024-07-18",
+            "openai/gpt-4o-mini-2024-07-18"]),
         (["chat", "chat-too"], ["chat", "chat-too"]),
         (["chat", "default"], ["chat", "default", "gpt-4o-mini-2024-07-18"]),
         (["shared"], ["shared", "claude-20259999"]),
@@ -80,7 +73,7 @@ def key(folder: Path, *deployments: str) -> VirtualKey:
         (["two"], ["two", "one", "openai/two"]),
     ],
     ids="+".join,
-)
+)  # fmt: skip
 def test_lists_one_id_per_model(deployments: list[str], names: list[str], tmp_path: Path) -> None:
     listing = key(tmp_path, *deployments).models
 

@@ -151,45 +151,30 @@ def test_check_is_linear_in_each_part(part: str, tmp_path: Path) -> None:
 
 SHORT_DELAY = "delayed by a word or two, and longer only while text may become a finding"
 CASES = {
-    "{guard: keywords, words: [hippo]}": (
-        "keywords withholds the last 6 characters of streamed text",
-        SHORT_DELAY,
-    ),
-    "{guard: urls, deny: [mill.example]}": (
-        "urls withholds text that may become a finding, up to 2048 characters",
-        SHORT_DELAY,
-    ),
-    "{guard: toxicity, action: block}": (
-        "toxicity withholds text that may become a finding, up to 80 characters",
-        SHORT_DELAY,
-    ),
-    "{guard: system_prompt}": (
-        "system_prompt withholds text that may become a finding, up to 288 characters",
-        SHORT_DELAY,
-    ),
-    "{guard: injection, action: block}": (
-        "injection withholds text that may become a finding, up to 480 characters",
-        SHORT_DELAY,
-    ),
-    "{guard: length, characters: 9}": (
-        "length withholds streamed responses until their end",
-        "sent after their end, because of length",
-    ),
-    "{guard: keywords, words: [hippo], action: retry}": (
-        "keywords withholds streamed responses until their end",
-        "sent after their end, because of keywords",
-    ),
-    "{guard: relevant, action: block}": (
-        "relevant withholds streamed responses until their end",
-        "sent after their end, because of relevant",
-    ),
-    "{guard: webhook, name: ours, url: 'http://localhost:1/x', secret: '${UPSTREAM_KEY}'}": (
-        "ours withholds streamed responses until their end",
-        "sent after their end, because of ours",
-    ),
+    "{guard: keywords, words: [hippo]}":
+        ("keywords withholds the last 6 characters of streamed text", SHORT_DELAY),
+    "{guard: urls, deny: [mill.example]}":
+        ("urls withholds text that may become a finding, up to 2048 characters", SHORT_DELAY),
+    "{guard: toxicity, action: block}":
+        ("toxicity withholds text that may become a finding, up to 80 characters", SHORT_DELAY),
+    "{guard: system_prompt}":
+        ("system_prompt withholds text that may become a finding, up to 288 characters",
+        SHORT_DELAY),
+    "{guard: injection, action: block}":
+        ("injection withholds text that may become a finding, up to 480 characters", SHORT_DELAY),
+    "{guard: length, characters: 9}": ("length withholds streamed responses until their end",
+        "sent after their end, because of length"),
+    "{guard: keywords, words: [hippo], action: retry}":
+        ("keywords withholds streamed responses until their end",
+        "sent after their end, because of keywords"),
+    "{guard: relevant, action: block}": ("relevant withholds streamed responses until their end",
+        "sent after their end, because of relevant"),
+    "{guard: webhook, name: ours, url: 'http://localhost:1/x', secret: '${UPSTREAM_KEY}'}":
+        ("ours withholds streamed responses until their end",
+        "sent after their end, because of ours"),
     "{guard: keywords, words: [hippo], action: flag}": None,
     "{guard: keywords, words: [hippo], mode: shadow}": None,
-}
+}  # fmt: skip
 
 
 @for_each("guard", CASES)

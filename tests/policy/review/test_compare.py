@@ -71,60 +71,30 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
 @for_each(
     ("old", "new", "body", "difference"),
     [
-        (
-            "  - {name: short",
-            "  - {name: no, refuse: Not today.}\n      - {name: short",
-            {},
-            REFUSED,
-        ),
-        (
-            "name: spare, when: {stream: true}, targets: [{upstream: one, model: spare}]",
-            "name: no, when: {stream: true}, refuse: Not today.",
-            {"stream": True},
-            REFUSED,
-        ),
-        (
-            "deployments: [chat]",
-            "deployments: [spare]",
-            {},
-            Difference("refusal", "allowed", "404 model_not_found"),
-        ),
+        ("  - {name: short", "  - {name: no, refuse: Not today.}\n      - {name: short", {},
+            REFUSED),
+        ("name: spare, when: {stream: true}, targets: [{upstream: one, model: spare}]",
+            "name: no, when: {stream: true}, refuse: Not today.", {"stream": True}, REFUSED),
+        ("deployments: [chat]", "deployments: [spare]", {},
+            Difference("refusal", "allowed", "404 model_not_found")),
         ("team: support", "team: search", {}, Difference("tags", "team=support", "team=search")),
         ("model: m}", "model: n}", {}, Difference("targets", "one/m", "one/n")),
-        (
-            "stream: true",
-            "stream: false",
-            {},
-            Difference("targets", "one/m", "one/spare", "public/spare"),
-        ),
+        ("stream: true", "stream: false", {},
+            Difference("targets", "one/m", "one/spare", "public/spare")),
         ("max_tokens: 9", "max_tokens: 8", {}, LOWER),
-        (
-            "policy: public",
-            "retry: {times: 2}",
-            {},
-            Difference("routing", "no retries, no hedge", "2 retries, no hedge"),
-        ),
+        ("policy: public", "retry: {times: 2}", {},
+            Difference("routing", "no retries, no hedge", "2 retries, no hedge")),
         ("max_tokens: 9", "max_tokens: 8", {"max_tokens": 20}, LOWER),
-        (
-            "  - {name: short, cap: {max_tokens: 9}}",
+        ("  - {name: short, cap: {max_tokens: 9}}",
             "  - {name: calm, set: {temperature: 0}}\n      - {name: short, cap: {max_tokens: 9}}",
             {"temperature": 1},
-            Difference("parameters", "temperature 1", "temperature 0.0", "public/calm"),
-        ),
-        (
-            "    match: all\n",
-            "    match: all\n    limits: [{name: each, requests: 5 per minute}]\n",
-            {},
-            LIMITED,
-        ),
-        (
-            "{name: short,",
-            "{name: short, limits: [{name: each, requests: 5 per minute}],",
-            {},
-            replace(LIMITED, rule="public/short"),
-        ),
+            Difference("parameters", "temperature 1", "temperature 0.0", "public/calm")),
+        ("    match: all\n", "    match: all\n    limits: [{name: each, requests: 5 per minute}]\n",
+            {}, LIMITED),
+        ("{name: short,", "{name: short, limits: [{name: each, requests: 5 per minute}],", {},
+            replace(LIMITED, rule="public/short")),
     ],
-)
+)  # fmt: skip
 def test_a_change_is_told_by_its_kind_and_its_rule(
     old: str, new: str, body: dict[str, Any], difference: Difference, tmp_path: Path
 ) -> None:

@@ -59,67 +59,28 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
     ("old", "new", "text"),
     [
         ("", "", []),
-        (
-            "max_tokens: 9",
-            "max_tokens: 8",
-            [
-                "deployment chat",
-                "    policy public changed",
-                "policy public",
-                "    rules.short.cap.max_tokens: 8 (was 9)",
-            ],
-        ),
-        (
-            "connect: 2s",
-            "connect: 3s",
-            [
-                "deployment chat",
-                "    upstream one changed",
-                "deployment spare",
-                "    upstream one changed",
-                "upstream one",
-                "    timeouts.connect: 3.0 (was 2.0)",
-            ],
-        ),
-        (
-            "[{upstream: one, model: m}, {upstream: one, model: n}]",
+        ("max_tokens: 9", "max_tokens: 8", ["deployment chat", "    policy public changed",
+            "policy public", "    rules.short.cap.max_tokens: 8 (was 9)"]),
+        ("connect: 2s", "connect: 3s", ["deployment chat", "    upstream one changed",
+            "deployment spare", "    upstream one changed", "upstream one",
+            "    timeouts.connect: 3.0 (was 2.0)"]),
+        ("[{upstream: one, model: m}, {upstream: one, model: n}]",
             "[{upstream: one, model: n}, {upstream: one, model: m}]",
-            ["deployment chat", "    targets: new order one/n, one/m"],
-        ),
-        (
-            "  spare: {targets: [{upstream: one, model: s}]}\n",
-            "",
-            ["deployment spare", "    removed"],
-        ),
-        (
-            "tags: {team: support}",
-            "may: [refresh]",
-            [
-                "key widget",
-                '    tags: {"team":"support"} (removed)',
-                '    may: ["refresh"] (added)',
-            ],
-        ),
-        (
-            "tags: {team: [support]}",
-            "tags: {team: [support, search]}",
-            ["tag team", "    values.search: search (added)"],
-        ),
-        (
-            "    match: all\n",
-            "    match: all\n    limits:\n      - {name: a, usd: 40 per month}\n"
-            "      - {name: b, tokens: 2k per 10 minutes}\n",
-            [
-                "deployment chat",
-                "    policy public changed",
-                "policy public",
-                '    limits: [{"name":"a","usd":"40 per month"},'
-                '{"name":"b","tokens":"2000 per 10 minutes"}] (added)',
-            ],
-        ),
+            ["deployment chat", "    targets: new order one/n, one/m"]),
+        ("  spare: {targets: [{upstream: one, model: s}]}\n", "",
+            ["deployment spare", "    removed"]),
+        ("tags: {team: support}", "may: [refresh]", ["key widget",
+            '    tags: {"team":"support"} (removed)', '    may: ["refresh"] (added)']),
+        ("tags: {team: [support]}", "tags: {team: [support, search]}",
+            ["tag team", "    values.search: search (added)"]),
+        ("    match: all\n", "    match: all\n    limits:\n      - {name: a, usd: 40 per month}\n"
+            "      - {name: b, tokens: 2k per 10 minutes}\n", ["deployment chat",
+            "    policy public changed", "policy public",
+            '    limits: [{"name":"a","usd":"40 per month"},'
+            '{"name":"b","tokens":"2000 per 10 minutes"}] (added)']),
         ("keys:", "caller_tags: {otherwise: refuse}\nkeys:", ["otherwise: refuse (added)"]),
     ],
-)
+)  # fmt: skip
 def test_reports_relevant_change(old: str, new: str, text: list[str], tmp_path: Path) -> None:
     folders = pair(tmp_path, POLICIES, POLICIES.replace(old, new))
 

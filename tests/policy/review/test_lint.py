@@ -42,90 +42,52 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
 @for_each(
     ("old", "new", "finding"),
     [
-        (
-            "tags:\n  team",
-            "  spare: {dialect: openai, base_url: 'https://x.test'}\ntags:\n  team",
+        ("tags:\n  team", "  spare: {dialect: openai, base_url: 'https://x.test'}\ntags:\n  team",
             "3:3: upstreams.spare: is not used by any deployment or rule. Use it in a target, or "
-            "remove it.",
-        ),
-        (
-            "https://api",
-            "http://api",
+            "remove it."),
+        ("https://api", "http://api",
             "2:29: upstreams.openai.base_url: does not use https: the API key and all prompts are "
-            "sent unencrypted",
-        ),
-        (
-            "https://api.example.test",
-            "https://api.mistral.ai/v1",
-            '2:3: upstreams.openai: lacks some features of OpenAI. Add "provider: mistral".',
-        ),
-        (
-            "https://api.example.test",
-            "https://api.example.test/v1/chat/completions",
+            "sent unencrypted"),
+        ("https://api.example.test", "https://api.mistral.ai/v1",
+            '2:3: upstreams.openai: lacks some features of OpenAI. Add "provider: mistral".'),
+        ("https://api.example.test", "https://api.example.test/v1/chat/completions",
             "2:29: upstreams.openai.base_url: ends with /chat/completions, which Headrace "
-            "appends to it. Use https://api.example.test/v1.",
-        ),
-        (
-            "https://api.example.test",
-            "https://api.example.test/v1/completions/",
+            "appends to it. Use https://api.example.test/v1."),
+        ("https://api.example.test", "https://api.example.test/v1/completions/",
             "2:29: upstreams.openai.base_url: ends with /completions, which Headrace appends "
-            "to it. Use https://api.example.test/v1.",
-        ),
-        (
-            "https://api.example.test",
-            "https://api.example.test/embeddings",
+            "to it. Use https://api.example.test/v1."),
+        ("https://api.example.test", "https://api.example.test/embeddings",
             "2:29: upstreams.openai.base_url: ends with /embeddings, which Headrace appends "
-            "to it. Use https://api.example.test.",
-        ),
-        (
-            "dialect: openai",
-            "dialect: enkrypt",
+            "to it. Use https://api.example.test."),
+        ("dialect: openai", "dialect: enkrypt",
             '2:3: upstreams.openai: has no header "x-enkrypt-deployment" under "headers:". '
-            "Enkrypt requires it.",
-        ),
-        (
-            "deployments:\n  support-chat:",
+            "Enkrypt requires it."),
+        ("deployments:\n  support-chat:",
             "deployments:\n  lonely: {targets: [{upstream: openai, model: x, "
-            "price: {input: 1, output: 2}}]}\n"
-            "  support-chat:",
-            "11:3: deployments.lonely: cannot be called: no key lists it under deployments",
-        ),
-        (
-            ", price: {input: 1, output: 2}",
-            "",
+            "price: {input: 1, output: 2}}]}\n" "  support-chat:",
+            "11:3: deployments.lonely: cannot be called: no key lists it under deployments"),
+        (", price: {input: 1, output: 2}", "",
             '13:9: deployments.support-chat.targets[0]: model "m" has no known price, so the cost '
-            'of its calls is unknown. Add "price:" here.',
-        ),
-        (
-            "output: 2}}\n",
-            "output: 2}}\n      - {upstream: openai, model: support-chat, price: "
+            'of its calls is unknown. Add "price:" here.'),
+        ("output: 2}}\n", "output: 2}}\n      - {upstream: openai, model: support-chat, price: "
             "{input: 1, output: 2}}\n",
             "14:9: deployments.support-chat.targets[1]: is used only by calls for "
             "openai/support-chat, because calls for support-chat go to an earlier target. Give all "
-            "targets a weight, set balance, or move this one to fallback.",
-        ),
-        (
-            "  team: [support]",
-            "  team: [support]\n  env: [prod]",
+            "targets a weight, set balance, or move this one to fallback."),
+        ("  team: [support]", "  team: [support]\n  env: [prod]",
             "5:3: tags.env: is never set: no deployment or key sets it, and clients may not set "
-            'it. Remove it, or add "caller: true".',
-        ),
-        (
-            "deployments: [support-chat]",
-            "deployments: [support-chat, other]",
+            'it. Remove it, or add "caller: true".'),
+        ("deployments: [support-chat]", "deployments: [support-chat, other]",
             '8:5: keys.widget.deployments: model "m" is served by deployments other, support-chat. '
-            "Calls for it must select one with the header x-headrace-deployment.",
-        ),
-        (
-            "  team: [support]\n",
+            "Calls for it must select one with the header x-headrace-deployment."),
+        ("  team: [support]\n",
             "  team: {values: [support], caller: true}\npolicies: {default: {limits: "
             "[{name: l, requests: 9 per day, per: tag.team}]}}\n",
             "5:62: policies.default.limits[0].per: each key has its own counter, because clients "
             'may set tag.team. For one counter, add "across: keys", or remove "caller: true" from '
-            "the tag.",
-        ),
+            "the tag."),
     ],
-)
+)  # fmt: skip
 def test_a_doubtful_place_is_told(tmp_path: Path, old: str, new: str, finding: str) -> None:
     text = GOOD.replace(old, new, 1)
     if "other" in new:

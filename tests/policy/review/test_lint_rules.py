@@ -70,56 +70,30 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
 @for_each(
     ("match", "rules", "finding"),
     [
-        (
-            "first",
-            ("when: {key: [widget, other]}, cap: {n: 1}", "when: {key: widget}, refuse: No."),
-            f"{SECOND} never applies, because rule public/r0 matches all of its calls first",
-        ),
-        (
-            "first",
-            ("cap: {n: 1}", "when: {stream: true}, refuse: No."),
-            f"{SECOND} never applies, because rule public/r0 matches all of its calls first",
-        ),
-        (
-            "all",
+        ("first", ("when: {key: [widget, other]}, cap: {n: 1}", "when: {key: widget}, refuse: No."),
+            f"{SECOND} never applies, because rule public/r0 matches all of its calls first"),
+        ("first", ("cap: {n: 1}", "when: {stream: true}, refuse: No."),
+            f"{SECOND} never applies, because rule public/r0 matches all of its calls first"),
+        ("all",
             ("when: {stream: true}, refuse: No.", "when: {stream: true, key: widget}, cap: {n: 1}"),
-            f"{SECOND} has no effect, because rule public/r0 rejects all of its calls",
-        ),
-        (
-            "all",
-            (f"when: {{stream: true}}, {TARGET}", f"when: {{stream: true}}, {TARGET}"),
-            f"{SECOND} its targets have no effect: rule public/r0 sets those of all its calls",
-        ),
-        (
-            "all",
-            ("model: m", "when: {stream: true}, model: m"),
-            f"{SECOND} its model has no effect: rule public/r0 sets that of all its calls",
-        ),
-        (
-            "all",
-            ("when: {tag: {team: search}}, cap: {n: 1}",),
+            f"{SECOND} has no effect, because rule public/r0 rejects all of its calls"),
+        ("all", (f"when: {{stream: true}}, {TARGET}", f"when: {{stream: true}}, {TARGET}"),
+            f"{SECOND} its targets have no effect: rule public/r0 sets those of all its calls"),
+        ("all", ("model: m", "when: {stream: true}, model: m"),
+            f"{SECOND} its model has no effect: rule public/r0 sets that of all its calls"),
+        ("all", ("when: {tag: {team: search}}, cap: {n: 1}",),
             "policies.public.rules[0]: never applies: no key or tag that reaches it matches its "
-            "condition",
-        ),
-        (
-            "all",
-            ("model: large",),
-            'policies.public.rules[0].model: no deployment of this policy serves model "large"',
-        ),
-        (
-            "all",
-            (TARGET,),
+            "condition"),
+        ("all", ("model: large",),
+            'policies.public.rules[0].model: no deployment of this policy serves model "large"'),
+        ("all", (TARGET,),
             "deployments.chat.targets: are never used, because rule public/r0 sets the targets of "
-            "every call",
-        ),
-        (
-            "all",
-            ("when: {stream: true}, targets: [{upstream: one, model: n}]",),
+            "every call"),
+        ("all", ("when: {stream: true}, targets: [{upstream: one, model: n}]",),
             'policies.public.rules[0].targets[0]: model "n" has no known price, so the cost of its '
-            'calls is unknown. Add "price:" here.',
-        ),
+            'calls is unknown. Add "price:" here.'),
     ],
-)
+)  # fmt: skip
 def test_likely_mistake(match: str, rules: tuple[str, ...], finding: str, tmp_path: Path) -> None:
     assert warnings_of(tmp_path, *rules, match=match) == [finding]
 

@@ -102,19 +102,11 @@ TEXTS = (
     *("https://a.test", "ftp://a.test", "https://a.test:0/", "https://u@a.test", "http://", "//a"),
     *("5s", "0s", "1h", "10MiB", "0B", "80%", "0%", "101%", "09:00-17:30", "09:00-09:00"),
     *("600 per minute", "0 per minute", "1.5 per minute", "1.5k per 0 days", "200k per minute"),
-    *(
-        "500 per month",
-        "9000001 per day",
-        "0.00 per day",
-        "2026-01-31",
-        "2026-13-01",
-        "0.15",
-        "0.0000001",
-        "-1",
-    ),
+    *("500 per month", "9000001 per day", "0.00 per day", "2026-01-31", "2026-13-01", "0.15",
+        "0.0000001", "-1"),
     *("2026-01-31T18:00Z", "2026-01-31T18:00", "authorization", "X-Api-Key", "host", "user"),
     *("tag.team", "key", "UTC", "/zone", "\x07", "api-key", "content-length", "${X", "é"),
-)
+)  # fmt: skip
 KEYS = ("a", "team", "x-b", "b1", "X-Api-Key", "te", "tag.a", "A B", "")
 
 
