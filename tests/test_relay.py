@@ -1,4 +1,4 @@
-"""The way of an answer's frames: each is accounted and looked at once, whoever is woken for it."""
+"""The relay meters, inspects and sends each frame once, whichever task runs it."""
 
 from __future__ import annotations
 
@@ -24,170 +24,202 @@ from tests.doubles import Unguarded
 
 TEXT = Part("text", 0)
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
-DOES = ("pass", "pass", "pass", "hold", "wait", "block")
+ACTIONS = ("pass", "pass", "pass", "hold", "wait", "block")
 Batch = tuple[bool, list[str]]
-"""Whether frames come while they are waited for, and what a guard does with each of them."""
+"""Whether the frames are fed while the reader waits, and the guard's action for each frame."""
 
 
-class Coming:
-    """An answer whose frames come in batches; it breaks off after them where it does not end."""
+class BatchResponse:
+    """Upstream response that delivers frames in batches. Without ``ends`` it then breaks off."""
 
     def __init__(self, batches: Sequence[tuple[bool, Sequence[Frame]]], *, ends: bool) -> None:
         self.head = ResponseHead(streamed=True)
-        self._batches = batches
-        self._ends = ends
-        self.returned = 0
+        self.batches = batches
+        self.ends = ends
+        self.wakes = 0
 
     async def frames(self, feed: Feed | None = None) -> AsyncIterator[Sequence[Frame]]:
-        for waited, frames in self._batches:
-            if not waited or feed is None:
-                self.returned += 1
+        for is_fed, frames in self.batches:
+            if not is_fed or feed is None:
+                self.wakes += 1
                 yield frames
             elif (pending := feed(frames)) is not None:
-                self.returned += 1
+                self.wakes += 1
                 await pending
-        if not self._ends:
-            raise UpstreamInvalid("It broke off.")
+        if not self.ends:
+            raise UpstreamInvalid("The stream broke off.")
         yield (Frame((), last=True),)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *left_by: object) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         return None
 
 
-class Guarding(Unguarded):
-    """A guard that does with each frame what that says."""
+class ScriptedGuards(Unguarded):
+    """Output guards that do what each frame says. A frame that waits needs ``answer``."""
 
     def __init__(self) -> None:
-        self._held: list[Frame] = []
+        self.held: list[Frame] = []
+        self.waiting = asyncio.Event()
+        self.answer = asyncio.Event()
+        self.answer.set()
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        does = "pass" if frame.doc is None else frame.doc["does"]
-        return None if does == "wait" else self._looked(frame, does)
+        action = "pass" if frame.doc is None else frame.doc["action"]
+        return None if action == "wait" else self._act(frame, action)
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        return self._looked(frame, "pass")
+        self.waiting.set()
+        await self.answer.wait()
+        return self._act(frame, "pass")
 
-    def _looked(self, frame: Frame, does: str) -> Sequence[Frame]:
-        if does == "block":
-            raise GuardBlocked("No.", guard="house", kind="word")
-        self._held.append(frame)
-        if does == "hold":
+    def _act(self, frame: Frame, action: str) -> Sequence[Frame]:
+        if action == "block":
+            raise GuardBlocked("Blocked.", guard="house", kind="word")
+        self.held.append(frame)
+        if action == "hold":
             return ()
-        released, self._held = self._held, []
+        released, self.held = self.held, []
         return released
 
     def abort(self) -> Sequence[Frame]:
-        return self._held
+        return self.held
 
 
-class Shown:
-    """Where frames are shown, some of them ``at_once``."""
+class ClientSink:
+    """Collects the sent frames. ``try_results`` are the results of ``try_send``, then True."""
 
-    def __init__(self, at_once: Sequence[bool] = ()) -> None:
+    def __init__(self, try_results: Sequence[bool] = ()) -> None:
         self.frames: list[Frame] = []
-        self._at_once = list(at_once)
+        self.try_results = list(try_results)
 
     async def start(self, head: ResponseHead, record: Record) -> None:
-        """A head is not shown here."""
+        """The head is not collected."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
         self.frames += frames
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
-        is_sent = self._at_once.pop(0) if self._at_once else True
+        is_sent = self.try_results.pop(0) if self.try_results else True
         self.frames += frames if is_sent else ()
         return is_sent
 
 
-def said(does: str, number: int = 1) -> Frame:
-    return Frame((Delta(TEXT, "x" * number),), "chat", {"does": does})
+def frame_with(action: str, length: int = 1) -> Frame:
+    return Frame((Delta(TEXT, "x" * length),), "chat", {"action": action})
 
 
-async def relayed(answer: Coming, output: Shown) -> tuple[list[Frame], int, str | None]:
+async def relay_response(
+    response: BatchResponse, sink: ClientSink
+) -> tuple[list[Frame], int, str | None]:
+    """Return the sent frames, the metered output and the error code."""
     record = new_record()
     attempt = record.start_attempt(TARGET, 0, "")
     record.use_attempt(0, attempt)
-    ended = None
+    error_code = None
     try:
-        await relay(answer, Guarding(), record, output, TimeSlices())
+        await relay(response, ScriptedGuards(), record, sink, TimeSlices())
     except ProxyError as error:
-        ended = error.code
-    return output.frames, attempt.meter.output_quarters, ended
+        error_code = error.code
+    return sink.frames, attempt.meter.output_quarters, error_code
 
 
-async def test_what_a_guard_lets_pass_before_it_blocks_is_shown() -> None:
-    frames = [said("pass"), said("pass"), said("block")]
+async def test_sends_frames_that_a_guard_cleared_before_it_blocks() -> None:
+    frames = [frame_with("pass"), frame_with("pass"), frame_with("block")]
 
-    outputs, accounted, ended = await relayed(Coming([(False, frames)], ends=True), Shown())
+    sent, metered, error = await relay_response(
+        BatchResponse([(False, frames)], ends=True), ClientSink()
+    )
 
-    assert (outputs, accounted, ended) == (frames[:2], 3, "guardrail_blocked")
-
-
-async def test_chunks_that_are_clear_go_on_without_waking_who_waits_for_them() -> None:
-    answer = Coming([(True, [said("pass")]), (True, [said("hold"), said("pass")])], ends=True)
-
-    frames, accounted, ended = await relayed(answer, Shown())
-
-    assert (len(frames), accounted, ended) == (4, 3, None)
-    assert answer.returned == 0
+    assert (sent, metered, error) == (frames[:2], 3, "guardrail_blocked")
 
 
-@pytest.mark.parametrize("does", ["wait", "block"])
-async def test_who_waits_is_woken_where_a_guard_takes_time_or_stops_the_answer(does: str) -> None:
-    answer = Coming([(True, [said("pass"), said(does), said("pass")])], ends=True)
+async def test_relays_clear_frames_without_waking_the_reader() -> None:
+    batches = [(True, [frame_with("pass")]), (True, [frame_with("hold"), frame_with("pass")])]
+    response = BatchResponse(batches, ends=True)
 
-    frames, accounted, ended = await relayed(answer, Shown())
+    sent, metered, error = await relay_response(response, ClientSink())
 
-    blocked = does == "block"
-    assert answer.returned == 1
-    assert (len(frames), accounted) == ((1, 2) if blocked else (4, 3))
-    assert ended == ("guardrail_blocked" if blocked else None)
+    assert (len(sent), metered, error) == (4, 3, None)
+    assert response.wakes == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"), [("wait", (4, 3, None)), ("block", (1, 2, "guardrail_blocked"))]
+)
+async def test_wakes_the_reader_for_a_slow_or_blocking_guard(
+    action: str, expected: tuple[int, int, str | None]
+) -> None:
+    frames = [frame_with("pass"), frame_with(action), frame_with("pass")]
+    response = BatchResponse([(True, frames)], ends=True)
+
+    sent, metered, error = await relay_response(response, ClientSink())
+
+    assert response.wakes == 1
+    assert (len(sent), metered, error) == expected
+
+
+async def test_a_call_cancelled_during_an_inspection_sends_nothing_more() -> None:
+    record, guards, sink = new_record(), ScriptedGuards(), ClientSink()
+    guards.answer.clear()
+    attempt = record.start_attempt(TARGET, 0, "")
+    record.use_attempt(0, attempt)
+    frames = [frame_with("pass"), frame_with("wait"), frame_with("pass")]
+    response = BatchResponse([(True, frames)], ends=True)
+
+    task = asyncio.ensure_future(relay(response, guards, record, sink, TimeSlices()))
+    await guards.waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert (sink.frames, attempt.meter.output_quarters) == ([], 2)
 
 
 batches = st.lists(
-    st.tuples(st.booleans(), st.lists(st.sampled_from(DOES), min_size=1, max_size=4)), max_size=6
+    st.tuples(st.booleans(), st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=4)), max_size=6
 )
 
 
-@given(given=batches, at_once=st.lists(st.booleans(), max_size=8), ends=st.booleans())
-async def test_wakes_change_nothing(given: list[Batch], at_once: list[bool], ends: bool) -> None:
-    number = 0
-    coming: list[tuple[bool, Sequence[Frame]]] = []
-    for waited, does in given:
-        frames = [said(doe, number := number + 1) for doe in does]
-        coming.append((waited, frames))
-    plain: list[Any] = [(False, frames) for _, frames in coming]
+@given(actions=batches, try_results=st.lists(st.booleans(), max_size=8), ends=st.booleans())
+async def test_fed_frames_give_the_same_result_as_returned_frames(
+    actions: list[Batch], try_results: list[bool], ends: bool
+) -> None:
+    lengths = itertools.count(1)
+    fed: list[tuple[bool, Sequence[Frame]]] = [
+        (is_fed, [frame_with(action, next(lengths)) for action in batch])
+        for is_fed, batch in actions
+    ]
+    returned: list[Any] = [(False, frames) for _, frames in fed]
 
-    matches = await relayed(Coming(coming, ends=ends), Shown(at_once))
+    result = await relay_response(BatchResponse(fed, ends=ends), ClientSink(try_results))
 
-    assert matches == await relayed(Coming(plain, ends=ends), Shown())
+    assert result == await relay_response(BatchResponse(returned, ends=ends), ClientSink())
 
 
-def worked_by(caller: str) -> Record:
-    """Return the record of a call each of whose frames takes a turn on the loop."""
+def slow_record(key: str) -> Record:
+    """Return the record of a call that uses up a time slice with each frame."""
     clock = itertools.count(0, 2 * SLICE_S)
     record = replace(new_record(), now=lambda: float(next(clock)))
-    record.key = caller
+    record.key = key
     record.use_attempt(0, record.start_attempt(TARGET, 0, ""))
     return record
 
 
-async def test_many_streams_of_one_key_hold_up_no_other_for_longer_than_one_of_them() -> None:
-    turns, theirs, own_shown = TimeSlices(), Shown(), Shown()
-    batches = [(False, [said("pass")])] * 20
-    tasks = [
-        asyncio.ensure_future(
-            relay(Coming(batches, ends=True), Guarding(), worked_by("search"), theirs, turns)
-        )
-        for _ in range(50)
-    ]
+async def test_many_streams_of_one_key_delay_another_key_by_one_stream() -> None:
+    slices, many_sink, single_sink = TimeSlices(), ClientSink(), ClientSink()
+    batches = [(False, [frame_with("pass")])] * 20
 
-    await relay(Coming(batches, ends=True), Guarding(), worked_by("support"), own_shown, turns)
+    async def relay_slowly(key: str, sink: ClientSink) -> None:
+        response = BatchResponse(batches, ends=True)
+        await relay(response, ScriptedGuards(), slow_record(key), sink, slices)
 
-    assert len(own_shown.frames) == 21
-    assert len(theirs.frames) <= 50 + 21 + 2  # the first of each, then one in a round
+    tasks = [asyncio.ensure_future(relay_slowly("search", many_sink)) for _ in range(50)]
+    await relay_slowly("support", single_sink)
+
+    assert len(single_sink.frames) == 21
+    assert len(many_sink.frames) <= 50 + 21 + 2  # the first of each, then one in a round
     await asyncio.gather(*tasks)
-    assert len(theirs.frames) == 50 * 21
+    assert len(many_sink.frames) == 50 * 21
