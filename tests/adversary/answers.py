@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from proxy.guards.stream.filter import StreamFilter
 from proxy.types.events import FamilyName, Frame
 from proxy.types.guard import Action
 from tests.dialects.test_responses import streamed
-from tests.doubles import Json, block_events, message_events, response, response_events
+from tests.doubles import Json
 from tests.golden.pipeline import Pipeline, written
 from tests.guards.doubles import tallies
 from tests.guards.stream.test_word_scanner import made
@@ -93,55 +93,6 @@ def chunk(delta: Json, finish: str | None = None) -> Json:
     return {"id": "1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
-def of_chat(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) -> list[Json]:
-    """Return the chunks of a chat: some servers let calls, and the text, take turns."""
-    things: list[list[Json]] = [[{"content": text} for text in texts]]
-    for index, pieces in enumerate(calls):
-        started = {
-            "index": index,
-            "id": f"call_{index}",
-            "function": {"name": f"f_{index}", "arguments": ""},
-        }
-        extra = [{"index": index, "function": {"arguments": piece}} for piece in pieces]
-        things.append([{"tool_calls": [item]} for item in (started, *extra)])
-    return [*map(chunk, in_turns(things, draws)), chunk({}, "tool_calls")]
-
-
-def of_messages(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) -> list[Json]:
-    """Return the events of a message, whose blocks no server should let take turns."""
-    says = [{"type": "text_delta", "text": text} for text in texts]
-    blocks = [block_events(0, {"type": "text", "text": ""}, *says)]
-    for index, pieces in enumerate(calls):
-        started = {"type": "tool_use", "id": f"call_{index}", "name": f"f_{index}", "input": {}}
-        extra = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-        blocks.append(block_events(index + 1, started, *extra))
-    return message_events(in_turns(blocks, draws), reason="tool_use")
-
-
-def of_responses(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) -> list[Json]:
-    values = [("text", texts), *(("arguments", pieces) for pieces in calls)]
-    items, events = list[Json](), list[list[Json]]()
-    for index, (kind, pieces) in enumerate(values):
-        document = item(index, kind, ["".join(pieces)])
-        where = {"item_id": document["id"], "output_index": index}
-        remainder: Json = {"content": []} if kind == "text" else {"arguments": ""}
-        empty = {**document, **remainder}
-        started, result = (
-            {"type": f"response.output_item.{step}", "output_index": index, "item": each}
-            for step, each in (("added", empty), ("done", document))
-        )
-        items.append(document)
-        events.append([started, *part_events(where, kind, 0, pieces), result])
-    return response_events(in_turns(events, draws), document=response(*items))
-
-
-ANSWERS: Mapping[str, Callable[[Pieces, Sequence[Pieces], Iterator[int]], list[Json]]] = {
-    "chat": of_chat,
-    "messages": of_messages,
-    "responses": of_responses,
-}
-
-
 def frames_of(client: FamilyName, upstream: FamilyName, documents: Sequence[Json]) -> list[Frame]:
     """Return an answer as guards get it."""
     pipeline = Pipeline(upstream, client, inspect=True)
@@ -156,7 +107,7 @@ def guarded(frames: Sequence[Frame], action: Action) -> tuple[list[Frame], list[
     return [safe for frame in frames for safe in watching.feed(frame)], rules
 
 
-def shown(client: FamilyName, frames: Sequence[Frame]) -> Any:
+def read_answer(client: FamilyName, frames: Sequence[Frame]) -> Any:
     """Return what a client has of an answer in the end."""
     raw = written(client, frames)
     if client == "responses":
@@ -212,16 +163,6 @@ def blocks(raw: bytes) -> list[Json]:
             delta = event["delta"]
             results[-1]["said"] += "".join(map(str, [v for n, v in delta.items() if n != "type"]))
     return results
-
-
-def calls_in(client: FamilyName, answer: Any) -> list[str]:
-    """Return what a client reads of each call."""
-    if client == "chat":
-        return [answer[key] for key in sorted(key for key in answer if isinstance(key, int))]
-    if client == "messages":
-        assert all(item["id"] and item["name"] for item in answer if item["type"] == "tool_use")
-        return [item["said"] for item in answer if item["type"] == "tool_use"]
-    return [item["arguments"] for item in answer[0] if item["type"] == "function_call"]
 
 
 def texts_in(client: FamilyName, answer: Any) -> list[str]:

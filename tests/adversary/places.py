@@ -49,11 +49,11 @@ def _written(media: str, charset: str) -> Form:
 PLAIN: Mapping[str, Form] = {
     "alone": lambda plant: plant,
     "in words": lambda plant: f"see {plant} now",
-    "with escapes of JSON": lambda plant: "".join(f"\\u{ord(each):04x}" for each in plant),
+    "with escapes of JSON": lambda plant: "".join(f"\\u{ord(letter):04x}" for letter in plant),
     "in base64": lambda plant: _base64(f"please look at {plant} today"),
     "in wide base64": lambda plant: _base64(f"see {plant} now", "utf-16le"),
     "in a data URL without base64": lambda plant: f"data:text/plain,{plant}",
-    "in percents": lambda plant: "data:," + "".join(f"%{ord(each):02x}" for each in plant),
+    "in percents": lambda plant: "data:," + "".join(f"%{ord(letter):02x}" for letter in plant),
     "as a media type": lambda plant: f"data:image/{plant.lower()};base64,QUJD",
     "as a charset": lambda plant: _url("text/plain", plant, "QUJD"),
     "as a name in a data URL": lambda plant: f"data:text/plain;name={plant};base64,QUJD",

@@ -143,7 +143,7 @@ FREE_S = 6.0  # of this process: a hundred thousand texts are looked at, and no 
 MEMORY = 200 * 1024 * 1024
 
 
-def many(value: str, size: int = BYTES) -> str:
+def repeated(value: str, size: int = BYTES) -> str:
     return "[" + value * (size // len(value)) + "1]"
 
 
@@ -151,7 +151,7 @@ def call(arguments: str) -> Json:
     return {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
 
 
-def asked(arguments: str) -> Json:
+def request_body(arguments: str) -> Json:
     return {"messages": [{"role": "assistant", "tool_calls": [call(arguments)]}]}
 
 
@@ -167,24 +167,24 @@ def post(url: str, body: Json) -> tuple[int, bytes]:
 
 
 @dataclass
-class Held:
+class Measured:
     status: int
     text: bytes
     lag: float
-    spent: float
+    cpu_s: float
 
 
-async def held(proxy: Proxy, body: Json) -> Held:
+async def measured(proxy: Proxy, body: Json) -> Measured:
     started_at = time.process_time()
     with Lag() as lag:
         status, text = await asyncio.to_thread(post, proxy.url, body)
     spend = time.process_time() - started_at
-    return Held(status, text, lag.worst, spend)
+    return Measured(status, text, lag.worst, spend)
 
 
 @for_each("shape", MANY_VALUES)
 def test_number_of_values_is_bounded(shape: str) -> None:
-    texts = request_texts(asked(many(MANY_VALUES[shape], 8 * BYTES)))
+    texts = request_texts(request_body(repeated(MANY_VALUES[shape], 8 * BYTES)))
 
     assert texts.unread == "too_many_texts"
     assert len(texts.texts) <= MOST_TEXTS + 9  # beside them the names of the call
@@ -192,7 +192,7 @@ def test_number_of_values_is_bounded(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", ["strings", "empty strings"])
 def test_memory_of_values_is_bounded(shape: str) -> None:
-    body = asked(many(MANY_VALUES[shape], 8 * BYTES))
+    body = request_body(repeated(MANY_VALUES[shape], 8 * BYTES))
     tracemalloc.start()
     request_texts(body)
     _, peak = tracemalloc.get_traced_memory()
@@ -202,7 +202,7 @@ def test_memory_of_values_is_bounded(shape: str) -> None:
 
 
 def test_values_of_all_arguments_are_counted_together() -> None:
-    part = many("1,", 2 * MOST_TEXTS // 10)
+    part = repeated("1,", 2 * MOST_TEXTS // 10)
     calls = [call(part) for _ in range(12)]
 
     assert request_texts({"messages": [{"tool_calls": calls[:9]}]}).unread is None
@@ -221,7 +221,7 @@ def test_object_arguments_are_values_of_the_body() -> None:
 
 def test_a_string_of_escapes_is_one_value() -> None:
     started_at = time.process_time()
-    texts = request_texts(asked(ESCAPES))
+    texts = request_texts(request_body(ESCAPES))
 
     assert texts.unread is None
     assert len(texts.texts) < 9
@@ -236,42 +236,45 @@ async def test_nobody_waits_for_values_in_a_question(
 ) -> None:
     policy = POLICY.replace("SIDE", "input").replace("MODE", mode)
     async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        response = await held(proxy, asked(many(MANY_VALUES[shape])))
+        response = await measured(proxy, request_body(repeated(MANY_VALUES[shape])))
 
     assert response.status == status
     assert (b"guardrail_blocked" in response.text) == (status == 400)
-    assert response.spent < FREE_S
+    assert response.cpu_s < FREE_S
     assert response.lag < LAG_S
 
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("shape", MANY_VALUES)
 async def test_response_values(shape: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    message = {"role": "assistant", "tool_calls": [call(many(MANY_VALUES[shape]))]}
+    message = {"role": "assistant", "tool_calls": [call(repeated(MANY_VALUES[shape]))]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     upstream.answer_with(answer({**chat(""), "choices": [choice]}))
     policy = POLICY.replace("SIDE", "output").replace("MODE", "")
     async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        response = await held(proxy, QUESTION)
+        response = await measured(proxy, QUESTION)
 
     assert response.status == 400
     assert b"guardrail_blocked" in response.text
-    assert response.spent < FREE_S
+    assert response.cpu_s < FREE_S
     assert response.lag < LAG_S
 
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("shape", ["numbers", "strings", "members"])
 async def test_stream_values(shape: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    delta = {"role": "assistant", "tool_calls": [{"index": 0, **call(many(MANY_VALUES[shape]))}]}
+    delta = {
+        "role": "assistant",
+        "tool_calls": [{"index": 0, **call(repeated(MANY_VALUES[shape]))}],
+    }
     choice = {"index": 0, "delta": delta, "finish_reason": None}
     upstream.answer_with(stream([{**chat(""), "choices": [choice]}]))
     policy = POLICY.replace("SIDE", "output").replace("MODE", "")
     async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        response = await held(proxy, {**QUESTION, "stream": True})
+        response = await measured(proxy, {**QUESTION, "stream": True})
 
     assert b'"guardrail_blocked"' in response.text or b'"guard_unavailable"' in response.text
-    assert response.spent < FREE_S
+    assert response.cpu_s < FREE_S
     assert response.lag < LAG_S
 
 
@@ -280,17 +283,17 @@ async def test_stream_values(shape: str, tmp_path: Path, upstream: ScriptedUpstr
 async def test_a_process_that_takes_fewer_values_reads_fewer(
     values: int, passes: bool, side: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    value = call(many("1,", 2 * values))
+    value = call(repeated("1,", 2 * values))
     message = {"role": "assistant", "tool_calls": [{"index": 0, **value}]}
     form = "delta" if side == "stream" else "message"
     choice = {"index": 0, form: message, "finish_reason": "tool_calls"}
     fields = {**chat(""), "choices": [choice]}
     upstream.answer_with(stream([fields]) if side == "stream" else answer(fields))
-    body = asked(value["function"]["arguments"]) if side == "question" else QUESTION
+    body = request_body(value["function"]["arguments"]) if side == "question" else QUESTION
     where = "input" if side == "question" else "output"
     policy = POLICY.replace("SIDE", where).replace("MODE", "")
     folder = tmp_path / "policies"
     async with running_proxy(folder, world(upstream.url) + policy, body_values=1000) as proxy:
-        response = await held(proxy, {**body, "stream": side == "stream"})
+        response = await measured(proxy, {**body, "stream": side == "stream"})
 
     assert (b"guardrail_blocked" not in response.text) == passes

@@ -74,20 +74,20 @@ def targets() -> Iterator[Target]:
 TARGETS = tuple(targets())
 
 
-def put(body: dict[str, Any], path: str, value: Any) -> None:
+def set_value(body: dict[str, Any], path: str, value: Any) -> None:
     *groups, name = path.split(".")
     for group in groups:
         body = body.setdefault(group, {})
     body[name] = value
 
 
-def at(body: Any, path: str) -> Any:
+def value_at(body: Any, path: str) -> Any:
     for name in path.split("."):
         body = body.get(name) if isinstance(body, dict) else None
     return body
 
 
-def called(door: str, fields: dict[str, Any]) -> Call:
+def call_of(door: str, fields: dict[str, Any]) -> Call:
     path, endpoint = DOORS[door]
     body: dict[str, Any] = {"model": "m"}
     if endpoint == "completions":
@@ -95,27 +95,31 @@ def called(door: str, fields: dict[str, Any]) -> Call:
     else:
         body["messages"] = [{"role": "user", "content": "Hi"}]
     for name, value in fields.items():
-        put(body, name, value)
+        set_value(body, name, value)
     headers = {"x-portkey-api-key": "k"} if door.startswith("portkey") else {}
     received = Received("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
     return read_call(parse_head("POST", path, headers, received), body)
 
 
-def sent(call: Call, target: Target, changes: ParameterOverrides = UNCHANGED) -> dict[str, Any]:
+def sent_body(
+    call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
+) -> dict[str, Any]:
     dialect, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     body: dict[str, Any] = json.loads(build_request(call, target, dialect, spoken, changes).body)
     return body
 
 
 def said_in(body: dict[str, Any]) -> list[int]:
-    return [value for name in NAMES if (value := at(body, name)) is not None]
+    return [value for name in NAMES if (value := value_at(body, name)) is not None]
 
 
 def may_use(body: dict[str, Any], target: Target) -> int:
     """The most tokens that any server may make of it: one that knows every name takes the largest,
     one that knows those of its API's document alone is unbounded where they are not there, and one
     that is not OpenAI's own may take 0 for unbounded."""
-    values = [value for name in NAMES if name != FLOOR and (value := at(body, name)) is not None]
+    values = [
+        value for name in NAMES if name != FLOOR and (value := value_at(body, name)) is not None
+    ]
     minimum = 0 if target.upstream.dialect == "openai" and not target.upstream.open_ranges else 1
     documented = TOP[:3] if target.upstream.dialect in ("scale", "multimodel") else TOP[:2]
     known_items = [body[name] for name in documented if body.get(name) is not None]
@@ -139,12 +143,12 @@ def crossings(door: str) -> Iterator[Crossing]:
     """Yield every call that is accepted, each target for it, and the body sent there."""
     for combination in combinations():
         try:
-            call = called(door, combination)
+            call = call_of(door, combination)
         except InvalidField:
             continue
         for target in TARGETS:
             try:
-                body = sent(call, target)
+                body = sent_body(call, target)
             except InvalidField:
                 continue
             yield combination, call, target, body
@@ -166,7 +170,7 @@ def test_claim_covers_every_bound(door: str) -> None:
 def test_cap_holds_under_every_name(door: str) -> None:
     item = cycle(product(("max_tokens", "max_completion_tokens"), (CAP, 4096)))
     for (fields, call, target, free), (name, maximum) in zip(crossings(door), item, strict=False):
-        body = sent(call, target, ParameterOverrides(cap={name: maximum}))
+        body = sent_body(call, target, ParameterOverrides(cap={name: maximum}))
         where = (fields, target, name, maximum, body)
         assert all(0 <= value <= maximum for value in said_in(body)), where
         assert may_use(body, target) <= maximum, where
@@ -184,7 +188,7 @@ def test_each_bound_and_each_target_meets_each_cap() -> None:
 
 
 def said_in_both(free: dict[str, Any], body: dict[str, Any]) -> list[tuple[int, int]]:
-    pairs = ((at(free, name), at(body, name)) for name in NAMES)
+    pairs = ((value_at(free, name), value_at(body, name)) for name in NAMES)
     return [
         (value, other_value)
         for value, other_value in pairs
@@ -195,11 +199,11 @@ def said_in_both(free: dict[str, Any], body: dict[str, Any]) -> list[tuple[int, 
 @pytest.mark.parametrize("door", DOORS)
 def test_set_value_is_the_only_bound(door: str) -> None:
     for fields, call, target, _ in crossings(door):
-        body = sent(call, target, ParameterOverrides(set={"max_tokens": CAP}))
+        body = sent_body(call, target, ParameterOverrides(set={"max_tokens": CAP}))
         where = (fields, target, body)
-        assert set(said_in(body)) <= {at(body, FLOOR), CAP}, where
+        assert set(said_in(body)) <= {value_at(body, FLOOR), CAP}, where
         assert may_use(body, target) == CAP, where
-        assert sum(at(body, name) is not None for name in NAMES if name != FLOOR) == 1, where
+        assert sum(value_at(body, name) is not None for name in NAMES if name != FLOOR) == 1, where
 
 
 @for_each("multiplier", ["n", "best_of", "n_cmpl", "extra_body.n", "options.n"])
@@ -207,7 +211,7 @@ def test_every_choice_is_claimed_under_any_name(multiplier: str) -> None:
     body = {"max_tokens": 10, multiplier: 7}
     target = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), "m")
 
-    assert estimate_tokens(called("openai", body), target) == (1 + extra(body), 70)
+    assert estimate_tokens(call_of("openai", body), target) == (1 + extra(body), 70)
 
 
 def extra(body: dict[str, int]) -> int:
@@ -223,7 +227,7 @@ OPEN = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), 
 def test_claims_reasoning_tokens_beside_output_tokens(door: str, budget: str) -> None:
     for bound, value in product((None, 10, 900), (-1, 0, 1, 5000)):
         fields = {budget: value} | ({} if bound is None else {"max_tokens": bound})
-        size = estimate_tokens(called(door, fields), OPEN)
+        size = estimate_tokens(call_of(door, fields), OPEN)
         assert size is not None
         assert size[1] == (ASSUMED_TOKENS if bound is None else bound) + max(0, value), fields
 
@@ -234,19 +238,21 @@ def test_capped_reasoning_leaves_room_for_output(does: str, budget: str) -> None
     changes = ParameterOverrides(**{does: {"max_tokens": 100}})
     for bound, value in product((None, 10, 900), (-1, 0, 20, 5000)):
         fields = {budget: value} | ({} if bound is None else {"max_tokens": bound})
-        body = sent(called("openai-chat", fields), OPEN, changes)
-        assert at(body, budget) == min(value, 99), fields
+        body = sent_body(call_of("openai-chat", fields), OPEN, changes)
+        assert value_at(body, budget) == min(value, 99), fields
         top = [body.get(name) for name in ("max_tokens", "max_completion_tokens")]
         assert [item for item in top if item is not None] == [
             10 if (does, bound) == ("cap", 10) else 100
         ]
-        size = estimate_tokens(called("openai-chat", fields), OPEN, changes)
+        size = estimate_tokens(call_of("openai-chat", fields), OPEN, changes)
         assert size is not None
         assert size[1] <= 199
 
 
 def test_added_bound_is_above_the_reasoning_budget() -> None:
     fields = {"reasoning.max_tokens": 50}
-    body = sent(called("openai-chat", fields), OPEN, ParameterOverrides(cap={"max_tokens": 400}))
+    body = sent_body(
+        call_of("openai-chat", fields), OPEN, ParameterOverrides(cap={"max_tokens": 400})
+    )
 
     assert (body["reasoning"]["max_tokens"], body["max_completion_tokens"]) == (50, 400)

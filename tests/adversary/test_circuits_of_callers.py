@@ -22,7 +22,7 @@ from tests.doubles import (
     stream,
 )
 
-ONE, OTHER = KEY, "hr-search-key"
+FIRST_KEY, OTHER_KEY = KEY, "hr-search-key"
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 50000."
 BAD: dict[str, tuple[Script, int]] = {
     "an error of its own": (answer({}, 500), 502),
@@ -59,10 +59,10 @@ async def test_outage_is_per_key(name: str, tmp_path: Path, upstream: ScriptedUp
     text = text.replace("total: 60s", "total: 200ms", 1) if status == 504 else text
     async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(script)
-        refused = [await ask(proxy.client, ONE) for _ in range(8)]
+        refused = [await ask(proxy.client, FIRST_KEY) for _ in range(8)]
         upstream.answer_with(answer(chat()))
-        served = [await ask(proxy.client, OTHER) for _ in range(3)]
-        last_count = await ask(proxy.client, ONE)
+        served = [await ask(proxy.client, OTHER_KEY) for _ in range(3)]
+        last_count = await ask(proxy.client, FIRST_KEY)
 
     final = name == "more than a limit"
     assert refused == ([status] * 8 if final else [status] * 3 + [503] * 5)
@@ -74,10 +74,10 @@ async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedU
     gate = asyncio.Event()
     text = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
     body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
-    headers = {"Authorization": f"Bearer {ONE}"}
+    headers = {"Authorization": f"Bearer {FIRST_KEY}"}
     async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(answer({}, 500))
-        assert await ask(proxy.client, ONE) == 502
+        assert await ask(proxy.client, FIRST_KEY) == 502
         upstream.answer_with(stream(chat_events("a", "b"), gate=gate, gate_after=2))
         async with asyncio.timeout(10):
             while True:
@@ -90,7 +90,7 @@ async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedU
         await probe.content.readline()
         upstream.answer_with(answer(chat()))
 
-        assert await ask(proxy.client, ONE) == 200
+        assert await ask(proxy.client, FIRST_KEY) == 200
 
         gate.set()
         await probe.read()
@@ -107,9 +107,9 @@ async def test_judge_outage_is_per_key(tmp_path: Path, upstream: ScriptedUpstrea
     upstream.answer_with(answer(chat()))
     text = policies(upstream, "breaker: {failures: 3, rest: 60s}") + JUDGED
     async with running_proxy(tmp_path / "policies", text) as proxy:
-        assert await ask(proxy.client, OTHER) == 200
-        broken = [await ask(proxy.client, ONE, text="boom") for _ in range(6)]
+        assert await ask(proxy.client, OTHER_KEY) == 200
+        broken = [await ask(proxy.client, FIRST_KEY, text="boom") for _ in range(6)]
 
-        assert await ask(proxy.client, OTHER) == 200
-        assert await ask(proxy.client, ONE) == 503  # its own judge cannot be asked now
+        assert await ask(proxy.client, OTHER_KEY) == 200
+        assert await ask(proxy.client, FIRST_KEY) == 503  # its own judge cannot be asked now
     assert broken == [503] * 6

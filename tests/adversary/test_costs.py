@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -58,12 +58,12 @@ CASES = (
     good(MAX_TOKENS, 0),
     good(0, MAX_TOKENS),
     good(MAX_TOKENS, MAX_TOKENS, total_tokens=10**30),
-    *[good(5, 3, total_tokens=each) for each in OUT_OF_RANGE],
-    *[good(5, 3, prompt_tokens_details={"cached_tokens": each}) for each in OUT_OF_RANGE[4:9]],
-    *[good(5, 3, completion_tokens_details=each) for each in OUT_OF_RANGE],
-    *[Case({"prompt_tokens": each, "completion_tokens": 3}) for each in (*OUT_OF_RANGE, None)],
-    *[Case({"prompt_tokens": 5, "completion_tokens": each}) for each in OUT_OF_RANGE],
-    *[Case(each) for each in (None, *OUT_OF_RANGE)],
+    *[good(5, 3, total_tokens=value) for value in OUT_OF_RANGE],
+    *[good(5, 3, prompt_tokens_details={"cached_tokens": value}) for value in OUT_OF_RANGE[4:9]],
+    *[good(5, 3, completion_tokens_details=value) for value in OUT_OF_RANGE],
+    *[Case({"prompt_tokens": value, "completion_tokens": 3}) for value in (*OUT_OF_RANGE, None)],
+    *[Case({"prompt_tokens": 5, "completion_tokens": value}) for value in OUT_OF_RANGE],
+    *[Case(value) for value in (None, *OUT_OF_RANGE)],
     Case({"prompt_tokens": 5, "completion_tokens": None}, 5, 0, reported=True),
     Case({"prompt_tokens": 5, "total_tokens": MAX_TOKENS}, 5, MAX_TOKENS - 5, reported=True),
     Case({"prompt_tokens": 5, "total_tokens": MAX_TOKENS + 1}),
@@ -163,14 +163,21 @@ MANY_TOKENS: dict[str, Any] = {"max_tokens": 100_000}  # claims more than is lef
 FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 
 
-@asynccontextmanager
-async def proxied(
-    folder: Path, upstream: ScriptedUpstream, *limits: str, extra: str = ""
-) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{extra}"
-    text = f"\npolicies:\n  default: {{match: all, {rule}}}\n"
-    async with running_proxy(folder / "policies", world(upstream.url) + text) as proxy:
-        yield proxy, proxy.client
+Start = Callable[..., Awaitable[Proxy]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Start]:
+    """Start a proxy with a cache and with these limits. It runs until the test ends."""
+    async with AsyncExitStack() as proxies:
+
+        async def start_proxy(*limits: str, extra: str = "") -> Proxy:
+            rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{extra}"
+            text = f"\npolicies:\n  default: {{match: all, {rule}}}\n"
+            running = running_proxy(tmp_path / "policies", world(upstream.url) + text)
+            return await proxies.enter_async_context(running)
+
+        yield start_proxy
 
 
 def dear(*, streamed: bool) -> Any:
@@ -186,15 +193,15 @@ def dear(*, streamed: bool) -> Any:
 @FORMS
 @pytest.mark.parametrize("limit", [SPENT, "{name: words, tokens: 1600k per day}"])
 async def test_cache_hit_needs_no_budget(
-    limit: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+    limit: str, streamed: bool, start: Start, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(dear(streamed=streamed))
-    async with proxied(tmp_path, upstream, limit) as (proxy, client):
-        body: dict[str, Any] = {"max_tokens": 100_000, "stream": streamed}
-        first_item = await ask(client, **body)
-        repeated = await ask(client, **body)
-        other_item = await ask(client, **body, prompt="another question")
-        records = await proxy.sink.wait(3)
+    proxy = await start(limit)
+    body: dict[str, Any] = {"max_tokens": 100_000, "stream": streamed}
+    first_item = await ask(proxy.client, **body)
+    repeated = await ask(proxy.client, **body)
+    other_item = await ask(proxy.client, **body, prompt="another question")
+    records = await proxy.sink.wait(3)
 
     assert [first_item[0], repeated[0], other_item[0]] == [200, 200, 429]
     assert repeated[1]["x-headrace-cache"] == "hit"
@@ -204,32 +211,30 @@ async def test_cache_hit_needs_no_budget(
     assert records[1].billing.cost == 0
 
 
-async def test_a_hit_counts_as_a_request(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_a_hit_counts_as_a_request(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
     limits = (SPENT, "{name: calls, requests: 3 per day}")
-    async with proxied(tmp_path, upstream, *limits) as (proxy, client):
-        statuses = [(await ask(client, **MANY_TOKENS))[0] for _ in range(4)]
-        refused = await ask(client, **MANY_TOKENS)
+    proxy = await start(*limits)
+    statuses = [(await ask(proxy.client, **MANY_TOKENS))[0] for _ in range(4)]
+    refused = await ask(proxy.client, **MANY_TOKENS)
 
-        assert statuses == [200, 200, 200, 429]
-        assert (
-            "calls" in refused[2]["error"]["message"] or "money" in refused[2]["error"]["message"]
-        )
-        denials = 'headrace_limit_decisions_total{decision="deny",limit="calls"} 2.0'
-        assert denials in await proxy.metrics()
+    assert statuses == [200, 200, 200, 429]
+    assert "calls" in refused[2]["error"]["message"] or "money" in refused[2]["error"]["message"]
+    denials = 'headrace_limit_decisions_total{decision="deny",limit="calls"} 2.0'
+    assert denials in await proxy.metrics()
 
 
-async def test_budget_refusal_spends_no_limit(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_budget_refusal_spends_no_limit(start: Start, upstream: ScriptedUpstream) -> None:
     """A key without budget must not use up the requests that all keys share."""
     upstream.answer_with(answer(chat(usage=usage(2_000_000, 0))))
     limits = (
         "{name: money, usd: 0.1 per month, unpriced: allow, per: key}",
         "{name: calls, requests: 5 per day}",
     )
-    async with proxied(tmp_path, upstream, *limits) as (proxy, client):
-        spender = [await chatted(client, BEARER, "support-chat", f"x{n}") for n in range(10)]
-        other_item = [await chatted(client, SEARCH, "search-answers", f"y{n}") for n in range(2)]
-        records = await proxy.sink.wait(12)
+    proxy = await start(*limits)
+    spender = [await chatted(proxy.client, BEARER, "support-chat", f"x{n}") for n in range(10)]
+    other_item = [await chatted(proxy.client, SEARCH, "search-answers", f"y{n}") for n in range(2)]
+    records = await proxy.sink.wait(12)
 
     assert spender == [200] + [429] * 9
     assert other_item == [200, 200]
@@ -243,22 +248,22 @@ async def chatted(client: ClientSession, key: dict[str, str], model: str, text: 
         return response.status
 
 
-async def test_cache_hit_holds_its_lease(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_cache_hit_holds_its_lease(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    async with proxied(tmp_path, upstream, SPENT, "{name: at-once, concurrency: 1}") as (_, client):
-        statuses = [(await ask(client, **MANY_TOKENS))[0] for _ in range(5)]
-        missed = [(await ask(client, **MANY_TOKENS, prompt=f"p{n}"))[0] for n in range(5)]
+    proxy = await start(SPENT, "{name: at-once, concurrency: 1}")
+    statuses = [(await ask(proxy.client, **MANY_TOKENS))[0] for _ in range(5)]
+    missed = [(await ask(proxy.client, **MANY_TOKENS, prompt=f"p{n}"))[0] for n in range(5)]
 
     assert (statuses, missed) == ([200] * 5, [429] * 5)
 
 
-async def test_budget_precedes_remote_guards(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_budget_precedes_remote_guards(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
     text = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
     hook = f", input: [{{guard: webhook, {text}}}]"
-    async with proxied(tmp_path, upstream, SPENT, extra=hook) as (_, client):
-        assert (await ask(client, **MANY_TOKENS))[0] == 200
-        count_before = len(upstream.requests)
+    proxy = await start(SPENT, extra=hook)
+    assert (await ask(proxy.client, **MANY_TOKENS))[0] == 200
+    count_before = len(upstream.requests)
 
-        assert (await ask(client, **MANY_TOKENS))[0] == 429
-        assert len(upstream.requests) == count_before
+    assert (await ask(proxy.client, **MANY_TOKENS))[0] == 429
+    assert len(upstream.requests) == count_before

@@ -39,26 +39,28 @@ SAYS: Mapping[str, tuple[str, str]] = {
     "a marker before it": (f"base64,{base64.b64encode(WORD.encode()).decode()} it is", ""),
     "letters around it": (f"we go to {WORD} today", WORD),
     "letters apart": (f"we go to {' '.join(WORD)} today", " ".join(WORD)),
-    "percents": ("to " + "".join(f"%{ord(each):02x}" for each in WORD) + " now", ""),
+    "percents": ("to " + "".join(f"%{ord(letter):02x}" for letter in WORD) + " now", ""),
 }
 RULES = (
     *OWN,
     GuardRule("words", detector("keywords", words=[WORD.lower()], patterns=[], whole_words=True)),
 )
 FORMS: Mapping[str, Callable[[Sequence[str]], Any]] = {
-    "parts": lambda said: [{"type": "text", "text": each} for each in said],
-    "parts without a type": lambda said: [{"text": each} for each in said],
+    "parts": lambda texts: [{"type": "text", "text": part_text} for part_text in texts],
+    "parts without a type": lambda texts: [{"text": part_text} for part_text in texts],
     "strings": list,
-    "thoughts": lambda said: [{"type": "thinking", "thinking": [{"text": each} for each in said]}],
-    "pictures between": lambda said: [
+    "thoughts": lambda texts: [
+        {"type": "thinking", "thinking": [{"text": part_text} for part_text in texts]}
+    ],
+    "pictures between": lambda texts: [
         part
-        for each in said
-        for part in ({"type": "image_url", "image_url": {"url": "x"}}, {"text": each})
+        for part_text in texts
+        for part in ({"type": "image_url", "image_url": {"url": "x"}}, {"text": part_text})
     ],
 }
 
 
-def asked(content: Any) -> Json:
+def request_of(content: Any) -> Json:
     return {"messages": [{"role": "user", "content": content}]}
 
 
@@ -67,11 +69,11 @@ def answered(content: Any) -> Json:
     return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
 
 
-SHOWN = ("text", "thinking")
-READ = ((asked, request_texts), (answered, answer_texts))
+SHOWN_MEMBERS = ("text", "thinking")
+READ = ((request_of, request_texts), (answered, answer_texts))
 
 
-async def looked(body: Json, read: Any, action: Action) -> Inspection:
+async def inspected(body: Json, read: Any, action: Action) -> Inspection:
     rules = [GuardRule(rule.name, rule.detector, action, cased=rule.cased) for rule in RULES]
     return await Engine(Ticks()).inspect(rules, read(body))
 
@@ -79,7 +81,7 @@ async def looked(body: Json, read: Any, action: Action) -> Inspection:
 def texts(value: Any) -> str:
     """Give all that is shown of a content."""
     if isinstance(value, dict):
-        return "".join(texts(inner) for name, inner in value.items() if name in SHOWN)
+        return "".join(texts(inner) for name, inner in value.items() if name in SHOWN_MEMBERS)
     if isinstance(value, list):
         return "".join(map(texts, value))
     return value if isinstance(value, str) else ""
@@ -90,10 +92,10 @@ def content(body: Json) -> Any:
     return message["content"]
 
 
-async def left(fields: Any, stored: Any, read: Any) -> str:
+async def masked_text(fields: Any, stored: Any, read: Any) -> str:
     """Give what masks leave of a content, without their names."""
     body = stored(fields)
-    inspection = await looked(body, read, "mask")
+    inspection = await inspected(body, read, "mask")
     return re.sub(r"\[[A-Z0-9_-]+\]", "", texts(content(replaced(body, inspection.changes))))
 
 
@@ -102,7 +104,7 @@ async def differs(text: str, cut: Sequence[str], form: str) -> str | None:
     which kind a finding is may differ: a part may tell it of another."""
     for stored, read in READ:
         inspection, joint = [
-            await looked(stored(c), read, "block") for c in (text, FORMS[form](cut))
+            await inspected(stored(c), read, "block") for c in (text, FORMS[form](cut))
         ]
         for result, other_result in zip(inspection.results, joint.results, strict=True):
             results, also = result.findings, other_result.findings
@@ -110,7 +112,7 @@ async def differs(text: str, cut: Sequence[str], form: str) -> str | None:
                 also.values()
             ):
                 return f"{stored.__name__}, {result.guard}: {results}, but {also}: {cut}"
-        outputs = [await left(c, stored, read) for c in (text, FORMS[form](cut))]
+        outputs = [await masked_text(c, stored, read) for c in (text, FORMS[form](cut))]
         if outputs[0] != outputs[1]:
             return f"{stored.__name__}: {outputs}"
     return None
@@ -120,8 +122,8 @@ async def differs(text: str, cut: Sequence[str], form: str) -> str | None:
 @pytest.mark.parametrize("says", SAYS)
 async def test_no_cut_changes_the_findings(says: str, form: str) -> None:
     text, plant = SAYS[says]
-    assert (await looked(asked(text), request_texts, "block")).blocked is not None
-    assert plant == "" or plant not in await left(text, asked, request_texts)
+    assert (await inspected(request_of(text), request_texts, "block")).blocked is not None
+    assert plant == "" or plant not in await masked_text(text, request_of, request_texts)
 
     for index in range(1, len(text)):
         assert await differs(text, [text[:index], text[index:]], form) is None
@@ -136,8 +138,8 @@ async def test_no_cut_changes_the_findings(says: str, form: str) -> None:
 async def test_masks_hold_at_every_cut(says: list[str], cuts: list[int], form: str) -> None:
     text = " and ".join(SAYS[say][0] for say in says)
     for stored, read in READ:
-        output = await left(FORMS[form](pieces(text, cuts)), stored, read)
-        remainder = iter(await left(text, stored, read))
+        output = await masked_text(FORMS[form](pieces(text, cuts)), stored, read)
+        remainder = iter(await masked_text(text, stored, read))
 
         assert all(letter in remainder for letter in output), output  # in their order
 
@@ -155,7 +157,7 @@ async def test_cut_stays_masked(name: str, tmp_path: Path, upstream: ScriptedUps
                 continue
             for index in (text.find(plant) or 7, text.find(plant) + len(plant), len(text) // 2):
                 cut = [{"type": "text", "text": item} for item in (text[:index], text[index:])]
-                reply = await ask_route(proxy, ROUTES[name], asked(cut))
+                reply = await ask_route(proxy, ROUTES[name], request_of(cut))
 
                 assert b"guardrail_blocked" in reply.raw, (reply.status, cut)
     assert upstream.requests == []

@@ -231,7 +231,7 @@ def test_a_clients_own_json_may_use_any_name(body: Json) -> None:
 
 HIDING = sorted(
     {
-        *(each.name for each in MEMBERS.values() if each.is_schema_map),
+        *(member.name for member in MEMBERS.values() if member.is_schema_map),
         *(path.rpartition(".")[2] for path in FREE_FORM),
     }
     - {"input_examples", "metadata"}

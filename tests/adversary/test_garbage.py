@@ -115,7 +115,7 @@ class End:
 
 TWO = chat_events("Par", "is")
 PARIS, STREAM, CUT = answer(chat()), stream(TWO), stream(TWO, cut_after=2)
-NO, AWAY = (answer({"error": {"message": "no"}}, status) for status in (400, 502))
+NO, UNAVAILABLE = (answer({"error": {"message": "no"}}, status) for status in (400, 502))
 SAYS_IT, LIVE = answer(chat("forbidden")), {"stream": True}
 ENDS = {
     "answered": End(PARIS),
@@ -125,11 +125,11 @@ ENDS = {
     "wrong field": End(PARIS, [400], body={"temperature": "hot"}),
     "broken body": End(PARIS, [400], raw=b'{"model": '),
     "refused by the upstream": End(NO, [400]),
-    "unavailable": End(AWAY, [502]),
-    "retried": End(AWAY, [502], "again"),
+    "unavailable": End(UNAVAILABLE, [502]),
+    "retried": End(UNAVAILABLE, [502], "again"),
     "fallback": End(cut_before_head(), [502], "resilient"),
-    "hedged": End(AWAY, [502], "hedged"),
-    "several": End(AWAY, [502], ["first", "second"], {"prompt": "x"}, path="/v1/completion"),
+    "hedged": End(UNAVAILABLE, [502], "hedged"),
+    "several": End(UNAVAILABLE, [502], ["first", "second"], {"prompt": "x"}, path="/v1/completion"),
     "oversized": End(answer(chat("x" * 200_000)), [502]),
     "no JSON": End(answer(b"<html>", media_type="text/html"), [502]),
     "silent": End(hang(), [504], body=LIVE),
@@ -183,7 +183,7 @@ def is_body(thing: Any) -> bool:
     return isinstance(thing, dict) and isinstance(thing.get("messages"), list) and "model" in thing
 
 
-def kept(other_items: list[Any]) -> list[Any]:
+def alive_bodies(other_items: list[Any]) -> list[Any]:
     """Return what is alive of calls, but for what others have: their bodies, and answers. No
     collector finds these where a generator that was not read to its end holds them, as it calls
     what ends that first."""
@@ -199,7 +199,7 @@ def kept(other_items: list[Any]) -> list[Any]:
 async def test_nothing_is_left_of_a_call(
     name: str, words: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    other_items = kept([MESSAGES])  # what tests before this one left in this process
+    other_items = alive_bodies([MESSAGES])  # what tests before this one left in this process
     async with running_proxy(tmp_path / "p", policies(upstream.url)) as proxy:
         scene, end = World(proxy, upstream, words), ENDS[name]
         await scene.run(end)  # makes what all calls share
@@ -211,20 +211,20 @@ async def test_nothing_is_left_of_a_call(
             await proxy.client.connector.close() if proxy.client.connector else None
             for _ in range(20):  # the upstream, the client and the loop let go of what ended
                 await asyncio.sleep(0.005)
-            alive = await still(scene, [MESSAGES, *other_items])
+            alive = await wait_for_release(scene, [MESSAGES, *other_items])
 
     assert alive == []
     remaining = [thing for thing in matches if ours(thing)]
     assert [f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in remaining] == []
 
 
-async def still(scene: World, other_items: list[Any]) -> list[str]:
+async def wait_for_release(scene: World, other_items: list[Any]) -> list[str]:
     """Return what stays alive of calls after ``PATIENCE_S``."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         scene.proxy.records.clear()
         scene.upstream.requests.clear()
-        alive = kept(other_items)
+        alive = alive_bodies(other_items)
         if not alive or time.monotonic() > deadline:
             return [type(item).__qualname__ for item in alive]
         del alive

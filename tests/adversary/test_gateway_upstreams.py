@@ -182,11 +182,11 @@ async def test_forwards_declared(name: str, tmp_path: Path, upstream: ScriptedUp
             arrived.append([await send(client, upstream, api, field) for field in fields])
 
     pairs = list(zip(fields, *arrived, strict=True))
-    assert [field for field, *replies in pairs if unlike(*replies)] == []
+    assert [field for field, *replies in pairs if differ(*replies)] == []
     assert sum(replies[0].status == 200 for _, *replies in pairs) > len(fields) * 0.7
 
 
-def unlike(reply: Reply, other_reply: Reply) -> bool:
+def differ(reply: Reply, other_reply: Reply) -> bool:
     return [request.body for request in reply.sent] != [
         request.body for request in other_reply.sent
     ]

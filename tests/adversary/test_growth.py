@@ -32,7 +32,7 @@ from tests.doubles import (
 )
 from tests.test_pipeline import BEARER
 
-SMALL, TIMES, MOST = 4_000, 4, 7.0
+SMALL, TIMES, MAX_RATIO = 4_000, 4, 7.0
 BEYOND_WINDOWS, THRICE, MOST_THRICE = 10_000, 3, 5.5  # of streams, whose windows have to fill first
 FREE_S = 0.04  # what costs less is not worth a word, and cannot be measured
 TRIES = 4
@@ -85,7 +85,7 @@ class Place:
                 await response.read()
 
 
-Put = Callable[[str], tuple[Json, Script]]
+PutText = Callable[[str], tuple[Json, Script]]
 
 
 def question(text: str) -> tuple[Json, Script]:
@@ -121,7 +121,7 @@ def unknown(text: str) -> tuple[Json, Script]:
     return {**question("Hi")[0], "unknown": cut}, answer(chat())
 
 
-def whole(text: str) -> tuple[Json, Script]:
+def whole_answer(text: str) -> tuple[Json, Script]:
     return question("Hi")[0], answer(chat(text))
 
 
@@ -134,8 +134,8 @@ def failing(text: str) -> tuple[Json, Script]:
     return question("Hi")[0], answer({"error": {"message": text, "type": text, "code": text}}, 400)
 
 
-PLACES: tuple[Put, ...] = (
-    question, parts, messages, arguments, unknown, whole, streamed, failing
+PLACES: tuple[PutText, ...] = (
+    question, parts, messages, arguments, unknown, whole_answer, streamed, failing
 )  # fmt: skip
 
 
@@ -148,7 +148,7 @@ async def place(folder: Path) -> AsyncIterator[Place]:
         yield Place(proxy.client, upstream)
 
 
-async def cost(place: Place, stored: Put, shape: str, size: int) -> float:
+async def cost(place: Place, stored: PutText, shape: str, size: int) -> float:
     """Return the processor seconds of a call with so much of a shape."""
     body, script = stored(text(shape, size))
     place.upstream.answer_with(script)
@@ -167,10 +167,10 @@ def reading(charset: str, size: int) -> float:
     return time.process_time() - started
 
 
-async def grown(place: Place, stored: Put, shape: str) -> str | None:
+async def grown(place: Place, stored: PutText, shape: str) -> str | None:
     """Return by how much a larger text costs too much, or None. Measures twice before it fails."""
     if stored is not streamed:
-        return await measured(place, stored, shape, SMALL, TIMES, MOST)
+        return await measured(place, stored, shape, SMALL, TIMES, MAX_RATIO)
     result = None
     for size in (BEYOND_WINDOWS, BEYOND_WINDOWS * THRICE):
         result = await measured(place, stored, shape, size, THRICE, MOST_THRICE)
@@ -180,7 +180,7 @@ async def grown(place: Place, stored: Put, shape: str) -> str | None:
 
 
 async def measured(
-    place: Place, stored: Put, shape: str, size: int, times: int, maximum: float
+    place: Place, stored: PutText, shape: str, size: int, times: int, maximum: float
 ) -> str | None:
     """Return the least of several measured costs of two sizes, if the larger costs too much."""
     large = small = float("inf")
@@ -194,8 +194,8 @@ async def measured(
     return f"{shape}: {small:.3f} s, then {large:.3f} s"
 
 
-@pytest.mark.parametrize("stored", PLACES, ids=lambda put: put.__name__)
-async def test_twice_the_text_takes_twice_the_time(stored: Put, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", PLACES, ids=lambda put_in: put_in.__name__)
+async def test_twice_the_text_takes_twice_the_time(stored: PutText, tmp_path: Path) -> None:
     async with place(tmp_path) as local_value:
         await cost(local_value, stored, "prose", 100)  # what is done once is done
         matches = [await grown(local_value, stored, shape) for shape in SHAPES]
@@ -203,12 +203,9 @@ async def test_twice_the_text_takes_twice_the_time(stored: Put, tmp_path: Path) 
 
 
 def test_no_charset_makes_data_slow() -> None:
-    charsets = [iter_module.name for iter_module in pkgutil.iter_modules(encodings.__path__)]
-    costs = {
-        iter_module: min(reading(iter_module, DATA) for _ in range(TRIES))
-        for iter_module in charsets
-    }
+    charsets = [module.name for module in pkgutil.iter_modules(encodings.__path__)]
+    costs = {charset: min(reading(charset, DATA) for _ in range(TRIES)) for charset in charsets}
     plain = max(costs["utf_8"], FREE_S)
 
     assert {"idna", "punycode", "unicode_escape"} <= costs.keys()
-    assert {iter_module: cost for iter_module, cost in costs.items() if cost > MOST * plain} == {}
+    assert {charset: cost for charset, cost in costs.items() if cost > MAX_RATIO * plain} == {}

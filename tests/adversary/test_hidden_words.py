@@ -59,7 +59,7 @@ LOGPROBS: Mapping[str, Any] = {
 LAST_OF_SECOND: Json = {"index": 1, "finish_reason": "stop"}
 
 
-def whole(route: Route, choice: Json, **options: Any) -> Json:
+def whole_answer(route: Route, choice: Json, **options: Any) -> Json:
     body = chat("a", **options) if route.chat else legacy("a", **options)
     body["choices"] = [{**body["choices"][0], **choice}]
     return body
@@ -70,7 +70,7 @@ def event(choice: Json, **options: Any) -> Json:
     return {**head, "choices": [{"index": 0, "finish_reason": None, **choice}]}
 
 
-def said(route: Route, text: str) -> Json:
+def choice_of(route: Route, text: str) -> Json:
     return {"delta": {"content": text}} if route.chat else {"text": text}
 
 
@@ -80,11 +80,11 @@ async def look(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Call
     rule = f"output: [{{guard: keywords, words: [{WORD}]}}]"
     async with guarded(tmp_path, upstream, rule) as proxy:
 
-        async def looked(route: Route, script: Any, *, streamed: bool) -> bytes:
+        async def look_at(route: Route, script: Any, *, streamed: bool) -> bytes:
             upstream.answer_with(script)
             return (await ask_route(proxy, route, route.said, streamed=streamed)).raw
 
-        yield looked
+        yield look_at
 
 
 def documents(written: str) -> list[Json]:
@@ -92,16 +92,16 @@ def documents(written: str) -> list[Json]:
     return [json.loads(line[start:]) for line, start in starts if start >= 0]
 
 
-def within(value: Any) -> list[int]:
+def bytes_within(value: Any) -> list[int]:
     if isinstance(value, list):
-        return [byte for item in value for byte in within(item)]
+        return [byte for item in value for byte in bytes_within(item)]
     if not isinstance(value, dict):
         return []
     own_value = value.get("bytes")
     mine = (
         [item for item in own_value if isinstance(item, int)] if isinstance(own_value, list) else []
     )
-    return mine + [byte for item in value.values() for byte in within(item)]
+    return mine + [byte for item in value.values() for byte in bytes_within(item)]
 
 
 def spelled(read: bytes) -> set[str]:
@@ -114,7 +114,7 @@ def spelled(read: bytes) -> set[str]:
         for choice in document.get("choices", ()):
             for value in (choice.get("message"), choice.get("delta"), choice):
                 pieces += str((value or {}).get("content") or (value or {}).get("text") or "")
-    return {written, pieces, "".join(map(chr, within(documents(written))))}
+    return {written, pieces, "".join(map(chr, bytes_within(documents(written))))}
 
 
 def hidden(read: bytes) -> bool:
@@ -125,7 +125,9 @@ def hidden(read: bytes) -> bool:
 async def test_whole_response_logprobs_are_guarded(name: str, look: Callable[..., Any]) -> None:
     route = ROUTES[name]
     for place, logprobs in LOGPROBS.items():
-        read = await look(route, answer(whole(route, {"logprobs": logprobs})), streamed=False)
+        read = await look(
+            route, answer(whole_answer(route, {"logprobs": logprobs})), streamed=False
+        )
         assert hidden(read), place
         assert b"guardrail_blocked" in read, place
 
@@ -134,8 +136,12 @@ async def test_whole_response_logprobs_are_guarded(name: str, look: Callable[...
 async def test_streamed_logprobs_are_guarded(name: str, look: Callable[..., Any]) -> None:
     route = ROUTES[name]
     for place, logprobs in LOGPROBS.items():
-        for choice in (said(route, "a"), said(route, ""), said(route, "") | LAST_OF_SECOND):
-            events = [event({**choice, "logprobs": logprobs}), event(said(route, " b"))]
+        for choice in (
+            choice_of(route, "a"),
+            choice_of(route, ""),
+            choice_of(route, "") | LAST_OF_SECOND,
+        ):
+            events = [event({**choice, "logprobs": logprobs}), event(choice_of(route, " b"))]
             read = await look(route, stream(events), streamed=True)
             assert hidden(read), (place, choice)
 
@@ -145,7 +151,7 @@ async def test_bytes_that_spell_what_is_shown_pass_untouched(look: Callable[...,
     choice = {"message": {"role": "assistant", "content": "é"}, "logprobs": {"content": halves}}
     route = ROUTES["openai-chat"]
 
-    read = await look(route, answer(whole(route, choice)), streamed=False)
+    read = await look(route, answer(whole_answer(route, choice)), streamed=False)
 
     assert json.loads(read)["choices"][0]["logprobs"] == {"content": halves}
 
@@ -201,9 +207,9 @@ FRAME: Mapping[str, Json] = {
 async def test_response_names_are_not_unread_text(name: str, look: Callable[..., Any]) -> None:
     route = ROUTES[name]
     for place, said_so in FRAME.items():
-        read = await look(route, answer(whole(route, {}, **said_so)), streamed=False)
+        read = await look(route, answer(whole_answer(route, {}, **said_so)), streamed=False)
         assert hidden(read), place
-        events = [event(said(route, "a"), **said_so), event(said(route, "b"))]
+        events = [event(choice_of(route, "a"), **said_so), event(choice_of(route, "b"))]
         assert hidden(await look(route, stream(events), streamed=True)), place
 
 
@@ -212,7 +218,9 @@ async def test_ids_of_calls_are_guarded(look: Callable[..., Any]) -> None:
     call = {"index": 0, "id": LONG, "type": "function", "function": {"name": "f"}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
 
-    assert hidden(await look(route, answer(whole(route, {"message": message})), streamed=False))
+    assert hidden(
+        await look(route, answer(whole_answer(route, {"message": message})), streamed=False)
+    )
     assert hidden(await look(route, stream([event({"delta": message})]), streamed=True))
 
 
@@ -251,8 +259,8 @@ async def test_invisible_characters_hide_no_word(unseen: str, look: Callable[...
     text = f"Hyd{unseen}ropolis"
     choice = {"message": {"role": "assistant", "content": text}}
 
-    read = await look(route, answer(whole(route, choice)), streamed=False)
+    read = await look(route, answer(whole_answer(route, choice)), streamed=False)
     assert b"guardrail_blocked" in read
-    events = [event(said(route, name)) for name in text]
+    events = [event(choice_of(route, name)) for name in text]
     read = await look(route, stream(events), streamed=True)
     assert b"ropolis" not in b"".join(spelled_out.encode() for spelled_out in spelled(read))

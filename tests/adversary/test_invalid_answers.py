@@ -141,14 +141,19 @@ MAX_ESTIMATE = 50  # tokens: what a second of an interrupted answer is estimated
 
 @pytest.mark.parametrize("end", ["done", "bytes", "whole"])
 @pytest.mark.parametrize(
-    ("requested", "given"),
-    [(api, other) for api in ("responses", "messages") for other in ANSWERS if other != api],
+    ("requested", "answered"),
+    [
+        (api, other_api)
+        for api in ("responses", "messages")
+        for other_api in ANSWERS
+        if other_api != api
+    ],
 )
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_answer_of_another_api_is_an_upstream_error(
-    client: str, requested: str, given: str, end: str, proxy: Proxy, upstream: ScriptedUpstream
+    client: str, requested: str, answered: str, end: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    document, events = ANSWERS[given]
+    document, events = ANSWERS[answered]
     upstream.answer_with(
         answer(document) if end == "whole" else stream(events, is_done=end == "done")
     )

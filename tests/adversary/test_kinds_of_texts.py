@@ -80,8 +80,8 @@ def test_what_items_say_is_of_one_kind(kind: str) -> None:
     values = part_events(where, kind, 0, [MARK])
     steps = {"added": started, "done": document}
     added, result = (
-        {"type": f"response.output_item.{step}", "output_index": 0, "item": each}
-        for step, each in steps.items()
+        {"type": f"response.output_item.{step}", "output_index": 0, "item": item_document}
+        for step, item_document in steps.items()
     )
     events = response_events([added, *values, result], document=response(document))
     names = {"tool"} if NAME in document.values() else set()

@@ -45,7 +45,7 @@ def choice(message: Json, **options: Any) -> Json:
     return {"index": 0, "message": full_value, "finish_reason": "stop", **options}
 
 
-def called(count: int, arguments: str = '{"a": 1}') -> Json:
+def call_message(count: int, arguments: str = '{"a": 1}') -> Json:
     function = {"name": "f", "arguments": arguments}
     calls = [{"index": n, "id": "c", "function": function} for n in range(count)]
     return {"content": None, "tool_calls": calls}
@@ -57,7 +57,7 @@ def spelled(tokens: int) -> Json:
     return {"content": [item] * tokens}
 
 
-def named(count: int, value: Any) -> Json:
+def named_members(count: int, value: Any) -> Json:
     return {f"n{number}": value for number in range(count)}
 
 
@@ -66,7 +66,12 @@ def hooks(count: int) -> Json:
 
 
 def detections(count: int) -> Json:
-    return {"input_guardrails": {"summary": named(count, 1), "details": named(count, {})}}
+    return {
+        "input_guardrails": {
+            "summary": named_members(count, 1),
+            "details": named_members(count, {}),
+        }
+    }
 
 
 def shapes() -> Iterator[tuple[str, Json]]:
@@ -74,11 +79,11 @@ def shapes() -> Iterator[tuple[str, Json]]:
     yield "values", chat(x=[{}] * VALUES)
     yield "texts", chat(x=["ab cd\n"] * VALUES)
     yield "numbers", chat(x=[1.5] * VALUES)
-    yield "names", chat(x=named(VALUES, 1))
-    yield "usage", chat(usage={**usage(), **named(VALUES, 1)})
+    yield "names", chat(x=named_members(VALUES, 1))
+    yield "usage", chat(usage={**usage(), **named_members(VALUES, 1)})
     yield "choices", chat(choices=[{**choice({}), "index": n} for n in range(VALUES // 8)])
-    yield "calls", chat(choices=[choice(called(VALUES // 8))])
-    yield "arguments", chat(choices=[choice(called(1, json.dumps(["x y"] * VALUES)))])
+    yield "calls", chat(choices=[choice(call_message(VALUES // 8))])
+    yield "arguments", chat(choices=[choice(call_message(1, json.dumps(["x y"] * VALUES)))])
     yield "logprobs", chat(choices=[choice({}, logprobs=spelled(5 * VALUES // 130))])
     yield "hooks", chat(hook_results=hooks(VALUES // 4))
     yield "detections", chat(enkrypt_policy_detections=detections(VALUES // 3))
@@ -96,7 +101,7 @@ def as_event(document: Json) -> Json:
     return {**document, "object": "chat.completion.chunk", "choices": choices}
 
 
-def whole(document: Any) -> list[bytes]:
+def whole_script(document: Any) -> list[bytes]:
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     return [head(200, "application/json", f"content-length: {len(data)}"), data]
 
@@ -205,7 +210,7 @@ async def test_nobody_waits_for_a_large_answer(way: str, tmp_path: Path) -> None
     async with world_of(tmp_path) as place:
         for name, document in shapes():
             events = way.endswith("stream") and not way.startswith("made")
-            place.sent[:] = streamed(as_event(document)) if events else whole(document)
+            place.sent[:] = streamed(as_event(document)) if events else whole_script(document)
 
             pending, statuses, record = await place.held(path, body)
 
@@ -231,7 +236,7 @@ async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> No
         for name, document in shapes():
             if name not in ("names", "choices", "hooks", "detections", "a text of line ends"):
                 continue
-            place.sent[:] = whole(document)
+            place.sent[:] = whole_script(document)
 
             pending, statuses, record = await place.held(
                 path, {"model": model, **fields}, headers=headers
@@ -250,7 +255,9 @@ async def test_nobody_waits_for_what_was_kept(tmp_path: Path) -> None:
         kinds = [shape for shape in shapes() if shape[0] not in never]
         for number, (name, document) in enumerate(kinds):
             came_streamed = number % 2 == 1
-            place.sent[:] = streamed(as_event(document)) if came_streamed else whole(document)
+            place.sent[:] = (
+                streamed(as_event(document)) if came_streamed else whole_script(document)
+            )
             request = {**body, "stop": name, "stream": came_streamed}
             await place.post(path, request)
             await place.proxy.sink.wait()
@@ -295,7 +302,7 @@ async def test_the_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
     sent_data += orjson.dumps({"model": "m", "usage": {"prompt_tokens": 9, "total_tokens": 9}})[1:]
     headers = BEARER if client == "openai" else PORTKEY
     async with world_of(tmp_path) as place:
-        place.sent[:] = whole(sent_data)
+        place.sent[:] = whole_script(sent_data)
 
         body = {"model": "gpt-4o-mini", "input": ["Hi"] * 2048}
         pending, statuses, record = await place.held("/v1/embeddings", body, headers=headers)
@@ -334,7 +341,7 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
     async with world_of(tmp_path) as place:
         for name, (document, code) in TOO_MUCH.items():
             events = way.endswith("stream") and not way.startswith("made")
-            place.sent[:] = streamed(as_event(document)) if events else whole(document)
+            place.sent[:] = streamed(as_event(document)) if events else whole_script(document)
 
             pending, statuses, record = await place.held(path, body)
 
@@ -371,7 +378,7 @@ async def test_the_bounds_are_the_policys(tmp_path: Path) -> None:
             (legacy("x" * 9000), 200),
             (legacy("x" * 10_000), 502),
         ):
-            place.sent[:] = whole(document)
+            place.sent[:] = whole_script(document)
             request = {**body, "max_tokens": len(str(document))}
             response, _, _ = await place.post(path, request, headers=fresh)
             assert response == status

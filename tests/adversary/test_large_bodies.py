@@ -302,7 +302,7 @@ async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedU
     assert not [body for body in sent_items if EMAIL in body]
 
 
-ONE, OTHER = KEY, "hr-search-key"
+FIRST_KEY, OTHER_KEY = KEY, "hr-search-key"
 STREAMS = 80
 MOST_S = 0.5  # it was 1.3 s and more where each of them had its turn in each round of the loop
 FLOODS = {
@@ -317,7 +317,7 @@ def body(model: str) -> dict[str, object]:
 
 
 async def flooded(url: str) -> None:
-    headers = {"Authorization": f"Bearer {ONE}"}
+    headers = {"Authorization": f"Bearer {FIRST_KEY}"}
     request = {**body("support-chat"), "stream": True}
     async with (
         ClientSession() as client,
@@ -327,8 +327,8 @@ async def flooded(url: str) -> None:
             pass
 
 
-async def other(url: str) -> int:
-    headers = {"Authorization": f"Bearer {OTHER}"}
+async def send_other(url: str) -> int:
+    headers = {"Authorization": f"Bearer {OTHER_KEY}"}
     async with (
         ClientSession() as client,
         client.post(
@@ -367,7 +367,7 @@ async def test_they_hold_up_no_call_of_another(kind: str, tmp_path: Path) -> Non
             assert await asyncio.to_thread(all_stream.wait, PATIENCE_S)
             while not took or (took[-1] >= MOST_S and len(took) < TRIES):
                 started_at = time.thread_time()
-                assert await other_loop.run(other(proxy.url)) == 200
+                assert await other_loop.run(send_other(proxy.url)) == 200
                 took.append(time.thread_time() - started_at)
         finally:
             for task in reading:

@@ -122,8 +122,8 @@ def holds(plan: Plan) -> tuple[list[Any], ...]:
 
 @given(folders(), st.lists(st.sampled_from(MODELS), min_size=1, max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_list_obeys_rules_of_every_model(said: str, models: list[str]) -> None:
-    snapshot = snapshot_of(said)
+def test_list_obeys_rules_of_every_model(policy_text: str, models: list[str]) -> None:
+    snapshot = snapshot_of(policy_text)
     alone = [planned(snapshot, model) for model in models]
     together = planned(snapshot, *models)
 
@@ -136,8 +136,8 @@ def test_list_obeys_rules_of_every_model(said: str, models: list[str]) -> None:
 
 @given(folders(), st.lists(st.sampled_from(MODELS), min_size=2, max_size=4))
 @settings(max_examples=100, deadline=None)
-def test_order_of_models_is_irrelevant(said: str, models: list[str]) -> None:
-    snapshot = snapshot_of(said)
+def test_order_of_models_is_irrelevant(policy_text: str, models: list[str]) -> None:
+    snapshot = snapshot_of(policy_text)
     first_plan = planned(snapshot, *models)
     for order in set(permutations(models)):
         plan = planned(snapshot, *order)
@@ -246,7 +246,7 @@ WAYS: dict[str, Given] = {
 }
 
 
-async def made(house: House) -> tuple[str, str]:
+async def stored_ids(house: House) -> tuple[str, str]:
     house.upstream.answer_with(answer(RESULT))
     stored_text = await house.id_of()
     house.upstream.answer_with(answer(TALK))
@@ -264,7 +264,7 @@ async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_pa
     async with house(
         tmp_path / "policies", upstream, policies, candidate=tmp_path / "candidate"
     ) as context:
-        method, path, body, document = way(*await made(context))
+        method, path, body, document = way(*await stored_ids(context))
         upstream.answer_with(answer(document))
         headers = {"authorization": f"Bearer {KEY}"}
         async with context.session.request(method, path, headers=headers, json=body) as response:
@@ -272,7 +272,7 @@ async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_pa
             await response.read()
         [*_, record] = await context.proxy.sink.wait(3)
         reasons = await _explained(context, request_id)
-        candidate = await _asked(context, "/candidate")
+        candidate = await _get_json(context, "/candidate")
 
     by = {reason["about"]: reason for reason in reasons}
     assert candidate["decisions"] == []
@@ -294,10 +294,10 @@ async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_pa
 
 
 async def _explained(house: House, request_id: str) -> list[Any]:
-    return list((await _asked(house, f"/explain/{request_id}"))["decisions"])
+    return list((await _get_json(house, f"/explain/{request_id}"))["decisions"])
 
 
-async def _asked(house: House, path: str) -> Any:
+async def _get_json(house: House, path: str) -> Any:
     headers = {"accept": "application/json"}
     async with house.session.get(house.proxy.admin + path, headers=headers) as response:
         assert response.status == 200, await response.text()

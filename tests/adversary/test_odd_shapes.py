@@ -176,16 +176,16 @@ def responses_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
         deltas = [{"type": f"{name}.delta", **where, **part, "delta": piece} for piece in pieces]
         ended = {"type": f"{name}.done", **where, **part, member: text}
         added = {"type": "response.output_item.added", "output_index": index, "item": empty}
-        made = [added, *deltas, ended, result]
+        item_events = [added, *deltas, ended, result]
         if "done alone" in odd:
-            made = [result]
+            item_events = [result]
         elif "no deltas" in odd:
-            made = [added, ended, result]
+            item_events = [added, ended, result]
         elif "items alone" in odd:
-            made = [added, result]
+            item_events = [added, result]
         elif "no done" in odd:
-            made = [added, *deltas, result]
-        events.append([] if "the end alone" in odd else made)
+            item_events = [added, *deltas, result]
+        events.append([] if "the end alone" in odd else item_events)
     return response_events(*events, document=response(*items))
 
 

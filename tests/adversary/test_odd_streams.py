@@ -53,28 +53,28 @@ from tests.test_pipeline import BEARER
 
 WORD = "hippo"
 SAID_ONLY = {"delta": {"content": "a"}}
-SAID = {"index": 0, **SAID_ONLY}
+SPOKEN = {"index": 0, **SAID_ONLY}
 TWICE = {"index": 0, "delta": {"content": "a", "reasoning": "b"}}
 ODD: dict[str, list[Any]] = {
     "alone": [{"index": 0, "delta": {}, "finish_reason": WORD}],
-    "with a text": [{**SAID, "finish_reason": WORD}],
+    "with a text": [{**SPOKEN, "finish_reason": WORD}],
     "with two texts": [{**TWICE, "finish_reason": WORD}],
     "a list": [{**TWICE, "finish_reason": [WORD]}],
     "an object": [{**TWICE, "finish_reason": {"content": WORD}}],
     "an object, by its name": [{**TWICE, "finish_reason": {WORD: "stop"}}],
-    "one number twice": [{**SAID, "finish_reason": WORD}, SAID],
-    "one number twice, with two texts": [{**TWICE, "finish_reason": WORD}, SAID],
+    "one number twice": [{**SPOKEN, "finish_reason": WORD}, SPOKEN],
+    "one number twice, with two texts": [{**TWICE, "finish_reason": WORD}, SPOKEN],
     "a number": [
         {"index": {"content": f"the {WORD}"}, **SAID_ONLY, "finish_reason": "stop"},
         ["b"],
     ],
     "an id": [{"index": 0, "delta": {"id": WORD, "content": "a"}}],
-    "a name": [{**SAID, f"the {WORD}": "odd"}],
+    "a name": [{**SPOKEN, f"the {WORD}": "odd"}],
     "a name with a text": [{"index": 0, f"the {WORD}": f"the {WORD}"}],
     "a name, by two texts": [{**TWICE, f"the {WORD}": {f"the {WORD}": "odd"}}],
     "arguments that are an object": [
-        {"index": 0, "delta": {"tool_calls": [{"function": {"name": "f", "arguments": each}}]}}
-        for each in ({"a": WORD}, {WORD: WORD, "b": [WORD, {"c": WORD}]})
+        {"index": 0, "delta": {"tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}}
+        for arguments in ({"a": WORD}, {WORD: WORD, "b": [WORD, {"c": WORD}]})
     ],
     "old arguments that are an object": [
         {"index": 0, "delta": {"function_call": {"name": "f", "arguments": {"a": WORD}}}}
@@ -279,11 +279,11 @@ def test_reads_events_without_numbers(script: list[Json], left_out: list[list[st
     results = numbered(*bare(script, left_out))
 
     assert results == script
-    assert across(results) == across(script)
+    assert as_chat(results) == as_chat(script)
     assert streamed(masked(deepcopy(results))) == streamed(masked(deepcopy(script)))
 
 
-def across(events: Sequence[Json]) -> list[Json]:
+def as_chat(events: Sequence[Json]) -> list[Json]:
     return documents_of(written("chat", frames_of("chat", "responses", events)))
 
 

@@ -43,7 +43,7 @@ def rule(name: str, action: Action) -> GuardRule:
     return GuardRule(name, FINDERS[name], action, cased=name == "secrets")
 
 
-async def looked(texts: Texts, action: Action, name: str) -> Inspection:
+async def inspected(texts: Texts, action: Action, name: str) -> Inspection:
     return await Engine(Ticks()).inspect([rule(name, action)], texts)
 
 
@@ -57,7 +57,7 @@ def turns(forms: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 async def slips(document: Json, texts: Texts, name: str) -> str | None:
     """Return what gets past a guard that blocks or one that masks; None where nothing does."""
-    blocking = await looked(texts, "block", name)
+    blocking = await inspected(texts, "block", name)
     if blocking.blocked is None:
         [result] = blocking.results
         if spells([document], PLANTS[name]) and not (
@@ -65,7 +65,7 @@ async def slips(document: Json, texts: Texts, name: str) -> str | None:
         ):
             return f"{result.verdict}: {document}"
         return None
-    masking = await looked(texts, "mask", name)
+    masking = await inspected(texts, "mask", name)
     masked = replaced(document, masking.changes)
     return None if spells([masked], PLANTS[name]) is None else f"masked: {masked}"
 
@@ -96,39 +96,41 @@ async def test_nothing_in_an_answer_reaches_a_client_unread(form: str) -> None:
 
 
 BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
-    "NUL before it": lambda said: b"\0" + said,
-    "NUL after it": lambda said: said + b"\0",
-    "NUL in it": lambda said: b"see " + said[:-2] + b"\0" + said[-2:],
-    "a letter of Latin-1": lambda said: b"h\xe9ron: " + said,
-    "a byte of no letter": lambda said: said + b" \xff",
-    "half a letter of UTF-8": lambda said: said + " \u00e9".encode()[:-1],
-    "many bytes": lambda said: said + b" " + bytes(range(256)),
-    "much text": lambda said: b"h\xe9ron: " + said + b" and so on" * 100,
+    "NUL before it": lambda plant: b"\0" + plant,
+    "NUL after it": lambda plant: plant + b"\0",
+    "NUL in it": lambda plant: b"see " + plant[:-2] + b"\0" + plant[-2:],
+    "a letter of Latin-1": lambda plant: b"h\xe9ron: " + plant,
+    "a byte of no letter": lambda plant: plant + b" \xff",
+    "half a letter of UTF-8": lambda plant: plant + " \u00e9".encode()[:-1],
+    "many bytes": lambda plant: plant + b" " + bytes(range(256)),
+    "much text": lambda plant: b"h\xe9ron: " + plant + b" and so on" * 100,
 }
 TYPES = ("text/plain", "TEXT/html", "application/json", "image/svg+xml")
 NAMED_CHARSETS = ("utf-8", '"UTF-8"', "iso-8859-1", "us-ascii", "no-such")
 
 
 def _of_type(media: str, name: str = "media_type") -> Callable[[str], Json]:
-    return lambda said: {name: media, "data": said}
+    return lambda payload: {name: media, "data": payload}
 
 
 FIELDS: Mapping[str, Callable[[str], Json]] = {
     **{media: _of_type(media) for media in TYPES},
     **{f"{media} as mimeType": _of_type(media, "mimeType") for media in TYPES},
-    **{each: _of_type(f"text/plain; charset={each}") for each in NAMED_CHARSETS},
-    "a format": lambda said: {"format": "txt", "data": said},
-    "a type": lambda said: {"type": "text", "data": said},
-    "a URL": lambda said: {"file_data": f"data:text/plain;base64,{said}"},
-    "a URL with a charset": lambda said: {"url": f"data:text/csv;charset=us-ascii;base64,{said}"},
-    "a URL of JSON": lambda said: {"url": f"data:application/json;base64,{said}"},
-    "a URL of bytes in a text": lambda said: {
-        "media_type": "text/plain",
-        "data": f"data:application/octet-stream;base64,{said}",
+    **{charset: _of_type(f"text/plain; charset={charset}") for charset in NAMED_CHARSETS},
+    "a format": lambda payload: {"format": "txt", "data": payload},
+    "a type": lambda payload: {"type": "text", "data": payload},
+    "a URL": lambda payload: {"file_data": f"data:text/plain;base64,{payload}"},
+    "a URL with a charset": lambda payload: {
+        "url": f"data:text/csv;charset=us-ascii;base64,{payload}"
     },
-    "lines of base64": lambda said: {
+    "a URL of JSON": lambda payload: {"url": f"data:application/json;base64,{payload}"},
+    "a URL of bytes in a text": lambda payload: {
         "media_type": "text/plain",
-        "data": "\r\n".join(said[at : at + 60] for at in range(0, len(said), 60)),
+        "data": f"data:application/octet-stream;base64,{payload}",
+    },
+    "lines of base64": lambda payload: {
+        "media_type": "text/plain",
+        "data": "\r\n".join(payload[at : at + 60] for at in range(0, len(payload), 60)),
     },
 }
 PENDING: Mapping[str, Callable[[Json], Json]] = {
@@ -146,18 +148,18 @@ async def test_invalid_byte_hides_nothing_in_text_data(broken: str, text: str) -
         raw = BROKEN[broken](PLANTS[name].encode())
         body = pending(FIELDS[text](base64.b64encode(raw).decode()))
 
-        assert (await looked(request_texts(body), "block", name)).blocked is not None, body
+        assert (await inspected(request_texts(body), "block", name)).blocked is not None, body
         assert await slips(body, request_texts(body), name) is None
 
 
-@for_each("broken", [each for each in BROKEN if each not in ("many bytes", "much text")])
+@for_each("broken", [name for name in BROKEN if name not in ("many bytes", "much text")])
 @for_each("about", [{}, {"type": "base64"}, {"format": "odd"}, {"media_type": "a/b"}])
 async def test_no_byte_hides_short_data(broken: str, about: Json) -> None:
     for name, plant in PLANTS.items():
         data = base64.b64encode(BROKEN[broken](plant.encode())).decode()
         body = PENDING["a file"]({**about, "file_data": data})
 
-        assert (await looked(request_texts(body), "block", name)).blocked is not None, body
+        assert (await inspected(request_texts(body), "block", name)).blocked is not None, body
 
 
 @for_each("word", ["Z\u00fcrich", "\u041c\u043e\u0441\u043a\u0432\u0430"])
@@ -234,7 +236,9 @@ VALUES = st.recursive(
     ),
     max_leaves=8,
 )
-DOCUMENTS = st.dictionaries(WORDS, VALUES, max_size=4).filter(lambda each: MARK in str(each))
+DOCUMENTS = st.dictionaries(WORDS, VALUES, max_size=4).filter(
+    lambda document: MARK in str(document)
+)
 DRAWN = st.sampled_from([(form, name) for form in FORMS for name in PLANTS if says(form, name)])
 
 
@@ -260,7 +264,7 @@ def is_told_apart(document: Json) -> bool:
     return len({str(choice.get("index")) for choice in item}) == len(item)
 
 
-CHUNKS = DOCUMENTS.filter(lambda each: MARK in texts_of(each)).filter(is_told_apart)
+CHUNKS = DOCUMENTS.filter(lambda document: MARK in texts_of(document)).filter(is_told_apart)
 
 
 @settings(deadline=None, max_examples=200)
@@ -292,9 +296,9 @@ async def test_no_order_of_chunks_hides_a_word(places: list[Json], data: st.Data
 
 GUARDS = "{guard: keywords, words: [forbidden], whole_words: false}, {guard: secrets}, {guard: pii}"
 REQUEST: Mapping[str, Callable[[str], Json]] = {
-    "content": lambda said: {"messages": [{"role": "user", "content": said}], "prompt": said},
-    "a field that nobody knows": lambda said: {"zq": {"deep": [said]}},
-    "a name": lambda said: {"zq": {said: 1}},
+    "content": lambda plant: {"messages": [{"role": "user", "content": plant}], "prompt": plant},
+    "a field that nobody knows": lambda plant: {"zq": {"deep": [plant]}},
+    "a name": lambda plant: {"zq": {plant: 1}},
 }
 
 
@@ -315,7 +319,7 @@ async def test_guards_request(name: str, tmp_path: Path, upstream: ScriptedUpstr
     assert upstream.requests == []
 
 
-BESIDE: Mapping[str, Json] = {
+BESIDE_CHOICES: Mapping[str, Json] = {
     "words": {"x": MARK},
     "secrets": {"x": {"y": [MARK]}},
     "cards": {"usage": MARK},
@@ -326,7 +330,7 @@ BESIDE: Mapping[str, Json] = {
 async def test_guards_chunk(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES[name]
     async with guarded(tmp_path, upstream, f"output: [{GUARDS}]") as proxy:
-        for plant, place in BESIDE.items():
+        for plant, place in BESIDE_CHOICES.items():
             for pieces in cuts(PLANTS[plant]):
                 events = [event(a_word(route), **planted(place, piece)) for piece in pieces]
                 upstream.answer_with(stream(events))

@@ -92,7 +92,7 @@ def nested(levels: int) -> str:
     return '{"a":' * levels + "1" + "}" * levels
 
 
-def called(arguments: str) -> dict[str, Any]:
+def call_body(arguments: str) -> dict[str, Any]:
     function = {"name": "find", "arguments": arguments}
     call = {"id": "call_1", "type": "function", "function": function}
     return {
@@ -117,7 +117,7 @@ async def test_refuses_too_deep(extra: str, tmp_path: Path, upstream: ScriptedUp
         )
     ]
     for levels in (247, 300, 1000, 1024, 5000):
-        body = {**called(nested(levels)), "model": "via-anthropic", "user": extra[:64]}
+        body = {**call_body(nested(levels)), "model": "via-anthropic", "user": extra[:64]}
         cases.append(("/v1/chat/completions", body, "must be a JSON object nested at most 246"))
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         headers = {**BEARER, "content-type": "application/json"}
@@ -130,7 +130,7 @@ async def test_refuses_too_deep(extra: str, tmp_path: Path, upstream: ScriptedUp
 @pytest.mark.parametrize("levels", [246, 247, 255, 1000, 1024, 5000])
 async def test_shows_deep_args(levels: int, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     arguments = nested(levels)
-    fields = called(arguments)["messages"][1]
+    fields = call_body(arguments)["messages"][1]
     choice = {"index": 0, "message": fields, "finish_reason": "tool_calls"}
     upstream.answer_with(answer({**chat(), "choices": [choice]}))
     body = {"model": "support-chat", "max_tokens": 5, **HELLO}
@@ -240,7 +240,9 @@ def of(proxy: Proxy) -> tuple[str, int]:
     return host, int(port)
 
 
-async def held(proxy: Proxy, head: bytes, piece: bytes) -> tuple[Sequence[bytes], float, float]:
+async def send_at_once(
+    proxy: Proxy, head: bytes, piece: bytes
+) -> tuple[Sequence[bytes], float, float]:
     """Let several callers send at once; return what they are answered, the longest that the loop
     was held, and all that it worked, in seconds of its thread."""
     started_at = time.thread_time()
@@ -257,7 +259,7 @@ async def test_nobody_waits_for_chunks_of_a_few_bytes(
 ) -> None:
     piece = b"%x\r\n%b\r\n" % (size, b"x" * size)
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
-        answers, lag, worked = await held(proxy, head, piece)
+        answers, lag, worked = await send_at_once(proxy, head, piece)
 
     assert {answer[9:12] for answer in answers} <= {status, b""}
     assert lag < LAG_S

@@ -125,7 +125,7 @@ async def test_long_name_delays_nobody(
 @pytest.mark.parametrize("route", ROUTES)
 async def test_each_dialect_bounds_names(route: str, start: Start) -> None:
     proxy = await start()
-    within, beyond = [
+    short, long = [
         [
             await ask(proxy, route, fields)
             for fields in ({"x" * length: 1}, {"options": {"x" * length: 1}})
@@ -133,9 +133,9 @@ async def test_each_dialect_bounds_names(route: str, start: Start) -> None:
         for length in (MAX_NAME, MAX_NAME + 1)
     ]
 
-    assert refusal(route) not in {reply.status for reply in within}
-    assert [reply.status for reply in beyond] == [400, refusal(route)]
-    assert [reply.error["param"] for reply in beyond] == [None, "options"]
+    assert refusal(route) not in {reply.status for reply in short}
+    assert [reply.status for reply in long] == [400, refusal(route)]
+    assert [reply.error["param"] for reply in long] == [None, "options"]
 
 
 async def test_each_group_bounds_names(start: Start) -> None:
@@ -164,7 +164,7 @@ def test_folded_ascii_is_no_shorter() -> None:
 DEEP_ROUTES = ("openai", "openai-chat", "fireworks", "scale")
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 ELSEWHERE = "https://evil.example/mcp"
-WITHIN: list[tuple[str, dict[str, Any]]] = [
+WITHIN_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("tools[].server_url", {"tools": [FUNCTION, {"type": "mcp", "server_url": ELSEWHERE}]}),
     ("tools[].connector_id", {"tools": [{"type": "mcp", "connector_id": "connector_gmail"}]}),
     ("tools[].authorization", {"tools": [{"type": "mcp", "authorization": "a token"}]}),
@@ -203,7 +203,7 @@ async def test_address_within_a_field_is_refused(
     route: str, start: Start, upstream: ScriptedUpstream
 ) -> None:
     proxy = await start()
-    for name, fields in WITHIN:
+    for name, fields in WITHIN_FIELDS:
         reply = await ask(proxy, route, fields)
         if isinstance(fields.get("tools"), dict):  # no list: of the wrong type in some dialects
             assert reply.status in (400, 422), fields
@@ -334,9 +334,9 @@ async def test_dearer_options_are_refused(
     ],
 )
 async def test_upstream_settings_rule_tiers(
-    lists: str, tier: str, sent: list[Any], start: Start, upstream: ScriptedUpstream
+    lists: str, tier: str, forwarded: list[Any], start: Start, upstream: ScriptedUpstream
 ) -> None:
     reply = await ask(await start(extra=lists), "openai-chat", {"service_tier": tier})
 
-    assert reply.status == (200 if sent else 400)
-    assert [request.json.get("service_tier") for request in upstream.requests] == sent
+    assert reply.status == (200 if forwarded else 400)
+    assert [request.json.get("service_tier") for request in upstream.requests] == forwarded

@@ -233,15 +233,16 @@ def test_no_model_name_sheds_a_rule(way: str) -> None:
 
 
 UNAVAILABLE = {"refuse": "Not this one.", "targets": [ELSEWHERE], "model": "small"}
-KEPT = [
+AVOIDING = [
     (way, does)
-    for way, said in WAYS.items()
+    for way, way_of in WAYS.items()
     for does in UNAVAILABLE
-    if not said.chosen and (does != "model" or not said.deployment or "balance" in said.deployment)
+    if not way_of.chosen
+    and (does != "model" or not way_of.deployment or "balance" in way_of.deployment)
 ]
 
 
-@for_each(("way", "does"), KEPT)
+@for_each(("way", "does"), AVOIDING)
 def test_no_spelling_avoids_a_model_rule(way: str, does: str) -> None:
     fields = WAYS[way]
     for when, condition in CONDITIONS.items():

@@ -61,7 +61,7 @@ def delta(text: str, finish: str | None = None) -> Json:
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
 
 
-def told(text: str, finish: str | None = None) -> Json:
+def legacy_delta(text: str, finish: str | None = None) -> Json:
     return {"choices": [{"index": 0, "text": text, "finish_reason": finish}]}
 
 
@@ -181,7 +181,7 @@ async def test_no_dialect_holds_the_loop(tmp_path: Path) -> None:
     lags = {}
     async with stage(tmp_path, POLICIES["guards that mask"]) as local_value:
         for name, (route, body) in PAIRS.items():
-            result = delta if route.chat else told
+            result = delta if route.chat else legacy_delta
             local_value.stream(
                 [result("a b c d e f " * 150)] * 20 + [result("a")] * 600, result("", "stop")
             )
@@ -262,21 +262,21 @@ SIZE = 100_000
 EVENTS = chat_events("x" * SIZE)
 
 
-def under(guard: str) -> str:
+def policy_with(guard: str) -> str:
     return f"\npolicies: {{default: {{match: all, output: [{{guard: {guard}}}]}}}}\n"
 
 
-RETRY = under("keywords, words: [zqforbidden], action: retry")
+RETRY = policy_with("keywords, words: [zqforbidden], action: retry")
 DOCUMENT = {
-    "a judged one": under("length, characters: 1000000, action: block"),
-    "a counted one": under("sponge, action: flag"),
-    "a pattern without end": under("keywords, patterns: ['zq.*forbidden'], action: mask"),
-    "a context": under("grounded, action: block"),
+    "a judged one": policy_with("length, characters: 1000000, action: block"),
+    "a counted one": policy_with("sponge, action: flag"),
+    "a pattern without end": policy_with("keywords, patterns: ['zq.*forbidden'], action: mask"),
+    "a context": policy_with("grounded, action: block"),
 }
-PASSING = under("keywords, words: [zqforbidden], action: block")
+PASSING = policy_with("keywords, words: [zqforbidden], action: block")
 
 
-async def held(proxy: Proxy, client: ClientSession) -> float:
+async def held_bytes(proxy: Proxy, client: ClientSession) -> float:
     lines = (await proxy.metrics()).splitlines()
     [line] = [line for line in lines if line.startswith("headrace_answer_body_bytes ")]
     return float(line.split()[1])
@@ -348,11 +348,11 @@ async def test_answers_that_are_held_have_one_bound(
         ]
         if bounded:
             await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert 0 < await held(proxy, proxy.client) <= 5 * SIZE // 2
+            assert 0 < await held_bytes(proxy, proxy.client) <= 5 * SIZE // 2
         go_on.set()
         statuses = sorted(await asyncio.gather(*calls))
         records = await proxy.sink.wait(4)
-        assert await held(proxy, proxy.client) == 0
+        assert await held_bytes(proxy, proxy.client) == 0
 
         assert await status_of(proxy, proxy.client, stream=stream) == 200
     assert statuses == ([200, 200, 503, 503] if bounded else [200] * 4)
@@ -383,11 +383,11 @@ async def test_repeating_stream_is_held_to_its_end(
             for _ in range(4)
         ]
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        assert 0 < await held(proxy, proxy.client) <= 3 * SIZE
+        assert 0 < await held_bytes(proxy, proxy.client) <= 3 * SIZE
         go_on.set()
         statuses = sorted(await asyncio.gather(*calls))
         await proxy.sink.wait(4)
 
-        assert await held(proxy, proxy.client) == 0
+        assert await held_bytes(proxy, proxy.client) == 0
     assert statuses[0] == 200
     assert statuses[-1] == 503

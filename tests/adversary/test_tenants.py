@@ -253,8 +253,8 @@ async def test_trace_is_sampled_only_if_its_key_may(
 ITEM = text_item("Let me see.")
 
 
-def of(who: str) -> Json:
-    return {"user": who, "metadata": {"for": who}, "safety_identifier": f"safe-{who}"}
+def of(user: str) -> Json:
+    return {"user": user, "metadata": {"for": user}, "safety_identifier": f"safe-{user}"}
 
 
 def answering(gate: asyncio.Event, *, streamed: bool) -> Script:
@@ -280,8 +280,8 @@ async def test_echo_is_own(streamed: bool, cached: Cached, upstream: ScriptedUps
     users = ("anna", "bertha", "carla")
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         tasks = []
-        for who in users[:2]:
-            body = {**request, **of(who)}
+        for user in users[:2]:
+            body = {**request, **of(user)}
             tasks.append(group.create_task(cached.post("/v1/responses", BEARER, body)))
             await until_asked(upstream, 1)
         await all_in(cached, 2)
@@ -291,7 +291,7 @@ async def test_echo_is_own(streamed: bool, cached: Cached, upstream: ScriptedUps
 
     assert [result for _, result, _ in answers] == ["miss", "coalesced", "hit"]
     assert len(upstream.requests) == 1
-    for who, (status, _, raw) in zip(users, answers, strict=True):
+    for user, (status, _, raw) in zip(users, answers, strict=True):
         assert status == 200
-        assert b"safe-" + who.encode() in raw
-        assert not any(other_user.encode() in raw for other_user in users if other_user != who)
+        assert b"safe-" + user.encode() in raw
+        assert not any(other_user.encode() in raw for other_user in users if other_user != user)

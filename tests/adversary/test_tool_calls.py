@@ -10,17 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import GuardBlocked
 from proxy.types.events import FamilyName, Frame
 from tests.adversary.answers import (
-    ANSWERS,
     ARGUMENTS,
     CARD,
     CLIENTS,
     DRAWS,
-    PAIRS,
     SAYS,
-    calls_in,
     chunk,
     cut,
     documents_of,
@@ -28,7 +24,7 @@ from tests.adversary.answers import (
     frames_of,
     guarded,
     in_turns,
-    shown,
+    read_answer,
     texts_in,
 )
 from tests.conftest import Proxy
@@ -161,10 +157,10 @@ def assembled(client: FamilyName, frames: Sequence[Frame]) -> list[Call]:
     if client == "chat":
         return chat_calls(documents_of(written(client, frames)))
     if client == "responses":
-        items, _ = shown(client, frames)
+        items, _ = read_answer(client, frames)
         calls = [item for item in items if item["type"] == "function_call"]
         return [(item["call_id"], item["name"], item["arguments"]) for item in calls]
-    uses = [item for item in shown(client, frames) if item["type"] == "tool_use"]
+    uses = [item for item in read_answer(client, frames) if item["type"] == "tool_use"]
     return [(item["id"], item["name"], item["said"]) for item in uses]
 
 
@@ -211,33 +207,13 @@ def test_calls_are_those_that_the_server_made(
             assert ids == [f"call_{index}" for index in range(len(ids))]
 
 
-@pytest.mark.parametrize(("client", "upstream"), PAIRS, ids=map("-".join, PAIRS))
-@settings(max_examples=25, deadline=None)
-@given(CUTS, st.lists(CUTS, min_size=2, max_size=3), DRAWS)
-def test_calls_are_whole_and_nothing_leaves_in_halves(
-    client: FamilyName, upstream: FamilyName, text: list[int], cuts: list[list[int]], draws: Any
-) -> None:
-    calls = [cut(ARGUMENTS, item) for item in cuts]
-    documents = ANSWERS[upstream](cut(SAYS, text), calls, drawn(draws))
-
-    plain = shown(client, frames_of(client, upstream, documents))
-    safe = shown(client, guarded(frames_of(client, upstream, documents), "mask")[0])
-
-    assert calls_in(client, plain) == [ARGUMENTS] * len(cuts)
-    assert calls_in(client, safe) == [ARGUMENTS.replace(CARD, "[CARD]")] * len(cuts)
-    assert "".join(texts_in(client, plain)) == SAYS
-    assert CARD not in "".join(texts_in(client, safe))
-    with pytest.raises(GuardBlocked):
-        guarded(frames_of(client, upstream, documents), "block")
-
-
 @for_each("client", CLIENTS)
 @for_each("mark", [{"start": {"type": "text"}}, {"stop": True}, 1, None])
 def test_no_upstream_of_chats_releases_what_is_held(client: FamilyName, mark: Any) -> None:
     marked = [chunk({"content": piece, "block": mark}) for piece in SAYS]
     documents = [*marked, chunk({}, "stop")]
 
-    safe = shown(client, guarded(frames_of(client, "chat", documents), "mask")[0])
+    safe = read_answer(client, guarded(frames_of(client, "chat", documents), "mask")[0])
 
     assert "".join(texts_in(client, safe)) == SAYS.replace(CARD, "[CARD]")
 

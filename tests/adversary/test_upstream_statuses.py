@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +49,11 @@ STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
 FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
 
 
-@asynccontextmanager
-async def under(
-    folder: Path, upstream: ScriptedUpstream
-) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    reach = f"{REACH}denying, hedged, raced, kept, "
-    async with running_proxy(
-        folder / "policies", world(upstream.url).replace(REACH, reach) + DEPLOYMENTS
-    ) as proxy:
-        yield proxy, proxy.client
+@pytest.fixture
+async def proxy(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
+    policies = world(upstream.url).replace(REACH, f"{REACH}denying, hedged, raced, kept, ")
+    async with running_proxy(tmp_path / "policies", policies + DEPLOYMENTS) as running:
+        yield running
 
 
 async def ask(
@@ -88,55 +83,51 @@ def coming(*pieces: bytes, status: bytes = b"200") -> Script:
 
 
 @pytest.mark.parametrize("status", REQUESTS_OWN)
-async def test_client_fault(status: int, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_client_fault(status: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({"error": {"message": "Not here."}}, status)] * 6)
-    async with under(tmp_path, upstream) as (proxy, client):
-        for _ in range(6):
-            response, headers, fields = await ask(client)
-            assert (response, fields["error"]["message"]) == (status, "Not here.")
-            assert headers["x-headrace-error"] == "upstream_refused"
-            assert headers.get("x-should-retry") == ("false" if status >= 500 else None)
-        response, _, _ = await ask(client)
-        records = await proxy.sink.wait(7)
+    for _ in range(6):
+        response, headers, fields = await ask(proxy.client)
+        assert (response, fields["error"]["message"]) == (status, "Not here.")
+        assert headers["x-headrace-error"] == "upstream_refused"
+        assert headers.get("x-should-retry") == ("false" if status >= 500 else None)
+    response, _, _ = await ask(proxy.client)
+    records = await proxy.sink.wait(7)
 
     assert (response, len(upstream.requests)) == (200, 7)
     assert {record.attempts[0].error for record in records[:6]} == {"upstream_refused"}
 
 
-async def test_missing_endpoint_opens_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_missing_endpoint_opens_nothing(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({}, 500)] * 5)
-    async with under(tmp_path, upstream) as (_, client):
-        refused = [await embed(client) for _ in range(6)]
-        status, _, _ = await ask(client)
+    refused = [await embed(proxy.client) for _ in range(6)]
+    status, _, _ = await ask(proxy.client)
 
     assert (refused, status) == ([502] * 5 + [503], 200)
 
 
-async def test_forbidden_request_opens_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_forbidden_request_opens_nothing(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({"error": {"message": "key sk-x", "code": "no_access"}}, 403)] * 6)
-    async with under(tmp_path, upstream) as (_, client):
-        for _ in range(6):
-            status, headers, fields = await ask(client)
-            assert (status, fields["error"]["code"]) == (403, "no_access")
-            assert headers["x-headrace-error"] == "upstream_forbids"
-            assert headers["x-should-retry"] == "false"
-            assert "sk-x" not in str(fields)
-        status, _, _ = await ask(client)
+    for _ in range(6):
+        status, headers, fields = await ask(proxy.client)
+        assert (status, fields["error"]["code"]) == (403, "no_access")
+        assert headers["x-headrace-error"] == "upstream_forbids"
+        assert headers["x-should-retry"] == "false"
+        assert "sk-x" not in str(fields)
+    status, _, _ = await ask(proxy.client)
 
     assert status == 200
 
 
-async def test_client_deadline_opens_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_client_deadline_opens_nothing(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     mine = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "support-chat"}
     hasty = {**mine, "x-portkey-request-timeout": "20"}
-    async with under(tmp_path, upstream) as (_, client):
-        for headers, status in ((hasty, 408),) * 6 + ((mine, 200),):
-            body = {"model": "gpt-4o-mini", "prompt": "Hi"}
-            if headers is mine:
-                upstream.answer_with(answer(legacy()))
-            async with client.post("/v1/completions", headers=headers, json=body) as response:
-                assert response.status == status
+    for headers, status in ((hasty, 408),) * 6 + ((mine, 200),):
+        body = {"model": "gpt-4o-mini", "prompt": "Hi"}
+        if headers is mine:
+            upstream.answer_with(answer(legacy()))
+        async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
+            assert response.status == status
 
 
 WORDS: dict[str, tuple[int, Any, str, str]] = {
@@ -171,29 +162,27 @@ WORDS: dict[str, tuple[int, Any, str, str]] = {
 
 @pytest.mark.parametrize(("status", "error", "kind", "code"), WORDS.values(), ids=WORDS.keys())
 async def test_short_words_of_upstream_errors_are_forwarded(
-    status: int, error: Any, kind: str, code: str, tmp_path: Path, upstream: ScriptedUpstream
+    status: int, error: Any, kind: str, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer({"error": {"message": "No.", **error}}, status))
-    async with under(tmp_path, upstream) as (proxy, client):
-        _, headers, fields = await ask(client)
-        [record] = await proxy.sink.wait()
+    _, headers, fields = await ask(proxy.client)
+    [record] = await proxy.sink.wait()
 
     assert (fields["error"]["type"], fields["error"]["code"]) == (kind, code)
     assert headers["x-headrace-error"] == record.error.code
     assert record.error.code in ("upstream_refused", "upstream_unavailable")
 
 
-async def test_rejected_key_is_not_clients(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_rejected_key_is_not_clients(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"error": {"message": "sk-x", "code": "invalid_api_key"}}, 401))
-    async with under(tmp_path, upstream) as (_, client):
-        status, headers, fields = await ask(client)
+    status, headers, fields = await ask(proxy.client)
 
     assert (status, fields["error"]["code"]) == (403, "upstream_rejected_key")
     assert headers["x-should-retry"] == "false"
 
 
 @pytest.mark.parametrize("model", ["denying", "hedged", "raced"])
-async def test_denial_is_final(model: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_denial_is_final(model: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     async def once_raced(requests: Asked, wire: Wire) -> None:
         while model == "raced" and len(upstream.requests) < 2:
             upstream.came.clear()
@@ -203,15 +192,14 @@ async def test_denial_is_final(model: str, tmp_path: Path, upstream: ScriptedUps
     upstream.by_model = {"strict": once_raced}
     if model == "raced":
         upstream.by_model["lax"] = hang()
-    async with under(tmp_path, upstream) as (proxy, client):
-        for number in range(1, 7):
-            upstream.requests.clear()
-            status, headers, fields = await ask(client, model)
-            assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
-            assert fields["error"]["message"] == "The checks failed."
-            assert headers["x-headrace-error"] == "guardrail_blocked"
-            await proxy.sink.wait(number)
-        records = proxy.records
+    for number in range(1, 7):
+        upstream.requests.clear()
+        status, headers, fields = await ask(proxy.client, model)
+        assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
+        assert fields["error"]["message"] == "The checks failed."
+        assert headers["x-headrace-error"] == "guardrail_blocked"
+        await proxy.sink.wait(number)
+    records = proxy.records
 
     assert {record.outcome for record in records} == {"blocked"}
     requests = [request.json["model"] for request in upstream.requests]
@@ -230,15 +218,14 @@ async def test_denial_is_final(model: str, tmp_path: Path, upstream: ScriptedUps
     ],
 )
 async def test_denial_is_a_block_in_each_dialect(
-    name: str, status: int, kind: str, tmp_path: Path, upstream: ScriptedUpstream
+    name: str, status: int, kind: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(DENIAL, 446))
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "denying"}
-    async with under(tmp_path, upstream) as (_, client):
-        body = route.body(streamed=False)
-        async with client.post(route.path, headers=headers, json=body) as response:
-            fields = await response.json()
+    body = route.body(streamed=False)
+    async with proxy.client.post(route.path, headers=headers, json=body) as response:
+        fields = await response.json()
 
     assert (response.status, fields["error"]["type"]) == (status, kind)
     assert fields["error"]["code"] == "guardrail_blocked"
@@ -249,22 +236,19 @@ async def test_denial_is_a_block_in_each_dialect(
     [DENIAL, {"error": {"message": "x", "code": "guardrail_blocked"}}],
     ids=["446", "ours"],
 )
-async def test_streamed_denial(denial: Any, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_streamed_denial(denial: Any, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"strict": coming(STREAM, piece(event(denial)), b"0\r\n\r\n")}
-    async with under(tmp_path, upstream) as (proxy, client):
-        status, _, fields = await ask(client, "denying", stream=True)
-        upstream.by_model = {
-            "strict": coming(STREAM, FIRST_VALUE, piece(event(denial)), b"0\r\n\r\n")
-        }
-        body = {"model": "denying", "prompt": "Hi", "stream": True}
-        async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-            delayed = b""
-            try:
-                async for part in response.content.iter_any():
-                    delayed += part
-            except aiohttp.ClientPayloadError:
-                pass
-        records = await proxy.sink.wait(2)
+    status, _, fields = await ask(proxy.client, "denying", stream=True)
+    upstream.by_model = {"strict": coming(STREAM, FIRST_VALUE, piece(event(denial)), b"0\r\n\r\n")}
+    body = {"model": "denying", "prompt": "Hi", "stream": True}
+    async with proxy.client.post("/v1/completions", headers=BEARER, json=body) as response:
+        delayed = b""
+        try:
+            async for part in response.content.iter_any():
+                delayed += part
+        except aiohttp.ClientPayloadError:
+            pass
+    records = await proxy.sink.wait(2)
 
     assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
     assert b"guardrail_blocked" in delayed
@@ -272,15 +256,14 @@ async def test_streamed_denial(denial: Any, tmp_path: Path, upstream: ScriptedUp
     assert len(upstream.requests) == 2
 
 
-async def test_error_event_may_blame_request(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_error_event_may_blame_request(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     error = {"error": {"message": "Hi there", "type": "BadRequestError", "code": 400}}
     upstream.then(*[coming(STREAM, piece(event(error)), b"0\r\n\r\n")] * 6)
-    async with under(tmp_path, upstream) as (_, client):
-        for _ in range(6):
-            status, _, fields = await ask(client, stream=True)
-            assert (status, fields["error"]["type"]) == (400, "BadRequestError")
-            assert fields["error"]["message"] == "Hi there"
-        status, _, _ = await ask(client)
+    for _ in range(6):
+        status, _, fields = await ask(proxy.client, stream=True)
+        assert (status, fields["error"]["type"]) == (400, "BadRequestError")
+        assert fields["error"]["message"] == "Hi there"
+    status, _, _ = await ask(proxy.client)
 
     assert status == 200
 
@@ -288,7 +271,7 @@ async def test_error_event_may_blame_request(tmp_path: Path, upstream: ScriptedU
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("name", "status"), [("openai", 200), ("portkey", 246), ("scale-5", 200)])
 async def test_flag_of_the_upstream_passes_on(
-    name: str, status: int, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+    name: str, status: int, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     full_value = answer(legacy(), 246)
 
@@ -303,25 +286,23 @@ async def test_flag_of_the_upstream_passes_on(
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "denying"}
     headers.pop("x-portkey-virtual-key", None)
-    async with under(tmp_path, upstream) as (proxy, client):
-        for number in range(1, 7):
-            body = route.body(streamed=streamed)
-            async with client.post(route.path, headers=headers, json=body) as response:
-                raw = await response.read()
-            assert (response.status, texts(route, raw, streamed=streamed)) == (status, " Paris.")
-            assert "flagged by a guard of the upstream" in response.headers["x-headrace-warning"]
-            await proxy.sink.wait(number)
-        records = proxy.records
+    for number in range(1, 7):
+        body = route.body(streamed=streamed)
+        async with proxy.client.post(route.path, headers=headers, json=body) as response:
+            raw = await response.read()
+        assert (response.status, texts(route, raw, streamed=streamed)) == (status, " Paris.")
+        assert "flagged by a guard of the upstream" in response.headers["x-headrace-warning"]
+        await proxy.sink.wait(number)
+    records = proxy.records
 
     assert len(upstream.requests) == 6
     assert {record.outcome for record in records} == {"success"}
     assert {record.attempts[0].status for record in records} == {246}
 
 
-async def test_flagged_response_is_not_cached(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_flagged_response_is_not_cached(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy(), 246))
-    async with under(tmp_path, upstream) as (_, client):
-        results = [(await ask(client, "kept"))[1]["x-headrace-cache"] for _ in range(2)]
+    results = [(await ask(proxy.client, "kept"))[1]["x-headrace-cache"] for _ in range(2)]
 
     assert results == ["miss", "miss"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +31,30 @@ from tests.doubles import (
 from tests.test_pipeline import BEARER, PORTKEY
 
 STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
-EVENTS = [piece(event(each)) for each in legacy_events(" Par", "is.")]
+EVENTS = [piece(event(legacy_event)) for legacy_event in legacy_events(" Par", "is.")]
 END = piece(event(b"[DONE]")) + b"0\r\n\r\n"
 WORDS = "x" * 40
 PROMPT_COST = 10 * 150  # a quarter of the characters
 TOKEN_COST = 600
 
 
-@asynccontextmanager
-async def under(
-    folder: Path, upstream: ScriptedUpstream, timeouts: str, extra: str = ""
-) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    policies = world(upstream.url)
-    text_before, _, text_after = policies.partition("timeouts: {")
-    policies = f"{text_before}timeouts: {{{timeouts}}}{text_after.partition('}')[2]}"
-    policies = policies.replace("  resilient:\n", f"  resilient:\n    {extra}\n")
-    async with running_proxy(folder / "policies", policies) as proxy:
-        yield proxy, proxy.client
+Start = Callable[..., Awaitable[Proxy]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Start]:
+    """Start a proxy with these timeouts of its upstream."""
+    async with AsyncExitStack() as proxies:
+
+        async def start_proxy(timeouts: str, extra: str = "") -> Proxy:
+            policies = world(upstream.url)
+            text_before, _, text_after = policies.partition("timeouts: {")
+            policies = f"{text_before}timeouts: {{{timeouts}}}{text_after.partition('}')[2]}"
+            policies = policies.replace("  resilient:\n", f"  resilient:\n    {extra}\n")
+            running = running_proxy(tmp_path / "policies", policies)
+            return await proxies.enter_async_context(running)
+
+        yield start_proxy
 
 
 async def ask(client: ClientSession, model: str = "gpt-4o-mini", **options: Any) -> tuple[int, Any]:
@@ -57,7 +64,7 @@ async def ask(client: ClientSession, model: str = "gpt-4o-mini", **options: Any)
         return response.status, await response.json() if "json" in response.content_type else raw
 
 
-def after(seconds: float, *pieces: bytes, begin: bytes = b"") -> Script:
+def delayed(seconds: float, *pieces: bytes, begin: bytes = b"") -> Script:
     """Say the beginning at once and the rest later: what is measured is a delay."""
 
     async def script(request: Asked, wire: Wire) -> None:
@@ -74,10 +81,10 @@ def test_default_timeouts_allow_ten_minutes() -> None:
 
 DOCUMENT = b'{"choices": [{"index": 0, "text": " Paris.", "finish_reason": "stop"}]}'
 SLOW = {
-    "before its head": after(
+    "before its head": delayed(
         0.3, head(200, "application/json", f"content-length: {len(DOCUMENT)}") + DOCUMENT
     ),
-    "in its body": after(
+    "in its body": delayed(
         0.3,
         DOCUMENT[1:],
         begin=head(200, "application/json", f"content-length: {len(DOCUMENT)}") + DOCUMENT[:1],
@@ -86,29 +93,29 @@ SLOW = {
 
 
 @pytest.mark.parametrize("script", SLOW.values(), ids=SLOW.keys())
-async def test_response_time(script: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_response_time(script: Script, start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(script)
-    async with under(tmp_path, upstream, "first_byte: 50ms, idle: 50ms") as (_, client):
-        status, fields = await ask(client)
+    proxy = await start("first_byte: 50ms, idle: 50ms")
+    status, fields = await ask(proxy.client)
 
     assert (status, fields["choices"][0]["text"]) == (200, " Paris.")
 
 
-async def test_first_byte_timeout_of_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_first_byte_timeout_of_stream(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
-    async with under(tmp_path, upstream, "first_byte: 50ms") as (proxy, client):
-        status, fields = await ask(client, stream=True)
-        [record] = await proxy.sink.wait()
+    proxy = await start("first_byte: 50ms")
+    status, fields = await ask(proxy.client, stream=True)
+    [record] = await proxy.sink.wait()
 
     assert (status, fields["error"]["code"]) == (504, "upstream_first_byte_timeout")
     assert record.billing.cost == PROMPT_COST
 
 
-async def test_timeout_after_sending_is_billed(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_timeout_after_sending_is_billed(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
-    async with under(tmp_path, upstream, "total: 100ms") as (proxy, client):
-        status, fields = await ask(client, max_tokens=1)
-        [record] = await proxy.sink.wait()
+    proxy = await start("total: 100ms")
+    status, fields = await ask(proxy.client, max_tokens=1)
+    [record] = await proxy.sink.wait()
 
     assert (status, fields["error"]["code"]) == (504, "upstream_total_timeout")
     cost = PROMPT_COST + TOKEN_COST
@@ -116,11 +123,11 @@ async def test_timeout_after_sending_is_billed(tmp_path: Path, upstream: Scripte
     assert record.billing.lost_cost == cost
 
 
-async def test_next_target_has_its_own_time(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_next_target_has_its_own_time(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang()}
-    async with under(tmp_path, upstream, "total: 200ms") as (proxy, client):
-        status, _ = await ask(client, "resilient", max_tokens=1)
-        [record] = await proxy.sink.wait()
+    proxy = await start("total: 200ms")
+    status, _ = await ask(proxy.client, "resilient", max_tokens=1)
+    [record] = await proxy.sink.wait()
 
     assert status == 200
     assert [attempt.error for attempt in record.attempts] == ["upstream_total_timeout", None]
@@ -138,39 +145,39 @@ def pondering(comments: int, every: float) -> Script:
     return script
 
 
-async def test_comments_reset_idle_timeout(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_comments_reset_idle_timeout(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(pondering(6, 0.25))
-    async with under(tmp_path, upstream, "idle: 1s") as (proxy, client):
-        status, raw = await ask(client, stream=True)
-        [record] = await proxy.sink.wait()
+    proxy = await start("idle: 1s")
+    status, raw = await ask(proxy.client, stream=True)
+    [record] = await proxy.sink.wait()
 
     assert (status, record.outcome) == (200, "success")
     assert b"secret" not in raw
     assert raw.count(b"data: ") == len(EVENTS)  # bare usage was not asked for, [DONE] is one
 
 
-async def test_comments_allow_clean_error(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_comments_allow_clean_error(start: Start, upstream: ScriptedUpstream) -> None:
     async def ponder_and_fail(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM, piece(b": thinking\n\n"), piece(event({"error": {"code": 503}})))
         wire.keep = False
 
     upstream.by_model = {"primary": ponder_and_fail, "spare": stream(legacy_events("ok"))}
-    async with under(tmp_path, upstream, "idle: 1s") as (_, client):
-        status, raw = await ask(client, "resilient", stream=True)
+    proxy = await start("idle: 1s")
+    status, raw = await ask(proxy.client, "resilient", stream=True)
 
     assert (status, b"keep-alive" in raw) == (200, False)
 
 
-async def test_lost_attempt_needs_policy_retry(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_lost_attempt_needs_policy_retry(start: Start, upstream: ScriptedUpstream) -> None:
     async def work_and_die(request: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.3)  # what is measured is a delay
         wire.cut()
 
     upstream.then(answer(legacy()), work_and_die)
-    async with under(tmp_path, upstream, "total: 3s") as (proxy, client):
-        await ask(client)
-        status, fields = await ask(client)
-        _, record = await proxy.sink.wait(2)
+    proxy = await start("total: 3s")
+    await ask(proxy.client)
+    status, fields = await ask(proxy.client)
+    _, record = await proxy.sink.wait(2)
 
     assert (status, fields["error"]["code"]) == (502, "upstream_unavailable")
     assert (len(upstream.requests), len(record.attempts)) == (2, 1)
@@ -178,7 +185,7 @@ async def test_lost_attempt_needs_policy_retry(tmp_path: Path, upstream: Scripte
 
 @pytest.mark.parametrize("remainder", [b"", b"content-length: 900\r\n"], ids=["to the end", "cut"])
 async def test_truncated_refusal(
-    remainder: bytes, tmp_path: Path, upstream: ScriptedUpstream
+    remainder: bytes, start: Start, upstream: ScriptedUpstream
 ) -> None:
     async def refuse(request: Asked, wire: Wire) -> None:
         await wire.send(
@@ -187,9 +194,9 @@ async def test_truncated_refusal(
         wire.cut()
 
     upstream.then(*[refuse] * 6)
-    async with under(tmp_path, upstream, "total: 3s") as (_, client):
-        refused = [(await ask(client))[0] for _ in range(6)]
-        status, _ = await ask(client)
+    proxy = await start("total: 3s")
+    refused = [(await ask(proxy.client))[0] for _ in range(6)]
+    status, _ = await ask(proxy.client)
 
     assert (refused, status) == ([413] * 6, 200)
 
@@ -202,11 +209,11 @@ def stall(*pieces: bytes) -> Script:
     return script
 
 
-BEGUN = head(200, "application/json", "content-length: 900")
+STARTED = head(200, "application/json", "content-length: 900")
 OWN_TIME = {
     "before its head": (hang(), False),
-    "after its head": (stall(BEGUN), False),
-    "in its body": (stall(BEGUN + b"{"), False),
+    "after its head": (stall(STARTED), False),
+    "in its body": (stall(STARTED + b"{"), False),
     "before the first event": (stall(STREAM), True),
     "in the stream": (stall(STREAM + EVENTS[0]), True),
 }
@@ -247,7 +254,7 @@ async def test_client_deadline_blames_no_target(
     assert last_value.error.code == "upstream_circuit_open"  # the second failure in a row opened it
 
 
-async def test_call_ends_with_its_last_event(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_call_ends_with_its_last_event(start: Start, upstream: ScriptedUpstream) -> None:
     recorded = asyncio.Event()
 
     async def late_end(request: Asked, wire: Wire) -> None:
@@ -256,10 +263,10 @@ async def test_call_ends_with_its_last_event(tmp_path: Path, upstream: ScriptedU
         await wire.send(b"0\r\n\r\n")
 
     upstream.answer_with(late_end)
-    async with under(tmp_path, upstream, "total: 3s") as (proxy, client):
-        await ask(client, stream=True)
-        [record] = await proxy.sink.wait()
-        recorded.set()
-        await ask(client, stream=True)
+    proxy = await start("total: 3s")
+    await ask(proxy.client, stream=True)
+    [record] = await proxy.sink.wait()
+    recorded.set()
+    await ask(proxy.client, stream=True)
 
     assert (record.outcome, upstream.connections) == ("success", 1)

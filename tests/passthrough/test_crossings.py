@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,19 @@ FORM_BODY: dict[str, Any] = {
 }
 
 
-@asynccontextmanager
-async def under(
-    folder: Path, upstream: ScriptedUpstream, policy: str
-) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    async with (
-        running(folder, upstream.url, policy=f"{{match: all, {policy}}}") as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+Start = Callable[[str], Awaitable[Proxy]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Start]:
+    """Start a proxy with this policy. It runs until the test ends."""
+    async with AsyncExitStack() as proxies:
+
+        async def start_proxy(policy: str) -> Proxy:
+            policy = f"{{match: all, {policy}}}"
+            return await proxies.enter_async_context(running(tmp_path, upstream.url, policy=policy))
+
+        yield start_proxy
 
 
 async def sent(
@@ -88,13 +92,13 @@ async def test_a_question_is_guarded_or_follows_opaque(
     body: dict[str, Any],
     expected: tuple[int, int],
     opaque: str,
-    tmp_path: Path,
+    start: Start,
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.then(answer(RANKED))
-    async with under(tmp_path, upstream, f"{guards}, opaque: {opaque}") as (proxy, client):
-        status, raw, _ = await sent(client, **body)
-        [record] = await proxy.sink.wait()
+    proxy = await start(f"{guards}, opaque: {opaque}")
+    status, raw, _ = await sent(proxy.client, **body)
+    [record] = await proxy.sink.wait()
 
     assert status == expected[opaque == "allow"], raw
     assert len(upstream.requests) == (status == 200)
@@ -123,12 +127,12 @@ HEARD = {"text": f"the hippo at {EMAIL}", "usage": {"input_tokens": 4, "output_t
     ("status", "media_type"), [(204, "application/json"), (200, "text/plain"), (200, "a/b+json")]
 )
 async def test_an_answer_without_a_body_has_nothing_unread(
-    status: int, media_type: str, guard: str, tmp_path: Path, upstream: ScriptedUpstream
+    status: int, media_type: str, guard: str, start: Start, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer(b"", status, media_type=media_type))
-    async with under(tmp_path, upstream, f"output: [{guard}]") as (proxy, client):
-        response, raw, output = await sent(client, "/v1/files/file-1", "DELETE")
-        [record] = await proxy.sink.wait()
+    proxy = await start(f"output: [{guard}]")
+    response, raw, output = await sent(proxy.client, "/v1/files/file-1", "DELETE")
+    [record] = await proxy.sink.wait()
 
     assert (response, raw, record.outcome) == (status, b"", "success")
     assert output.get("content-length") == (None if status == 204 else "0")
@@ -157,13 +161,13 @@ async def test_an_answer_is_guarded_or_follows_opaque(
     script: Script,
     expected: tuple[int, int],
     opaque: str,
-    tmp_path: Path,
+    start: Start,
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.then(script)
-    async with under(tmp_path, upstream, f"{guards}, opaque: {opaque}") as (proxy, client):
-        status, raw, headers = await sent(client, json=RERANK)
-        [record] = await proxy.sink.wait()
+    proxy = await start(f"{guards}, opaque: {opaque}")
+    status, raw, headers = await sent(proxy.client, json=RERANK)
+    [record] = await proxy.sink.wait()
 
     assert status == expected[opaque == "allow"], raw
     if status != 200:
@@ -177,43 +181,43 @@ async def test_an_answer_is_guarded_or_follows_opaque(
         assert verdicts == ["not_applicable"] * ("output" in guards)
 
 
-async def test_unsafe_guard_retry_is_blocked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_unsafe_guard_retry_is_blocked(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(HEARD))
     guard = "{guard: keywords, words: [hippo], action: retry}"
-    async with under(tmp_path, upstream, f"output: [{guard}]") as (_, client):
-        status, raw, _ = await sent(client, json=RERANK)
+    proxy = await start(f"output: [{guard}]")
+    status, raw, _ = await sent(proxy.client, json=RERANK)
 
     assert (status, b"hippo" in raw) == (400, False)
     assert len(upstream.requests) == 1
 
 
 @pytest.mark.parametrize("script", [answer(HEARD), binary(b"\xffhippo")], ids=["json", "bytes"])
-async def test_captures_text(script: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_captures_text(script: Script, start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(script)
     policy = f"output: [{PII}], opaque: allow, capture: {{share: 100%}}"
-    async with under(tmp_path, upstream, policy) as (proxy, client):
-        assert (await sent(client, json=RERANK))[0] == 200
-        [record] = await proxy.sink.wait()
+    proxy = await start(policy)
+    assert (await sent(proxy.client, json=RERANK))[0] == 200
+    [record] = await proxy.sink.wait()
 
     output = "" if record.captured is None else str(record.captured())
     assert EMAIL not in output
 
 
-async def test_explains_call_without_payload(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_explains_call_without_payload(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"id": "file-secret"}))
-    async with under(tmp_path, upstream, f"input: [{FLAG}]") as (proxy, client):
-        _, _, headers = await sent(client, "/v1/files/file-secret", "GET")
-        async with client.get(f"{proxy.admin}/explain/{headers['x-request-id']}") as response:
-            explained = await response.text()
+    proxy = await start(f"input: [{FLAG}]")
+    _, _, headers = await sent(proxy.client, "/v1/files/file-secret", "GET")
+    async with proxy.client.get(f"{proxy.admin}/explain/{headers['x-request-id']}") as response:
+        explained = await response.text()
 
     assert "passthrough: GET /v1/files/{id}" in explained
     assert "file-secret" not in explained
 
 
-async def test_upstream_errors_are_guarded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_upstream_errors_are_guarded(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"error": {"message": f"no {EMAIL}"}}, 400))
-    async with under(tmp_path, upstream, f"output: [{PII}]") as (_, client):
-        status, raw, _ = await sent(client, json=RERANK)
+    proxy = await start(f"output: [{PII}]")
+    status, raw, _ = await sent(proxy.client, json=RERANK)
 
     assert (status, EMAIL.encode() in raw) == (400, False)
 
@@ -228,12 +232,12 @@ async def test_upstream_errors_are_guarded(tmp_path: Path, upstream: ScriptedUps
     ],
 )
 async def test_limits_count_it(
-    limit: str, codes: list[int], tmp_path: Path, upstream: ScriptedUpstream
+    limit: str, codes: list[int], start: Start, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(RANKED))  # 7 tokens at 3 USD per million: 21 micro-USD
-    async with under(tmp_path, upstream, f"limits: [{limit}]") as (proxy, client):
-        matches = [(await sent(client, json={"query": "q"}))[0] for _ in codes]
-        records = await proxy.sink.wait(len(codes))
+    proxy = await start(f"limits: [{limit}]")
+    matches = [(await sent(proxy.client, json={"query": "q"}))[0] for _ in codes]
+    records = await proxy.sink.wait(len(codes))
 
     assert matches == codes
     assert len(upstream.requests) == codes.count(200)
@@ -242,16 +246,16 @@ async def test_limits_count_it(
     ]
 
 
-async def test_spent_budget_blocks_unpriced(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_spent_budget_blocks_unpriced(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(RANKED))
     limit = "limits: [{name: l, usd: 0.000021 per day}]"
-    async with under(tmp_path, upstream, limit) as (_, client):
-        assert (await sent(client, json={"query": "q"}))[0] == 200
-        assert (await sent(client, **FORM_BODY))[0] == 429
+    proxy = await start(limit)
+    assert (await sent(proxy.client, json={"query": "q"}))[0] == 200
+    assert (await sent(proxy.client, **FORM_BODY))[0] == 429
     assert len(upstream.requests) == 1
 
 
-async def test_lease_lasts_to_last_byte(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_lease_lasts_to_last_byte(start: Start, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
     async def slowly(request: Asked, wire: Wire) -> None:
@@ -261,13 +265,13 @@ async def test_lease_lasts_to_last_byte(tmp_path: Path, upstream: ScriptedUpstre
 
     upstream.answer_with(slowly)
     limit = "limits: [{name: l, concurrency: 1}]"
-    async with under(tmp_path, upstream, limit) as (_, client):
-        async with client.post("/v1/rerank", headers=BEARER, json=RERANK) as response:
-            assert await response.content.readany() == b"a"
-            assert (await sent(client, json=RERANK))[0] == 429
-            gate.set()
-            assert await response.read() == b"b"
-        assert (await sent(client, json=RERANK))[0] == 200
+    proxy = await start(limit)
+    async with proxy.client.post("/v1/rerank", headers=BEARER, json=RERANK) as response:
+        assert await response.content.readany() == b"a"
+        assert (await sent(proxy.client, json=RERANK))[0] == 429
+        gate.set()
+        assert await response.read() == b"b"
+    assert (await sent(proxy.client, json=RERANK))[0] == 200
 
 
 async def cut_amid(request: Asked, wire: Wire) -> None:
@@ -299,21 +303,21 @@ async def cut_json(request: Asked, wire: Wire) -> None:
     ],
 )
 async def test_every_end_leaves_one_bill(
-    ending: tuple[Script, int, str, int | None], tmp_path: Path, upstream: ScriptedUpstream
+    ending: tuple[Script, int, str, int | None], start: Start, upstream: ScriptedUpstream
 ) -> None:
     script, status, outcome, cost = ending
     upstream.then(script)
     limit = "limits: [{name: l, concurrency: 1}, {name: m, usd: 5 per day}]"
-    async with under(tmp_path, upstream, limit) as (proxy, client):
-        if status:
-            assert (await sent(client, **FORM_BODY))[0] == status
-        else:
-            with pytest.raises(aiohttp.ClientPayloadError):
-                await sent(client, **FORM_BODY)
-        [record] = await proxy.sink.wait()
-        upstream.then(answer({}))
-        assert (await sent(client, json=RERANK))[0] == 200  # its place is free again
-        metrics = await proxy.metrics()
+    proxy = await start(limit)
+    if status:
+        assert (await sent(proxy.client, **FORM_BODY))[0] == status
+    else:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await sent(proxy.client, **FORM_BODY)
+    [record] = await proxy.sink.wait()
+    upstream.then(answer({}))
+    assert (await sent(proxy.client, json=RERANK))[0] == 200  # its place is free again
+    metrics = await proxy.metrics()
 
     assert record.outcome == outcome
     if cost is not None:
@@ -329,18 +333,18 @@ async def test_every_end_leaves_one_bill(
 
 @pytest.mark.parametrize("body", [JSON_BODY, FORM_BODY], ids=["json", "form"])
 async def test_disconnect_releases_everything(
-    body: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+    body: dict[str, Any], start: Start, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(hang())
     limit = "limits: [{name: l, concurrency: 1}]"
-    async with under(tmp_path, upstream, limit) as (proxy, client):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await sent(client, **body)
-        [record] = await proxy.sink.wait()
-        await eventually(upstream.requests[0].closed.is_set)
-        upstream.then(answer({}))
-        assert (await sent(client, json=RERANK))[0] == 200
+    proxy = await start(limit)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await sent(proxy.client, **body)
+    [record] = await proxy.sink.wait()
+    await eventually(upstream.requests[0].closed.is_set)
+    upstream.then(answer({}))
+    assert (await sent(proxy.client, json=RERANK))[0] == 200
 
     assert record.outcome == "client_abort"
     assert record.attempts[0].error == "cancelled"

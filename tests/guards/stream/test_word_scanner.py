@@ -64,7 +64,7 @@ GUARDS = {
     "system_prompt": made("system_prompt", words=6),
     "copyright": made("copyright", texts=[PROMPT], words=8, share=None),
 }
-SETS = [*((each,) for each in GUARDS), ("pii", "secrets"), ("code", "keywords"), tuple(GUARDS)]
+SETS = [*((name,) for name in GUARDS), ("pii", "secrets"), ("code", "keywords"), tuple(GUARDS)]
 
 PROSE = (
     "Members may borrow fifteen books at once and keep them for three weeks. I am told that a lost "
@@ -121,12 +121,12 @@ UNSPACED = [
     "用户@例子.广告", "或ada@mill.example写信",
 ]  # fmt: skip
 CREDENTIALS = [*IN_CONTEXT, *generic()[::4]]
-SECRETS = [*map(drawn, sorted(RULES)), *(each.text for each in CREDENTIALS)]
-IDENTIFIERS = [each for values in VALUES.values() for each in values]
+SECRETS = [*map(drawn, sorted(RULES)), *(credential.text for credential in CREDENTIALS)]
+IDENTIFIERS = [value for values in VALUES.values() for value in values]
 DISGUISES = st.sampled_from(
     [
-        lambda text: "".join(f"\\u{ord(each):04x}" for each in text),
-        lambda text: "".join(f"&#{ord(each)};" for each in text),
+        lambda text: "".join(f"\\u{ord(letter):04x}" for letter in text),
+        lambda text: "".join(f"&#{ord(letter)};" for letter in text),
         lambda text: text.encode().hex(),
         lambda text: base64.b64encode(text.encode()).decode(),
         lambda text: f"{text[: len(text) // 2]}**{text[len(text) // 2 :]}",

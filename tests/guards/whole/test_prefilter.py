@@ -36,7 +36,7 @@ PATTERNS = [r"^rhino$", r"\Ahippo\z", r"(?-m)^emu", r"zebra(?:[^a-z]|$)", r"(?s)
 DETECTORS: dict[str, Detector] = {
     "words": keywords.Keywords("word", ["gnu", "project meridian"]),
     "within": keywords.Keywords("word", ["gnu"], whole_words=False),
-    **{each: keywords.Keywords("word", regexes=[each]) for each in PATTERNS},
+    **{pattern: keywords.Keywords("word", regexes=[pattern]) for pattern in PATTERNS},
     "pii": pii.Pii(pii.ENTITIES),
     "secrets": secrets.shared_detector(),
     "injection": injection.Injection(),
@@ -91,8 +91,8 @@ def ruled(name: str, detector: Detector) -> GuardRule:
     return GuardRule(name, detector, ACTIONS.get(name, "mask"), cased=not folds)
 
 
-RULES = [ruled(*each) for each in DETECTORS.items()]
-PLAIN = [ruled(name, unprepared(each)) for name, each in DETECTORS.items()]
+RULES = [ruled(*item) for item in DETECTORS.items()]
+PLAIN = [ruled(name, unprepared(detector)) for name, detector in DETECTORS.items()]
 
 
 @given(CHATS)
