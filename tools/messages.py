@@ -51,21 +51,21 @@ def page() -> Iterator[str]:
             if messages:
                 yield f"`{folder}`"
                 yield ""
-                yield from (f"- {_escaped(message)}" for message in sorted(messages))
+                yield "```text"
+                yield from sorted(messages)
+                yield "```"
                 yield ""
     yield "## Alerts"
     yield ""
+    yield "```text"
     rules = yaml.safe_load((TOP / "dashboards/rules/alerts.yaml").read_text())
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
-        yield f"- `{rule['alert']}`: {_escaped(rule['annotations']['summary'])}"
+        yield f"{rule['alert']}: {rule['annotations']['summary']}"
+    yield "```"
 
 
 def _files(place: Path) -> list[Path]:
     return sorted(place.rglob("*.py")) if place.is_dir() else [place]
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([<*\[])", r"\\\1", text)
 
 
 def _messages(module: ast.Module) -> Iterator[str]:

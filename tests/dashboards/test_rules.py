@@ -16,7 +16,7 @@ from tests.for_each import for_each
 from tests.servers import program
 
 PLAYS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
-HEADINGS = ("Meaning", "Impact", "First checks", "Causes and fixes", "Metrics")
+HEADINGS = ("Meaning", "Impact", "First checks", "Causes and fixes")
 PAGES = TOP / "docs" / "runbooks"
 ALERTS: dict[str, dict[str, Any]] = {rule["alert"]: rule for _, rule in rules() if "alert" in rule}
 

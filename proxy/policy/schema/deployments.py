@@ -254,7 +254,7 @@ class PassedPathConfig(Section):
     """Allowed methods. Default POST."""
     to: Route | None = None
     """Path at the upstream's host, with the same names in braces. By default the path of the
-    client, in which `/v1` stands for the path of `base_url`."""
+    client, in which the path of `base_url` replaces `/v1`."""
     query: Annotated[list[QueryName], Field(max_length=64)] = Field(
         default_factory=lambda: list(DEFAULT_QUERIES)
     )
@@ -316,7 +316,7 @@ class DeploymentConfig(Section):
     hedge: HedgeConfig | None = None
     """Second request to the next target while the first has not responded."""
     limits: list[LimitConfig] = Field(default_factory=list)
-    """Limits of its calls, in addition to those of its policy."""
+    """Limits of its calls, in addition to limits of its policy."""
     cache: CacheConfig | None = None
     """Cache of responses. Overrides the cache of its policy."""
     max_models: Annotated[int, Field(ge=1, le=MAX_MODELS)] = 32

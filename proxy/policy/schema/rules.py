@@ -240,7 +240,7 @@ class RuleConfig(Section):
     mode: MODES = "enforce"
     """`shadow` records what the rule would do, without effect."""
     targets: Annotated[list[TargetConfig], Field(min_length=1)] | None = None
-    """Targets instead of those of the deployment. Replaces its fallback too."""
+    """Targets that replace the deployment's targets and fallback."""
     fallback: list[TargetConfig] | None = None
     """Targets to try if an upstream fails. An empty list means none."""
     model: Model | None = None
