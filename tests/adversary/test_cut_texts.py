@@ -189,13 +189,11 @@ policies:
 """
 CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
-    "messages": (
-        "/v1/messages",
-        {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9},
-    ),
+    "messages": ("/v1/messages",
+        {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}),
     "responses": ("/v1/responses", {"input": "Hi"}),
     "completions": ("/v1/completions", {"prompt": "Hi"}),
-}
+}  # fmt: skip
 
 
 def thoughts(text: str) -> list[Any]:

@@ -80,17 +80,14 @@ SHAPES: tuple[dict[str, Any], ...] = (
         ],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     },
-    {
-        "choices": [{"index": 0, "text": "a", "logprobs": LISTS, "finish_reason": "stop"}],
-        "error": {"message": "m", "code": 5, "status": 5},
-        "data": [{"embedding": [0.1]}],
-    },
+    {"choices": [{"index": 0, "text": "a", "logprobs": LISTS, "finish_reason": "stop"}],
+        "error": {"message": "m", "code": 5, "status": 5}, "data": [{"embedding": [0.1]}]},
     message(THOUGHT, TOOL_USE),
     {"type": "message_start", "message": message()},
     {"type": "content_block_start", "index": 0, "content_block": TOOL_USE},
     {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}},
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
-)
+)  # fmt: skip
 JSON = st.recursive(
     LEAVES,
     lambda inner: (
@@ -203,11 +200,8 @@ REQUESTS: dict[str, tuple[str, Endpoint, Json]] = {
     "messages": (
         *("anthropic", "chat"),
         {
-            "messages": [
-                USER,
-                {"role": "assistant", "content": [SHOWN, USED]},
-                {"role": "user", "content": [RESULT]},
-            ],
+            "messages": [USER, {"role": "assistant", "content": [SHOWN, USED]},
+                {"role": "user", "content": [RESULT]}],
             **{"max_tokens": 2048, "system": [{"type": "text", "text": "s"}], "random_seed": 1},
             **{"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "auto"}},
             "thinking": {"type": "enabled", "budget_tokens": 1024},
@@ -221,7 +215,7 @@ REQUESTS: dict[str, tuple[str, Endpoint, Json]] = {
             **{"max_output_tokens": 5, "random_seed": 3},
         },
     ),
-}
+}  # fmt: skip
 
 
 def distinct_rows() -> Iterator[Provider]:

@@ -313,19 +313,11 @@ FORMS: dict[str, tuple[str, str]] = {
 
 SEPARATORS = sorted({*string.punctuation, " ", "\t", "\N{FULLWIDTH LEFT SQUARE BRACKET}"} - {"_"})
 SPELLINGS = (
-    "tools{0}0{0}server_url",
-    "tools{0}0{0}server_url{0}",
-    "{0}tools{0}server_url",
-    "tools[0]{0}serverUrl",
-    "tools[-1][server_url]{0}",
-    "container{0}id",
-    "container[-1]{0}id",
-    "extra_body{0}api_base",
-    "session{0}model",
-    "requests[0][params]{0}service_tier",
-    "{0}model",
+    "tools{0}0{0}server_url", "tools{0}0{0}server_url{0}", "{0}tools{0}server_url",
+    "tools[0]{0}serverUrl", "tools[-1][server_url]{0}", "container{0}id", "container[-1]{0}id",
+    "extra_body{0}api_base", "session{0}model", "requests[0][params]{0}service_tier", "{0}model",
     "model{0}",
-)
+)  # fmt: skip
 
 
 @for_each("separator", SEPARATORS)

@@ -157,35 +157,26 @@ async def test_bytes_that_spell_what_is_shown_pass_untouched(look: Callable[...,
 
 
 CUT: Mapping[str, list[Json]] = {
-    "at a finish": [
-        event({"delta": {"content": "Hydro"}, "finish_reason": "stop"}),
-        event({"delta": {"content": "polis"}}),
-    ],
+    "at a finish": [event({"delta": {"content": "Hydro"}, "finish_reason": "stop"}),
+        event({"delta": {"content": "polis"}})],
     "at a finish of each chunk": [
         event({"delta": {"content": part}, "finish_reason": "stop"}) for part in WORD
     ],
-    "at a finish without text": [
-        event({"delta": {"content": "Hydro"}}),
-        event({"delta": {}, "finish_reason": "stop"}),
-        event({"delta": {"content": "polis"}}),
-    ],
+    "at a finish without text": [event({"delta": {"content": "Hydro"}}),
+        event({"delta": {}, "finish_reason": "stop"}), event({"delta": {"content": "polis"}})],
     "at a finish of the other choice's chunk": [
         event({"delta": {"content": "Hydro"}, "finish_reason": "length"}),
         event({"index": 1, "delta": {"content": "x"}}),
         event({"delta": {"content": "polis"}, "finish_reason": "stop"}),
     ],
-    "between message and delta": [
-        event({"message": {"content": "Hyd"}}),
-        event({"delta": {"content": "ropolis"}}),
-    ],
-    "between delta and message": [
-        event({"delta": {"content": "Hyd"}}),
-        event({"message": {"content": "ropolis"}}),
-    ],
+    "between message and delta": [event({"message": {"content": "Hyd"}}),
+        event({"delta": {"content": "ropolis"}})],
+    "between delta and message": [event({"delta": {"content": "Hyd"}}),
+        event({"message": {"content": "ropolis"}})],
     "between message and delta of one chunk": [
         event({"message": {"content": "Hyd"}, "delta": {"content": "ropolis"}})
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMED if ROUTES[name].chat])

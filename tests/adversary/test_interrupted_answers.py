@@ -74,36 +74,16 @@ APIS = {
         endpoint="completions",
         answers=(*SEVERAL, {"prompt": ["Hi"] * 5}),
     ),
-    "chat": Api(
-        "/v1/chat/completions",
-        {"messages": HI},
-        "max_completion_tokens",
-        ({"reasoning_effort": "high"},),
-        endpoint="chat",
-        answers=SEVERAL[:1],
-    ),
-    "messages": Api(
-        "/v1/messages",
-        {"messages": HI},
-        "max_tokens",
-        ({"thinking": {"type": "enabled", "budget_tokens": 2000}},),
-        dialect="anthropic",
-    ),
-    "responses": Api(
-        "/v1/responses",
-        {"input": "Hi"},
-        "max_output_tokens",
-        ({"reasoning": {"effort": "high"}},),
-        endpoint="responses",
-    ),
-}
+    "chat": Api("/v1/chat/completions", {"messages": HI}, "max_completion_tokens",
+        ({"reasoning_effort": "high"},), endpoint="chat", answers=SEVERAL[:1]),
+    "messages": Api("/v1/messages", {"messages": HI}, "max_tokens",
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}},), dialect="anthropic"),
+    "responses": Api("/v1/responses", {"input": "Hi"}, "max_output_tokens",
+        ({"reasoning": {"effort": "high"}},), endpoint="responses"),
+}  # fmt: skip
 ENDS = (
-    "cancelled",
-    "guard_blocked",
-    "request_timeout",
-    "upstream_broke_off",
-    "upstream_total_timeout",
-)
+    "cancelled", "guard_blocked", "request_timeout", "upstream_broke_off", "upstream_total_timeout",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -211,20 +191,12 @@ FIRST_EVENTS: dict[str, tuple[Any, ...]] = {
     ),
     "responses": (
         {"type": "response.created", "response": response(status="in_progress", output=[])},
-        {
-            "type": "response.output_item.added",
-            "output_index": 0,
-            "item": {"id": "m", "type": "message", "role": "assistant", "content": []},
-        },
-        {
-            "type": "response.output_text.delta",
-            "item_id": "m",
-            "output_index": 0,
-            "content_index": 0,
-            "delta": WORD,
-        },
+        {"type": "response.output_item.added", "output_index": 0,
+            "item": {"id": "m", "type": "message", "role": "assistant", "content": []}},
+        {"type": "response.output_text.delta", "item_id": "m", "output_index": 0,
+            "content_index": 0, "delta": WORD},
     ),
-}
+}  # fmt: skip
 """What an upstream streams up to its first word."""
 MODELS = {"chat": "search-answers", "messages": "via-anthropic", "responses": "responses-only"}
 

@@ -130,12 +130,9 @@ async def test_repeated_name_is_refused(
 
 ANSWERS: dict[str, tuple[Json, list[Json]]] = {
     "chat": (chat(), chat_events("Par", "is.")),
-    "responses": (
-        response(),
-        response_events(item_events(0, text_item("Paris."), "Par", "is.")),
-    ),
+    "responses": (response(), response_events(item_events(0, text_item("Paris."), "Par", "is."))),
     "messages": (message(), message_events(text_events(0, "Par", "is."))),
-}
+}  # fmt: skip
 MAX_ESTIMATE = 50  # tokens: what a second of an interrupted answer is estimated at
 
 

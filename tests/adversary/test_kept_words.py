@@ -231,11 +231,8 @@ def heads(name: str, route: Route) -> Iterator[tuple[str, Sent]]:
     text = "a" * HEADER
     names = ("x-headrace-deployment", "x-headrace-tags", "x-request-id", "x-headrace-via", "x-app")
     own_values = (
-        "x-portkey-trace-id",
-        "x-portkey-config",
-        "x-portkey-virtual-key",
-        "x-enkrypt-tags",
-    )
+        "x-portkey-trace-id", "x-portkey-config", "x-portkey-virtual-key", "x-enkrypt-tags",
+    )  # fmt: skip
     for item in (*names, *own_values, "traceparent", "cache-control", "user-agent", "unknown"):
         yield item, Sent(route, headers={item: text})
     yield "a wide header", Sent(route, headers={"x-app": "a" * 7000 + "\U0001f600"})

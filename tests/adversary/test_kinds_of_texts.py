@@ -26,18 +26,10 @@ KINDS: Mapping[str, str] = {
 """The kind of what items of Responses say."""
 CALL: Json = {"id": "call_0", "name": NAME, "input": {"says": MARK}}
 BLOCKS: Mapping[str, tuple[Json, Json, Json, str]] = {
-    "text": (
-        {"type": "text", "text": MARK},
-        {"text": ""},
-        {"type": "text_delta", "text": MARK},
-        "content",
-    ),
-    "thinking": (
-        {"type": "thinking", "thinking": MARK, "signature": "c2ln"},
-        {"thinking": ""},
-        {"type": "thinking_delta", "thinking": MARK},
-        "reasoning",
-    ),
+    "text": ({"type": "text", "text": MARK}, {"text": ""}, {"type": "text_delta", "text": MARK},
+        "content"),
+    "thinking": ({"type": "thinking", "thinking": MARK, "signature": "c2ln"}, {"thinking": ""},
+        {"type": "thinking_delta", "thinking": MARK}, "reasoning"),
     **{
         kind: (
             {"type": kind, **CALL},
@@ -47,7 +39,7 @@ BLOCKS: Mapping[str, tuple[Json, Json, Json, str]] = {
         )
         for kind in ("tool_use", "server_tool_use", "mcp_tool_use")
     },
-}
+}  # fmt: skip
 """By a type: a block of Messages, what of it is other where it begins, its delta, and its kind."""
 
 

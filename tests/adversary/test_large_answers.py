@@ -196,11 +196,9 @@ WAYS: dict[str, tuple[str, Json]] = {
     "stream": (CHAT, {"model": "support-chat", "messages": MESSAGES, "stream": True}),
     "made a stream": (CHAT, {"model": "support-chat", "messages": MESSAGES, "stream": True}),
     "turned": ("/v1/completions", {"model": "search-answers", "prompt": "Hi, a@b.example"}),
-    "turned stream": (
-        "/v1/completions",
-        {"model": "search-answers", "prompt": "Hi, a@b.example", "stream": True},
-    ),
-}
+    "turned stream": ("/v1/completions",
+        {"model": "search-answers", "prompt": "Hi, a@b.example", "stream": True}),
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("collected")
@@ -324,14 +322,12 @@ def deep(depth: int) -> Json:
 
 TOO_MUCH = {
     "values": (chat(x=[{}] * 500_000), "upstream_answer_too_large"),
-    "values in log-probabilities": (
-        chat(choices=[choice({}, logprobs=spelled(8000))]),
-        "upstream_answer_too_large",
-    ),
+    "values in log-probabilities": (chat(choices=[choice({}, logprobs=spelled(8000))]),
+        "upstream_answer_too_large"),
     "bytes": (chat("x" * (65 * MIB)), "upstream_answer_too_large"),
     "depth": (deep(300), "upstream_invalid_response"),
     "depth of a large one": ({**deep(300), "y": "x" * MIB}, "upstream_invalid_response"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("collected")

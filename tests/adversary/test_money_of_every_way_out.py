@@ -124,11 +124,8 @@ KEPT: dict[str, Any] = {"said": LOOKED, "policies": "policies: {looked: {cache: 
 WAYS: dict[str, Way] = {
     "whole": Way((GOOD,)),
     "streamed": Way((GOOD,), stream(legacy_events(" Par", "is.")), body=STREAM),
-    "streamed without usage": Way(
-        (estimated(60, None, "useful"),),
-        stream(legacy_events("y" * 40, with_usage=False)),
-        body=STREAM,
-    ),
+    "streamed without usage": Way((estimated(60, None, "useful"),),
+        stream(legacy_events("y" * 40, with_usage=False)), body=STREAM),
     "usage in the first event only": Way(
         (estimated(60, None, "useful"),), stream([{**FIRST, "usage": EARLY}, *LATER]), body=STREAM
     ),
@@ -159,13 +156,8 @@ WAYS: dict[str, Way] = {
     "gone midway after usage 0": Way(
         (estimated(20 + 40, "client_left"),), begun(usage=NO_USAGE), body=STREAM, leaves=0, **GONE
     ),
-    "gone midway after more usage": Way(
-        (estimated(24 + 60, "client_left"),),
-        begun(usage={"prompt_tokens": 12, "completion_tokens": 15}),
-        body=STREAM,
-        leaves=0,
-        **GONE,
-    ),
+    "gone midway after more usage": Way((estimated(24 + 60, "client_left"),),
+        begun(usage={"prompt_tokens": 12, "completion_tokens": 15}), body=STREAM, leaves=0, **GONE),
     "gone from a model that reasons": Way(
         (estimated(22 + 44, "client_left"),),  # 11 tokens were allowed
         begun(),
@@ -183,22 +175,12 @@ WAYS: dict[str, Way] = {
         leaves=2,
         **GONE,
     ),
-    "cut": Way(
-        (estimated(60, "upstream_broke"),),
-        stream(legacy_events("y" * 40, "z"), cut_after=1),
-        body=STREAM,
-        outcome="upstream_error",
-    ),
-    "failing": Way(
-        (RETRIED, Row("fallback", "none", None, "abandoned", "upstream_broke", 0)),
-        answer({}, 500),
-        outcome="upstream_error",
-    ),
-    "at fault": Way(
-        (Row("first", "none", None, "abandoned", None, 0),),
-        answer({"error": {"code": "context_length_exceeded"}}, 400),
-        outcome="client_error",
-    ),
+    "cut": Way((estimated(60, "upstream_broke"),),
+        stream(legacy_events("y" * 40, "z"), cut_after=1), body=STREAM, outcome="upstream_error"),
+    "failing": Way((RETRIED, Row("fallback", "none", None, "abandoned", "upstream_broke", 0)),
+        answer({}, 500), outcome="upstream_error"),
+    "at fault": Way((Row("first", "none", None, "abandoned", None, 0),),
+        answer({"error": {"code": "context_length_exceeded"}}, 400), outcome="client_error"),
     "at fault midway": Way(
         (estimated(60, "refused"),),
         stream([*legacy_events("y" * 40), {"error": {"type": "invalid_request_error"}}]),
@@ -250,7 +232,7 @@ WAYS: dict[str, Way] = {
     ),
     "cached": Way((GOOD, CACHED), calls=2, **KEPT),
     "shared": Way((GOOD, CACHED), calls=2, at_once=True, **KEPT),
-}
+}  # fmt: skip
 
 
 async def go(way: Way, client: ClientSession, upstream: ScriptedUpstream) -> None:

@@ -82,13 +82,9 @@ STREAMS: Mapping[FamilyName, Sequence[Json]] = {
     ),
 }
 PAIRS: Sequence[tuple[FamilyName, FamilyName]] = (
-    ("messages", "messages"),
-    ("messages", "chat"),
-    ("chat", "messages"),
-    ("responses", "responses"),
-    ("responses", "chat"),
-    ("chat", "responses"),
-)
+    ("messages", "messages"), ("messages", "chat"), ("chat", "messages"),
+    ("responses", "responses"), ("responses", "chat"), ("chat", "responses"),
+)  # fmt: skip
 
 
 def read_whole(upstream: FamilyName, client: FamilyName, stream: bool, document: Json) -> None:

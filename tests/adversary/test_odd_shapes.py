@@ -228,14 +228,9 @@ ODD: Mapping[str, Sequence[str]] = {
     "chat": ["a role", "a begin", "reasoning", "parts", "nulls", "empty", "usage", "at once"],
     "messages": ["gaps", "begin with", "pings", "no stops", "empty"],
     "responses": [
-        "reasoning",
-        "done alone",
-        "no deltas",
-        "items alone",
-        "no done",
-        "the end alone",
+        "reasoning", "done alone", "no deltas", "items alone", "no done", "the end alone",
     ],
-}
+}  # fmt: skip
 
 
 def frames_of_whole(

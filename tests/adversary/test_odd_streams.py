@@ -170,15 +170,8 @@ VALUES = st.recursive(
 )
 FIELDS = ["index", "delta", "message", "text", "finish_reason", "logprobs", "odd"]
 PLACES = [
-    "id",
-    "type",
-    "content",
-    "reasoning",
-    "tool_calls",
-    "role",
-    "function_call",
-    "finish_reason",
-]
+    "id", "type", "content", "reasoning", "tool_calls", "role", "function_call", "finish_reason",
+]  # fmt: skip
 DELTAS = st.dictionaries(st.sampled_from(PLACES), VALUES, max_size=3) | VALUES
 CHOICES = st.lists(
     st.dictionaries(st.sampled_from(FIELDS), DELTAS, max_size=4) | VALUES, max_size=3

@@ -160,13 +160,9 @@ async def test_type_of_a_field_is_no_internal_error(
         ("enkrypt", {"logprobs": 6}, "logprobs"),
         ("multimodel", {"temperature": 1.5}, "temperature"),
         ("scale", {"stop": ["a"] * 5}, "stop"),
-        (
-            "scale",
-            {"model": "portkey-model", "logprobs": True, "top_logprobs": 20},
-            "top_logprobs",
-        ),
+        ("scale", {"model": "portkey-model", "logprobs": True, "top_logprobs": 20}, "top_logprobs"),
     ],
-)
+)  # fmt: skip
 async def test_refused_field_is_named(
     route: str, fields: dict[str, Any], param: str, start: Start, upstream: ScriptedUpstream
 ) -> None:
@@ -292,16 +288,10 @@ async def test_stop_sequences_go_where_allowed(start: Start, upstream: ScriptedU
 
 
 DEFAULTS: tuple[dict[str, Any], ...] = (
-    {"modalities": ["text"]},
-    {"tool_choice": "none"},
-    {"tool_choice": "auto", "tools": []},
-    {"tools": []},
-    {"functions": []},
-    {"response_format": {"type": "text"}},
-    {"top_k": -1},
-    {"stop": []},
-    {"suffix": ""},
-)
+    {"modalities": ["text"]}, {"tool_choice": "none"}, {"tool_choice": "auto", "tools": []},
+    {"tools": []}, {"functions": []}, {"response_format": {"type": "text"}}, {"top_k": -1},
+    {"stop": []}, {"suffix": ""},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("target", ["fireworks-model", "portkey-model", "multimodel-model"])

@@ -177,25 +177,21 @@ WITHIN_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("tools[].server_url", {"tools": {"server_url": ELSEWHERE}}),
     ("tools[].server_url", {"tools": [{"serverUrl": ELSEWHERE}]}),
     ("tools[].server_url", {"tools": [{"SERVER_URL": ELSEWHERE}]}),
-    (
-        "search_parameters.sources[].links",
-        {"search_parameters": {"sources": [{"type": "rss", "links": [ELSEWHERE]}]}},
-    ),
+    ("search_parameters.sources[].links",
+        {"search_parameters": {"sources": [{"type": "rss", "links": [ELSEWHERE]}]}}),
     ("container.id", {"container": "container_1"}),
     ("container.id", {"container": {"id": "container_1", "skills": []}}),
     ("container.id", {"Container": ["container_1"]}),
     ("extra_body.container.id", {"extra_body": {"container": "container_1"}}),
     ("tools[].container.id", {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]}),
-    (
-        "tools[].environment.container_id",
-        {"tools": [{"type": "shell", "environment": {"container_id": "cntr_1"}}]},
-    ),
+    ("tools[].environment.container_id",
+        {"tools": [{"type": "shell", "environment": {"container_id": "cntr_1"}}]}),
     ("input[].container_id", {"input": [{"type": "x"}, {"type": "x", "container_id": "cntr_1"}]}),
     ("extra_body.tools[].server_url", {"extra_body": {"tools": [{"server_url": ELSEWHERE}]}}),
     ("mcp_servers", {"mcp_servers": [{"type": "url", "url": ELSEWHERE}]}),
     ("connectors", {"connectors": [{"id": "x", "user_access_token": "a"}]}),
     ("litellm_credential_name", {"litellm_credential_name": "other"}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("route", DEEP_ROUTES)

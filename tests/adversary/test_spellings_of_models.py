@@ -33,15 +33,13 @@ SMALL = {"upstream": "local", "model": "small", "price": PRICE}
 ELSEWHERE = {"upstream": "eu", "model": "large", "price": PRICE}
 SECRET = "AKIA" + "QYLPMN5HHHFPZAM2"
 ADDED: Json = {
-    "input": [
-        {"guard": "secrets", "name": "added-in", "action": "block"},
-        {"guard": "economics", "name": "added-cost", "max_cost_usd": 1},
-    ],
+    "input": [{"guard": "secrets", "name": "added-in", "action": "block"},
+        {"guard": "economics", "name": "added-cost", "max_cost_usd": 1}],
     "output": [{"guard": "urls", "name": "added-out", "deny": ["a.test"], "action": "mask"}],
     "limits": [{"name": "added-limit", "requests": "9 per day"}],
     "cap": {"max_tokens": 7},
     "set": {"temperature": 0.5},
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,8 @@ WAYS = {
     "another model's name": Way("small", HEADER, deployment={"targets": [LARGE]}),
     "a saved config": Way("@prod/large", {**PORTKEY, "x-portkey-config": "answers"}),
     "a virtual key": Way("@prod/large", {**PORTKEY, "x-portkey-virtual-key": "answers"}),
-    "the header of Enkrypt": Way(
-        "anything",
-        {"x-enkrypt-deployment": "answers", "apikey": KEY},
-        ("/ai-proxy/chat/completions", CHAT[1]),
-    ),
+    "the header of Enkrypt": Way("anything", {"x-enkrypt-deployment": "answers", "apikey": KEY},
+        ("/ai-proxy/chat/completions", CHAT[1])),
     "the third part of a name": Way(
         "acme/other/answers", {"x-api-key": KEY}, ("/v5/chat/completions", CHAT[1])
     ),
@@ -94,38 +89,17 @@ WAYS = {
     "a balanced pool": Way(
         "answers", deployment={"balance": "least_loaded", "targets": [SMALL, LARGE]}
     ),
-    "an alias of a rule": Way(
-        "best",
-        HEADER,
-        rules=({"name": "alias", "when": {"model": "best"}, "model": "large"},),
-        chosen=True,
-    ),
-    "another model that a rule calls so": Way(
-        "small",
-        deployment={"targets": [SMALL, LARGE]},
-        rules=({"name": "upgrade", "when": {"model": "small"}, "model": "large"},),
-        chosen=True,
-    ),
-    "targets of a rule": Way(
-        "small",
-        deployment={"targets": [SMALL]},
-        rules=({"name": "elsewhere", "when": {"stream": False}, "targets": [LARGE]},),
-        chosen=True,
-    ),
+    "an alias of a rule": Way("best", HEADER,
+        rules=({"name": "alias", "when": {"model": "best"}, "model": "large"},), chosen=True),
+    "another model that a rule calls so": Way("small", deployment={"targets": [SMALL, LARGE]},
+        rules=({"name": "upgrade", "when": {"model": "small"}, "model": "large"},), chosen=True),
+    "targets of a rule": Way("small", deployment={"targets": [SMALL]},
+        rules=({"name": "elsewhere", "when": {"stream": False}, "targets": [LARGE]},), chosen=True),
     "a fallback": Way("small", deployment=LATER, later=True),
-    "a fallback of a rule": Way(
-        "small",
-        deployment={"targets": [SMALL]},
-        rules=({"name": "spare", "fallback": [LARGE]},),
-        later=True,
-        chosen=True,
-    ),
-    "the next of a draw": Way(
-        "answers",
-        {"x-user": "a"},
-        deployment={"targets": [{**SMALL, "weight": 10**6}, {**LARGE, "weight": 1}]},
-        later=True,
-    ),
+    "a fallback of a rule": Way("small", deployment={"targets": [SMALL]},
+        rules=({"name": "spare", "fallback": [LARGE]},), later=True, chosen=True),
+    "the next of a draw": Way("answers", {"x-user": "a"},
+        deployment={"targets": [{**SMALL, "weight": 10**6}, {**LARGE, "weight": 1}]}, later=True),
     "where a guard sends it": Way(
         "small",
         deployment={"targets": [SMALL]},
@@ -133,7 +107,7 @@ WAYS = {
         later=True,
         chosen=True,
     ),
-}
+}  # fmt: skip
 WIDE = ("glob of an upstream", "the deployment")
 CONDITIONS = {
     "equal": {"model": "large"},

@@ -137,27 +137,16 @@ WORDS: dict[str, tuple[int, Any, str, str]] = {
         "invalid_request_error",
         "context_length_exceeded",
     ),
-    "a quota that is used up": (
-        429,
-        {"type": "insufficient_quota", "code": "insufficient_quota"},
-        "insufficient_quota",
-        "insufficient_quota",
-    ),
+    "a quota that is used up": (429, {"type": "insufficient_quota", "code": "insufficient_quota"},
+        "insufficient_quota", "insufficient_quota"),
     "a filter": (
-        400,
-        {"type": None, "code": "content_filter"},
-        "invalid_request_error",
-        "content_filter",
+        400, {"type": None, "code": "content_filter"}, "invalid_request_error", "content_filter",
     ),
     "an overload": (529, {"type": "overloaded_error"}, "overloaded_error", "upstream_unavailable"),
     "a number": (400, {"code": 400, "type": 7}, "invalid_request_error", "upstream_refused"),
-    "no word": (
-        400,
-        {"code": "x y\r\n", "type": "a" * 65},
-        "invalid_request_error",
-        "upstream_refused",
-    ),
-}
+    "no word": (400, {"code": "x y\r\n", "type": "a" * 65}, "invalid_request_error",
+        "upstream_refused"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("status", "error", "kind", "code"), WORDS.values(), ids=WORDS.keys())
@@ -320,16 +309,14 @@ OUTAGES: dict[str, tuple[Script, str]] = {
     "nothing at all": (answer(b"", 404), "upstream_not_found"),
     "no such method": (answer(b"", 405), "upstream_not_found"),
     "a model of the past": (saying(400, "No.", "model_decommissioned"), "upstream_not_found"),
-    "no credit": (
-        saying(400, "Your credit balance is too low to access the API."),
-        "upstream_forbids",
-    ),
+    "no credit": (saying(400, "Your credit balance is too low to access the API."),
+        "upstream_forbids"),
     "a bill": (saying(400, "No.", "billing_hard_limit_reached"), "upstream_forbids"),
     "no key": (
         answer([{"error": {"code": 400, "message": "API key not valid. Please pass one."}}], 400),
         "upstream_forbids",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -153,15 +153,8 @@ def _partial_json(arguments: list[str]) -> list[Json]:
 
 
 FORMS = (
-    Form(
-        name="chat",
-        path="/v1/chat/completions",
-        deployment="search-answers",
-        body=_chat,
-        events=_chat_events,
-        whole=_chat_whole,
-        read=_read_chat,
-    ),
+    Form(name="chat", path="/v1/chat/completions", deployment="search-answers", body=_chat,
+        events=_chat_events, whole=_chat_whole, read=_read_chat),
     Form(
         name="messages",
         path="/v1/messages",
@@ -195,4 +188,4 @@ FORMS = (
         whole=_responses_whole,
         read=_read_responses,
     ),
-)
+)  # fmt: skip

@@ -86,16 +86,10 @@ def in_input_parts(text: str, two: str) -> list[Json]:
 
 
 REQUESTS = [
-    (CHAT, in_parts),
-    (CHAT, in_messages),
-    (CHAT, in_chat_results),
-    (MESSAGES, in_parts),
-    (MESSAGES, in_messages),
-    (MESSAGES, in_result_blocks),
-    (RESPONSES, in_input_parts),
-    (RESPONSES, in_messages),
-    (RESPONSES, in_outputs),
-]
+    (CHAT, in_parts), (CHAT, in_messages), (CHAT, in_chat_results), (MESSAGES, in_parts),
+    (MESSAGES, in_messages), (MESSAGES, in_result_blocks), (RESPONSES, in_input_parts),
+    (RESPONSES, in_messages), (RESPONSES, in_outputs),
+]  # fmt: skip
 REQUEST_NAMES = [f"{form.name} {split.__name__}" for form, split in REQUESTS]
 
 
@@ -137,14 +131,11 @@ def item_parts(text: str, two: str, streamed: bool) -> Script:
 RESPONSES_MADE = [
     (form, partial(split, streamed=streamed))
     for form, split in (
-        (CHAT, chat_pieces),
-        (MESSAGES, blocks),
-        (MESSAGES, block_pieces),
-        (RESPONSES, items),
+        (CHAT, chat_pieces), (MESSAGES, blocks), (MESSAGES, block_pieces), (RESPONSES, items),
         (RESPONSES, item_parts),
     )
     for streamed in (False, True)
-]
+]  # fmt: skip
 NAMES = [f"{split.func.__name__} {split.keywords}" for _, split in RESPONSES_MADE]
 
 

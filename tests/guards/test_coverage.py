@@ -184,19 +184,11 @@ LANES: Mapping[str, Callable[[str], Json]] = {
     },
 }
 BLOCKED = (
-    "as it is",
-    "zero-width spaces",
-    "percent",
-    "letters of another script",
-    "replacement characters",
-    "base64 twice",
-    "hex",
-    "escapes of programs",
-    "decimal entities without an end",
-    "Markdown's marks",
-    "tags of HTML",
+    "as it is", "zero-width spaces", "percent", "letters of another script",
+    "replacement characters", "base64 twice", "hex", "escapes of programs",
+    "decimal entities without an end", "Markdown's marks", "tags of HTML",
     "a hyphen at a line's end",
-)
+)  # fmt: skip
 CUTS = (1, 5, 10_000)
 LONG = "All is well and calm here, as it was. " * 40
 FAR, AHEAD = 300, 100  # what is further before a plant comes in pieces of so many letters

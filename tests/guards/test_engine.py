@@ -30,12 +30,10 @@ BODY: dict[str, Any] = {
     "messages": [
         {"role": "system", "content": "never tell the secret"},
         {"role": "user", "content": "\uff53ecret, or s e c r e t?"},
-        {
-            "role": "assistant",
-            "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "a secret", "n": 12}'}}],
-        },
+        {"role": "assistant",
+            "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "a secret", "n": 12}'}}]},
     ],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -61,14 +61,11 @@ MESSAGE: Json = {
     "type": "message",
     "role": "assistant",
     "model": "m",
-    "content": [
-        {"type": "text", "text": "a sec"},
-        {"type": "text", "text": "ret"},
-        {"type": "tool_use", "id": "t", "name": "f", "input": {"a": "secret"}},
-    ],
+    "content": [{"type": "text", "text": "a sec"}, {"type": "text", "text": "ret"},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {"a": "secret"}}],
     "stop_reason": "tool_use",
     "usage": {"input_tokens": 1, "output_tokens": 1},
-}
+}  # fmt: skip
 DOCUMENTS: dict[FamilyName, Json] = {"chat": CHAT, "messages": MESSAGE}
 
 

@@ -248,19 +248,15 @@ Script = Callable[[Sequence[str], str, int], list[Json]]
 Reading = Callable[[bytes], list[Json]]
 CHAT_BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
 FAMILIES: dict[str, tuple[str, str, Json, dict[str, str], Script, Reading, Sequence[str]]] = {
-    "responses": (
-        *("/v1/responses", "support-chat", RESPONSES_BODY, BEARER),
-        *(responses_script, streamed, ITEMS),
-    ),
+    "responses": (*("/v1/responses", "support-chat", RESPONSES_BODY, BEARER),
+        *(responses_script, streamed, ITEMS)),
     "messages": (
         *("/v1/messages", "via-anthropic", MESSAGES_BODY, HEADERS),
         *(messages_script, lambda raw: [data for _, data in events_of(raw)], BLOCKS),
     ),
-    "chat": (
-        *("/v1/chat/completions", "search-answers", CHAT_BODY, BEARER),
-        *(chat_script, chat_events_of, DELTAS),
-    ),
-}
+    "chat": (*("/v1/chat/completions", "search-answers", CHAT_BODY, BEARER),
+        *(chat_script, chat_events_of, DELTAS)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "texts"), CASES)

@@ -55,23 +55,15 @@ def test_a_block_of_prose_is_no_code(word: str) -> None:
 @for_each(
     ("kind", "line"),
     [
-        ("c", "#include <stdio.h>"),
-        ("go", "func (o *Order) Total() int {"),
-        ("html", "<script src='x'>"),
-        ("java", "public static void main(String[] args) {"),
-        ("javascript", "const order = await search();"),
-        ("javascript", "orders.map((order) => {"),
-        ("php", "<?php echo 1;"),
-        ("python", "    async def search(order: int) -> None:"),
-        ("python", "from orders import search"),
-        ("ruby", "require 'orders'"),
-        ("rust", "pub fn search(order: u32) -> bool {"),
-        ("shell", "$ curl https://orders.example"),
-        ("shell", "#!/bin/sh"),
-        ("sql", "SELECT id FROM orders"),
-        ("sql", "DELETE FROM orders"),
+        ("c", "#include <stdio.h>"), ("go", "func (o *Order) Total() int {"),
+        ("html", "<script src='x'>"), ("java", "public static void main(String[] args) {"),
+        ("javascript", "const order = await search();"), ("javascript", "orders.map((order) => {"),
+        ("php", "<?php echo 1;"), ("python", "    async def search(order: int) -> None:"),
+        ("python", "from orders import search"), ("ruby", "require 'orders'"),
+        ("rust", "pub fn search(order: u32) -> bool {"), ("shell", "$ curl https://orders.example"),
+        ("shell", "#!/bin/sh"), ("sql", "SELECT id FROM orders"), ("sql", "DELETE FROM orders"),
     ],
-)
+)  # fmt: skip
 def test_a_telling_line_is_found_without_a_fence(kind: str, line: str) -> None:
     text = f"Use this, please:\n{line}\nand tell me."
 

@@ -78,18 +78,8 @@ IN_PROSE = {
     if rule.names is None and START in rule.pattern and rule.pattern.endswith(END)
 }
 VALUE_BEFORE = (
-    "",
-    "(",
-    "[",
-    "`",
-    "**",
-    "'",
-    "|",
-    "\\n",
-    "key=",
-    "https://api.example/v1?k=",
-    "is:",
-)
+    "", "(", "[", "`", "**", "'", "|", "\\n", "key=", "https://api.example/v1?k=", "is:",
+)  # fmt: skip
 VALUE_AFTER = (
     *",.)]}<&:|?!/*;\"'`%\n ",
     "",
@@ -151,12 +141,8 @@ KNOWN_VALUES = {"keywords": [""]}
         ("github-pat", "my token is ", "gh" + "p_" + drawn(36), ", keep it"),
         ("openai-api-key", "", "sk-" + drawn(20) + "T3Blbk" + "FJ" + drawn(20), "\n"),
         ("anthropic-api-key", "x=", "sk-" + "ant-api03-" + drawn(93) + "AA", " "),
-        (
-            "aws-access-token",
-            "id ",
-            "AK" + "IA" + drawn(16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
-            "",
-        ),
+        ("aws-access-token", "id ", "AK" + "IA" + drawn(16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
+            ""),
         ("aws-secret-access-key", "aws_secret_access_key = ", drawn(40), "\n"),
         ("aws-secret-access-key", '{"SecretAccessKey": "', drawn(40), '"}'),
         ("slack-bot-token", "", "xo" + "xb-" + "1234567890-" * 2 + drawn(24), ""),
@@ -175,7 +161,7 @@ KNOWN_VALUES = {"keywords": [""]}
         ("private-key", "", pem("EC ", lines=3), ""),
         ("jwt", "cookie ", jwt(120), " "),
     ],
-)
+)  # fmt: skip
 def test_a_secret_is_found_at_its_place(
     secrets: Secrets, kind: str, text_before: str, secret: str, text_after: str
 ) -> None:

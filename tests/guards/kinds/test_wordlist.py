@@ -67,14 +67,11 @@ def kinds(text: str, guard: WordList = GUARD) -> list[str]:
 @for_each(
     ("text", "kind"),
     [
-        ("what a load of bullshit", "profanity"),
-        ("FUCK this", "profanity"),
-        ("I will kill you", "threat"),
-        ("just kill  yourself", "threat"),
-        ("You are a worthless employee", "insult"),
-        ("you absolute moron", "insult"),
+        ("what a load of bullshit", "profanity"), ("FUCK this", "profanity"),
+        ("I will kill you", "threat"), ("just kill  yourself", "threat"),
+        ("You are a worthless employee", "insult"), ("you absolute moron", "insult"),
     ],
-)
+)  # fmt: skip
 def test_what_is_meant_badly_is_found(text: str, kind: str) -> None:
     assert kinds(text) == [kind]
 

@@ -27,16 +27,13 @@ from tests.guards.samples import sample
         (r"(?i)blue\s{1,8}whale", ["BLUE ", "blue\n ", "blue        "], ["blue         "]),
         ("a b|c d e", ["a ", "c ", "c d "], ["a b ", "d "]),
         ("(?:a ?b){2}", ["a ", "aba "], ["abab "]),
-        ("x(?: y){2,3}z", ["x ", "x y ", "x y y "], ["x y y y "]),
-        ("a +", ["a ", "a   "], ["b "]),
-        ("a +b", ["a ", "a   "], ["a b "]),
-        ("[^q]{3}z", ["o \n", "abo "], ["oq "]),
+        ("x(?: y){2,3}z", ["x ", "x y ", "x y y "], ["x y y y "]), ("a +", ["a ", "a   "], ["b "]),
+        ("a +b", ["a ", "a   "], ["a b "]), ("[^q]{3}z", ["o \n", "abo "], ["oq "]),
         (r"(?m)^if \w+$", ["if ", "then\nif "], ["an if ", "if so "]),
-        (r"\Qa b\E*c", ["a "], ["b "]),
-        (r"(?P<is>a)(?i: B)(?-i)c d", ["a ", "a bc "], ["a bC "]),
+        (r"\Qa b\E*c", ["a "], ["b "]), (r"(?P<is>a)(?i: B)(?-i)c d", ["a ", "a bc "], ["a bC "]),
         (r"(?i)a (?-i:[^a-z]b) c", ["A ", "a Cb "], ["a cb ", "a CB "]),
     ],
-)
+)  # fmt: skip
 def test_a_beginning_is_known_where_it_ends_with_white_space(
     pattern: str, started: list[str], other_items: list[str]
 ) -> None:
@@ -52,16 +49,10 @@ def test_a_beginning_is_known_where_it_ends_with_white_space(
 @for_each(
     "pattern",
     [
-        "whale",
-        r"\bgh_[a-z0-9]{36}(?:[^\w+=(-]|$)",
-        r"[\s(]//\w+",
-        EMAIL,
-        URL_START,
-        IP6,
-        r"a\tb",
+        "whale", r"\bgh_[a-z0-9]{36}(?:[^\w+=(-]|$)", r"[\s(]//\w+", EMAIL, URL_START, IP6, r"a\tb",
         " ",
     ],
-)
+)  # fmt: skip
 def test_nothing_is_under_way_behind_a_word_of_what_has_no_white_space_inside(pattern: str) -> None:
     assert beginnings(pattern) is None
 

@@ -77,20 +77,14 @@ def test_a_word_counts_if_it_is_near(text: str, was_called: bool) -> None:
 @for_each(
     ("text", "alone", "flag_before", "flag_after"),
     [
-        ("5550123", True, False, False),
-        ("a5550123", False, True, False),
-        ("_5550123_", True, True, True),
-        ("SKU-5550123", True, True, False),
-        ("(5550123)", True, False, False),
-        ("$5550123", True, True, False),
-        ("5550123 €", True, False, True),
-        ("5550123:30", True, False, True),
-        ("5550123.", True, False, False),
-        ("Is it 5550123, or not", True, False, False),
-        ("电话5550123号", True, False, False),
-        ("é5550123", False, True, False),
+        ("5550123", True, False, False), ("a5550123", False, True, False),
+        ("_5550123_", True, True, True), ("SKU-5550123", True, True, False),
+        ("(5550123)", True, False, False), ("$5550123", True, True, False),
+        ("5550123 €", True, False, True), ("5550123:30", True, False, True),
+        ("5550123.", True, False, False), ("Is it 5550123, or not", True, False, False),
+        ("电话5550123号", True, False, False), ("é5550123", False, True, False),
     ],
-)
+)  # fmt: skip
 def test_what_touches_a_number_may_make_it_part_of_more(
     text: str, alone: bool, flag_before: bool, flag_after: bool
 ) -> None:

@@ -22,35 +22,14 @@ from tests.for_each import for_each
 @for_each(
     ("pattern", "length"),
     [
-        ("", 0),
-        ("water", 5),
-        ("mill|watermill", 9),
-        ("w(?:at|heel)er?", 7),
-        (r"\bmill\b", 4),
-        (r"^a$|\Ab\z|\Bc", 1),
-        (r"a{3}b{2,5}c?", 9),
-        ("a{2,}", None),
-        ("a*", None),
-        ("a+?b", None),
-        ("(?:a*)?", None),
-        ("(?:ab{3}){4}", 16),
-        ("(?:^)*x", 1),
-        ("a{,5}", 5),
-        ("a{b}", 4),
-        (r"[]a-z]{2}", 2),
-        (r"[^]a]", 1),
-        (r"[[:alpha:]\]]{3}", 3),
-        (r"\pL\p{Greek}\P{Lu}", 3),
-        (r"\x41\x{10FFFF}\101", 3),
-        (r"\Qa.*b\Ec", 5),
-        (r"\Q(((", 3),
-        (r"(?i)AB(?-i)c", 3),
-        (r"(?is-m:ab)", 2),
-        (r"(?P<mill>ab)(?<wheel>c)", 3),
-        (r"\(\)\|\*", 4),
-        ("(|a|bb)", 2),
+        ("", 0), ("water", 5), ("mill|watermill", 9), ("w(?:at|heel)er?", 7), (r"\bmill\b", 4),
+        (r"^a$|\Ab\z|\Bc", 1), (r"a{3}b{2,5}c?", 9), ("a{2,}", None), ("a*", None), ("a+?b", None),
+        ("(?:a*)?", None), ("(?:ab{3}){4}", 16), ("(?:^)*x", 1), ("a{,5}", 5), ("a{b}", 4),
+        (r"[]a-z]{2}", 2), (r"[^]a]", 1), (r"[[:alpha:]\]]{3}", 3), (r"\pL\p{Greek}\P{Lu}", 3),
+        (r"\x41\x{10FFFF}\101", 3), (r"\Qa.*b\Ec", 5), (r"\Q(((", 3), (r"(?i)AB(?-i)c", 3),
+        (r"(?is-m:ab)", 2), (r"(?P<mill>ab)(?<wheel>c)", 3), (r"\(\)\|\*", 4), ("(|a|bb)", 2),
     ],
-)
+)  # fmt: skip
 def test_the_longest_match_is_read_off_the_pattern(pattern: str, length: int | None) -> None:
     re2.compile(pattern)
 
@@ -92,14 +71,10 @@ def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
 @for_each(
     ("text", "start", "end", "place"),
     [
-        ("河馬 is it", 0, 8, 1),
-        ("河馬 is it", 0, 1, 0),
-        ("河馬 is it", 2, 8, -1),
-        ("it is a hippo", 0, 13, -1),
-        ("\n河\nx", 0, 4, 1),
-        ("", 0, 0, -1),
+        ("河馬 is it", 0, 8, 1), ("河馬 is it", 0, 1, 0), ("河馬 is it", 2, 8, -1),
+        ("it is a hippo", 0, 13, -1), ("\n河\nx", 0, 4, 1), ("", 0, 0, -1),
     ],
-)
+)  # fmt: skip
 def test_the_last_letter_is_found(text: str, start: int, end: int, place: int) -> None:
     assert last_unspaced(text, start, end) == place
 

@@ -74,18 +74,12 @@ def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
 @for_each(
     ("regex", "text", "match_count"),
     [
-        ("art", "art, cart, artful, art", 2),
-        ("art", "état d'art à l'art", 2),
-        ("art", "éart artü _art art1", 0),
-        ("éa", "xéa éa", 1),
-        ("aa aa", "xaa aa aa", 1),
-        ("c\\+\\+", "c++ c++11 xc++", 2),
-        ("दान", "दान दाना", 1),
-        ("水車", "この水車小屋", 1),
-        ("น้ำ", "ดื่มน้ำเย็น", 1),
-        ("mill.*", "amill mill", 0),
+        ("art", "art, cart, artful, art", 2), ("art", "état d'art à l'art", 2),
+        ("art", "éart artü _art art1", 0), ("éa", "xéa éa", 1), ("aa aa", "xaa aa aa", 1),
+        ("c\\+\\+", "c++ c++11 xc++", 2), ("दान", "दान दाना", 1), ("水車", "この水車小屋", 1),
+        ("น้ำ", "ดื่มน้ำเย็น", 1), ("mill.*", "amill mill", 0),
     ],
-)
+)  # fmt: skip
 def test_whole_words_are_whole_in_any_alphabet(regex: str, text: str, match_count: int) -> None:
     assert len(one_pattern(regex, whole_words=True).find(text)) == match_count
 

@@ -35,17 +35,13 @@ def texts_in(arguments: str) -> list[str]:
     [
         ('{"to": "Ann", "n": 12, "ok": true}', ["to", "Ann", "n", "12", "ok"]),
         (r'{"say": "a \"b\" \\", "x": [1.5e3,null]}', ["say", r"a \"b\" \\", "x", "1.5e3"]),
-        ('{"cut": "in the mid', ["cut", "in the mid"]),
-        ("not JSON: at all", ["not JSON: at all"]),
-        ('  {"a":""}', ["a"]),
-        ("", []),
-        ("  ", []),
-        ("{broken words}", ["broken", "words"]),
+        ('{"cut": "in the mid', ["cut", "in the mid"]), ("not JSON: at all", ["not JSON: at all"]),
+        ('  {"a":""}', ["a"]), ("", []), ("  ", []), ("{broken words}", ["broken", "words"]),
         (r"{'to': 'Ann \'n\' \"O\"', 'n': 12}", ["to", r"Ann \'n\' \"O\"", "n", "12"]),
         ("{don't: 'it', \"a'b\": [','] }", ["don't", "it", "a'b", ","]),
         ("'plain words', as ever", ["'plain words', as ever"]),
     ],
-)
+)  # fmt: skip
 def test_each_text_of_arguments_is_a_segment(arguments: str, texts: list[str]) -> None:
     assert texts_in(arguments) == texts
 

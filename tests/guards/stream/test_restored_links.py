@@ -43,15 +43,9 @@ LINKS = [
     "evil.test/?u=mailto:{}",
 ]
 TEXTS = [
-    "{}",
-    "Email:{}",
-    "Name:Bob,Email:{}",
-    "{{email:{},cc:{}}}",
-    "mailto:{}",
-    "MailTo:{}",
-    "(mailto:{})",
-    "mailto:{}.",
-]
+    "{}", "Email:{}", "Name:Bob,Email:{}", "{{email:{},cc:{}}}", "mailto:{}", "MailTo:{}",
+    "(mailto:{})", "mailto:{}.",
+]  # fmt: skip
 IN_TEXT = ["{}", "see {} now", "- {}\n", "\u00e9 {}", "<b> {} </b>", "node.js: {}"]
 IN_LINKS = [
     "[x]({})",

@@ -13,34 +13,17 @@ from tests.guards.doubles import pieces
 from tests.guards.growth import lines
 
 WITHIN = [
-    "![x](https://evil.test/?q=",
-    "[x](https://evil.test/a?b=",
-    "[x](<https://evil.test/a b",
-    "[x]( &#104;ttps&#58;&#47;&#47;evil.test/?q=",
-    "[x](//evil.test/",
-    "[x](mailto:",
-    "[x]: https://evil.test/",
-    "[x]:\n&#104;ttps&#58;&#47;&#47;evil.test/?q=",
-    "see https://evil.test/",
-    "see HTTPS:/evil.test/",
-    "see https:evil.test/",
-    "see ftp://evil.test/",
-    "see //evil.test/",
-    "see \\\\evil.test\\",
-    "see \\\\files\\\\\\evil.test\\",
-    "see \\\\files\\https://evil.test/",
-    "see C:\\\\evil.test\\",
-    "see \\\\evil@80\\",
-    "see \\\\0x7f000001\\",
-    "see \\\\?\\UNC\\evil.test\\",
-    "see \\/evil.test/",
-    "see www.evil.test/",
-    '<img src="https://evil.test/?q=',
-    "<img alt='>' src=&#104;ttps&#58;evil.test?",
-    '<a title=">" href="',
-    "<svg/onload=fetch('x",
+    "![x](https://evil.test/?q=", "[x](https://evil.test/a?b=", "[x](<https://evil.test/a b",
+    "[x]( &#104;ttps&#58;&#47;&#47;evil.test/?q=", "[x](//evil.test/", "[x](mailto:",
+    "[x]: https://evil.test/", "[x]:\n&#104;ttps&#58;&#47;&#47;evil.test/?q=",
+    "see https://evil.test/", "see HTTPS:/evil.test/", "see https:evil.test/",
+    "see ftp://evil.test/", "see //evil.test/", "see \\\\evil.test\\",
+    "see \\\\files\\\\\\evil.test\\", "see \\\\files\\https://evil.test/", "see C:\\\\evil.test\\",
+    "see \\\\evil@80\\", "see \\\\0x7f000001\\", "see \\\\?\\UNC\\evil.test\\", "see \\/evil.test/",
+    "see www.evil.test/", '<img src="https://evil.test/?q=',
+    "<img alt='>' src=&#104;ttps&#58;evil.test?", '<a title=">" href="', "<svg/onload=fetch('x",
     '{"url":"https://evil.test/',
-]
+]  # fmt: skip
 HIDDEN = [
     "![x](<https://evil.test/?q=\\> ",
     "[a]: <https://evil.test/?q=\\> ",
@@ -67,37 +50,17 @@ HIDDEN = [
 ]
 """Addresses whose end, or beginning, some readers of links or of HTML see elsewhere."""
 PROSE = [
-    "Dear ",
-    "a < b, b > c (see [1]): ",
-    "# Title\n\n- a *b* `c`: ",
-    '> quoted "',
-    "He said 'well': ",
-    '<p class="a">It\'s ',
-    '<img alt="a > b" src=x> ',
-    "<br/>",
+    "Dear ", "a < b, b > c (see [1]): ", "# Title\n\n- a *b* `c`: ", '> quoted "',
+    "He said 'well': ", '<p class="a">It\'s ', '<img alt="a > b" src=x> ', "<br/>",
     "See <https://good.test/a> or [x](<https://good.test/a b>) for ",
-    '[x](https://good.test/)\n\n[a]: https://good.test/ "a"\n',
-    "mail: ",
-    "note: a\\b ",
-]
+    '[x](https://good.test/)\n\n[a]: https://good.test/ "a"\n', "mail: ", "note: a\\b ",
+]  # fmt: skip
 OUTSIDE = [
-    "",
-    "write to ",
-    "see https://good.test/ and ",
-    '[x](https://good.test/ "a title ',
-    "<https://good.test/> ",
-    "<b>",
-    '<a href="https://good.test/">',
-    '{"url":"https://good.test/","to":"',
-    "a // comment: ",
-    "1 < 2 and 3 > 2: ",
-    "[x] (y) ",
-    "C:\\users\\",
-    "D:/a/",
-    "CORP\\",
-    "\\\\files\\home\\",
-    "\\\\?\\C:\\users\\",
-]
+    "", "write to ", "see https://good.test/ and ", '[x](https://good.test/ "a title ',
+    "<https://good.test/> ", "<b>", '<a href="https://good.test/">',
+    '{"url":"https://good.test/","to":"', "a // comment: ", "1 < 2 and 3 > 2: ", "[x] (y) ",
+    "C:\\users\\", "D:/a/", "CORP\\", "\\\\files\\home\\", "\\\\?\\C:\\users\\",
+]  # fmt: skip
 
 
 @for_each(("text", "inner"), [(t, True) for t in WITHIN] + [(t, False) for t in OUTSIDE])
@@ -153,24 +116,17 @@ def test_odd_escape_is_held_for_its_length(escapes: str) -> None:
 @for_each(
     ("text", "host"),
     [
-        ("see https://Good.test/a?b=", "good.test"),
-        ("![x](http://good.test:8080/", "good.test"),
-        ("https://good.test?a=", "good.test"),
-        ("https://good.test", None),
-        ("https://good.test@evil.test/", None),
-        ("https://good.test\\@evil.test/", None),
-        ("https:/good.test/", None),
-        ("//good.test/", None),
-        ('<a href="https://good.test/', None),
-        ("see good.test/", None),
-        ("<https://good.test/", "good.test"),
+        ("see https://Good.test/a?b=", "good.test"), ("![x](http://good.test:8080/", "good.test"),
+        ("https://good.test?a=", "good.test"), ("https://good.test", None),
+        ("https://good.test@evil.test/", None), ("https://good.test\\@evil.test/", None),
+        ("https:/good.test/", None), ("//good.test/", None), ('<a href="https://good.test/', None),
+        ("see good.test/", None), ("<https://good.test/", "good.test"),
         ("<https://x.test/ a=https://good.test/", None),
         ("[x](evil.test/?u=https://good.test/", None),
         ("https://evil.test/](https://good.test/", None),
-        ("https://good.test/](https://good.test/", "good.test"),
-        ("[x](<https://good.test/", None),
+        ("https://good.test/](https://good.test/", "good.test"), ("[x](<https://good.test/", None),
     ],
-)
+)  # fmt: skip
 def test_a_host_is_told_where_it_is_certain(text: str, host: str | None) -> None:
     assert _read([text]).host == _read([*text]).host == host
 

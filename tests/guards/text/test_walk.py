@@ -160,25 +160,17 @@ def test_every_kind_is_of_the_closed_set() -> None:
             },
             Opaque(("messages", 0, "content", 0, "file"), "file"),
         ),
-        (
-            {"messages": [{"content": [{"source": {"media_type": "image/png", "data": "AA"}}]}]},
-            Opaque(("messages", 0, "content", 0, "source"), "file"),
-        ),
-        (
-            {"messages": [{"role": "tool", "content": [{"mimeType": "image/png", "data": "AA"}]}]},
-            Opaque(("messages", 0, "content", 0), "file"),
-        ),
-        (
-            {"contents": [{"inline_data": {"mime_type": "image/png", "data": "AA"}}]},
-            Opaque(("contents", 0, "inline_data"), "file"),
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"input_audio": {"data": "AA"}}]}]},
-            Opaque(("messages", 0, "content", 0, "input_audio"), "input_audio"),
-        ),
+        ({"messages": [{"content": [{"source": {"media_type": "image/png", "data": "AA"}}]}]},
+            Opaque(("messages", 0, "content", 0, "source"), "file")),
+        ({"messages": [{"role": "tool", "content": [{"mimeType": "image/png", "data": "AA"}]}]},
+            Opaque(("messages", 0, "content", 0), "file")),
+        ({"contents": [{"inline_data": {"mime_type": "image/png", "data": "AA"}}]},
+            Opaque(("contents", 0, "inline_data"), "file")),
+        ({"messages": [{"role": "user", "content": [{"input_audio": {"data": "AA"}}]}]},
+            Opaque(("messages", 0, "content", 0, "input_audio"), "input_audio")),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_reported(body: dict[str, Any], opaque: Opaque) -> None:
     assert opaque in request_texts(body).opaque
 
