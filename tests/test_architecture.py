@@ -21,7 +21,6 @@ MAX_FILE, MAX_FUNCTION = 400, 60
 
 UNTESTED = {
     "proxy/guards/stream/frame_texts.py": "test_filter.py reads and edits frames by it",
-    "proxy/guards/stream/part_stream.py": "test_filter.py holds frames by it",
     "proxy/guards/text/json_strings.py": "test_arguments.py cuts strings by it",
     "proxy/guards/text/hosts.py": "tests/guards/kinds/test_urls.py finds hosts by it",
     "proxy/dialects/responses/composer.py": "tests/dialects/responses/test_writer.py writes by it",

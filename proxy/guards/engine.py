@@ -1,25 +1,34 @@
 """Runs the rules of one call on texts.
 
 Every rule inspects every text that it applies to, and has a result even if an earlier rule has
-already blocked the call.
+already blocked the call. Detectors that judge texts by the prompt are bound to the request, in any
+API format, first. Missing members and members without a text count as empty.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import field
 from dataclasses import replace as copied
 from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked
-from proxy.guards.context import prompt_context
-from proxy.guards.findings import Clock, Replace, RuleTally, TextMatch, masked, named, within_json
+from proxy.guards.findings import (
+    Clock,
+    FailedDetector,
+    Replace,
+    RuleTally,
+    TextMatch,
+    masked,
+    named,
+    within_json,
+)
 from proxy.guards.guard_threads import GuardThreads, ignore_wait
 from proxy.guards.services.stage import (
     NoGuardClients,
@@ -39,13 +48,20 @@ from proxy.guards.text.documents import (
 from proxy.guards.text.walk import Found, Path, Text, Texts
 from proxy.guards.whole.joined_parts import joined_parts, weight_of_joined
 from proxy.guards.whole.prefilter import prefilter_rules
-from proxy.guards.whole.text_batches import RuleInspection, Threads, batches, part_of
+from proxy.guards.whole.text_batches import RuleInspection, batches, inspect_in_threads, part_of
 from proxy.ports import GuardClients
 from proxy.runtime.fair_queue import FairSemaphore
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
-from proxy.types.guard import GuardResult, GuardRule, is_weighted
+from proxy.types.guard import (
+    GuardResult,
+    GuardRule,
+    PromptContext,
+    StageRules,
+    is_contextual,
+    is_weighted,
+)
 
 ABOVE = 16 * 1024  # weight of the texts of a call from which on threads inspect them
 TOGETHER = 256 * 1024  # weight of texts that a thread prefilters together
@@ -54,6 +70,7 @@ MOST_WAIT_S = 10.0
 SHEETS = 2  # batches of texts that threads inspect at a time, of all calls
 
 T = TypeVar("T")
+_SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 @frozen
@@ -99,14 +116,10 @@ class Engine:
         texts: Texts | Sequence[Text],
         replace: Replace = named,
         caller: object = None,
-        prefiltered: Sequence[GuardResult | None] = (),
     ) -> Inspection:
-        """Inspect whole texts in the turns of a caller. Raises nothing for a finding.
-
-        ``prefiltered`` are the results of ``prefilter_rules``, if it has already run.
-        """
+        """Inspect whole texts in the turns of a caller. Raises nothing for a finding."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
-        prefiltered = prefiltered or prefilter_rules(rules, read, self.above, self.clock)
+        prefiltered = prefilter_rules(rules, read, self.above, self.clock)
         if not any(prefiltered) and self._is_heavy((), read):
             prefiltered = await self._prefilter_in_thread(rules, read, caller)
         clean = [result for result in prefiltered if result is not None]
@@ -138,8 +151,9 @@ class Engine:
         if not self._is_heavy(rules, read):
             return inspect_now(tallies, read.texts, replace)
         threads = self.threads(caller)
-        batched = Threads.of(threads, self.clock, tallies, self.most_wait_s)
-        inspections = await batched.look(read.texts)
+        inspections = await inspect_in_threads(
+            threads, self.clock, tallies, read.texts, self.most_wait_s
+        )
         conclude = partial(_conclude, inspections, read.texts, replace)
         # Only masking is work: a call that is blocked does not wait for another turn.
         masks = any(map(_must_mask, inspections)) and _first_block(inspections) is None
@@ -300,3 +314,73 @@ def _first_block(inspections: Sequence[RuleInspection]) -> GuardBlocked | None:
         if tally.rule.can_block and inspection.matches and tally.error is None:
             return tally.block(inspection.matches[0][1].kind)
     return None
+
+
+def bind(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
+    """Return the rules with the detectors of one call; services stay as they are.
+
+    A rule whose context the call lacks applies to no text.
+    """
+    if not any(is_contextual(rule.detector) for rule in rules):
+        return rules
+    context = prompt_context(body)
+    return [_bind_rule(rule, context) for rule in rules]
+
+
+def bind_stage(rules: StageRules, body: Json) -> tuple[Sequence[GuardRule], Sequence[GuardRule]]:
+    """Return the rules of one call that have a detector, and those that call a service."""
+    if not rules.contextual:
+        return rules.detectors, rules.services
+    bound = StageRules.of(tuple(bind(rules.every, body)))
+    return bound.detectors, bound.services
+
+
+def split_enforcing(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
+    """Return the rules that enforce, and those that only record findings."""
+    return [rule for rule in rules if rule.enforces], [rule for rule in rules if not rule.enforces]
+
+
+def _bind_rule(rule: GuardRule, context: PromptContext) -> GuardRule:
+    if not is_contextual(rule.detector):
+        return rule
+    try:
+        detector = rule.detector.about(context)
+    except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
+        detector = FailedDetector(error)
+    if detector is None:
+        return copied(rule, detector=FailedDetector(LookupError()), fields=frozenset())
+    return copied(rule, detector=detector)
+
+
+def prompt_context(body: Json) -> PromptContext:
+    """Return the system prompt, the last user message and the declared context of a request."""
+    turns = body["messages"] if "messages" in body else body.get("input")
+    messages = [message for message in _as_list(turns) if isinstance(message, dict)]
+    system = [_text_of(body.get(name)) for name in ("instructions", "system")]
+    prompts: list[str] = []
+    for message in messages:
+        if message.get("role") in _SYSTEM_ROLES:
+            system.append(_text_of(message.get("content")))
+        elif message.get("role") == "user":
+            prompts.append(_text_of(message.get("content")))
+    return PromptContext(
+        system=_join(system),
+        asked=prompts[-1] if prompts else _text_of(body.get("prompt", body.get("input"))),
+        context=_text_of(body.get("context", body.get("enkrypt_context"))),
+    )
+
+
+def _text_of(value: Any) -> str:
+    """Return the text of a string, or of a list of strings and of parts with a text."""
+    if isinstance(value, str):
+        return value
+    parts = (part.get("text") if isinstance(part, dict) else part for part in _as_list(value))
+    return _join(part for part in parts if isinstance(part, str))
+
+
+def _join(texts: Iterable[str]) -> str:
+    return "\n".join(text for text in texts if text)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

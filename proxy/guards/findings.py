@@ -375,3 +375,14 @@ def _context(views: tuple[View, ...], decided: int, lookback: int) -> int:
         return max(0, decided - distance)
     places = [(view, view.index(decided) - distance) for view in views if view.whole is None]
     return min(view.begins(place) if place > 0 else 0 for view, place in places)
+
+
+@frozen
+class FailedDetector:
+    """Raises the error that prevented a detector or a service from being used."""
+
+    error: Exception
+    lookback: int | None = 0
+
+    def find(self, text: str) -> Sequence[Finding]:
+        raise self.error

@@ -53,16 +53,14 @@ class GuardThreads:
 
     async def run_in_turn(self, job: Callable[[], T]) -> T:
         """Run a job within a turn that is held, and charge its seconds of CPU."""
-        loop = asyncio.get_running_loop()
-        result, seconds = await loop.run_in_executor(self.pool, _timed, job)
+
+        def timed() -> tuple[T, float]:
+            started_at = time.thread_time()
+            return job(), time.thread_time() - started_at
+
+        result, seconds = await asyncio.get_running_loop().run_in_executor(self.pool, timed)
         self.turn.charge(seconds)
         return result
-
-
-def _timed(job: Callable[[], T]) -> tuple[T, float]:
-    """Return the result of a job and its seconds of CPU."""
-    started_at = time.thread_time()
-    return job(), time.thread_time() - started_at
 
 
 class ModelPool:

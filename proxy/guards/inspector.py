@@ -9,8 +9,7 @@ from functools import partial
 from proxy.call.record import Record
 from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import ReadOptions
-from proxy.guards.context import bind_stage, split_enforcing
-from proxy.guards.engine import Engine, Inspection
+from proxy.guards.engine import Engine, Inspection, bind_stage, split_enforcing
 from proxy.guards.findings import Replace, named
 from proxy.guards.services.stage import ServiceCalls
 from proxy.guards.stream.frame_texts import KIND_OF
@@ -20,19 +19,14 @@ from proxy.guards.text.documents import (
     collect_texts,
     is_native,
     native_walk,
-    plain_answer,
 )
 from proxy.guards.text.replace import replaced
 from proxy.guards.text.walk import Found, Path, Texts, answer_walk
-from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.types import Call, Json
 from proxy.types.events import SHOWN, Delta, Fault, Frame, Stop
-from proxy.types.guard import GuardResult, GuardRule, Stage, StageRules
+from proxy.types.guard import GuardRule, Stage, StageRules
 
 Walk = Callable[[Json], Iterator[Found]]
-PrefilterResults = Sequence[GuardResult | None]
-"""Result of each rule by the prefilter; None if the rule must inspect the texts."""
-NO_RESULTS: PrefilterResults = ()
 
 
 def document_of(frame: Frame) -> Json | None:
@@ -119,18 +113,17 @@ class DocumentInspector:
         document: Json,
         request: Json | None = None,
         read: Texts | None = None,
-        prefiltered: PrefilterResults = NO_RESULTS,
     ) -> Json:
         """Return the document as the rules leave it: first those with a detector, then services.
 
-        ``request`` is None if it is the document. ``read`` and ``prefiltered`` are its texts and
-        the results of the prefilter, if they are known. Raises ``GuardBlocked``.
+        ``request`` is None if it is the document. ``read`` are its texts, if they are known. Raises
+        ``GuardBlocked``.
         """
         detectors, services = bind_stage(rules, request or document)
         read = read or await self._read(document)
         if detectors:
             inspection = await self.engine.inspect(
-                detectors, read, self.replacement, self.record.key, prefiltered
+                detectors, read, self.replacement, self.record.key
             )
             self.record.add_guard_results(self.stage, inspection.results)
             if inspection.blocked is not None:
@@ -151,7 +144,7 @@ class DocumentInspector:
 
     async def _read(self, document: Json) -> Texts:
         read = await self.engine.read(self.walk, document, self.size, self.record.key)
-        return read if self.frame is None else _join_runs(read, self.frame)
+        return read if self.frame is None or len(read.texts) == 1 else _join_runs(read, self.frame)
 
     async def _ask(
         self, services: Sequence[GuardRule], read: Texts, calls: ServiceCalls
@@ -186,34 +179,14 @@ class WholeResponseInspector:
     rules: StageRules
     call: Call
     walk: Walk = answer_walk
-    _prefiltered: tuple[Json, Texts, PrefilterResults] | None = None  # of a document with findings
 
-    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        """Return a frame that is clean by the prefilter, which most are; None for any other."""
-        document = document_of(frame)
-        if document is None:
-            return (frame,)
-        is_plain = self.rules.alone and not is_native(frame.family)
-        read = plain_answer(document) if is_plain else None
-        if read is None:
-            return None
-        results = prefilter_rules(self.rules.every, read, self.engine.above, self.engine.clock)
-        if None in results:
-            self._prefiltered = document, read, results
-            return None
-        self.record.guards += [("output", result) for result in results if result is not None]
-        return (frame,)
+    def try_inspect(self, frame: Frame) -> None:
+        """Return None: each document may be much work."""
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        """Return a frame as the rules leave it, without a second prefilter after
-        ``try_inspect``."""
         document_before = document_of(frame)
         if document_before is None:
             return (frame,)
-        read, results = None, NO_RESULTS
-        if self._prefiltered is not None and self._prefiltered[0] is document_before:
-            _, read, results = self._prefiltered
-        self._prefiltered = None
         inspector = DocumentInspector(
             engine=self.engine,
             record=self.record,
@@ -223,5 +196,5 @@ class WholeResponseInspector:
             else self.walk,
             frame=frame,
         )
-        doc = await inspector.inspect(self.rules, document_before, self.call.body, read, results)
+        doc = await inspector.inspect(self.rules, document_before, self.call.body)
         return (frame if doc is document_before else with_document(frame, doc, self.call),)

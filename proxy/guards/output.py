@@ -5,26 +5,28 @@ Guards inspect the response as the upstream sent it; only released frames get th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from math import inf
+from typing import Protocol, TypeVar
 
 from proxy.call.record import Record
 from proxy.guards.capture import Capturing
-from proxy.guards.context import bind_stage, split_enforcing
-from proxy.guards.engine import Engine
+from proxy.guards.engine import Engine, bind_stage, split_enforcing
 from proxy.guards.findings import RetryWanted, RuleTally, named
 from proxy.guards.inspector import with_values
 from proxy.guards.services.stage import ServiceStage
 from proxy.guards.signed_thoughts import ThoughtReader
-from proxy.guards.stream.feeding import Feeding, WithDeadlines
-from proxy.guards.stream.filter import StreamFilter
+from proxy.guards.stream.filter import JobRunner, StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.fair_queue import TimeSlice
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
 from proxy.types.events import Begin, Delta, Event, Fault, Finish, Frame, Stop
 from proxy.types.guard import GuardResult, StageRules
+
+T = TypeVar("T")
 
 MAX_OPENING = 16
 """Frames that wait for the first content."""
@@ -78,10 +80,30 @@ def _is_content(event: Event) -> bool:
             return isinstance(event, Finish | Fault | Stop)
 
 
+@frozen
+class WithDeadlines:
+    """Runs one heavy inspection at a time in a thread. Each rule has its deadline."""
+
+    tallies: Sequence[RuleTally]
+    run_job: JobRunner
+
+    async def __call__(self, job: Callable[[], T]) -> T:
+        def bounded() -> T:
+            for tally in self.tallies:
+                tally.until = tally.clock() + tally.rule.deadline_s
+            try:
+                return job()
+            finally:
+                for tally in self.tallies:
+                    tally.until = inf
+
+        return await self.run_job(bounded)
+
+
 class StreamInspector:
     """Inspects the frames of one stream. Raises ``GuardBlocked``."""
 
-    __slots__ = ("_feeding", "_opening", "_stages", "_tallies")
+    __slots__ = ("_frames", "_opening", "_stages", "_tallies")
 
     def __init__(self, engine: Engine, rules: StageRules, body: Json, record: Record) -> None:
         detectors, services = bind_stage(rules, body)
@@ -96,17 +118,16 @@ class StreamInspector:
         ]
         holds = any(tally.rule.enforces for tally in self._tallies)
         self._opening = FirstContent(waits=holds or any(stage.holds for stage in self._stages))
-        self._feeding = Feeding(
-            StreamFilter.under(self._tallies), WithDeadlines(self._tallies, threads)
-        )
+        run_job = WithDeadlines(self._tallies, threads)
+        self._frames = StreamFilter.under(self._tallies, run_job=run_job)
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        released = None if self._stages else self._feeding.try_inspect(frame)
+        released = None if self._stages else self._frames.try_inspect(frame)
         return None if released is None else self._opening.feed(released)
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        released: Sequence[Frame] = await self._feeding.feed(frame)
-        if self._feeding.opaque:
+        released: Sequence[Frame] = await self._frames.inspect(frame)
+        if self._frames.opaque:
             for tally in self._tallies:
                 tally.opaque = True
         for stage in self._stages:
@@ -122,27 +143,27 @@ class StreamInspector:
 class ValueRestorer:
     """Restores the values that were masked in the request of one response."""
 
-    __slots__ = ("_call", "_clock", "_feeding", "_masks", "_threads")
+    __slots__ = ("_call", "_clock", "_frames", "_masks", "_threads")
 
     def __init__(self, masks: Masks, engine: Engine, caller: object, call: Call) -> None:
         self._masks = masks
         self._clock = engine.clock
         self._threads = engine.threads(caller)
         self._call = call
-        self._feeding = Feeding(StreamFilter(masks), self._threads) if call.stream else None
+        self._frames = StreamFilter(masks, self._threads) if call.stream else None
 
     async def restore(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Return the frames with their values, as far as they are certain. Their bytes are dropped,
         as they may repeat words of the request with placeholders."""
         frames = list(map(as_read, frames))
-        if self._feeding is not None:
-            return await self._feeding.feed_all(frames, self._clock)
+        if self._frames is not None:
+            return await self._frames.inspect_all(frames, self._clock)
         jobs = [partial(with_values, frame, self._masks, self._call) for frame in frames]
         return [await self._threads(job) for job in jobs]
 
     def abort(self) -> Sequence[Frame]:
         """Return the held beginning of a placeholder."""
-        return self._feeding.close() if self._feeding is not None else ()
+        return self._frames.close() if self._frames is not None else ()
 
 
 class OutputInspector:

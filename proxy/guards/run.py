@@ -12,16 +12,9 @@ from dataclasses import dataclass, field, replace
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamError
 from proxy.guards.capture import Capturing, redaction_rules
-from proxy.guards.context import bind, split_services
-from proxy.guards.engine import Engine
+from proxy.guards.engine import Engine, bind_stage
 from proxy.guards.findings import Replace, RuleTally, named
-from proxy.guards.inspector import (
-    NO_RESULTS,
-    DocumentInspector,
-    PrefilterResults,
-    Walk,
-    WholeResponseInspector,
-)
+from proxy.guards.inspector import DocumentInspector, Walk, WholeResponseInspector
 from proxy.guards.output import FrameInspector, OutputInspector, StreamInspector, ValueRestorer
 from proxy.guards.signed_thoughts import (
     ShownThoughts,
@@ -30,7 +23,6 @@ from proxy.guards.signed_thoughts import (
     without_broken,
 )
 from proxy.guards.stream.placeholders import Masks, placeholder_key
-from proxy.guards.text.documents import plain_request
 from proxy.guards.text.walk import (
     Opaque,
     Path,
@@ -41,11 +33,9 @@ from proxy.guards.text.walk import (
     passed_request_walk,
     request_walk,
 )
-from proxy.guards.unguarded import NO_OUTPUT_GUARDS, UnguardedCall
-from proxy.guards.whole.prefilter import prefilter_rules
+from proxy.guards.unguarded import NO_OUTPUT_GUARDS
 from proxy.ports import CallGuards, OutputGuards
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import ABOUT_STATE, Call, Endpoint, Plan, ResponseHead
 from proxy.types.guard import StageRules
 
@@ -75,9 +65,6 @@ class PolicyGuards:
     thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
-        guards = plan.guards
-        if not (guards.input or guards.output or guards.capture):
-            return UnguardedCall(plan, call)
         return GuardedCall(guards=self, plan=plan, call=call, record=record)
 
 
@@ -98,31 +85,17 @@ class GuardedCall:
         call, rules, engine = self.call, self.plan.guards.input_stage, self.guards.engine
         if not rules.every:
             return self.plan, call
-        if call.head.passthrough is not None:
+        if call.upload is not None:
             read = Texts((), (Opaque((), "file"),))
-            if call.upload is None:
-                read = await engine.read(passed_request_walk, call.body, call.size, self.record.key)
             return await self._enforce(rules, passed_request_walk, read)
-        results = NO_RESULTS
-        plain = plain_request(call.body) if rules.alone and call.size <= LARGE_BYTES else None
-        if plain is not None:
-            results = prefilter_rules(rules.every, plain, engine.above, engine.clock)
-            if None not in results:  # most requests are clean
-                self.record.guards += [
-                    ("input", result) for result in results if result is not None
-                ]
-                return self.plan, call
-        read = plain or await engine.read(request_walk, call.body, call.size, self.record.key)
-        if plain is None and not any(rule.action == "route" for rule in rules.every):
-            thoughts = self.guards.thoughts
-            read = without_blocks(
-                read, thoughts.known_blocks(call.body, self.plan, self.record.key)
-            )
-        return await self._enforce(rules, request_walk, read, results)
+        walk: Walk = request_walk if call.head.passthrough is None else passed_request_walk
+        read = await engine.read(walk, call.body, call.size, self.record.key)
+        blocks = self.guards.thoughts.known_blocks(call.body, self.plan, self.record.key)
+        if blocks and not any(rule.action == "route" for rule in rules.every):
+            read = without_blocks(read, blocks)
+        return await self._enforce(rules, walk, read)
 
-    async def _enforce(
-        self, rules: StageRules, walk: Walk, read: Texts, prefiltered: PrefilterResults = NO_RESULTS
-    ) -> tuple[Plan, Call]:
+    async def _enforce(self, rules: StageRules, walk: Walk, read: Texts) -> tuple[Plan, Call]:
         """Apply the rules to a request whose texts are read. Raises ``GuardBlocked``."""
         call, guards = self.call, self.guards
         if read.opaque and not self.plan.guards.opaque and rules.enforces:
@@ -140,7 +113,7 @@ class GuardedCall:
             replacement=replacement,
             size=call.size,
         )
-        body = await inspector.inspect(rules, call.body, read=read, prefiltered=prefiltered)
+        body = await inspector.inspect(rules, call.body, read=read)
         safe = call
         if body is not call.body:
             safe = replace(call, body=without_broken(call.body, body), field_quarters={})
@@ -168,7 +141,7 @@ class GuardedCall:
         # Rules that enforce apply to errors whatever their fields and roles.
         rules = [replace(rule, fields=None, roles=None) for rule in guards.output if rule.enforces]
         if texts and rules:
-            detectors, services = split_services(bind(rules, self.call.body))
+            detectors, services = bind_stage(StageRules.of(tuple(rules)), self.call.body)
             inspection = await engine.inspect(detectors, texts, caller=self.record.key)
             results = (*inspection.results, *engine.unasked(services))
             self.record.add_guard_results("output", results)

@@ -8,6 +8,7 @@ kept, in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -81,21 +82,13 @@ class ThoughtReader:
                     pass
         match frame.doc if frame.family == "messages" else None:
             case {"type": "content_block_start", "content_block": block}:
-                self._add_block(frame.model_call, block)
+                blocks = [block]
             case {"type": "message", "content": [*blocks]}:
-                for block in blocks:
-                    self._add_block(frame.model_call, block)
-            case _:
                 pass
-
-    def _add_block(self, model_call: int, block: Any) -> None:
-        match block:
-            case {"type": "thinking", "thinking": str(text), "signature": str(signature)}:
-                self._add(model_call, text, signature)
-            case {"type": "redacted_thinking", "data": str(data)}:
-                self._add(model_call, "", data)
             case _:
-                pass
+                return
+        for thought in filter(None, map(_thought, blocks)):
+            self._add(frame.model_call, *thought)
 
     def _add(self, model_call: int, text: str, signature: str) -> None:
         attempt = self._record.used_attempts.get(model_call)
@@ -104,31 +97,34 @@ class ThoughtReader:
 
 
 def _thoughts_of(body: Json) -> Iterator[tuple[Path, str, str]]:
-    """Yield the path, text and signature of each signed thought of a request. The data of a
-    redacted thought counts as its signature."""
+    """Yield the path, text and signature of each signed thought of a request."""
     messages = body.get("messages")
     for index, message in enumerate(messages if isinstance(messages, list) else ()):
         content: Any = message.get("content") if isinstance(message, dict) else None
         for number, block in enumerate(content if isinstance(content, list) else ()):
-            path: Path = ("messages", index, "content", number)
-            match block:
-                case {"type": "thinking", "thinking": str(text), "signature": str(signature)}:
-                    if len(block) == 3:  # no other member
-                        yield path, text, signature
-                case {"type": "redacted_thinking", "data": str(data)} if len(block) == 2:
-                    yield path, "", data
+            thought = _thought(block)
+            members = 2 if thought and block["type"] == "redacted_thinking" else 3
+            if thought is not None and len(block) == members:  # no other member
+                yield ("messages", index, "content", number), *thought
+
+
+def _thought(block: Any) -> tuple[str, str] | None:
+    """Return the text and the signature of a signed thought. The data of a redacted thought counts
+    as its signature."""
+    match block:
+        case {"type": "thinking", "thinking": str(text), "signature": str(signature)}:
+            return text, signature
+        case {"type": "redacted_thinking", "data": str(data)}:
+            return "", data
+        case _:
+            return None
 
 
 def without_blocks(read: Texts, blocks: frozenset[Path]) -> Texts:
     """Return the texts of a request without those in ``blocks``."""
-    if not blocks:
-        return read
-    return Texts(
-        texts=tuple(text for text in read.texts if text.path[:_BLOCK_STEPS] not in blocks),
-        opaque=tuple(item for item in read.opaque if item.path[:_BLOCK_STEPS] not in blocks),
-        unread=read.unread,
-        apart=read.apart,
-    )
+    texts = tuple(text for text in read.texts if text.path[:_BLOCK_STEPS] not in blocks)
+    opaque = tuple(item for item in read.opaque if item.path[:_BLOCK_STEPS] not in blocks)
+    return replace(read, texts=texts, opaque=opaque)
 
 
 def without_broken(document_before: Json, document_after: Json) -> Json:

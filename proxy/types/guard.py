@@ -324,15 +324,14 @@ class Capture:
 class StageRules:
     """Rules of one stage, with properties that are computed once per revision.
 
-    ``contextual`` is True if detectors depend on the call. ``alone`` is True if no rule needs the
-    context of the call or a service. ``in_force`` is True if a rule is not in shadow mode.
+    ``contextual`` is True if detectors depend on the call. ``in_force`` is True if a rule is not in
+    shadow mode.
     """
 
     every: tuple[GuardRule, ...]
     detectors: tuple[GuardRule, ...]
     services: tuple[GuardRule, ...]
     contextual: bool
-    alone: bool
     enforces: bool
     restores: bool
     retries: bool
@@ -340,14 +339,11 @@ class StageRules:
 
     @classmethod
     def of(cls, rules: tuple[GuardRule, ...]) -> StageRules:
-        contextual = any(is_contextual(rule.detector) for rule in rules)
-        services = tuple(rule for rule in rules if is_service(rule.detector))
         return cls(
             every=rules,
             detectors=tuple(rule for rule in rules if not is_service(rule.detector)),
-            services=services,
-            contextual=contextual,
-            alone=not (contextual or services),
+            services=tuple(rule for rule in rules if is_service(rule.detector)),
+            contextual=any(is_contextual(rule.detector) for rule in rules),
             enforces=any(rule.enforces for rule in rules),
             restores=any(rule.restore for rule in rules),
             retries=any(rule.action == "retry" and rule.enforces for rule in rules),

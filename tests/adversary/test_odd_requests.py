@@ -15,7 +15,7 @@ from proxy.dialects.responses.state_refs import RULES
 from proxy.dialects.vendors.anthropic import user_of
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
-from proxy.guards.context import prompt_context
+from proxy.guards.engine import prompt_context
 from proxy.guards.signed_thoughts import without_broken
 from proxy.guards.text.documents import request_texts
 from tests.adversary.odd_values import internal_errors, with_odd

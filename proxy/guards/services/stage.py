@@ -13,11 +13,9 @@ from dataclasses import replace
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
-from proxy.guards.context import FailedDetector
-from proxy.guards.findings import Clock, Replace, RuleTally
+from proxy.guards.findings import Clock, FailedDetector, Replace, RuleTally
 from proxy.guards.services.wire import TooLong, Unsure
-from proxy.guards.stream.feeding import Feeding, JobRunner
-from proxy.guards.stream.filter import StreamFilter
+from proxy.guards.stream.filter import JobRunner, StreamFilter
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import KINDS
 from proxy.ports import GuardClients
@@ -198,14 +196,14 @@ class ServiceStage:
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
         collectors = (_collector(kind, rules, self._collected) for kind in kinds)
         tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
-        self._collecting = Feeding(StreamFilter.under(tallies, to_last=True), run_job)
+        self._collecting = StreamFilter.under(tallies, run_job=run_job, to_last=True)
 
     def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
 
     async def inspect(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Return the frames that may be sent. Raises ``GuardBlocked``."""
-        await self._collecting.feed_all(frames, self._calls.clock)
+        await self._collecting.inspect_all(frames, self._calls.clock)
         self._kept += frames
         ended = bool(frames) and frames[-1].last
         if self.holds:
@@ -222,9 +220,8 @@ class ServiceStage:
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
             tally.most_texts = self._most_texts
-        frames = StreamFilter.under(self._tallies, self._replace, to_last=True)
-        feeding = Feeding(frames, self._run_job)
-        return await feeding.feed_all(self._kept, self._calls.clock)
+        frames = StreamFilter.under(self._tallies, self._replace, self._run_job, to_last=True)
+        return await frames.inspect_all(self._kept, self._calls.clock)
 
 
 def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:

@@ -8,11 +8,10 @@ inspected as plain text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Self
 
 from proxy.guards.findings import Replace, RuleTally, named
-from proxy.guards.stream.text_filter import ReleasedPiece, WholeTextFilter
+from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.stream.window import Window
 from proxy.guards.text.documents import TEXT_WEIGHT, weight_of
 from proxy.guards.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quoted
@@ -24,47 +23,20 @@ def weight_of_parts(arguments: str) -> int:
     return TEXT_WEIGHT * (arguments.count('"') + arguments.count(","))
 
 
-@dataclass(slots=True)
-class _Released:
-    """Collects released pieces in order, and joins those that are unchanged."""
-
-    unchanged: list[str] = field(default_factory=list)
-    _pieces: list[ReleasedPiece] = field(default_factory=list)
-
-    def add(self, pieces: Sequence[ReleasedPiece]) -> None:
-        for piece in pieces:
-            if piece.changed:
-                self._join()
-                self._pieces.append(piece)
-            else:
-                self.unchanged.append(piece.text)
-
-    def pieces(self) -> list[ReleasedPiece]:
-        self._join()
-        return self._pieces
-
-    def _join(self) -> None:
-        if self.unchanged:
-            text = "".join(self.unchanged)
-            self._pieces.append(ReleasedPiece(text, len(text), changed=False))
-            self.unchanged.clear()
-
-
 class ArgumentsWindow:
     """Inspects the arguments of one tool call: strings of JSON with one filter, all other text with
     another."""
 
-    __slots__ = ("_bare", "_in_string", "_plain", "_splitter", "_string", "_tallies")
+    __slots__ = ("_bare", "_plain", "_splitter", "_string", "_tallies")
 
     def __init__(
-        self, string: WholeTextFilter, plain: WholeTextFilter, tallies: Sequence[RuleTally] = ()
+        self, string: TextFilter, plain: TextFilter, tallies: Sequence[RuleTally] = ()
     ) -> None:
         self._tallies = tallies
         self._splitter = Splitter()
         self._string = string
         self._plain = plain
         self._bare = ""
-        self._in_string = False  # the beginning of a string was fed
 
     @classmethod
     def under(cls, tallies: Sequence[RuleTally], replace: Replace = named) -> Self:
@@ -87,30 +59,18 @@ class ArgumentsWindow:
         return ends + weight_of(self._bare)
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        released = _Released()
-        start = ""
+        released: list[ReleasedPiece] = []
+        unchanged: list[str] = []
         for kind, part in self._splitter.feed(text):
             if kind == "frame":
-                released.unchanged.append(part)
-            elif kind == "string" and not (start or self._in_string):
-                start = part
-            elif kind == "end" and start:
-                released.add(self._string.take(start))
-                self._count()
-                start = ""
-            else:
-                if start:
-                    released.add(self._feed_start(start))
-                    start = ""
-                released.add(self._feed_part(kind, part))
-        if start:
-            released.add(self._feed_start(start))
-        return released.pieces()
-
-    def _feed_start(self, text: str) -> list[ReleasedPiece]:
-        """Feed the beginning of a string that is not complete."""
-        self._in_string = True
-        return self._string.feed(text)
+                unchanged.append(part)
+                continue
+            for piece in self._feed_part(kind, part):
+                if piece.changed:
+                    released += (*_joined(unchanged), piece)
+                else:
+                    unchanged.append(piece.text)
+        return [*released, *_joined(unchanged)]
 
     def _feed_part(self, kind: Kind, part: str) -> list[ReleasedPiece]:
         if kind == "string":
@@ -120,7 +80,9 @@ class ArgumentsWindow:
         self._bare += part
         if kind == "end" or len(self._bare) > MOST_BARE:
             pieces = self._close_text()
-            self._count()
+            for tally in self._tallies:
+                if tally.fields > tally.most_texts and tally.error is None:
+                    tally.fail("too_many_texts")
             return pieces
         return []
 
@@ -131,21 +93,21 @@ class ArgumentsWindow:
         self._splitter = Splitter()
         return [*self._close_text(), *self._plain.close()]
 
-    def _count(self) -> None:
-        """Let the rules fail that have inspected the maximum number of texts."""
-        for tally in self._tallies:
-            if tally.fields > tally.most_texts and tally.error is None:
-                tally.fail("too_many_texts")
-
     def _close_text(self) -> list[ReleasedPiece]:
         if not self._bare:
-            self._in_string = False
             return self._string.close()
         bare, self._bare = self._bare, ""
         if bare in LITERALS:
             return [ReleasedPiece(bare, len(bare), changed=False)]
-        pieces = self._plain.take(bare)
+        pieces = [*self._plain.feed(bare), *self._plain.close()]
         if not any(piece.changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)
         return [ReleasedPiece(quoted("bare", text), len(bare), changed=True)]
+
+
+def _joined(unchanged: list[str]) -> list[ReleasedPiece]:
+    """Return the texts as one piece, and clear their list."""
+    text = "".join(unchanged)
+    unchanged.clear()
+    return [ReleasedPiece(text, len(text), changed=False)] if text else []

@@ -3,13 +3,17 @@
 Each part has its text filter. A frame waits until all of its text is clear, and later frames of the
 part wait behind it; `End`, `Finish` and `Stop` release them. A part that follows an ended one of
 its kind takes over its filter, because a finding may lie across both.
+
+A frame is as heavy as the text that its inspection reads. That includes what filters hold, and all
+of a text at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 from proxy.guards.findings import Replace, RuleTally, named
 from proxy.guards.stream.arguments import weight_of_parts
@@ -22,23 +26,40 @@ from proxy.guards.stream.frame_texts import (
     delta_texts,
     is_json,
     other_texts,
-    path_of,
     place_of,
     unknown_place,
     with_changes,
     without,
 )
-from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, unsigned
 from proxy.guards.stream.text_filter import TextFilter
-from proxy.guards.stream.text_filters import JoinableTexts, RuleFilters, TextFilters
-from proxy.guards.text.documents import LIGHT, TEXT_WEIGHT, collect_texts, cut, weight_of
+from proxy.guards.stream.texts import (
+    HeldGroup,
+    HeldText,
+    JoinableTexts,
+    PartStream,
+    RuleFilters,
+    TextFilters,
+    unsigned,
+)
+from proxy.guards.text.documents import (
+    LIGHT,
+    SHEET,
+    TEXT_WEIGHT,
+    collect_texts,
+    cut,
+    in_steps,
+    weight_of,
+)
 from proxy.guards.text.replace import moved
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
+from proxy.runtime.fair_queue import TimeSlice
 from proxy.types.events import (
     Attach,
+    Begin,
     Delta,
     End,
     Event,
+    Extension,
     Fault,
     Finish,
     Frame,
@@ -49,15 +70,25 @@ from proxy.types.events import (
     Stop,
 )
 
-MAX_STREAMS = 1024
-"""Texts of one answer that have filters at the same time."""
-MAX_NAME = 1024
-"""Characters of the names in the place of a text."""
+MAX_STREAMS = 1024  # texts of one answer that have filters at the same time
+MAX_NAME = 1024  # characters of the names in the place of a text
+_WALKED = (Start, Begin, Attach, Extension, Native)  # events whose texts no delta carries
+T = TypeVar("T")
+
+
+class JobRunner(Protocol):
+    """Runs a job where it delays no other call."""
+
+    def __call__(self, job: Callable[[], T]) -> Awaitable[T]: ...
+
+
+async def run_at_once(job: Callable[[], T]) -> T:
+    """Run a job on the event loop."""
+    return job()
 
 
 class FrameTexts(NamedTuple):
-    """The texts of one frame: those that later frames carry on, and complete ones. `weight` is the
-    amount of work to inspect them."""
+    """Texts of a frame and their weight. Later frames may carry on those in `going`."""
 
     frame: Frame
     going: Sequence[FrameText]
@@ -66,35 +97,76 @@ class FrameTexts(NamedTuple):
 
 
 class StreamFilter:
-    """Takes the frames of a stream, returns those that may be shown. Raises ``GuardBlocked``."""
+    """Takes the frames of a stream, returns those that may be shown. Raises ``GuardBlocked``.
+
+    ``opaque`` becomes True if a frame has a value without text.
+    """
 
     __slots__ = (
-        *("_concerned", "_edited", "_filters", "_idle", "_joinable", "_latest", "_opening"),
-        *("_streams", "_unknown"),
+        *("_edited", "_filters", "_idle", "_joinable", "_latest", "_opening", "_run_job"),
+        *("_streams", "_unknown", "opaque"),
     )
 
-    def __init__(self, filters: TextFilters) -> None:
+    def __init__(self, filters: TextFilters, run_job: JobRunner = run_at_once) -> None:
+        self.opaque = False
+        self._run_job = run_job
         self._filters = filters
         self._joinable = JoinableTexts(filters)
         self._streams: dict[Part | Place, PartStream] = {}
         self._idle: dict[tuple[int, Kind], PartStream] = {}  # of parts that have ended
         self._unknown: dict[Place, TextFilter] = {}  # of texts of unknown events
         self._latest: Part | Place | None = None
-        self._concerned: dict[str, bool] = {}
         self._edited: set[Part] = set()
         self._opening: list[Frame] | None = None  # frames behind a held `Start`
 
     @classmethod
     def under(
-        cls, tallies: Sequence[RuleTally], replace: Replace = named, *, to_last: bool = False
+        cls,
+        tallies: Sequence[RuleTally],
+        replace: Replace = named,
+        run_job: JobRunner = run_at_once,
+        *,
+        to_last: bool = False,
     ) -> Self:
-        return cls(RuleFilters(tallies, replace, to_last))
+        return cls(RuleFilters(tallies, replace, to_last), run_job)
 
     def feed(self, frame: Frame) -> list[Frame]:
         """Take the next frame, return the frames that it releases."""
         return self.take(self.read(frame))
 
-    def go_on(self, frame: Frame) -> list[Frame] | None:
+    async def inspect(self, frame: Frame) -> list[Frame]:
+        """Take the next frame, and inspect it in a job if that is much work."""
+        walked_texts = None
+        if any(isinstance(event, _WALKED) for event in frame.events):
+            walked_texts = await in_steps(other_texts(frame))
+            self.opaque = self.opaque or bool(walked_texts.opaque)
+        if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LIGHT:
+            texts = await self._run_job(partial(self.read, frame, walked_texts))
+        else:
+            texts = self.read(frame, walked_texts)
+        if texts.weight <= LIGHT:
+            return self.take(texts)
+        if all(len(going.text.text) <= SHEET for going in texts.going):
+            return await self._run_job(partial(self.take, texts))
+        # Each piece of a long text has a deadline of its own, as it would have in its own frame.
+        steps = self.take_in_turns(texts)
+        released: list[Frame] = []
+        while (frames := await self._run_job(partial(next, steps, None))) is not None:
+            released += frames
+        return released
+
+    async def inspect_all(self, frames: Sequence[Frame], now: Callable[[], float]) -> list[Frame]:
+        """Take many frames; other tasks run in between."""
+        turn = TimeSlice(now)
+        turn.begin()
+        released: list[Frame] = []
+        for frame in frames:
+            released += await self.inspect(frame)
+            if turn.is_over():
+                await turn.rest()
+        return released
+
+    def try_inspect(self, frame: Frame) -> list[Frame] | None:
         """Take a frame with only a delta of a known part, if that is little work. Return None and
         take nothing otherwise."""
         if len(frame.events) != 1 or frame.last or self._joinable.ended:
@@ -103,29 +175,30 @@ class StreamFilter:
         if not isinstance(delta, Delta):
             return None
         stream = self._streams.get(delta.part)
-        if stream is None or TEXT_WEIGHT + stream.weight(delta.text) > LIGHT:
+        if stream is None or TEXT_WEIGHT + stream.filter.weight(delta.text) > LIGHT:
             return None
         self._latest = delta.part
-        stream.append(HeldText(frame, path_of(frame, 0), len(delta.text)))
-        return self._start_first(stream.feed(delta.text))
+        path = delta.slot if delta.slot and frame.doc is not None else (0,)
+        stream.append(HeldText(frame, path, len(delta.text)))
+        released = stream.feed(delta.text)
+        return released if self._opening is None else self._start_first(released)
 
     def read(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
         """Return the texts of a frame. `others` are those that no delta has, if already walked."""
-        going = [delta_text for delta_text in delta_texts(frame) if self._concerns(delta_text.text)]
+        concerns = self._filters.concerns
+        going = [delta_text for delta_text in delta_texts(frame) if concerns(delta_text.text)]
         complete: list[Text] = []
-        for text in (
-            collect_texts(other_texts(frame)) if walked_texts is None else walked_texts
-        ).texts:
-            if self._concerns(text):
-                place = place_of(frame, text.path)
-                if place is None:
-                    complete.append(text)
-                else:
-                    going.append(FrameText(text, place))
-        weight = sum(stream.weight_of_end() for stream in self._ending(frame))
+        for text in filter(concerns, (walked_texts or collect_texts(other_texts(frame))).texts):
+            place = place_of(frame, text.path)
+            if place is None:
+                complete.append(text)
+            else:
+                going.append(FrameText(text, place))
+        ending = chain.from_iterable(map(self._ending, frame.events))
+        weight = sum(stream.filter.weight_of_end() for stream in ending)
         weight += sum(map(self._weight, going))
         for text in complete:
-            repeated = LIGHT if self._joinable.may_repeat(frame, text) else 0
+            repeated = LIGHT if self._joinable.is_new(frame, text) else 0
             weight += TEXT_WEIGHT + weight_of(text.text) + repeated
         return FrameTexts(frame, going, complete=complete, weight=weight)
 
@@ -134,7 +207,7 @@ class StreamFilter:
         return [*chain.from_iterable(self.take_in_turns(step))]
 
     def take_in_turns(self, step: FrameTexts) -> Iterator[list[Frame]]:
-        """Do so piece by piece of long texts: each is inspected when it is asked for."""
+        """Do so piece by piece of long texts, each when it is requested."""
         frame, going = self._inspected(step)
         released = [closed for event in frame.events for closed in self._closed(frame, event)]
         if frame.last:
@@ -144,9 +217,9 @@ class StreamFilter:
                 self._opening = []
             yield self._start_first(released)
             yield from self._feed_texts(frame, going)
-            ended = [event.choice for event in frame.events if isinstance(event, Finish)]
+            finishes = [event for event in frame.events if isinstance(event, Finish)]
             yield self._start_first(
-                [closed for choice in ended for closed in self._finished(choice)]
+                [closed for finish in finishes for closed in self._closed(frame, finish)]
             )
             return
         waiting = self._stream_before(frame)
@@ -161,31 +234,22 @@ class StreamFilter:
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()
-        return self._start_first(self._flushed([*self._streams.values(), *self._idle.values()]))
-
-    def _concerns(self, text: Text) -> bool:
-        concerned = self._concerned.get(text.kind)
-        if concerned is None:
-            concerned = self._concerned[text.kind] = self._filters.concerns(text)
-        return concerned
+        return self._start_first(_flushed([*self._streams.values(), *self._idle.values()]))
 
     def _weight(self, going: FrameText) -> int:
-        stream, text = self._streams.get(going.place), going.text.text
+        text, stream = going.text.text, self._streams.get(going.place)
         if stream is not None:
-            return TEXT_WEIGHT + stream.weight(text)
-        return (
-            TEXT_WEIGHT + weight_of(text) + (weight_of_parts(text) if is_json(going.place) else 0)
-        )
+            return TEXT_WEIGHT + stream.filter.weight(text)
+        parts = weight_of_parts(text) if is_json(going.place) else 0
+        return TEXT_WEIGHT + weight_of(text) + parts
 
-    def _ending(self, frame: Frame) -> Iterable[PartStream]:
-        """Return the streams that end with a frame."""
-        for event in frame.events:
-            if isinstance(event, End):
-                yield from filter(None, (self._streams.get(event.part),))
-            elif isinstance(event, Finish):
-                yield from self._streams_of(event.choice)
-            elif isinstance(event, Stop | Fault):
-                yield from self._streams.values()
+    def _ending(self, event: Event) -> Iterable[PartStream]:
+        """Return the streams that end with an event."""
+        if isinstance(event, End):
+            return filter(None, (self._streams.get(event.part),))
+        if isinstance(event, Finish):
+            return self._streams_of(event.choice)
+        return self._streams.values() if isinstance(event, Stop | Fault) else ()
 
     def _inspected(self, step: FrameTexts) -> tuple[Frame, list[FrameText]]:
         """Return a frame with its complete texts masked and without those that a client may join to
@@ -253,7 +317,8 @@ class StreamFilter:
             stream = self._idle.pop((place.choice, place.kind), None)
         elif stream is None and not self._joinable.ends(going.text):
             stream = self._ended_stream(choice_of(place), going.text.kind)
-        crowded = len(self._streams) >= MAX_STREAMS or _size(place) > MAX_NAME
+        names = () if isinstance(place, Part) else (s for s in place[1] if isinstance(s, str))
+        crowded = len(self._streams) >= MAX_STREAMS or sum(map(len, names)) > MAX_NAME
         if stream is None:
             arguments = is_json(place)
             text_filter = self._filters.text_filter(
@@ -299,7 +364,7 @@ class StreamFilter:
             return self._ended(frame, event.part)
         if isinstance(event, Finish):
             self._joinable.ended.add(event.choice)
-            return self._finished(event.choice)
+            return _flushed(stream for stream in self._streams_of(event.choice) if stream.ends)
         return self.close() if isinstance(event, Stop | Fault) else []
 
     def _ended(self, frame: Frame, part: Part) -> list[Frame]:
@@ -308,20 +373,13 @@ class StreamFilter:
             for place, stream in self._streams.items():
                 if not isinstance(place, Part):
                     released += stream.release()
-        ended = self._streams.pop(part, None)
-        if ended is not None:
+        if (ended := self._streams.pop(part, None)) is not None:
             released += ended.release()
-            idle_stream = self._idle.get((part.choice, part.kind))
-            released += idle_stream.close() if idle_stream is not None else []
+            if (idle_stream := self._idle.get((part.choice, part.kind))) is not None:
+                released += idle_stream.close()
             self._idle[part.choice, part.kind] = ended
         self._edited.discard(part)
         return released
-
-    def _finished(self, choice: int) -> list[Frame]:
-        return self._flushed(stream for stream in self._streams_of(choice) if stream.ends)
-
-    def _flushed(self, streams: Iterable[PartStream]) -> list[Frame]:
-        return [frame for stream in streams for frame in stream.close()]
 
     def _start_first(self, frames: list[Frame]) -> list[Frame]:
         """Return released frames, with `Start` before all others."""
@@ -337,7 +395,5 @@ class StreamFilter:
         return [*starts, *(frame for frame in opening if frame not in starts)]
 
 
-def _size(place: Part | Place) -> int:
-    """Return the number of characters of the names in a place."""
-    steps = () if isinstance(place, Part) else place[1]
-    return sum(len(step) for step in steps if isinstance(step, str))
+def _flushed(streams: Iterable[PartStream]) -> list[Frame]:
+    return [frame for stream in streams for frame in stream.close()]

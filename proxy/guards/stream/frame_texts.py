@@ -6,9 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.frames.shapes import is_name
-from proxy.guards.text.documents import logprobs_text, native_walk, value_walk
+from proxy.guards.text.documents import native_walk, value_walk
 from proxy.guards.text.replace import moved, replaced
-from proxy.guards.text.walk import Found, MemberName, Opaque, Path, Text, parts_of
+from proxy.guards.text.walk import (
+    Found,
+    MemberName,
+    Opaque,
+    Path,
+    Text,
+    logprobs_nodes,
+    parts_of,
+)
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
@@ -204,7 +212,8 @@ def _event_texts(
         yield from value_walk(path, event.value, "other" if event.choice is None else "content")
     elif event.name == "logprobs":
         delta_text = "".join(delta.text for delta in frame.events if isinstance(delta, Delta))
-        yield logprobs_text(path, event.value, delta_text)
+        for node in logprobs_nodes(path, event.value, delta_text):
+            yield Text(node.path, node.value, node.kind, role=node.role)
     else:
         if event.name == "audio":
             yield Opaque(path, "audio")

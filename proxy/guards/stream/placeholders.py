@@ -140,7 +140,6 @@ LETTERS = "bcdfghjkmnpqrstvwxz"
 """Letters of digests. They spell no words, look unlike each other, and match no pattern of
 numbers."""
 DIGEST_LENGTH = 12  # letters, 50.9 bits
-FEW = 64  # values
 EASY = 4  # characters that are read in the time of one that guards look at
 _MAIL_ADDRESS_END = r"[\s\"'<>|]|\\[nrt\"]"
 _ENDS_IN_MAIL_ADDRESS = re.compile(_MAIL_ADDRESS_END)
@@ -180,6 +179,8 @@ class Masks:
     """
 
     __slots__ = ("_digest", "_names", "_values")
+    tallies: Sequence[RuleTally] = ()  # no text is held back for good
+    to_last = False
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
@@ -216,19 +217,10 @@ class Masks:
 
     def unmask(self, text: str, *, escaped: bool = False) -> str:
         """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
-        if not self._may_be_in(text):
-            return text
         unmasker = self.unmasker(escaped=escaped)
-        return "".join(piece.text for piece in unmasker.take(text))
-
-    def _may_be_in(self, text: str) -> bool:
-        """Return False if no digest is in a text, not even over the end of a line. With more than
-        ``FEW`` values it is faster to look for the placeholders."""
-        if len(self._values) > FEW:
-            return next(self.unmasker().names.written(text, 0), None) is not None
-        if "\n" in text or "\\n" in text:
-            text = "".join(text.replace("\\r", "").replace("\\n", "").split())
-        return any(name.rpartition("_")[2] in text for name in self._values)
+        if next(unmasker.names.written(text, 0), None) is None:
+            return text
+        return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.close()))
 
     def unmasked(self, data: Json, read: Texts) -> Json:
         """Return a whole answer with the values. `read` are its texts."""
@@ -245,15 +237,6 @@ class Masks:
         if self._names is None:
             self._names = PlaceholderNames(self._values)
         return Unmasker(self._values, self._names, escaped=escaped)
-
-    @property
-    def tallies(self) -> Sequence[RuleTally]:
-        """Empty: no text is held back for good."""
-        return ()
-
-    @property
-    def to_last(self) -> bool:
-        return False
 
     def concerns(self, text: Text) -> bool:
         """Return False for thoughts: providers sign them and verify them when they return."""
@@ -304,9 +287,6 @@ class Unmasker:
         certain = self._undecided(text, context_size, self.names.pending(text, context_size))
         self._held = text[certain:]
         return self._restored(text[:certain], context_size)
-
-    def take(self, text: str) -> list[ReleasedPiece]:
-        return [*self.feed(text), *self.close()]
 
     def release(self) -> list[ReleasedPiece]:
         return self.close()

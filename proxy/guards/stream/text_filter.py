@@ -42,10 +42,3 @@ class TextFilter(Protocol):
 
     def close(self) -> list[ReleasedPiece]:
         """End the text and return all remaining pieces. What is fed next is another text."""
-
-
-class WholeTextFilter(TextFilter, Protocol):
-    """Text filter that also accepts complete texts."""
-
-    def take(self, text: str) -> list[ReleasedPiece]:
-        """Return all pieces of a complete text, as ``feed`` and ``close`` would."""

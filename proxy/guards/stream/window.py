@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import replace as copied
 from itertools import takewhile
 from operator import attrgetter
 
@@ -28,7 +27,6 @@ from proxy.guards.findings import (
 from proxy.guards.stream.text_filter import ReleasedPiece
 from proxy.guards.stream.word_scanner import (
     WORDS,
-    ShortTexts,
     WordScanner,
     count_whole,
     find_held,
@@ -63,8 +61,8 @@ class Window:
         "_begin", "_context_weight", "_cpu_clock", "_credit", "_cursors", "_decided", "_escaped",
         "_is_ascii", "_is_new", "_last_cpu_s", "_last_weight", "_length", "_limit", "_max_credit",
         "_max_lookback", "_max_unread", "_min_pause", "_min_run", "_needs_whole", "_new_size",
-        "_parts", "_pause", "_pending", "_preceding", "_released", "_replace", "_short_texts",
-        "_tallies", "_text", "_text_start", "_unread", "_words",
+        "_parts", "_pause", "_pending", "_preceding", "_released", "_replace", "_tallies",
+        "_text", "_text_start", "_unread", "_words",
     )  # fmt: skip
 
     def __init__(
@@ -83,10 +81,6 @@ class Window:
         ]
         holding = [cursor.lookback for cursor in self._cursors if cursor.holds]
         self._needs_whole = None in holding
-        in_turn = sorted(self._cursors, key=lambda cursor: cursor.lookback is None)
-        self._short_texts = ShortTexts(
-            self._cursors if self._needs_whole else in_turn, escaped=escaped
-        )
         finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
         lookbacks_held = [lookback for lookback in holding if lookback is not None]
         self._words = word_scanner(self._cursors, escaped=escaped)
@@ -158,7 +152,9 @@ class Window:
         self._unread += size
         self._new_size += size
         if self._words is not None:
-            is_due = self._new_size >= self._words.together(text)
+            is_due = self._new_size >= WORDS or (
+                not self._is_ascii and self._new_size >= self._words.together(text)
+            )
             return self._word_by_word(self._words) if is_due else []
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.looks for cursor in self._cursors):
@@ -202,26 +198,6 @@ class Window:
             for cursor in [cursor for cursor in self._cursors if cursor.looks]:
                 cursor.tally.fail("too_long_to_hold")
             pieces += self._release()
-        return pieces
-
-    def take(self, text: str) -> list[ReleasedPiece]:
-        if len(text) > MOST_RUN or self._length != self._begin:
-            return [*self.feed(text), *self.close()]
-        if not text:
-            return []
-        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        for tally in self._tallies:
-            tally.fields += 1
-            tally.bytes += size
-        matches = self._short_texts.find(text)  # a short text is read once
-        if not matches:
-            return [ReleasedPiece(text, len(text), changed=False)]
-        pieces: list[ReleasedPiece] = []
-        self._text, base = text, self._text_start
-        for match in sorted(matches, key=_order):
-            self._mask(copied(match, start=match.start + base, end=match.end + base), pieces)
-        self._release_text(base + len(text), pieces)
-        self._text, self._released = "", base
         return pieces
 
     def _is_held(self) -> bool:

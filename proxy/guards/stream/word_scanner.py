@@ -18,40 +18,6 @@ from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import Beginning, View, beginning, variants
 from proxy.types.hold import PartialMatcher
 
-MAX_CLEAN = 256  # short texts without a finding, which are not inspected again
-MAX_CLEAN_SIZE = 32  # characters of one of them
-
-
-class ShortTexts:
-    """Finds matches in short complete texts. ``cursors`` are the rules in their order."""
-
-    __slots__ = ("_clean", "_cursors", "_escaped")
-
-    def __init__(self, cursors: Sequence[RuleCursor], *, escaped: bool) -> None:
-        self._clean: set[str] = set()
-        self._cursors = cursors
-        self._escaped = escaped
-
-    def find(self, text: str) -> list[TextMatch]:
-        """Return the matches of rules that enforce, and count the matches of other rules."""
-        if text in self._clean:
-            return []
-        matches = self._find_all(text)
-        if not matches and len(text) <= MAX_CLEAN_SIZE and len(self._clean) < MAX_CLEAN:
-            self._clean.add(text)
-        for cursor, match in matches:
-            if not cursor.tally.rule.enforces:
-                cursor.tally.count(match.kind, match.score)
-        return [match for cursor, match in matches if cursor.tally.rule.enforces]
-
-    def _find_all(self, text: str) -> list[tuple[RuleCursor, TextMatch]]:
-        views = variants(text, escaped=self._escaped)
-        return [
-            (cursor, match)
-            for cursor in self._cursors
-            for match in find_matches(cursor.tally, cursor.rule, views)
-        ]
-
 
 def find_held(
     cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, escaped: bool

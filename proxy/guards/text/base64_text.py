@@ -35,30 +35,18 @@ def possible(raw: bytes) -> bool:
     return is_declared or _LONG in raw.translate(_RUNNING)
 
 
-def runs(text: str) -> Iterator[re.Match[str]]:
-    if "64," in text and "base64," in text.lower():
+def runs(text: str, min_size: int = RUN) -> Iterator[re.Match[str]]:
+    """Yield runs of at least ``min_size`` characters, and shorter ones that are declared."""
+    if min_size == RUN and "64," in text and "base64," in text.lower():
         yield from _NAMED_RUNS.finditer(text)
         return
-    running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
-    position = running.find(_LONG)
+    running, long = text.encode("utf-8", "surrogatepass").translate(_RUNNING), b"a" * min_size
+    position = running.find(long)
     if position >= 0 and len(running) != len(text):
-        yield from _RUNS.finditer(text)
+        yield from (run for run in _RUNS.finditer(text) if len(run.group()) >= min_size)
         return
     while position >= 0 and (match := _RUNS.match(text, position)) is not None:
         yield match
-        position = running.find(_LONG, match.end())
-
-
-def long_runs(text: str, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the spans of runs longer than ``size`` characters."""
-    running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
-    long = b"a" * (size + 1)
-    position = running.find(long)
-    if position >= 0 and len(running) != len(text):
-        yield from (run.span() for run in _RUNS.finditer(text) if len(run.group()) > size)
-        return
-    while position >= 0 and (match := _RUNS.match(text, position)) is not None:
-        yield match.span()
         position = running.find(long, match.end())
 
 
@@ -97,19 +85,14 @@ def decodings(
 
 def hex_text(run: str) -> str | None:
     """Return the text of hex without half a byte at its end; None unless all of it is text."""
-    raw = bytes.fromhex(run[: len(run) - len(run) % 2])
-    return _printable(raw, wide_codec(raw) or "utf-8")
+    return _printable(bytes.fromhex(run[: len(run) - len(run) % 2]))
 
 
 def plain(run: str, *, cut: bool = False) -> str | None:
     """Return the text of a run in either alphabet; None unless all of it is text."""
     run = run.rstrip("=")
-    run = run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)]
-    try:
-        raw = base64.b64decode(run.replace("-", "+").replace("_", "/") + "=" * (-len(run) % 4))
-    except binascii.Error:
-        return None
-    return _printable(raw, wide_codec(raw) or "utf-8")
+    raw = _decoded(run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)])
+    return None if raw is None else _printable(raw)
 
 
 def wide_codec(raw: bytes) -> str | None:
@@ -123,8 +106,9 @@ def wide_codec(raw: bytes) -> str | None:
     return "utf-16le" if zeros[0] > zeros[1] else "utf-16be"
 
 
-def _printable(raw: bytes, codec: str) -> str | None:
+def _printable(raw: bytes) -> str | None:
     """Return bytes as text, whose last letter may be cut; None unless all of them are text."""
+    codec = wide_codec(raw) or "utf-8"
     try:
         text = codecs.getincrementaldecoder(codec)().decode(raw)
     except UnicodeDecodeError:

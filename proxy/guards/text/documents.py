@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.dialects.frames.shapes import is_name
 from proxy.fields.field_table import FIELDS
-from proxy.guards.text.members import NUMBERS, OPAQUE, is_silent, unshown_logprobs
+from proxy.guards.text.members import NUMBERS, OPAQUE, is_silent
 from proxy.guards.text.walk import (
     KNOWN,
     REQUEST,
@@ -23,6 +23,7 @@ from proxy.guards.text.walk import (
     Text,
     Texts,
     answer_walk,
+    logprobs_nodes,
     members,
     request_walk,
 )
@@ -59,30 +60,20 @@ def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
     return walk(iter((node,)), _members, answer=True, cut=False)
 
 
-def logprobs_text(path: Path, logprobs: Any, text: Any) -> Text | None:
-    """Return the texts of log probabilities that ``text`` does not contain, as one text."""
-    lines = unshown_logprobs(
-        {"content": logprobs} if isinstance(logprobs, list) else logprobs, text
-    )
-    return Text(path, "\n".join(lines), "logprobs", role="assistant") if any(lines) else None
-
-
 def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
-    members_left = value
+    remaining = value
     names = (step for step in place.path if isinstance(step, str))
     if place.kind == "content" and all(name in _CONTAINERS for name in names):
-        members_left = {
+        remaining = {
             name: item
             for name, item in value.items()
             if not (name in _IDENTIFIERS and is_name(item))
         }
-    if place.kind == "content" and "logprobs" in members_left:
-        path = (*place.path, "logprobs")
-        text = logprobs_text(path, members_left["logprobs"], value.get("text", value.get("delta")))
-        if text is not None:
-            yield Node(path=path, value=text.text, kind=text.kind, role=text.role)
-        members_left = {name: item for name, item in members_left.items() if name != "logprobs"}
-    yield from members(place, members_left, inside=True)
+    if place.kind == "content" and "logprobs" in remaining:
+        path, shown_text = (*place.path, "logprobs"), value.get("text", value.get("delta"))
+        yield from logprobs_nodes(path, value["logprobs"], shown_text)
+        remaining = {name: item for name, item in remaining.items() if name != "logprobs"}
+    yield from members(place, remaining, inside=True)
 
 
 STEP = 1024  # values that are read before other tasks have a turn

@@ -210,7 +210,7 @@ _NAMES = frozenset(
 
 def unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
     """Return the texts of log probabilities that the text ``shown_text`` does not contain."""
-    lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else []
+    lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else [logprobs]
     chosen = [item for items in lists if isinstance(items, list) for item in items]
     tokens = [_token(entry) for entry in chosen]
     spelled = raw = "".join(tokens)

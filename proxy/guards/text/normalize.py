@@ -238,8 +238,9 @@ def _read(
         views += _joined(bare)
     if runs or bare.cased != text:
         views += _decoded(bare, torn, max_run, min_run, layers)
-    if not opened.cased.isascii():
-        views += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
+    for shadow in () if opened.cased.isascii() else _SHADOWS.finditer(opened.cased):
+        tags = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
+        views.append(View(tags, full_text=opened.span(*shadow.span())))
     return tuple(views), bare, visible, opened
 
 
@@ -326,13 +327,8 @@ def _composed(view: View, *, bare: bool) -> View:
     folded = composed.cased
     if _LOOKS.search(folded):
         folded = folded.translate(disguises.FOLDS)
-    folded = _DIGITS.sub(_digit, folded)
+    folded = _DIGITS.sub(lambda match: str(decimal(match.group())), folded)
     return View(folded, composed._edits, composed._below, normal=True)
-
-
-def _digit(match: re.Match[str]) -> str:
-    value = decimal(match.group(), None)
-    return match.group() if value is None else str(value)
 
 
 def _close(view: View) -> View:
@@ -390,8 +386,3 @@ def _letters_apart(text: str) -> int:
     if letters < _SINGLES or (letters == _SINGLES and not trails):
         return match.start()
     return len(text) - (1 if trails else 2)
-
-
-def _unmasked(view: View, shadow: re.Match[str]) -> View:
-    text = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
-    return View(text, full_text=view.span(*shadow.span()))

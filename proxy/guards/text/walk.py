@@ -302,7 +302,10 @@ def members(
         if level and is_silent(level, name, item):
             continue
         if name == "logprobs" and place.path[0] == "choices":
-            yield from _logprobs(path, item, value, role)
+            message = value.get("message") or value.get("delta") or value
+            if not isinstance(message, dict):
+                message = {}
+            yield from logprobs_nodes(path, item, message.get("content", message.get("text")))
             continue
         if name not in KNOWN:
             key = (*place.path, MemberName(name))
@@ -323,10 +326,8 @@ def _level(path: Path) -> tuple[str, ...]:
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
 
 
-def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[Node]:
-    """Yield the texts of log probabilities that the choice does not contain, as one text."""
-    message = choice.get("message") or choice.get("delta") or choice
-    text = message.get("content", message.get("text")) if isinstance(message, dict) else None
-    lines = unshown_logprobs(logprobs, text)
+def logprobs_nodes(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:
+    """Yield the texts of log probabilities that ``shown_text`` does not contain, as one text."""
+    lines = unshown_logprobs(logprobs, shown_text)
     if any(lines):
-        yield Node(path=path, value="\n".join(lines), kind="logprobs", role=role)
+        yield Node(path=path, value="\n".join(lines), kind="logprobs", role="assistant")

@@ -11,7 +11,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, pairwise
+from itertools import chain, pairwise
+from operator import itemgetter
+from typing import NamedTuple
 
 from proxy.guards.findings import TextMatch
 from proxy.guards.text.documents import weight_of
@@ -30,51 +32,85 @@ _TURNS = frozenset({"input", "messages"})
 _OF_CONTENT = 3  # steps to the content of a message: ``messages``, its index, ``content``
 
 
+class Cut(NamedTuple):
+    """A part of the text with the index ``number``, from the character ``skipped`` on."""
+
+    number: int
+    skipped: int
+    text: str
+
+
+Message = Sequence[Cut]
+
+
 @frozen
 class JoinedParts:
-    """Texts, by their indexes in order, that are inspected as one.
+    """Parts of texts that are inspected as one ``text``, each at its position in ``starts``.
 
-    ``starts`` and ``ends`` are their positions in ``text``, and ``data`` the indexes of those whose
-    base64 is inspected separately. For messages that are cut, ``skipped`` is the first character of
-    each text, and ``shares`` the position of each message: a finding within one share is ignored.
+    ``data`` are the positions of those whose base64 is inspected separately. If they are from
+    several messages, ``shares`` are the spans of these: a finding within one share is ignored.
     """
 
-    numbers: tuple[int, ...]
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
+    cuts: Sequence[Cut]
+    starts: Sequence[int]
     text: Text
-    data: frozenset[int] = frozenset()
-    skipped: tuple[int, ...] = ()
-    shares: tuple[tuple[int, int], ...] = ()
+    data: frozenset[int]
+    shares: Sequence[tuple[int, int]]
+
+    @classmethod
+    def of(
+        cls,
+        texts: Sequence[Text],
+        messages: Sequence[Message],
+        separator: str = "",
+        run: tuple[int, str] | None = None,
+    ) -> JoinedParts:
+        """Join parts of texts, and messages with a separator."""
+        cuts = [cut for message in messages for cut in message]
+        starts: list[int] = []
+        shares: list[tuple[int, int]] = []
+        offset = 0
+        for message in messages:
+            share = offset
+            for cut in message:
+                starts.append(offset)
+                offset += len(cut.text)
+            shares.append((share, offset))
+            offset += len(separator)
+        joined = separator.join("".join(cut.text for cut in message) for message in messages)
+        data = frozenset(place for place, cut in enumerate(cuts) if texts[cut.number].decoded)
+        first_text = texts[cuts[0].number]
+        text = Text(first_text.path, joined, first_text.kind, role=first_text.role, run=run)
+        return cls(cuts, starts, text, data, shares if len(messages) > 1 else ())
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The indexes of the texts, in order."""
+        return [cut.number for cut in self.cuts]
 
     def views(self) -> tuple[View, ...]:
         """Return the readings of the joined text, without the decoded data of a single text."""
         views = variants(self.text.text)
-        if not self.data:
-            return views
         return tuple(view for view in views if view.whole is None or not self._is_data(*view.whole))
 
     def _is_data(self, start: int, end: int) -> bool:
         place = bisect_right(self.starts, start) - 1
-        return place in self.data and end <= self.ends[place]
+        return place in self.data and end <= self.starts[place] + len(self.cuts[place].text)
 
     def in_parts(self, matches: Iterable[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
         """Yield the pieces of each match in the single texts, by the index of the text."""
         for match in matches:
-            yield [*self._pieces(match)]
-
-    def _pieces(self, match: TextMatch) -> Iterator[tuple[int, TextMatch]]:
-        for place in range(bisect_right(self.starts, match.start) - 1, len(self.starts)):
-            start = self.starts[place]
-            if start >= match.end:
-                return
-            piece_start, piece_end = max(match.start, start), min(match.end, self.ends[place])
-            if piece_start < piece_end:
-                base = start - self.skipped[place] if self.skipped else start
-                yield (
-                    self.numbers[place],
-                    replace(match, start=piece_start - base, end=piece_end - base),
-                )
+            pieces: list[tuple[int, TextMatch]] = []
+            place = bisect_right(self.starts, match.start) - 1
+            while place < len(self.starts) and self.starts[place] < match.end:
+                start, cut = self.starts[place], self.cuts[place]
+                end = min(match.end, start + len(cut.text))
+                if max(match.start, start) < end:
+                    base = start - cut.skipped
+                    piece = replace(match, start=max(match.start, start) - base, end=end - base)
+                    pieces.append((cut.number, piece))
+                place += 1
+            yield pieces
 
     def is_one(self, match: TextMatch, detector: object) -> bool:
         """Return True if a match across texts is one finding. At a boundary of messages, a detector
@@ -111,12 +147,12 @@ class JoinedParts:
                 return ()
         else:
             remaining = [(number, piece) for number, piece in pieces if number >= text_number]
-        return remaining if any(self._has_digit(*item) for item in remaining) else ()
-
-    def _has_digit(self, number: int, piece: TextMatch) -> bool:
-        place = bisect_left(self.numbers, number)
-        base = self.starts[place] - (self.skipped[place] if self.skipped else 0)
-        return any(map(str.isdigit, self.text.text[piece.start + base : piece.end + base]))
+        for number, piece in remaining:
+            cut = self.cuts[bisect_left(self.cuts, number, key=itemgetter(0))]
+            shown = cut.text[piece.start - cut.skipped : piece.end - cut.skipped]
+            if any(map(str.isdigit, shown)):
+                return remaining
+        return ()
 
 
 @frozen
@@ -175,55 +211,33 @@ def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
         elif steps is not None:
             groups.setdefault(text.path[:steps], []).append(number)
     for numbers in groups.values():
+        run = texts[numbers[0]].run
         if sum(len(texts[number].text) for number in numbers) > MAX_JOINED:
-            for first_number, second_number in pairwise(
-                numbers if texts[numbers[0]].run is not None else ()
-            ):
-                length = len(texts[first_number].text)
-                cuts = [(max(0, length - RUN_WINDOW), length), (0, RUN_WINDOW)]
-                yield _joined_texts(texts, (first_number, second_number), cuts)
+            pairs = pairwise(numbers if run is not None else ())
+            yield from (_joined_ends(texts, *pair) for pair in pairs)
         elif len(numbers) > 1:
-            joined = _joined_texts(texts, numbers, [(0, len(texts[n].text)) for n in numbers])
-            yield replace(joined, text=joined.text._replace(run=texts[numbers[0]].run))
+            message = [Cut(number, 0, texts[number].text) for number in numbers]
+            yield JoinedParts.of(texts, [message], run=run)
 
 
-def _joined_texts(
-    texts: Sequence[Text], numbers: Sequence[int], cuts: Sequence[tuple[int, int]]
-) -> JoinedParts:
-    """Join texts, each cut to the characters between two positions."""
-    pairs = zip(numbers, cuts, strict=True)
-    parts = [texts[number].text[start:end] for number, (start, end) in pairs]
-    first_text = texts[numbers[0]]
-    ends = tuple(accumulate(map(len, parts)))
-    return JoinedParts(
-        numbers=tuple(numbers),
-        starts=(0, *ends[:-1]),
-        ends=ends,
-        text=Text(
-            path=first_text.path, text="".join(parts), kind=first_text.kind, role=first_text.role
-        ),
-        data=frozenset(index for index, number in enumerate(numbers) if texts[number].decoded),
-        skipped=tuple(start for start, _ in cuts),
-    )
-
-
-@frozen
-class Cut:
-    """A part of the text with the index ``number``, from the character ``skipped`` on."""
-
-    number: int
-    skipped: int
-    text: str
-
-
-Message = Sequence[Cut]
+def _joined_ends(texts: Sequence[Text], number: int, next_number: int) -> JoinedParts:
+    """Join the end of a text with the beginning of the next one."""
+    text = texts[number].text
+    skipped = max(0, len(text) - RUN_WINDOW)
+    next_cut = Cut(next_number, 0, texts[next_number].text[:RUN_WINDOW])
+    return JoinedParts.of(texts, [[Cut(number, skipped, text[skipped:]), next_cut]])
 
 
 def message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the boundaries between messages of one role. A short message is included completely, so
     that a value cut in three is found."""
     for row in _rows(texts):
-        yield from _joined(row, texts)
+        ends_in_space = all(
+            message[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()
+            for message, next_message in pairwise(row)
+        )
+        for separator in SEPARATORS[:1] if ends_in_space else SEPARATORS:
+            yield JoinedParts.of(texts, row, separator)
 
 
 def _rows(texts: Sequence[Text]) -> Iterator[list[Message]]:
@@ -274,35 +288,3 @@ def _cut(message: Message, *, from_end: bool) -> Message:
         if remaining <= 0:
             break
     return cuts[::-1] if from_end else cuts
-
-
-def _joined(row: Sequence[Message], texts: Sequence[Text]) -> Iterator[JoinedParts]:
-    cuts = [cut for message in row for cut in message]
-    first_text = texts[cuts[0].number]
-    ends_in_space = all(
-        remaining[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()
-        for remaining, next_message in pairwise(row)
-    )
-    for separator in SEPARATORS[:1] if ends_in_space else SEPARATORS:
-        starts: list[int] = []
-        ends: list[int] = []
-        shares: list[tuple[int, int]] = []
-        offset = 0
-        for message in row:
-            share = offset
-            for cut in message:
-                starts.append(offset)
-                offset += len(cut.text)
-                ends.append(offset)
-            shares.append((share, offset))
-            offset += len(separator)
-        joined = separator.join("".join(cut.text for cut in message) for message in row)
-        yield JoinedParts(
-            numbers=tuple(cut.number for cut in cuts),
-            starts=tuple(starts),
-            ends=tuple(ends),
-            text=Text(first_text.path[:2], joined, first_text.kind, role=first_text.role),
-            data=frozenset(index for index, cut in enumerate(cuts) if texts[cut.number].decoded),
-            skipped=tuple(cut.skipped for cut in cuts),
-            shares=tuple(shares),
-        )

@@ -28,7 +28,7 @@ VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # without and 
 
 def prefilter_rules(
     rules: Sequence[GuardRule], read: Texts, max_weight: int, clock: Clock
-) -> list[GuardResult | None]:
+) -> Sequence[GuardResult | None]:
     """Return the results of rules that find nothing, and None for each rule that must inspect the
     texts. All rules must if the texts weigh more than ``max_weight``."""
     all_rules: list[GuardResult | None] = [None] * len(rules)

@@ -1,4 +1,7 @@
-"""x"""
+"""Inspects whole texts in batches: at once, or in threads, where rules inspect a batch in parallel.
+
+A rule with a lookback inspects a long text piece by piece.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 from proxy.errors import GuardBlocked
@@ -20,12 +25,11 @@ from proxy.guards.findings import (
     settled,
 )
 from proxy.guards.guard_threads import GuardThreads
-from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, long_runs
+from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, runs
 from proxy.guards.text.documents import SHEET, TEXT_WEIGHT
 from proxy.guards.text.normalize import Beginning, View, beginning, decoded, variants
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.joined_parts import FoundSpans, JoinedParts, joined_texts
-from proxy.runtime.frozen import frozen
 from proxy.types.guard import GuardRule, is_detector
 
 
@@ -81,26 +85,24 @@ class RuleInspection:
         """True if the rule has failed."""
         return self.tally.error is not None
 
-    def see(self, batch: TextBatch) -> None:
-        """Inspect a batch within the remaining time of the rule."""
+    def see(self, batch: TextBatch, read_s: float = 0.0) -> None:
+        """Inspect a batch within the remaining time of the rule, after ``read_s`` seconds in which
+        the batch was read for all rules."""
+        self.tally.seconds += read_s
+        if self._left_s < 0:
+            self.fail(DEADLINE)
+            return
         try:
             if isinstance(batch, LongTextPiece):
                 self._see_piece(batch)
-                return
-            if isinstance(batch, Base64Run):
+            elif isinstance(batch, Base64Run):
                 self._see_run(batch)
-                return
-            for part in batch:
-                if not self.is_done and self._inspects(part):
-                    self._see_part(part)
+            else:
+                for part in batch:
+                    if not self.is_done and self._inspects(part):
+                        self._see_part(part)
         except GuardBlocked as blocked:
             self.failure = blocked
-
-    def spend(self, seconds: float) -> None:
-        """Charge shared work, such as reading a batch, to the deadline of this rule."""
-        self.tally.seconds += seconds
-        if self._left_s < 0:
-            self.fail(DEADLINE)
 
     def fail(self, error: str) -> None:
         """Record a failure of the rule."""
@@ -156,8 +158,13 @@ class RuleInspection:
         decided = piece.base + (size if is_last else settled(piece.read, cursor.lookback or 0))
         if decided > cursor.decided:
             matches = cursor.see(piece.read.views, piece.base, decided, self._left_s)
+            outside = []
+            for match in matches:
+                index = bisect_right(self._runs, match.start, key=itemgetter(0))
+                if not index or match.end > self._runs[index - 1][1]:
+                    outside.append(match)
             if not self.is_done:
-                self._record(piece.place, [match for match in matches if not self._in_run(match)])
+                self._record(piece.place, outside)
         if piece.bytes is not None:
             self._runs.clear()
             if not self.is_done:
@@ -170,11 +177,6 @@ class RuleInspection:
         if not self.is_done:
             self._record(run.place, matches)
             self._runs += [(match.start, match.end) for match in matches]
-
-    def _in_run(self, match: TextMatch) -> bool:
-        """Return True if a match is inside of a long run with a finding."""
-        index = bisect_right(self._runs, match.start, key=lambda run: run[0])
-        return index > 0 and match.end <= self._runs[index - 1][1]
 
     def _applies(self, text: Text) -> bool:
         return self.tally.rule.applies(text.role, text.kind)
@@ -238,9 +240,8 @@ def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
 
 
 def _runs(part: TextViews) -> Iterator[Base64Run]:
-    runs = () if part.text.decoded else long_runs(part.text.text, MOST_RUN)
-    for start, end in runs:
-        for view in decoded(part.text.text[start:end], (start, end)):
+    for run in () if part.text.decoded else runs(part.text.text, MOST_RUN + 1):
+        for view in decoded(run.group(), run.span()):
             yield Base64Run(part.place, part.text, view)
 
 
@@ -309,72 +310,41 @@ def _together(
     return new
 
 
-@frozen
-class Threads:
-    """The rules of one call in the turns of its caller. ``clock`` measures the CPU of a thread."""
+async def inspect_in_threads(
+    threads: GuardThreads,
+    clock: Clock,
+    tallies: Sequence[RuleTally],
+    texts: Sequence[Text],
+    most_wait_s: float,
+) -> list[RuleInspection]:
+    """Return the finished inspections of copies of the tallies. ``clock`` measures the CPU of a
+    thread. Rules fail that the threads have no time for."""
 
-    aside: GuardThreads
-    clock: Clock
-    inspections: Sequence[RuleInspection]
-    most_s: float
+    def read() -> tuple[TextBatch | None, float]:
+        started_at = clock()
+        return next(remaining, None), clock() - started_at
 
-    @classmethod
-    def of(
-        cls, threads: GuardThreads, clock: Clock, tallies: Sequence[RuleTally], most_wait_s: float
-    ) -> Threads:
-        inspections = [
-            RuleInspection(_copy_tally(tally), number) for number, tally in enumerate(tallies)
-        ]
-        longest = max([tally.rule.deadline_s for tally in tallies], default=0)
-        return cls(threads, clock, inspections, longest + most_wait_s)
-
-    async def look(self, texts: Sequence[Text]) -> list[RuleInspection]:
-        """Return the findings of each rule."""
-        remaining = batches(texts, self.inspections)
-        try:
-            async with asyncio.timeout(self.most_s):
-                while pending := [
-                    inspection for inspection in self.inspections if not inspection.is_done
-                ]:
-                    if not await self._turn(remaining, pending):
+    inspections = [_inspection(tally, number) for number, tally in enumerate(tallies)]
+    remaining = batches(texts, inspections)
+    longest_s = max([tally.rule.deadline_s for tally in tallies], default=0)
+    try:
+        async with asyncio.timeout(longest_s + most_wait_s):
+            while pending := [each for each in inspections if not each.is_done]:
+                async with threads.hold_turn():
+                    batch, seconds = await threads.run_in_turn(read)
+                    if batch is None:
                         break
-        except TimeoutError:  # a running thread continues with a tally that nobody reads
-            return [
-                inspection if inspection.is_done else _busy(inspection)
-                for inspection in self.inspections
-            ]
-        return [*self.inspections]
-
-    async def _turn(
-        self, remaining: Iterator[TextBatch], pending: Sequence[RuleInspection]
-    ) -> bool:
-        """Inspect the next batch with all rules. Return False if there is none."""
-
-        def read() -> tuple[TextBatch | None, float]:
-            started_at = self.clock()
-            return next(remaining, None), self.clock() - started_at
-
-        async with self.aside.hold_turn():
-            batch, seconds = await self.aside.run_in_turn(read)
-            if batch is None:
-                return False
-            async with asyncio.TaskGroup() as group:
-                for inspection in pending:
-                    inspection.spend(seconds)
-                    if not inspection.is_done:
-                        group.create_task(self._see(inspection, batch))
-        return True
-
-    async def _see(self, inspection: RuleInspection, batch: TextBatch) -> None:
-        await self.aside.run_in_turn(lambda: inspection.see(batch))
+                    async with asyncio.TaskGroup() as group:
+                        for inspection in pending:
+                            job = partial(inspection.see, batch, seconds)
+                            group.create_task(threads.run_in_turn(job))
+    except TimeoutError:  # a running thread continues with a tally that nobody reads
+        for inspection in [each for each in inspections if not each.is_done]:
+            inspections[inspection.number] = _inspection(inspection.tally, inspection.number)
+            inspections[inspection.number].fail(BUSY)
+    return inspections
 
 
-def _busy(inspection: RuleInspection) -> RuleInspection:
-    """Return an inspection without findings, because the threads had no time for it."""
-    inspection = RuleInspection(_copy_tally(inspection.tally), inspection.number)
-    inspection.fail(BUSY)
-    return inspection
-
-
-def _copy_tally(tally: RuleTally) -> RuleTally:
-    return RuleTally(tally.rule, tally.clock, opaque=tally.opaque)
+def _inspection(tally: RuleTally, number: int) -> RuleInspection:
+    """Return the inspection of a copy of a tally."""
+    return RuleInspection(RuleTally(tally.rule, tally.clock, opaque=tally.opaque), number)

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guards.stream.placeholders import (
-    FEW,
     LETTERS,
     Masks,
     PlaceholderNames,
@@ -94,7 +93,7 @@ def test_a_placeholder_that_nobody_gave_stays() -> None:
     )
 
 
-@for_each("count", [1, FEW, FEW + 1])
+@for_each("count", [1, 64, 65])
 def test_values_are_restored_however_many_there_are(count: int) -> None:
     masks = Masks.of(placeholder_key(), "alice")
     values = [f"ada{number}@mill.example" for number in range(count)]

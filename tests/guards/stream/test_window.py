@@ -156,50 +156,6 @@ def test_forced_release_is_inspected_with_what_follows(bits: list[str], cuts: li
     assert "secret" not in observed
 
 
-def taken(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
-    """Give what was released of texts that are each whole, and what blocked."""
-    try:
-        return "".join(piece.text for text in texts for piece in window.take(text)), None
-    except GuardBlocked as blocked:
-        return "", f"{blocked.guard} {blocked.kind}"
-
-
-def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
-    """Give the same of a window that is fed them one after the other."""
-    try:
-        return "".join(
-            p.text for text in texts for p in (*window.feed(text), *window.close())
-        ), None
-    except GuardBlocked as blocked:
-        return "", f"{blocked.guard} {blocked.kind}"
-
-
-@given(st.lists(TEXT, max_size=5), st.sampled_from(RULES), st.booleans())
-@example(["x" * 40 + RUN + "x", "x" * MOST_RUN + " secret", "secret"], RULES[0], False)
-@example(["aa secret", "aa secret", "aa", "", "a"], RULES[7], True)
-@example(["aa secret", "clean", "clean", "aa secret"], RULES[8], False)
-def test_whole_texts_give_the_result_of_feeding(
-    texts: list[str], rules: tuple[GuardRule, ...], escaped: bool
-) -> None:
-    single_tallies, other_tallies = tallies(*rules), tallies(*rules)
-    at_once = taken(Window(single_tallies, replace=_bracketed, escaped=escaped), texts)
-
-    assert at_once == fed(Window(other_tallies, replace=_bracketed, escaped=escaped), texts)
-    if at_once[1] is None:
-        assert results_of(single_tallies) == results_of(other_tallies)
-
-
-def test_short_whole_text_is_read_once() -> None:
-    readings: list[Reading] = []
-    window = Window(
-        tallies(GuardRule("ear", TextCollector("content", readings, lookback=400), "block"))
-    )
-    for text in ("1", "2", "1", "x" * 100, "2", "x" * 100):
-        window.take(text)
-
-    assert [read.text for read in readings] == ["1", "2", "x" * 100, "x" * 100]
-
-
 def _bracketed(rule: GuardRule, kind: str, text: str) -> str:
     return f"[{kind}]"
 

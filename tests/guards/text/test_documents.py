@@ -16,7 +16,6 @@ from proxy.guards.text.documents import (
     MAX_MESSAGES,
     answer_texts,
     collect_texts,
-    logprobs_text,
     native_walk,
     plain_answer,
     plain_request,
@@ -27,7 +26,7 @@ from proxy.guards.text.documents import (
 )
 from proxy.guards.text.members import OPAQUE, PAYLOAD
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.walk import KNOWN, REQUEST, Text, Texts
+from proxy.guards.text.walk import KNOWN, REQUEST, Text, Texts, logprobs_nodes
 from proxy.guards.whole.joined_parts import joined_parts
 from proxy.types import Json
 from proxy.types.events import FamilyName
@@ -116,7 +115,7 @@ def test_tokens_that_spell_the_text_are_no_text() -> None:
 
     assert ("part", "logprobs") not in found({"part": part})
     assert ("part", "logprobs") in found({"part": other_value})
-    assert logprobs_text(("logprobs",), [TOKEN], "Paris") is not None
+    assert [*logprobs_nodes(("logprobs",), [TOKEN], "Paris")]
 
 
 def test_value_is_walked_at_its_place() -> None:

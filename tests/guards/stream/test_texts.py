@@ -5,35 +5,27 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
-from proxy.guards.stream.text_filters import MAX_PLACES, FirstValues
+from proxy.guards.stream.texts import MAX_PLACES, JoinableTexts, RuleFilters
 from proxy.guards.text.walk import Text
 from tests.for_each import for_each
-from tests.guards.doubles import rule, stream_inspector
+from tests.guards.doubles import rule, stream_inspector, tallies
 from tests.guards.stream import frames as made
 
 
-def text(written: str) -> Text:
-    return Text(("x",), written, "other")
-
-
-def has_finding() -> bool:
-    return True
-
-
 def test_number_and_size_of_places_are_bounded() -> None:
-    firsts = FirstValues()
-    value = "x" * 100_000
+    texts, value = JoinableTexts(RuleFilters(tallies(rule("absent", action="mask")))), "x" * 10_000
     tracemalloc.start()
     try:
-        passed_value = [
-            firsts.passes((f"{n}{value}",), value, has_finding) for n in range(MAX_PLACES + 1)
+        omitted = [
+            texts.omits(made.chat({name: value}), Text((name,), value, "other"))
+            for name in (f"{number}{value}" for number in range(MAX_PLACES + 1))
         ]
-        held_count, _ = tracemalloc.get_traced_memory()
+        held_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert passed_value == [True] * MAX_PLACES + [False]
-    assert held_count < 1024 * 1024
+    assert omitted == [False] * MAX_PLACES + [True]
+    assert held_bytes < 1024 * 1024
 
 
 @for_each(

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.context import bind, prompt_context, split_services
-from proxy.guards.engine import Engine
+from proxy.guards.engine import Engine, bind, prompt_context
 from proxy.guards.text.documents import request_texts
 from proxy.types.guard import Detector, GuardRule, PromptContext
 from tests.for_each import for_each
@@ -92,9 +91,3 @@ async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool
 
     assert inspection.results[0].error == "ZeroDivisionError"
     assert (inspection.blocked is not None) is stops
-
-
-def test_services_are_split_from_local_rules() -> None:
-    first_rule, last_rule = rule("one"), rule("two")
-
-    assert split_services([first_rule, SERVICE, last_rule]) == ([first_rule, last_rule], [SERVICE])

@@ -1,0 +1,374 @@
+"""Texts of a stream: their filters, the frames that wait, and texts that a client may join.
+
+While a rule acts, only the first value of a place without a text filter passes, and equal values
+after it. No text passes after its choice has finished, in a second form of a choice, or in a part
+of a message with another number than the first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Protocol
+
+from proxy.errors import GuardBlocked
+from proxy.guards.findings import Replace, RuleTally, named
+from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.stream.frame_texts import (
+    CHAT,
+    FrameText,
+    Place,
+    choice_of,
+    delta_at,
+    is_of_event,
+    numbered,
+    with_changes,
+    without,
+)
+from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
+from proxy.guards.stream.window import Window
+from proxy.guards.text.walk import MemberName, Path, Text, parts_of
+from proxy.runtime.frozen import frozen
+from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
+from proxy.types.index import index_of
+
+MAX_PLACES = 1024  # of a stream whose first values are kept
+_DIGEST_BYTES = 16  # of digests, so that neither long names nor long values are kept
+_FORMS = frozenset({"delta", "message", "text"})
+_FORM_OF = {"chat": "delta", "completions": "text"}
+
+
+class HeldText:
+    """A text of a frame that waits, of which `unclear` characters are not clear yet.
+
+    `path` is its path in the frame. `group` is None if the frame has no other text.
+    """
+
+    __slots__ = ("clear", "frame", "group", "is_changed", "length", "path", "unclear")
+
+    def __init__(self, frame: Frame, path: Path, unclear: int) -> None:
+        self.frame = frame
+        self.path = path
+        self.length = self.unclear = unclear
+        self.clear: list[str] = []
+        self.is_changed = False
+        self.group: HeldGroup | None = None
+
+
+class HeldGroup:
+    """The texts of one frame and their streams. The texts leave together."""
+
+    __slots__ = ("_ready", "streams", "texts")
+
+    def __init__(self, texts: Sequence[HeldText], streams: Sequence[PartStream]) -> None:
+        self.texts = texts
+        self.streams = streams
+        self._ready = 0
+
+    def is_ready(self) -> bool:
+        """Return True if each text is clear, and at the head of its queue but for others of the
+        group. A text stays so until the group leaves, so it is checked once."""
+        while self._ready < len(self.texts):
+            head = self.streams[self._ready].head
+            if self.texts[self._ready].unclear or head is None or head.group is not self:
+                return False
+            self._ready += 1
+        return True
+
+
+class PartStream:
+    """One text, and the frames that wait for it. `edited` are the parts whose text has changed."""
+
+    __slots__ = ("_edited", "_queue", "_unclear", "ends", "filter")
+
+    def __init__(self, text_filter: TextFilter, edited: set[Part], *, ends: bool) -> None:
+        self.filter = text_filter
+        self._edited = edited
+        self._queue: deque[HeldText] = deque()
+        self._unclear: deque[HeldText] = deque()  # those of the queue that are not clear
+        self.ends = ends
+
+    @property
+    def head(self) -> HeldText | None:
+        """The text that leaves next."""
+        return self._queue[0] if self._queue else None
+
+    def append(self, held_text: HeldText) -> None:
+        """Let a text wait, whose characters are fed next."""
+        self._queue.append(held_text)
+        if held_text.unclear:
+            self._unclear.append(held_text)
+
+    def feed(self, text: str) -> list[Frame]:
+        """Take the next characters, return the frames that they release."""
+        pieces = self.filter.feed(text)
+        return self._released(pieces) if pieces or not self._queue[0].unclear else []
+
+    def release(self) -> list[Frame]:
+        """Return all frames that wait, because something else follows. The text may go on."""
+        return self._released(self.filter.release())
+
+    def close(self) -> list[Frame]:
+        """Return all frames that wait, because the text has ended."""
+        return self._released(self.filter.close())
+
+    def _released(self, pieces: Sequence[ReleasedPiece]) -> list[Frame]:
+        for piece in pieces:
+            self._take(piece)
+        out = self._drain()
+        held_text = self._queue[0] if self._queue else None
+        cleared = held_text.length - held_text.unclear if held_text else 0
+        if held_text and cleared and cleared > self.filter.lookback:
+            out += _split(held_text)
+        return out
+
+    def _take(self, piece: ReleasedPiece) -> None:
+        """Spread a piece over the texts that it is of. A replacement goes to the first of them."""
+        text, size, is_changed = piece
+        while size:
+            held_text = self._unclear[0]
+            length = size if size < held_text.unclear else held_text.unclear
+            released, text = (text, "") if is_changed else (text[:length], text[length:])
+            held_text.clear.append(released)
+            held_text.unclear -= length
+            size -= length
+            if is_changed:
+                held_text.is_changed = True
+                delta = delta_at(held_text.frame, held_text.path)
+                if delta is not None:
+                    self._edited.add(delta.part)
+            if not held_text.unclear:
+                self._unclear.popleft()
+
+    def _drain(self) -> list[Frame]:
+        """Return the frames at the head that are clear, and those of other streams that these
+        held up."""
+        out: list[Frame] = []
+        streams = [self]
+        while streams:
+            queue = streams[-1]._queue
+            group = queue[0].group if queue else None
+            if not queue or queue[0].unclear or (group and not group.is_ready()):
+                streams.pop()
+            elif group is None:
+                out += self._frames_of([queue.popleft()])
+            else:
+                out += self._frames_of(group.texts)
+                for stream in group.streams:
+                    stream._queue.popleft()
+                streams += reversed(group.streams)
+        return out
+
+    def _frames_of(self, texts: Sequence[HeldText]) -> list[Frame]:
+        """Return the frame of texts that are clear, or nothing if only a signature was left."""
+        frame = texts[0].frame
+        for text in texts:
+            if text.is_changed:
+                changes = {text.path: "".join(text.clear) for text in texts if text.is_changed}
+                frame = with_changes(frame, changes)
+                break
+        return unsigned(frame, self._edited) if self._edited else [frame]
+
+
+def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
+    """Return a frame without the signature of a part whose text has changed, if anything else is in
+    it."""
+    for event in frame.events if edited else ():
+        if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
+            return [] if len(frame.events) == 1 else [without(frame, "signature")]
+    return [frame]
+
+
+def _split(held_text: HeldText) -> list[Frame]:
+    """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``. The
+    rest has no document if the frame has other events than the text and its values. A writer of
+    Responses puts a text without a document into the event that repeats it."""
+    frame = held_text.frame
+    delta = None if held_text.group else delta_at(frame, held_text.path)
+    is_delta = all(isinstance(event, Delta | Attach) for event in frame.events)
+    if delta is None or delta.part.kind not in SHOWN | CALLS:
+        return []
+    if frame.family == "responses" and not is_delta:
+        return []
+    clear_frame = with_changes(frame, {held_text.path: "".join(held_text.clear)})
+    if not is_delta:
+        events = (Delta(delta.part, ""),)
+        held_text.frame = Frame(events, frame.family, model_call=frame.model_call, last=frame.last)
+        held_text.path = (0,)
+    held_text.clear, held_text.length, held_text.is_changed = [], held_text.unclear, True
+    return [clear_frame._replace(last=False)]
+
+
+class TextFilters(Protocol):
+    """Makes the filters of the texts of a stream. ``tallies`` are the rules that may hold back
+    their findings. ``to_last``: texts go on after their choice has finished."""
+
+    @property
+    def tallies(self) -> Sequence[RuleTally]: ...
+
+    @property
+    def to_last(self) -> bool: ...
+
+    def concerns(self, text: Text) -> bool:
+        """Return True if a text has a filter."""
+
+    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
+        """Return a new filter. ``crowded``: there are as many filters as are allowed."""
+
+
+@frozen
+class RuleFilters:
+    """Makes windows of rules."""
+
+    tallies: Sequence[RuleTally]
+    replace: Replace = named
+    to_last: bool = False
+
+    def concerns(self, text: Text) -> bool:
+        for tally in self.tallies:  # noqa: SIM110  # for each chunk, and a generator costs more
+            if tally.rule.applies(text.role, text.kind):
+                return True
+        return False
+
+    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
+        tallies = applying(self.tallies, text)
+        if crowded:
+            for tally in tallies:
+                tally.fail("too_many_texts")
+        if arguments:
+            return ArgumentsWindow.under(tallies, self.replace)
+        return Window(tallies, replace=self.replace)
+
+
+def applying(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
+    """Return the rules that inspect a text."""
+    return [tally for tally in tallies if tally.rule.applies(text.role, text.kind)]
+
+
+def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
+    """Return the rules that may hold back their findings in a text."""
+    return [
+        tally for tally in applying(tallies, text) if tally.error is None and tally.rule.enforces
+    ]
+
+
+def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
+    """Return True if rules with a lookback have a finding in a repeated text: ``42`` is the number
+    of a card if it is repeated."""
+    copies = [
+        RuleTally(tally.rule, tally.clock)
+        for tally in tallies
+        if tally.detector.lookback is not None
+    ]
+    if not copies:
+        return False
+    window = Window(copies)
+    try:
+        pieces = [*window.feed(text * (2 + window.lookback // len(text))), *window.close()]
+    except GuardBlocked:
+        return True
+    return any(piece.changed for piece in pieces) or any(tally.findings for tally in copies)
+
+
+class JoinableTexts:
+    """Places and forms of the texts of one stream so far. ``ended`` are the finished choices."""
+
+    __slots__ = ("_first_values", "_forms", "_part_numbers", "_tallies", "_to_last", "ended")
+
+    def __init__(self, filters: TextFilters) -> None:
+        self._tallies = filters.tallies
+        self._to_last = filters.to_last
+        self._first_values: dict[bytes, bytes] = {}  # by place, both as digests
+        self._forms: dict[int, str] = {}
+        self._part_numbers: dict[Place, int] = {}
+        self.ended: set[int] = set()
+
+    def ends(self, text: Text) -> bool:
+        """Return True if a text ends with its choice, although more may follow."""
+        return not self._to_last or bool(acting(self._tallies, text))
+
+    def is_new(self, frame: Frame, text: Text) -> bool:
+        """Return True if a complete text is also inspected as repeated many times."""
+        place = _place(frame, text.path)
+        return place is not None and _digest(repr(place)) not in self._first_values
+
+    def omits(self, frame: Frame, text: Text) -> bool:
+        """Return True if a complete text must be removed. Without an acting rule, record that it
+        was not inspected together with others."""
+        acting_rules = acting(self._tallies, text)
+        if text.kind == "logprobs" and acting_rules:
+            return True
+        place, rules = _place(frame, text.path), acting_rules or applying(self._tallies, text)
+        if place is None or self._passes(place, text.text, rules):
+            return False
+        for tally in () if acting_rules else rules:
+            tally.opaque = True
+        return bool(acting_rules)
+
+    def _passes(self, place: tuple[object, ...], text: str, tallies: Sequence[RuleTally]) -> bool:
+        """Return True if a text is the first one of its place, or equal to it and without a finding
+        if it is repeated."""
+        key, digest = _digest(repr(place)), _digest(text)
+        if key in self._first_values:
+            return self._first_values[key] == digest
+        if len(self._first_values) >= MAX_PLACES:
+            return False
+        self._first_values[key] = b"" if has_repeated_finding(text, tallies) else digest
+        return True
+
+    def omits_going(self, frame: Frame, going: FrameText) -> bool:
+        """Return True if a continued text must be removed. Without an acting rule, record that
+        it was inspected in two if its choice has finished."""
+        place, text, choice = going.place, going.text, choice_of(going.place)
+        has_ended = choice in self.ended
+        if not acting(self._tallies, text):
+            if has_ended and not self._to_last:
+                for tally in applying(self._tallies, text):
+                    tally.fail("text_after_finish")
+            return False
+        if has_ended or frame.family not in CHAT:
+            return has_ended
+        if isinstance(place, Part):
+            form = _FORM_OF[frame.family]
+            return self._forms.setdefault(choice, form) != form
+        return self._is_other_part(place, frame, text.path) or self._is_other_form(
+            choice, frame, text.path
+        )
+
+    def _is_other_part(self, place: Place, frame: Frame, path: Path) -> bool:
+        steps, value = parts_of(path), frame.doc or {}
+        is_full = len(self._part_numbers) >= MAX_PLACES and place not in self._part_numbers
+        if steps is None or is_full:
+            return False
+        for step in path[: steps + 1]:
+            value = value[step]  # type: ignore[index]
+        number = 0 if steps == len(path) else index_of(value, 0)
+        return self._part_numbers.setdefault(place, number) != number
+
+    def _is_other_form(self, choice: int, frame: Frame, path: Path) -> bool:
+        form = str(path[2])
+        if form not in _FORMS:
+            return False
+        delta = (frame.doc or {})["choices"][path[1]].get("delta")
+        usual = "delta" if isinstance(delta, dict) else form
+        return self._forms.setdefault(choice, usual) != form
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+
+
+def _place(frame: Frame, path: Path) -> tuple[object, ...] | None:
+    """Return the place of a complete text that later documents may also have, or None."""
+    doc = frame.doc
+    if doc is None or isinstance(path[-1], MemberName):
+        return None
+    if frame.family in CHAT and path[0] == "choices" and path[-1] == "name":
+        return numbered(doc, path)  # clients join the names of all chunks
+    if is_of_event(frame, path):
+        return None
+    if frame.family in CHAT:
+        return numbered(doc, path) if path[0] == "choices" and len(path) > 2 else path
+    kind = doc.get("type")
+    return (kind, *path) if isinstance(kind, str) and kind.endswith("delta") else None
