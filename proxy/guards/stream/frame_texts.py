@@ -1,4 +1,4 @@
-"""x"""
+"""Texts of the frames of a stream: where they are, and frames with other texts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from proxy.dialects.frames.shapes import is_name
 from proxy.guards.text.documents import native_walk, value_walk
+from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.replace import moved, replaced
 from proxy.guards.text.walk import (
     Found,
@@ -130,13 +131,8 @@ def path_of(frame: Frame, number: int) -> Path:
         return event.slot
     if isinstance(event, Start):
         return _start_path(doc, event, number)
-    if isinstance(event, Extension):
-        if doc.get(event.name) is event.value:
-            return (event.name,)
-        choices = doc.get("choices")
-        for place, choice in enumerate(choices if isinstance(choices, list) else ()):
-            if isinstance(choice, dict) and choice.get(event.name) is event.value:
-                return "choices", place, event.name
+    if isinstance(event, Extension) and doc.get(event.name) is event.value:
+        return (event.name,)
     return (number,)
 
 
@@ -146,9 +142,7 @@ def place_of(frame: Frame, path: Path) -> Place | None:
     if isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED or is_of_event(frame, path):
         return None
     if frame.family in CHAT:
-        if path[0] != "choices" or len(path) < 3 or path[2] in _ENDS:
-            return None
-        return numbered(doc, path)
+        return numbered(doc, path) if is_in_choice(path) and path[2] not in _ENDS else None
     return (0, (doc.get("type"), *_numbers(doc), *path)) if path[0] == "delta" else None
 
 

@@ -1,4 +1,7 @@
-"""x"""
+"""Placeholders of masked values, and their restoration in responses.
+
+Models may write a placeholder with escapes, without its brackets, or over two lines.
+"""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from proxy.guards.stream.frame_texts import (
 )
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.stream.window import Window
+from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.walk import MemberName, Path, Text, parts_of
 from proxy.runtime.frozen import frozen
 from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
@@ -350,7 +351,7 @@ class JoinableTexts:
         form = str(path[2])
         if form not in _FORMS:
             return False
-        delta = (frame.doc or {})["choices"][path[1]].get("delta")
+        delta = (frame.doc or {})[str(path[0])][path[1]].get("delta")
         usual = "delta" if isinstance(delta, dict) else form
         return self._forms.setdefault(choice, usual) != form
 
@@ -364,11 +365,11 @@ def _place(frame: Frame, path: Path) -> tuple[object, ...] | None:
     doc = frame.doc
     if doc is None or isinstance(path[-1], MemberName):
         return None
-    if frame.family in CHAT and path[0] == "choices" and path[-1] == "name":
+    if frame.family in CHAT and is_in_choice(path) and path[-1] == "name":
         return numbered(doc, path)  # clients join the names of all chunks
     if is_of_event(frame, path):
         return None
     if frame.family in CHAT:
-        return numbered(doc, path) if path[0] == "choices" and len(path) > 2 else path
+        return numbered(doc, path) if is_in_choice(path) else path
     kind = doc.get("type")
     return (kind, *path) if isinstance(kind, str) and kind.endswith("delta") else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.dialects.frames.shapes import is_name
 from proxy.fields.field_table import FIELDS
-from proxy.guards.text.members import NUMBERS, OPAQUE, is_silent
+from proxy.guards.text.members import CHOICES, NUMBERS, OPAQUE, is_silent
 from proxy.guards.text.walk import (
     KNOWN,
     REQUEST,
@@ -164,7 +164,7 @@ _MESSAGE = frozenset({"role", "content"})
 _USAGE = {"include_usage": True}
 _DATA = "data:"  # begins a text that may be base64
 
-_LEVEL = ("choices",)
+_LEVEL = (CHOICES,)
 _SILENT_CHOICE = frozenset({"index", "finish_reason"})
 _MESSAGES = frozenset({"delta", "message"})
 _CHOICE = _SILENT_CHOICE | _MESSAGES | {"logprobs", "text"}
@@ -227,13 +227,13 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
 def plain_answer(data: Json) -> Texts | None:
     """Return the texts of a response, or of a chunk of one, with one choice of plain texts, else
     None."""
-    choices = data.get("choices")
+    choices = data.get(CHOICES)
     if choices.__class__ is not list or len(choices) != 1:
         return None
     choice = choices[0]
     if choice.__class__ is not dict or not choice.keys() <= _CHOICE:
         return None
-    if not all([name == "choices" or is_silent((), name, value) for name, value in data.items()]):
+    if not all([name == CHOICES or is_silent((), name, value) for name, value in data.items()]):
         return None
     texts: list[Text] = []
     for name, value in choice.items():
@@ -246,7 +246,7 @@ def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
     if form in _SILENT_CHOICE:
         return is_silent(_LEVEL, form, message)
     if form == "text" and message.__class__ is str:
-        texts.append(Text(("choices", 0, form), message, "content", role="assistant"))
+        texts.append(Text((CHOICES, 0, form), message, "content", role="assistant"))
         return True
     if form not in _MESSAGES or message.__class__ is not dict:
         return False
@@ -254,7 +254,7 @@ def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
         if value and name in _KINDS:
             if value.__class__ is not str:
                 return False
-            texts.append(Text(("choices", 0, form, name), value, _KINDS[name], role="assistant"))
+            texts.append(Text((CHOICES, 0, form, name), value, _KINDS[name], role="assistant"))
         elif (value and (name != "role" or value != "assistant")) or name not in _MEMBERS:
             return False
     return True

@@ -56,6 +56,17 @@ def may_be_text(names: Iterable[object]) -> bool:
 
 Level = tuple[str, ...]
 
+CHOICES = "choices"
+"""Member of a chat's response with its choices."""
+ITEM_LISTS = frozenset({CHOICES, "input", "messages"})
+"""Members of requests and responses whose items are messages."""
+
+
+def is_in_choice(path: Sequence[object]) -> bool:
+    """Return True if a path leads to a value in a choice of a chat's response."""
+    return path[0] == CHOICES and len(path) > 2
+
+
 OF_BLOCKS = frozenset({
     "block", "citations", "end", "input_schema", "is_error", "seal", "signature", "source", "start",
     "stop", "stop_reason", "system", "tool_use_id",
@@ -90,7 +101,7 @@ _CALLS = frozenset(
 def name_in_chat(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
     """Return the name in a chat of a member of an item at a path, so that its texts have the same
     kind in every API family."""
-    if name == "input" and path[-1:] == ("custom",) and path[0] in ("choices", "messages"):
+    if name == "input" and path[-1:] == ("custom",) and path[0] in ITEM_LISTS:
         return "arguments"
     if name in ("content", "name"):
         kind = item.get("type")
@@ -161,7 +172,7 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
         "created": _NUMBER,
         "usage": (is_counts, "numbers under known names of usage"),
     },
-    ("choices",): {
+    (CHOICES,): {
         "index": _NUMBER,
         "finish_reason": (
             one_of(*_FINISHES),
@@ -173,9 +184,9 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
             "null or a result of Azure's content filter",
         ),
     },
-    ("choices", "message", "content"): {"call_id": _NAME, "id": _NAME},
-    ("choices", "message", "tool_calls"): _CALL,
-    ("choices", "delta", "tool_calls"): _CALL,
+    (CHOICES, "message", "content"): {"call_id": _NAME, "id": _NAME},
+    (CHOICES, "message", "tool_calls"): _CALL,
+    (CHOICES, "delta", "tool_calls"): _CALL,
     ("data",): {
         "index": _NUMBER,
         "object": _NAME,

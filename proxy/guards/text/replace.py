@@ -7,6 +7,7 @@ from typing import Any
 
 from proxy.guards.text.base64_text import Payload
 from proxy.guards.text.json_strings import spliced
+from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.walk import MemberName, Path
 from proxy.types import Json
 
@@ -111,7 +112,7 @@ def _copied(copies: dict[Path, Any], path: Path) -> Any:
 
 def _unspell(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
     for path in texts:
-        if path[0] == "choices" and len(path) > 2:
+        if is_in_choice(path):
             choice = _copied(copies, path[:2])
             if isinstance(choice, dict) and choice.get("logprobs") is not None:
                 choice["logprobs"] = None

@@ -22,10 +22,13 @@ from proxy.guards.text.base64_text import (
 )
 from proxy.guards.text.json_strings import values
 from proxy.guards.text.members import (
+    CHOICES,
+    ITEM_LISTS,
     NO_TEXTS,
     PAYLOAD,
     is_data,
     is_for_data,
+    is_in_choice,
     is_opaque,
     is_silent,
     kind_of,
@@ -179,7 +182,7 @@ def _members_of(data: Json, unknown: str) -> Iterator[Node]:
     for name, value in data.items():
         if is_silent((), name, value):
             continue
-        kind = "content" if name == "choices" else unknown
+        kind = "content" if name == CHOICES else unknown
         if name not in KNOWN:
             yield Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
         yield Node(path=(name,), value=value, kind=kind, role="assistant")
@@ -301,7 +304,7 @@ def members(
         path = (*place.path, name)
         if level and is_silent(level, name, item):
             continue
-        if name == "logprobs" and place.path[0] == "choices":
+        if name == "logprobs" and is_in_choice(path):
             message = value.get("message") or value.get("delta") or value
             if not isinstance(message, dict):
                 message = {}
@@ -314,7 +317,7 @@ def members(
         if sealed and not place.sealed and item:
             yield Opaque(path, kind_of(name))
         chat_name = name_in_chat(name, value, place.path)
-        has_kind = inside or place.path[0] in ("choices", "input", "messages")
+        has_kind = inside or place.path[0] in ITEM_LISTS
         has_kind = (has_kind and place.kind not in _FORMS) or chat_name == "arguments"
         kind = NESTED.get(chat_name, place.kind) if has_kind else place.kind
         yield Node(path=path, value=item, kind=kind, role=role, sealed=sealed, plain=plain)
