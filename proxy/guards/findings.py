@@ -94,7 +94,10 @@ class RuleTally:
         if self.error is not None:
             return ()
         if sum(self.findings.values()) > MOST_FINDINGS:
-            self._stop_looking()
+            if self.rule.can_mask:  # all findings must be masked
+                self.error, self.blocked = TOO_MANY, True
+                message = UNMASKED.format(self.rule.name, f"{MOST_FINDINGS:,}")
+                raise GuardBlocked(message, guard=self.rule.name, kind=TOO_MANY)
             return ()
         text = view.cased if self.rule.cased else view.folded
         started_at = self.clock()
@@ -119,13 +122,6 @@ class RuleTally:
         if self.rule.fails_closed:
             self.blocked = True
             raise self._stopping(error)
-
-    def _stop_looking(self) -> None:
-        """Keep the findings, unless all must be masked. Raises ``GuardBlocked``."""
-        if self.rule.can_mask:
-            self.error, self.blocked = TOO_MANY, True
-            message = UNMASKED.format(self.rule.name, f"{MOST_FINDINGS:,}")
-            raise GuardBlocked(message, guard=self.rule.name, kind=TOO_MANY)
 
     def _stopping(self, error: str) -> GuardBlocked:
         """Return the error for a failure. The message of the policy is for findings only."""

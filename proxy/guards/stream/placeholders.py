@@ -132,11 +132,7 @@ def _plain(written: str) -> str:
     """Return a name as it was given; its bracket at the end, if there is one, is ``]``."""
     if written.isalnum():
         return written
-    return _LOOSE.sub(_one, written)
-
-
-def _one(match: re.Match[str]) -> str:
-    return "_" if match["line"] else "]" if match["close"] else ""
+    return _LOOSE.sub(lambda part: "_" if part["line"] else "]" if part["close"] else "", written)
 
 
 LETTERS = "bcdfghjkmnpqrstvwxz"
@@ -210,7 +206,7 @@ class Masks:
 
     def placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
         """Return the placeholder of a value, which may be restored in addresses of ``hosts``."""
-        label = _label(kind)
+        label = NOT_IN_LABEL.sub("_", kind.upper()).strip("_") or "VALUE"
         name = f"{label}_{self._digest(label, value, hosts)}"
         restored = value, frozenset(hosts)
         if name not in self._values:
@@ -345,7 +341,3 @@ class Unmasker:
         # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8. Without a
         # single quote, as a model may have put the string into these.
         return json.dumps(value)[1:-1].replace("'", "\\u0027")
-
-
-def _label(kind: str) -> str:
-    return NOT_IN_LABEL.sub("_", kind.upper()).strip("_") or "VALUE"

@@ -1,8 +1,7 @@
 """Texts of a stream: their filters, the frames that wait, and texts that a client may join.
 
 While a rule acts, only the first value of a place without a text filter passes, and equal values
-after it. No text passes after its choice has finished, in a second form of a choice, or in a part
-of a message with another number than the first.
+after it. No text passes after its choice has finished, or in a second form of a choice.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.frame_texts import (
     CHAT,
     FrameText,
-    Place,
     choice_of,
     delta_at,
     is_of_event,
@@ -29,10 +27,9 @@ from proxy.guards.stream.frame_texts import (
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.stream.window import Window
 from proxy.guards.text.members import is_in_choice
-from proxy.guards.text.walk import MemberName, Path, Text, parts_of
+from proxy.guards.text.walk import MemberName, Path, Text
 from proxy.runtime.frozen import frozen
 from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
-from proxy.types.index import index_of
 
 MAX_PLACES = 1024  # of a stream whose first values are kept
 _DIGEST_BYTES = 16  # of digests, so that neither long names nor long values are kept
@@ -275,14 +272,13 @@ def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
 class JoinableTexts:
     """Places and forms of the texts of one stream so far. ``ended`` are the finished choices."""
 
-    __slots__ = ("_first_values", "_forms", "_part_numbers", "_tallies", "_to_last", "ended")
+    __slots__ = ("_first_values", "_forms", "_tallies", "_to_last", "ended")
 
     def __init__(self, filters: TextFilters) -> None:
         self._tallies = filters.tallies
         self._to_last = filters.to_last
         self._first_values: dict[bytes, bytes] = {}  # by place, both as digests
         self._forms: dict[int, str] = {}
-        self._part_numbers: dict[Place, int] = {}
         self.ended: set[int] = set()
 
     def ends(self, text: Text) -> bool:
@@ -333,25 +329,10 @@ class JoinableTexts:
         if isinstance(place, Part):
             form = _FORM_OF[frame.family]
             return self._forms.setdefault(choice, form) != form
-        return self._is_other_part(place, frame, text.path) or self._is_other_form(
-            choice, frame, text.path
-        )
-
-    def _is_other_part(self, place: Place, frame: Frame, path: Path) -> bool:
-        steps, value = parts_of(path), frame.doc or {}
-        is_full = len(self._part_numbers) >= MAX_PLACES and place not in self._part_numbers
-        if steps is None or is_full:
-            return False
-        for step in path[: steps + 1]:
-            value = value[step]  # type: ignore[index]
-        number = 0 if steps == len(path) else index_of(value, 0)
-        return self._part_numbers.setdefault(place, number) != number
-
-    def _is_other_form(self, choice: int, frame: Frame, path: Path) -> bool:
-        form = str(path[2])
+        form = str(text.path[2])
         if form not in _FORMS:
             return False
-        delta = (frame.doc or {})[str(path[0])][path[1]].get("delta")
+        delta = (frame.doc or {})[str(text.path[0])][text.path[1]].get("delta")
         usual = "delta" if isinstance(delta, dict) else form
         return self._forms.setdefault(choice, usual) != form
 

@@ -218,7 +218,7 @@ def walk_values(
         elif isinstance(place.value, dict):
             stack.append(members(place, place.value))
             yield None
-        elif isinstance(place.value, list) and not _tokens(place, place.value):
+        elif isinstance(place.value, list) and not _is_tokens(place, place.value):
             stack.append(_items(place, place.value))
             yield None
         else:
@@ -275,7 +275,7 @@ def _of_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
         number += 1
 
 
-def _tokens(place: Node, value: list[Any]) -> bool:
+def _is_tokens(place: Node, value: list[Any]) -> bool:
     if not value or place.kind in _FORMS or place.path[-1] == "stop_token_ids":
         return False
     return all(type(item) is int for item in value)
