@@ -198,7 +198,7 @@ class StreamFilter:
         weight = sum(stream.filter.weight_of_end() for stream in ending)
         weight += sum(map(self._weight, going))
         for text in complete:
-            repeated = LIGHT if self._joinable.is_new(frame, text) else 0
+            repeated = LIGHT if self._joinable.may_repeat(frame, text) else 0
             weight += TEXT_WEIGHT + weight_of(text.text) + repeated
         return FrameTexts(frame, going, complete=complete, weight=weight)
 

@@ -272,12 +272,13 @@ def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
 class JoinableTexts:
     """Places and forms of the texts of one stream so far. ``ended`` are the finished choices."""
 
-    __slots__ = ("_first_values", "_forms", "_tallies", "_to_last", "ended")
+    __slots__ = ("_first_values", "_forms", "_repeated", "_tallies", "_to_last", "ended")
 
     def __init__(self, filters: TextFilters) -> None:
         self._tallies = filters.tallies
         self._to_last = filters.to_last
         self._first_values: dict[bytes, bytes] = {}  # by place, both as digests
+        self._repeated: set[bytes] = set()  # places whose value was inspected as repeated
         self._forms: dict[int, str] = {}
         self.ended: set[int] = set()
 
@@ -285,10 +286,11 @@ class JoinableTexts:
         """Return True if a text ends with its choice, although more may follow."""
         return not self._to_last or bool(acting(self._tallies, text))
 
-    def is_new(self, frame: Frame, text: Text) -> bool:
-        """Return True if a complete text is also inspected as repeated many times."""
-        place = _place(frame, text.path)
-        return place is not None and _digest(repr(place)) not in self._first_values
+    def may_repeat(self, frame: Frame, text: Text) -> bool:
+        """Return True if a complete text may have to be inspected as repeated many times."""
+        place = _place(frame, text.path) if self._first_values else None
+        key = _digest(repr(place)) if place is not None else b""
+        return key in self._first_values and key not in self._repeated
 
     def omits(self, frame: Frame, text: Text) -> bool:
         """Return True if a complete text must be removed. Without an acting rule, record that it
@@ -307,12 +309,14 @@ class JoinableTexts:
         """Return True if a text is the first one of its place, or equal to it and without a finding
         if it is repeated."""
         key, digest = _digest(repr(place)), _digest(text)
-        if key in self._first_values:
-            return self._first_values[key] == digest
-        if len(self._first_values) >= MAX_PLACES:
-            return False
-        self._first_values[key] = b"" if has_repeated_finding(text, tallies) else digest
-        return True
+        if key not in self._first_values:
+            if len(self._first_values) < MAX_PLACES:
+                self._first_values[key] = digest
+        elif self._first_values[key] == digest and key not in self._repeated:
+            self._repeated.add(key)
+            if has_repeated_finding(text, tallies):
+                self._first_values[key] = b""
+        return self._first_values.get(key) == digest
 
     def omits_going(self, frame: Frame, going: FrameText) -> bool:
         """Return True if a continued text must be removed. Without an acting rule, record that

@@ -163,7 +163,7 @@ async def test_value_that_is_repeated_is_a_job_once() -> None:
 
     jobs = await jobs_of(names, *tallies(rule("secret", action="mask")))
 
-    assert jobs == [True, False, False, False]
+    assert jobs == [False, True, False, False]
 
 
 @for_each(
