@@ -131,33 +131,29 @@ def without_broken(document_before: Json, document_after: Json) -> Json:
     """Return a request without signed and encrypted thoughts that a guard has changed: an upstream
     rejects them, and an encrypted one contains what was masked. Messages that consist of such
     blocks only are removed."""
-    old, new = document_before.get("input"), document_after.get("input")
-    if old is not new and isinstance(old, list) and isinstance(new, list):
-        pairs = zip(old, new, strict=True)
-        items = [now for was, now in pairs if now is was or _encrypted(now) == _encrypted(was)]
-        document_after = {**document_after, "input": items}
-    old, new = document_before.get("messages"), document_after.get("messages")
-    if old is new or not isinstance(old, list) or not isinstance(new, list):
-        return document_after
-    messages: list[Any] = []
-    for was, now in zip(old, new, strict=True):
-        blocks = now.get("content") if isinstance(now, dict) else None
-        if now is was or not isinstance(blocks, list):
-            messages.append(now)
-            continue
-        pairs = zip(was["content"], blocks, strict=True)
-        intact = [
-            block for old_block, block in pairs if block == old_block or not _is_signed(old_block)
-        ]
-        if len(intact) == len(blocks):
-            messages.append(now)
-        elif intact:
-            messages.append({**now, "content": intact})
-    return {**document_after, "messages": messages}
+    for name in ("input", "messages"):
+        old, new = document_before.get(name), document_after.get(name)
+        if old is not new and isinstance(old, list) and isinstance(new, list):
+            pairs = zip(old, new, strict=True)
+            items = [item for was, now in pairs for item in _intact(was, now)]
+            document_after = {**document_after, name: items}
+    return document_after
 
 
-def _encrypted(item: Any) -> Any:
-    return item.get("encrypted_content") if isinstance(item, dict) else None
+def _intact(was: Any, now: Any) -> list[Any]:
+    """Return an item of a request without its blocks that are broken, or nothing."""
+    if now is was or not isinstance(now, dict):
+        return [now]
+    if now.get("encrypted_content") != was.get("encrypted_content"):
+        return []
+    blocks = now.get("content")
+    if not isinstance(blocks, list):
+        return [now]
+    pairs = zip(was["content"], blocks, strict=True)
+    intact = [block for old, block in pairs if block == old or not _is_signed(old)]
+    if len(intact) == len(blocks):
+        return [now]
+    return [{**now, "content": intact}] if intact else []
 
 
 def _is_signed(block: Any) -> bool:

@@ -239,30 +239,22 @@ def unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
 
 
 def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Iterator[str]:
-    """Yield all strings but the chosen ``tokens``, and the bytes of tokens that were not chosen."""
+    """Yield all strings and unknown names but the chosen ``tokens``, and the bytes of tokens that
+    were not chosen."""
     stack: list[Any] = [logprobs]
     while stack:  # no recursion: an upstream chooses the depth
         value = stack.pop()
         if isinstance(value, str):
-            yield value
+            if value not in tokens:
+                yield value
         elif isinstance(value, list):
             stack += value
         elif isinstance(value, dict):
             run = None if id(value) in chosen else _bytes(value)
             if run is not None and run != _token(value).encode("utf-8", "surrogatepass"):
                 yield run.decode("utf-8", "replace")
-            stack += _members(value, tokens)
-
-
-def _members(value: dict[str, Any], tokens: Set[str]) -> Iterator[Any]:
-    for name, item in value.items():
-        is_token = isinstance(item, int | float) and name != "logprob"
-        if name not in tokens if is_token else name not in _NAMES:
-            yield name
-        if name == "tokens" and isinstance(item, list):
-            yield from (step for step in item if not isinstance(step, str))
-        elif not (name == "token" and isinstance(item, str) and item in tokens):
-            yield item
+            yield from (name for name in value if name not in tokens and name not in _NAMES)
+            stack += value.values()
 
 
 def _token(item: Any) -> str:
