@@ -27,7 +27,6 @@ UNTESTED = {
     "proxy/dialects/responses/whole.py": "tests/dialects/responses/test_writer.py writes by it",
     "proxy/dialects/vendors/enkrypt.py": "tests/dialects/vendors/test_vendors.py looks it up",
     "proxy/policy/decide/stored_state.py": "tests/policy/decide/test_passthrough.py decides by it",
-    "proxy/server/passed.py": "tests/server/test_exchange.py passes bodies on",
     "proxy/telemetry/catalog/spec.py": "tests/telemetry/test_registry.py compares it",
     "proxy/dialects/requests/stored_request.py": "tests/dialects/responses/test_stored.py",
     "proxy/__main__.py": "every command of tests/cli/test_init.py goes through it",

@@ -31,7 +31,7 @@ from proxy.policy.review import call_history
 from proxy.policy.schema import keys
 from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
 from proxy.prices import checking
-from proxy.runtime import offload, spool
+from proxy.runtime import fair_queue, spool
 from proxy.runtime.otel_settings import BatchBounds
 from proxy.server import server
 from proxy.telemetry import chain, decisions, lines, log, metrics, span_queue, trace
@@ -130,7 +130,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "event of more than 8 MiB", 8 * MIB, reader.MAX_EVENT_BYTES),
     ("policies.md", "deeper than 246", 246, large_json.MOST_DEPTH - len(upstream_json.DEEPER)),
     ("policies.md", "ten times", 10, upstream_json.LOGPROBS_TIMES),
-    ("policies.md", "larger than 64 KiB", 64 * KIB, offload.LARGE_BYTES),
+    ("policies.md", "larger than 64 KiB", 64 * KIB, fair_queue.LARGE_BYTES),
     ("policies.md", "propagate_trace: false", False, UPSTREAM["propagate_trace"].default),
     ("policies.md", "{failures: 5, rest: 10s}", (5, 10), (BREAKER.failures, BREAKER.rest)),
     ("policies.md", "times: 2,", 2, RETRY.times),

@@ -37,9 +37,8 @@ from proxy.policy.store import (
     secret_states,
 )
 from proxy.runtime.background import SideTasks, between_calls, run_in_background
-from proxy.runtime.fair_queue import FairSemaphore
+from proxy.runtime.fair_queue import FairSemaphore, Offload
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import Offload
 from proxy.server import Calls, CrossOrigin, Drain, Keyless, Stop
 from proxy.server.admin import Access, AdminSources, Readiness, admin_handler
 from proxy.server.listening import listen
@@ -344,8 +343,7 @@ def _watch(
 
 
 async def _candidate(context: Context) -> Candidate | None:
-    """Return the sink of the candidate policies, None without one, and watch their folder. The
-    candidate needs no secrets."""
+    """Return the sink of the candidate policies, which need no secrets, and watch their folder."""
     folder = context.settings.candidate
     if folder is None:
         return None

@@ -170,8 +170,7 @@ def where(error: BaseException) -> dict[str, str]:
 class LibraryLog(logging.Handler):
     """Logs warnings and errors of libraries as rate-limited events.
 
-    Messages and tracebacks may quote a request, so an event has only the library's name, the type
-    of the error and its location.
+    An event has the library's name, the type of the error and its location: texts may quote calls.
     """
 
     def __init__(self, log: EventLog, now: Callable[[], float]) -> None:

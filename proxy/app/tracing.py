@@ -125,8 +125,7 @@ def _sampler(context: Context, otel: OtelSettings) -> Sampler:
 
 
 def resource() -> Resource:
-    """Return the attributes of this process. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``
-    have precedence."""
+    """Return the attributes of this process. Those of ``OTEL_`` variables have precedence."""
     configured = Resource.create()
     if str(configured.attributes["service.name"]).startswith("unknown_service"):
         configured = configured.merge(Resource({"service.name": "headrace"}))

@@ -19,9 +19,8 @@ from proxy.cache.store import CacheBackend
 from proxy.call.record import Record
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.ports import FetchResponse, Sink
-from proxy.runtime.fair_queue import TimeSlices
+from proxy.runtime.fair_queue import Offload, TimeSlices
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import Offload
 from proxy.types import Call, Plan
 
 

@@ -35,9 +35,8 @@ from proxy.errors import ProxyError, UpstreamError
 from proxy.money.usage import Tokens, price_on
 from proxy.ports import FetchResponse, Sink
 from proxy.runtime.background import ended
-from proxy.runtime.fair_queue import TimeSlice, TimeSlices
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlice, TimeSlices
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.types import CacheRule, Call, Plan, ResponseHead
 from proxy.types.events import Frame
 

@@ -25,8 +25,8 @@ from proxy.dialects.wire import sse
 from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ProxyError
 from proxy.money.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, Json
 from proxy.types.events import STOP, FamilyName, Frame
 

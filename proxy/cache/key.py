@@ -17,7 +17,7 @@ from proxy.dialects.responses.schema import PREVIOUS
 from proxy.dialects.wire.large_json import write_pieces
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import CacheRule, Call, ModelCall, ParameterOverrides, Plan, Target
 
 BYTES = 32

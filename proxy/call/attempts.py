@@ -1,7 +1,6 @@
 """Attempts of a call, one request to one upstream each, with their usage and cost.
 
-Moments are seconds of ``time.monotonic``. Money is in nano-USD. It is None, never zero, if no price
-is known.
+Moments are seconds of ``time.monotonic``. Money is in nano-USD, None without a known price.
 """
 
 from __future__ import annotations
@@ -132,8 +131,7 @@ LossReason = Literal[
 class AttemptResult(NamedTuple):
     """Result of an attempt, and the use of its cost.
 
-    ``served`` is True if the client got its response. ``loss`` is None if some client received the
-    complete response, otherwise the reason.
+    ``served``: the client got its response. ``loss`` is None if some client received all of it.
     """
 
     served: bool
@@ -254,15 +252,9 @@ class BudgetCharge:
 
 @frozen
 class Billing:
-    """Bills of one call. ``billed_attempts`` returns all attempts with their results."""
+    """Bills of one call."""
 
     bills: Sequence[Bill]
-    billed_attempts: Callable[[], list[BilledAttempt]]
-
-    @property
-    def attempts(self) -> list[BilledAttempt]:
-        """All attempts of the call with their current results."""
-        return self.billed_attempts()
 
     @property
     def source(self) -> Source:
@@ -284,11 +276,6 @@ class Billing:
                 return None
             total += bill.cost
         return total
-
-    @property
-    def lost_cost(self) -> int | None:
-        """Cost of responses that no client received completely."""
-        return lost_cost(self.attempts)
 
     @property
     def tokens(self) -> Tokens:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from proxy.errors.words import MAX_ID, Word, word, word_of
 from proxy.money.estimate import (
@@ -51,6 +52,7 @@ def _is_text(event: Event) -> bool:
     return type(event) is Begin and event.call is not None
 
 
+@dataclass(slots=True, eq=False)
 class Meter:
     """Meters the response of one model call. Moments are monotonic seconds.
 
@@ -60,35 +62,19 @@ class Meter:
     ``unreported`` if there is none.
     """
 
-    __slots__ = (
-        "answer_id",
-        "answer_model",
-        "estimates",
-        "finish_reasons",
-        "first_token_at",
-        "invalid_usage",
-        "last_token_at",
-        "output_quarters",
-        "reported",
-        "reported_quarters",
-        "text_at",
-        "thought_quarters",
-        "unreported",
-    )
-
-    def __init__(self, *, estimates: bool = True, unreported: Source = "none") -> None:
-        self.estimates = estimates
-        self.unreported = unreported
-        self.answer_id: Word | None = None
-        self.answer_model: Word | None = None
-        self.first_token_at: float | None = None
-        self.last_token_at: float | None = None
-        self.text_at: float | None = None
-        self.output_quarters = self.thought_quarters = 0
-        self.reported: Tokens | None = None
-        self.reported_quarters = 0
-        self.invalid_usage = 0
-        self.finish_reasons: dict[int, Word] = {}
+    estimates: bool = True
+    unreported: Source = "none"
+    answer_id: Word | None = None
+    answer_model: Word | None = None
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    text_at: float | None = None
+    output_quarters: int = 0
+    thought_quarters: int = 0
+    reported: Tokens | None = None
+    reported_quarters: int = 0
+    invalid_usage: int = 0
+    finish_reasons: dict[int, Word] = field(default_factory=dict)
 
     def feed(self, frame: Frame, now: float) -> None:
         """Meter one frame."""

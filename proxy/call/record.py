@@ -273,7 +273,7 @@ class Record:
             attempt_bill = attempt.bill or self._bill(attempt)
             if attempt_bill is not None:
                 bills += (attempt_bill,)
-        return Billing(bills, self._judged)
+        return Billing(bills)
 
     def _bill(self, attempt: Attempt) -> Bill | None:
         """Return the current bill of an attempt, or None if no model worked on it or another
@@ -300,9 +300,6 @@ class Record:
         for attempt, fate in zip(self.attempts, ends, strict=True):
             judged += (BilledAttempt(attempt, fate, attempt.bill or self._bill(attempt)),)
         return judged
-
-    def _judged(self) -> list[BilledAttempt]:
-        return self.billed_attempts(self.outcome)
 
     def used_bill(self) -> Bill | None:
         """Return the current bill of the used response, of several ones the first."""

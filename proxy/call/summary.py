@@ -150,9 +150,7 @@ def _failure(error: ProxyError, outcome: CallOutcome) -> Failure:
     unauthorized = error if isinstance(error, Unauthorized) else None
     is_upstreams = isinstance(error, UpstreamError | BlockedByUpstream)
     side: Side = "upstream" if is_upstreams else "proxy"
-    is_about_request = isinstance(
-        error, UpstreamRejected | BlockedByUpstream
-    )  # may quote the prompt
+    is_about_request = isinstance(error, UpstreamRejected | BlockedByUpstream)  # may quote it
     return Failure(
         code=error.code,
         side="client" if outcome == "client_abort" else side,

@@ -22,7 +22,7 @@ COMMANDS: LazyTable[click.Command] = LazyTable(
         "diff": "proxy.cli.policies:diff_command",
         "schema": "proxy.cli.policies:schema_command",
         "metrics": "proxy.cli.policies:metrics_command",
-        "key": "proxy.cli.keys:key_command",
+        "key": "proxy.cli.new_folder:key_command",
         "usage": "proxy.cli.ledger:usage_command",
         "ledger": "proxy.cli.ledger:ledger_group",
         "verify-log": "proxy.cli.ledger:verify_log_command",

@@ -1,8 +1,7 @@
 """Serves a GGUF model over HTTP. Child process of ``headrace demo``.
 
 Usage: ``python -m proxy.demo.model_server MODEL HOST PORT``. Writes one line to stdout: ``ready``,
-or the reason why the model cannot be served. Exits when stdin is closed, which happens whenever the
-parent process ends.
+or the reason why the model cannot be served. Exits when stdin is closed, thus with its parent.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ def main() -> None:
 def serve(path: Path, host: str, port: int) -> Any:
     """Load the model and serve it in threads of llama.cpp for as long as the result is referenced.
 
-    Raises:
-        ImportError: The runtime is not installed, or a system library that it needs is missing.
-        RuntimeError: The file is not a model, or the address is in use.
+    Raises ``ImportError`` without the runtime or a library of the system that it needs, and
+    ``RuntimeError`` if the file is not a model, or the address is in use.
     """
     llama = import_module("xllamacpp")
     params = llama.CommonParams()

@@ -43,8 +43,8 @@ from proxy.fields.checks import Fields, check_body, misspelled
 from proxy.fields.field_table import ALIKE
 from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_groups, checked_fields
 from proxy.money.estimate import field_quarters
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.target import CREDENTIAL_WORDS
 

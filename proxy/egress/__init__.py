@@ -1,24 +1,35 @@
 """Clients for guards and the cache: HTTP requests to a URL, and calls of a deployment.
 
-A call of a deployment runs through the pipeline that serves clients. Limits, cost, fallbacks, logs,
-metrics and the ledger treat it like any call.
+A call of a deployment runs through the pipeline that serves clients, and counts like any call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
+from proxy import dialects
 from proxy.call.record import Record
-from proxy.egress.exchange import InternalExchange
-from proxy.errors import StaleConnection, UpstreamError, UpstreamTimeout
+from proxy.dialects.families import FAMILIES, client_family
+from proxy.dialects.family import FamilyWriter, WriteOptions
+from proxy.dialects.writing import nobody
+from proxy.errors import (
+    ProxyError,
+    StaleConnection,
+    UpstreamError,
+    UpstreamInvalid,
+    UpstreamTimeout,
+)
 from proxy.errors.causes import ConnectionFailed
 from proxy.ports import Exchange
 from proxy.runtime.frozen import frozen
-from proxy.types import Endpoint, RequestHead, Timeouts, TraceContext
+from proxy.types import Call, Endpoint, RequestHead, ResponseHead, Timeouts, TraceContext
+from proxy.types.events import Frame
 from proxy.types.roster import internal_key
 from proxy.upstream.reply import Http
 
@@ -79,22 +90,25 @@ class HttpGuardEgress:
 
         Raises ``TimeoutError``, ``ConnectionFailed`` and ``ResponseTooLong``.
         """
-        http = self.egress.http
+        http, response = self.egress.http, bytearray()
         with self._timed():
             try:
                 try:
                     reply = await http.post(url, headers, body, TIMEOUTS)
                 except StaleConnection:
                     reply = await http.post(url, headers, body, TIMEOUTS, fresh=True)
-                async with reply:
-                    status, response = reply.status, await reply.body(MAX_RESPONSE_BYTES + 1)
+                try:
+                    while piece := await reply.read():
+                        response += piece
+                        if len(response) > MAX_RESPONSE_BYTES:
+                            raise ResponseTooLong
+                finally:
+                    reply.leave()
             except UpstreamTimeout:
                 raise TimeoutError from None
             except UpstreamError as error:
                 raise ConnectionFailed(error.cause or "local") from None
-        if len(response) > MAX_RESPONSE_BYTES:
-            raise ResponseTooLong
-        return status, response
+        return reply.status, bytes(response)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
         key = internal_key("guard", guard)
@@ -136,3 +150,81 @@ class HttpGuardEgress:
             has_open_attempt = any(attempt.ended is None for attempt in self.record.attempts)
             if self.waits and not self._pending and not has_open_attempt:
                 self.record.wait_s += self.record.now() - self._waiting_since
+
+
+class InternalExchange:
+    """An ``Exchange`` that keeps the response or the error.
+
+    ``scheduling_key`` names the internal key and the key of the call that it serves.
+    """
+
+    _call: Call
+    _writer: FamilyWriter
+    is_disconnected = True  # a cancelled call has nobody to send to
+
+    def __init__(
+        self, head: RequestHead, body: Mapping[str, Any], scheduling_key: str = ""
+    ) -> None:
+        self.request_id = head.request_id
+        self._head = head
+        self._body = body
+        self._scheduling_key = scheduling_key
+        self._record: Record | None = None
+        self._document: Any = None
+        self._error: ProxyError | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self._document is not None
+
+    def read_head(self) -> RequestHead:
+        return self._head
+
+    async def read_call(self, head: RequestHead, caller: str = "") -> Call:
+        body = {**self._body, "model": head.deployment}
+        self._call = dialects.read_call(head, body, caller=self._scheduling_key)
+        return self._call
+
+    def keep_alive(self, record: Record) -> None:
+        """Do nothing, because no connection is open."""
+
+    async def start(self, head: ResponseHead, record: Record) -> None:
+        self._record = record
+        options = WriteOptions(self._call, whole=True, verdicts=nobody)
+        self._writer = FAMILIES[client_family(self._call)].writer(options)
+
+    async def send(self, frames: Sequence[Frame]) -> None:
+        self._document = orjson.loads(self._writer.feed(frames[-1]))
+        if self._record is not None:
+            self._record.status = 200
+            self._record.first_sent = self._record.now()
+
+    def try_send(self, frames: Sequence[Frame]) -> bool:
+        return False
+
+    async def send_error(self, error: ProxyError, record: Record) -> None:
+        self._error = error
+        record.status = error.status
+
+    @property
+    def model(self) -> str:
+        """Target of the response."""
+        bill = self._record.used_bill() if self._record is not None else None
+        return bill.target.id if bill is not None else ""
+
+    def document(self) -> Any:
+        """Return the response. Raises ``ProxyError``."""
+        if self._error is not None:
+            raise self._error
+        return self._document
+
+    def text(self) -> str:
+        """Return the text of the first choice. Raises ``ProxyError``."""
+        document = self.document()
+        try:
+            text = document["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError):
+            text = None
+        if not isinstance(text, str):
+            raise UpstreamInvalid("The upstream's response has no text.")
+        return text

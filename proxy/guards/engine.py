@@ -50,9 +50,8 @@ from proxy.guards.whole.joined_parts import joined_parts, weight_of_joined
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.guards.whole.text_batches import RuleInspection, batches, inspect_in_threads, part_of
 from proxy.ports import GuardClients
-from proxy.runtime.fair_queue import FairSemaphore
+from proxy.runtime.fair_queue import LARGE_BYTES, FairSemaphore
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
 from proxy.types.guard import (
     GuardResult,

@@ -23,8 +23,8 @@ from proxy.limits.claims import (
     hidden_output,
 )
 from proxy.limits.stores.store import CounterStore
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.types import Call, Plan
 from proxy.types.guard import UNPRICED, CostCap, GuardResult, Verdict, is_service
 from proxy.types.limit import FLAGS, FRESH, READING, Claim, CounterState, Limit, LimitDecision

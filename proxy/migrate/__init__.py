@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from proxy.migrate import litellm, portkey
 from proxy.migrate.draft import Draft
-from proxy.runtime.lazy import LazyTable
 
-FORMATS: LazyTable[Callable[[Any, str, Mapping[str, str]], Draft]] = LazyTable(
-    {"litellm": "proxy.migrate.litellm:draft_of", "portkey": "proxy.migrate.portkey:draft_of"}
-)
+FORMATS: Mapping[str, Callable[[Any, str, Mapping[str, str]], Draft]] = {
+    "litellm": litellm.draft_of,
+    "portkey": portkey.draft_of,
+}
 """Converters by gateway. They get the configuration, its name, and variables with URLs."""

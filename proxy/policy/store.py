@@ -54,8 +54,7 @@ Result = Literal["in_force", "restored", "unchanged", "rejected"]
 def read_folder(
     folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
 ) -> Snapshot:
-    """Load and compile a folder, without secrets if there is no ``environ``, or raise
-    ``PolicyError``."""
+    """Load and compile a folder, without secrets if ``environ`` is None. Raise ``PolicyError``."""
     return compile_policies(read(folder), environ, tokens)
 
 

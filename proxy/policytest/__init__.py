@@ -1,7 +1,6 @@
 """Policy tests: run calls through the real pipeline, offline and without sockets.
 
-Only the client and the upstreams are simulated. Decisions, guards, translation, retries and
-metering run the same code as in the server.
+Only the client and the upstreams are simulated. All else runs the same code as in the server.
 """
 
 from __future__ import annotations

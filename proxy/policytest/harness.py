@@ -41,7 +41,7 @@ from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import CallGuards
 from proxy.runtime.frozen import frozen
-from proxy.server.response import error_headers, response_headers
+from proxy.server.response import error_headers, status_and_headers
 from proxy.telemetry import Emitters
 from proxy.types import Call, Json, Plan, RequestHead, ResponseHead, Timeouts
 from proxy.types.events import Frame
@@ -208,11 +208,9 @@ class _Exchange:
     is_disconnected = is_complete = False  # a policy test is never canceled
     request_id = REQUEST
 
-    def __init__(
-        self, setup: Given, case_run: CaseRun, passthrough: PassthroughPaths | None
-    ) -> None:
+    def __init__(self, setup: Given, case_run: CaseRun, paths: PassthroughPaths | None) -> None:
         self._given = setup
-        self._passed = passthrough
+        self._passed = paths
         self._case_run = case_run
         self._body = chat_body(setup.deployment or "") if setup.body is None else setup.body
         self._headers = {name.lower(): value for name, value in setup.headers.items()}
@@ -249,12 +247,9 @@ class _Exchange:
     def _send(self, frame: Frame) -> None:
         written = self._writer.feed(frame)
         if not self._started and (self._head.streamed or frame.last):
-            data = writing.first_document(frame)
-            answer = (self._case_run.record, self._head, self._client, self._writer.media_type)
-            verdicts, flagged = self._case_run.record.guard_results(), self._head.is_flagged
-            status = writing.answer_status(self._client, verdicts, flagged=flagged, data=data)
-            status = self._head.passthrough.status if self._head.passthrough else status
-            self._set_head(status, response_headers(*answer, None if self._head.streamed else data))
+            media_type, record = self._writer.media_type, self._case_run.record
+            answer = status_and_headers(record, self._head, self._client, media_type, frame)
+            self._set_head(*answer)
         self._case_run.body += written
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
@@ -325,17 +320,8 @@ class _Reply:
             raise UpstreamInvalid(BROKEN)
         return self.pieces.pop(0) if self.pieces else b""
 
-    async def body(self, limit: int) -> bytes:
-        return b"".join(self.pieces)[:limit]
-
     def finish(self) -> None:
         return None
 
     def leave(self) -> None:
-        return None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
         return None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
 
 from proxy.runtime.frozen import frozen
 
@@ -67,9 +69,7 @@ class FairSemaphore:
     def give_back(self, caller: object) -> None:
         """End a turn of ``caller`` and start the next one."""
         while self._waiting:
-            following = min(
-                self._waiting, key=lambda other: (self._charge_of(other), other == caller)
-            )
+            following = min(self._waiting, key=lambda one: (self._charge_of(one), one == caller))
             self._level = self._charge_of(following)
             queue = self._waiting.pop(following)
             turn = queue.popleft()
@@ -124,6 +124,8 @@ class CallerSlot:
         self.turns.charge(self.caller, seconds)
 
 
+T = TypeVar("T")
+LARGE_BYTES = 64 * 1024  # what is read within some ten milliseconds, whatever it holds
 SLICE_S = 0.005
 
 
@@ -196,3 +198,23 @@ class TimeSlice:
             await self._turns.rest(self._caller)
         self._worked = 0.0
         self._began = self._now()
+
+
+@frozen
+class Offload:
+    """Runs work on large bodies on ``executor``, by default the loop's, and on others inline."""
+
+    executor: Executor | None = None
+    turns: FairSemaphore | None = None
+
+    async def run(self, size: int, work: Callable[[], T], caller: object) -> T:
+        """Return the result of work on a body of ``size`` bytes."""
+        if size <= LARGE_BYTES:
+            return work()
+        if self.turns is None:
+            return await self._in_thread(work)
+        async with self.turns.of(caller):
+            return await self._in_thread(work)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)

@@ -57,8 +57,7 @@ class OtelSettings:
     """Settings for sampling and exporting spans and metrics.
 
     Exporters and ``sampler`` are entry points of the SDK. Without exporters there are no spans or
-    no metrics; without a sampler the default one is used. ``warnings`` name the variables that have
-    an invalid value or no effect.
+    no metrics. ``warnings`` name the variables that have an invalid value or no effect.
     """
 
     exporters: tuple[str, ...] = ()

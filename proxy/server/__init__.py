@@ -106,9 +106,7 @@ HEALTH = "/health"
 _HEADERS = {"cache-control": "no-store", "server": "headrace"}
 WILDCARD = "*"
 KEPT_S = 600  # for which a browser need not ask again
-EXTRA_METHODS = frozenset(
-    {"DELETE", "HEAD", "PATCH", "PUT"}
-)  # of paths that a deployment lists, too
+EXTRA_METHODS = frozenset({"DELETE", "HEAD", "PATCH", "PUT"})  # of listed paths, too
 METHODS = ", ".join(sorted({*EXTRA_METHODS, *(method for method, _ in ROUTES)}))
 NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
 EXPOSED = (
@@ -160,8 +158,7 @@ class CrossOrigin:
 class Keyless:
     """Answers health checks and preflights.
 
-    ``is_ready`` is the state of ``/readyz``. A preflight from an origin that is not allowed is
-    handled like an unknown path.
+    ``is_ready`` is the state of ``/readyz``. Preflights of other origins are unknown paths.
     """
 
     is_ready: Callable[[], bool] = lambda: True

@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from math import nan
-from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
 
+from proxy.policy.review.call_history import CallHistory
+from proxy.policy.review.explain import CallExplanation
 from proxy.runtime.frozen import frozen
+from proxy.telemetry.log import LogLevel
 
 Render = Callable[[str], tuple[bytes, str]]
 GZIP_LEVEL = 1  # most of what there is to gain, at a fifth of the time
@@ -24,35 +26,6 @@ LOG_LEVEL = "/loglevel"
 LEVEL_S = 900.0
 OPEN = ("/healthz", "/readyz")  # they say nothing, and probes have no token
 PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}", "/candidate")
-
-
-class LogLevels(Protocol):
-    """The log level, which can change temporarily."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def left_s(self) -> float: ...
-
-    def put(self, level: str, seconds: float) -> None:
-        """Set the level for a number of seconds. Raises ``ValueError``."""
-
-
-class ExplanationPage(Protocol):
-    """Explanation of a decision, as JSON or text."""
-
-    def data(self) -> dict[str, Any]: ...
-
-    def text(self) -> str: ...
-
-
-class CallExplainer(Protocol):
-    """Explains recent calls by request id and key name."""
-
-    def callers(self, request_id: str) -> list[str]: ...
-
-    def explain(self, request_id: str, caller: str | None = None) -> ExplanationPage | None: ...
 
 
 @dataclass(slots=True)
@@ -77,9 +50,9 @@ class AdminSources:
     settle: Callable[[], None]
     look: Callable[[], Awaitable[None]]
     render: Render
-    levels: LogLevels
-    calls: CallExplainer
-    candidate: Callable[[], ExplanationPage] | None = None
+    levels: LogLevel
+    calls: CallHistory
+    candidate: Callable[[], CallExplanation] | None = None
 
 
 def admin_handler(
@@ -132,7 +105,7 @@ def _page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
 
 
 def _explained(
-    calls: CallExplainer, request_id: str, request: web.BaseRequest, *, as_json: bool
+    calls: CallHistory, request_id: str, request: web.BaseRequest, *, as_json: bool
 ) -> web.Response:
     """Explain a call. If several keys used the request id, the query ``?key=NAME`` selects one."""
     caller, callers = request.query.get("key"), calls.callers(request_id)
@@ -142,7 +115,7 @@ def _explained(
     return _shown(calls.explain(request_id, caller), as_json=as_json)
 
 
-def _put_level(levels: LogLevels, request: web.BaseRequest) -> web.Response:
+def _put_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
     """Set the log level temporarily: ``?level=debug&seconds=600``."""
     seconds = request.query.get("seconds", str(LEVEL_S))
     try:
@@ -160,7 +133,7 @@ def _number(text: str) -> float:
         return nan
 
 
-def _level(levels: LogLevels) -> web.Response:
+def _level(levels: LogLevel) -> web.Response:
     level = {"level": levels.name, "seconds_left": round(levels.left_s)}
     return web.Response(body=orjson.dumps(level), content_type="application/json")
 
@@ -173,7 +146,7 @@ def _exposed(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[s
     return gzip.compress(body, GZIP_LEVEL), {**headers, "content-encoding": "gzip"}
 
 
-def _shown(page: ExplanationPage | None, *, as_json: bool) -> web.Response:
+def _shown(page: CallExplanation | None, *, as_json: bool) -> web.Response:
     if page is None:
         text = "No recent call has this request id. Older calls are not kept.\n"
         return web.Response(status=404, text=text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -16,24 +17,24 @@ from proxy.dialects import writing
 from proxy.dialects.family import FamilyWriter
 from proxy.dialects.paths import where_key_belongs
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
-from proxy.dialects.writing import answer_writer, first_document, has_content
-from proxy.errors import ClientDisconnected, ProxyError, Unauthorized
+from proxy.dialects.writing import answer_writer, has_content
+from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.server.request import BodyShare, Bounds, Incoming
 from proxy.server.response import (
     ERROR_HEADER,
     ResponseWriter,
     SilenceTimer,
     error_headers,
-    response_headers,
+    status_and_headers,
 )
 from proxy.types import Call, RequestHead, ResponseHead
 from proxy.types.events import Frame
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
-    from proxy.types.passthrough import PassthroughPaths
+    from proxy.types.passthrough import PassthroughPaths, PassthroughRequest
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 MAX_FRAMES_PER_WRITE = 8  # frames that are written at once
@@ -47,31 +48,6 @@ class HttpExchange:
     ``origin`` is the origin of a browser page, ``shown_to`` are its CORS headers. ``passthrough``
     returns the active passthrough paths.
     """
-
-    __slots__ = (
-        "_call",
-        "_client",
-        "_head",
-        "_ids",
-        "_incoming",
-        "_is_sending",
-        "_keepalive_s",
-        "_nonce",
-        "_offload",
-        "_out",
-        "_parsing",
-        "_record",
-        "_request",
-        "_share",
-        "_silence",
-        "_spoken",
-        "_via",
-        "_writer",
-        "origin",
-        "passed",
-        "request_id",
-        "shown_to",
-    )
 
     _head: ResponseHead
     _writer: FamilyWriter
@@ -119,9 +95,8 @@ class HttpExchange:
     @property
     def outcome(self) -> web.StreamResponse:
         """Response object for aiohttp after the call has ended."""
-        return (
-            self._out.outcome if self._out.begun else web.Response(status=ClientDisconnected.status)
-        )
+        out = self._out
+        return out.outcome if out.begun else web.Response(status=ClientDisconnected.status)
 
     def read_head(self) -> RequestHead:
         incoming = self._incoming
@@ -147,17 +122,14 @@ class HttpExchange:
         return head
 
     async def read_call(self, head: RequestHead, caller: str) -> Call:
+        self._share.caller = caller
         if head.passthrough is not None:
-            from proxy.server.passed import read_passed_call  # noqa: PLC0415  # few calls are such
-
-            self._share.caller = caller
-            self._call = await read_passed_call(head, self._incoming, self._share, caller)
+            self._call = await self._read_passthrough(head, head.passthrough, caller)
         elif head.method != "POST" or head.endpoint in dialects.BODILESS:
             self._call = Call(head, {}, scheduling_key=caller)
         else:
-            share, incoming = self._share, self._incoming
-            share.caller = caller
-            raw = await incoming.read_body()
+            share = self._share
+            raw = await self._incoming.read_body()
             size, reads = len(raw), dialects.read_call
             if head.endpoint == "conversations":
                 from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
@@ -173,15 +145,39 @@ class HttpExchange:
             self._call = await self._pinned(self._call)
         return self._call
 
+    async def _read_passthrough(
+        self, head: RequestHead, request: PassthroughRequest, caller: str
+    ) -> Call:
+        """Return the call. Raises ``RequestError``.
+
+        JSON is parsed, other bodies are streamed. Text that looks like JSON must be valid JSON, or
+        guards and rules would miss its fields.
+        """
+        from proxy.dialects.passthrough import request as passthrough  # noqa: PLC0415  # few calls
+
+        incoming, raw = self._incoming, b""
+        length = incoming.length()
+        if length != 0 and head.method == "GET":
+            raise BadRequest("A GET request must not have a body.")
+        if length != 0 and not passthrough.is_any_json(incoming.media_type):
+            media_type = passthrough.check_media_type(incoming.media_type)
+            head = replace(head, passthrough=replace(request, media_type=media_type))
+            return passthrough.unread_call(head, incoming.upload(length), caller)
+        if length != 0:
+            raw = await incoming.read_body()
+        make = partial(passthrough.read_passthrough, head, size=len(raw), caller=caller)
+        if not raw:
+            return make({})
+        return await self._parsing.read(raw, make, caller, self._share.take_read)
+
     async def _pinned(self, call: Call) -> Call:
         """Return the call with the stored state that it uses. Raises ``RequestError``."""
         if call.head.endpoint == "conversations":
             from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
 
+            resolve = stored.resolve_conversation_call
             return await self._offload.run(
-                call.size,
-                partial(stored.resolve_conversation_call, call, self._ids),
-                call.scheduling_key,
+                call.size, partial(resolve, call, self._ids), call.scheduling_key
             )
         body = call.body
         plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
@@ -191,9 +187,7 @@ class HttpExchange:
             return call
         from proxy.dialects.responses.state_refs import resolve_state  # noqa: PLC0415  # few calls lean
 
-        pinned = partial(
-            resolve_state, call, self._ids
-        )  # of a large one thousands of ids are opened
+        pinned = partial(resolve_state, call, self._ids)  # may open thousands of ids
         return await self._offload.run(call.size, pinned, call.scheduling_key)
 
     def __enter__(self) -> Self:
@@ -243,9 +237,7 @@ class HttpExchange:
                 record.first_sent = record.now()
             pending = pending + data if pending else data
             if frame.last or len(pending) >= SMALL:
-                await out.write(
-                    pending, last=frame.last
-                )  # the last bytes and the end leave together
+                await out.write(pending, last=frame.last)  # the last bytes with the end
                 begins, pending = False, b""
         if begins or pending:
             await out.write(pending)
@@ -270,24 +262,15 @@ class HttpExchange:
 
     async def _aside(self, frame: Frame) -> bytes:
         """Serialize a large frame in a thread."""
-        written = partial(self._writer.feed, frame)
-        return await self._offload.run(
-            self._writer.weight(frame), written, self._call.scheduling_key
-        )
+        weight, written = self._writer.weight(frame), partial(self._writer.feed, frame)
+        return await self._offload.run(weight, written, self._call.scheduling_key)
 
     def _begin(self, frame: Frame, length: int | None) -> None:
         """Write the response head. Streams have no length."""
-        record, head, client = self._record, self._head, self._client
-        flagged, document = head.is_flagged, first_document(frame)
-        if head.passthrough is None:
-            status = writing.answer_status(
-                client, record.guard_results(), flagged=flagged, data=document
-            )
-        else:
-            status = head.passthrough.status
-            length = head.passthrough.length if head.streamed else length
-        data = None if length is None else document
-        fields = response_headers(record, head, client, self._writer.media_type, data)
+        head, media_type = self._head, self._writer.media_type
+        if head.passthrough is not None and head.streamed:
+            length = head.passthrough.length
+        status, fields = status_and_headers(self._record, head, self._client, media_type, frame)
         self._begin_with(status, fields, length)
 
     def _begin_with(self, status: int, fields: dict[str, str], length: int | None) -> None:
@@ -325,11 +308,10 @@ class HttpExchange:
         record.status = record.status or refusal.status
         if not self._head.streamed or self._head.passthrough is not None:
             out.cut()
-        elif self._client.reads_error_events:
-            await out.write(self._writer.fail(body), last=True)
         else:
-            await out.write(self._writer.fail(body))
-            out.cut()  # these clients do not look at the event: only a missing end tells them
+            await out.write(self._writer.fail(body), last=self._client.reads_error_events)
+            if not self._client.reads_error_events:
+                out.cut()  # only a missing end tells these clients
 
     async def answer_bug(self) -> web.StreamResponse:
         """Send a 500 with the request id, without details of the error."""

@@ -57,10 +57,7 @@ class Reception:
 
 
 def require_free(addresses: Mapping[str, Address]) -> None:
-    """Check that all ``addresses`` can be listened on. The keys name their settings.
-
-    Raises: BadSetting: An address is in use or does not exist.
-    """
+    """Raise ``BadSetting`` unless all addresses are free. The keys name their settings."""
     with ExitStack() as probes:
         for source, address in addresses.items():
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

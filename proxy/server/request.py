@@ -28,8 +28,8 @@ from proxy.errors.wire import (
     VersionNotSupported,
     WebSocketNotSupported,
 )
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.server.server import CHUNKED, Request, Unframed
 from proxy.settings import KEY_SHARE
 from proxy.types import Json

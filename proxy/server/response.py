@@ -15,10 +15,12 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
 from proxy.dialects.base import ClientDialect
+from proxy.dialects.writing import answer_status, first_document
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import usd_text
-from proxy.types import UNBILLED, Json, ResponseHead
+from proxy.types import UNBILLED, ResponseHead
+from proxy.types.events import Frame
 from proxy.types.limit import READING, Limit, LimitDecision, LimitKind
 
 QUARTERS = 4  # ticks of a timer in the silence that it waits for
@@ -49,23 +51,8 @@ class ResponseWriter:
     """Writes one response.
 
     ``begun`` is True once the head was sent, ``served`` once the end was written. ``has_written``
-    is set by each write. Waits for a slow client for up to ``stall_s`` seconds per write. Raises
-    ``ClientDisconnected``.
+    is set by each write. A write that takes ``stall_s`` seconds raises ``ClientDisconnected``.
     """
-
-    __slots__ = (
-        "_bodiless",
-        "_chunked",
-        "_head",
-        "_is_kept",
-        "_protocol",
-        "_request",
-        "_stall_s",
-        "begun",
-        "has_written",
-        "outcome",
-        "served",
-    )
 
     def __init__(self, request: web.BaseRequest, stall_s: float) -> None:
         self._request = request
@@ -301,16 +288,20 @@ def limit_headers(admission: LimitDecision) -> dict[str, str]:
     return headers
 
 
-def response_headers(
-    record: Record, head: ResponseHead, client: ClientDialect, media_type: str, data: Json | None
-) -> dict[str, str]:
-    """Return the headers of a response. Streams lack the cost, which is known only at the end."""
+def status_and_headers(
+    record: Record, head: ResponseHead, client: ClientDialect, media_type: str, frame: Frame
+) -> tuple[int, dict[str, str]]:
+    """Return the status and the headers of a response that begins with a frame. Streams lack the
+    cost, which is known only at the end."""
+    data, verdicts = first_document(frame), record.guard_results()
+    status = answer_status(client, verdicts, flagged=head.is_flagged, data=data)
     headers = common_headers(record, flagged=head.is_flagged)
     headers["content-type"] = media_type
     if head.headers:
         headers.update(head.headers)
     if client.headers is not None:
-        headers.update(client.headers(data, len(record.attempts), record.cache))
+        shown = None if head.streamed else data
+        headers.update(client.headers(shown, len(record.attempts), record.cache))
     request_head = record.head
     is_free = request_head is not None and request_head.endpoint in UNBILLED
     is_priced = record.attempts or record.saved or is_free
@@ -318,4 +309,4 @@ def response_headers(
         headers["x-accel-buffering"] = "no"
     elif is_priced and (cost := record.billing.cost) is not None:
         headers["x-headrace-cost-usd"] = usd_text(cost)
-    return headers
+    return head.passthrough.status if head.passthrough else status, headers

@@ -39,8 +39,7 @@ class Unframed(Exception):
 class Request(web.BaseRequest):
     """A request whose connection closes while draining, or if the next request may be misparsed.
 
-    aiohttp's parser adds trailers of a chunked body to the headers of the next request, and drops
-    data after an upgrade request.
+    aiohttp's parser adds trailers to the next request, and drops data after an upgrade request.
     """
 
     server: HttpServer
@@ -350,10 +349,8 @@ class HttpServer(web.Server):
     def __init__(self, handler: Handler, **options: Any) -> None:
         if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
             raise WeakParser("aiohttp is installed without its C parser. Reinstall it")
-        options = {"auto_decompress": False, **options}
-        super().__init__(
-            handler, handler_cancellation=True, request_factory=self._request, **options
-        )
+        options = {"auto_decompress": False, "request_factory": self._request, **options}
+        super().__init__(handler, handler_cancellation=True, **options)
         self.draining = False
 
     def __call__(self) -> web.RequestHandler:

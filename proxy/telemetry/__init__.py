@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from proxy.call.record import Record
 from proxy.errors import ProxyError
 from proxy.runtime.background import SideTasks
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.telemetry.log import Quota
 
 EMIT_EVERY_S = 0.05
@@ -58,8 +58,7 @@ class Emitters:
     by sink, which uses the processor's cache better. ``soon`` schedules a batch, ``next_turn`` runs
     one in the next iteration of the event loop if no other call is active. ``MAX_WAITING`` calls or
     a large one do not wait. ``unauthenticated`` bounds the calls without a known key outside the
-    metrics, as anybody can send them. ``side_tasks`` owns background work of calls: such a call
-    ends when the work is done.
+    metrics, as anybody can send them. Calls end when their work in ``side_tasks`` is done.
     """
 
     sinks: tuple[RecordSink, ...]

@@ -77,14 +77,12 @@ class CallMetrics:
             lapse, key = facts.failure.lapse, facts.failure.lapsed_key
         self._series["headrace_unauthenticated_requests_total", lapse, key or NONE].value += 1
 
-    def _count_tags(
-        self, deployment: str, given: Mapping[str, str], tokens: int, cost: int
-    ) -> None:
+    def _count_tags(self, deployment: str, tags: Mapping[str, str], tokens: int, cost: int) -> None:
         """Count a call by each declared tag, of which it may have no value."""
         series = self._series
         for tag, values in self._tags.items():
-            value = given.get(tag, NONE)
-            if value not in values and tag in given:
+            value = tags.get(tag, NONE)
+            if value not in values and tag in tags:
                 value = OTHER
             series["headrace_tagged_requests_total", tag, value, deployment].value += 1
             series["headrace_tagged_tokens_total", tag, value, deployment].value += tokens

@@ -86,11 +86,9 @@ class Registry:
         """
         admitted = _Admitted(_allowed(roster), source)
         with self._lock:
-            for admitted_roster in self._admitted:
-                if (
-                    admitted_roster.source == source and not admitted_roster.is_active
-                ):  # it was rejected
-                    admitted_roster.expires_at = self._now()
+            for other in self._admitted:
+                if other.source == source and not other.is_active:  # it was rejected
+                    other.expires_at = self._now()
             self._admitted.append(admitted)
             self._drop_expired()
             self._merge_allowed()

@@ -21,8 +21,7 @@ class SpanQueue:
 
     It holds at most ``bounds.max_spans`` spans, including the batch in transit, so the batch
     processor never evicts one. ``on_drop`` gets the reason (``queue_full``, ``export_failed`` or
-    ``shutdown``) and the number of spans that do not arrive, from either thread; ``on_error`` gets
-    an exception of the exporter.
+    ``shutdown``) and the number of lost spans, from either thread; ``on_error`` gets exceptions.
     """
 
     def __init__(

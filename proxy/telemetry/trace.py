@@ -214,10 +214,7 @@ def _is_error(attributes: Attributes) -> bool:
 
 def exported(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are known, with credentials and lone surrogates replaced."""
-    known = [
-        {name: value for name, value in values.items() if value is not None}
-        for values in attributes
-    ]
+    known = [{k: value for k, value in part.items() if value is not None} for part in attributes]
     text = repr(known)  # one search instead of one for each value: it rarely finds anything
     if "\\ud" not in text and redact_text(text) == text:
         return known

@@ -326,8 +326,7 @@ class Plan:
 class PassthroughHead:
     """Head of a passthrough response.
 
-    ``length`` is the size of the body in bytes, None if unknown. ``read`` is True for JSON, which
-    is parsed as a whole document.
+    ``length`` is the size of the body in bytes, None if unknown. ``read`` is True for JSON.
     """
 
     status: int

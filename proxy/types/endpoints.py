@@ -33,8 +33,7 @@ class ChangedFields(NamedTuple):
 
 
 NumericFields = tuple[str, tuple[tuple[str, int], ...]]
-"""The target's model and the integer values of such fields: the key of a cache of
-``ChangedFields``."""
+"""The target's model and the values of such fields: the key of a cache of ``ChangedFields``."""
 
 
 @dataclass(eq=False, slots=True)
@@ -45,8 +44,7 @@ class TargetRoute:
     is forwarded unchanged if its ``checks`` accept the value and no rule applies to it; fields that
     are not in ``unsure`` were checked when the request was parsed. ``asked_for_usage`` is True if a
     stream must request a usage chunk. ``obeyed`` and ``takes_zero`` become ``supported_fields`` and
-    ``accepts_zero_bound`` of the translated request. ``unchanged`` caches ``ChangedFields`` of
-    requests that no rule changes.
+    ``accepts_zero_bound`` of the translated request. ``unchanged`` caches fields without rules.
     """
 
     endpoint: Endpoint

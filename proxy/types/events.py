@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from proxy.money.usage import Tokens
 
+MAX_DIGITS = 1024  # characters of a number that is written as a string
 Json = dict[str, Any]
 Slot = tuple[str | int, ...]
 """Path of a text in the document of its frame. Only the family of the frame interprets it. An empty
@@ -198,7 +199,7 @@ class Frame(NamedTuple):
     a client of the same family, and any edit or reordering removes them. Bytes without a document
     belong to a passthrough response that is not JSON. `model_call` is the index of the model call
     in the plan. `size` is the size of the source in bytes if it is above
-    `proxy.runtime.offload.LARGE_BYTES`, otherwise 0; such a frame has its estimated output in
+    `proxy.runtime.fair_queue.LARGE_BYTES`, otherwise 0; such a frame has its estimated output in
     `quarters` of a token. `last` is True for the last frame of all model calls.
     """
 
@@ -232,3 +233,34 @@ def replaced(doc: Json, slot: Slot, value: Any) -> Json:
         node = node[step]
     node[slot[-1]] = value
     return root
+
+
+def index_of(item: object, place: int) -> int:
+    """Return the index of a list item, or its ``place`` if the item has none. Never raises.
+
+    All stages that join pieces of an item use it. Numbers may be strings. Any other value maps to
+    one number per value or type.
+    """
+    index = item.get("index") if isinstance(item, dict) else None
+    if index is None:
+        return place
+    if isinstance(index, str):
+        return _number(index.strip()) if len(index) <= MAX_DIGITS else hash(index)
+    if isinstance(index, int | float):
+        return int(index) if isinstance(index, int) or index.is_integer() else hash(str(index))
+    return hash(type(index).__name__)
+
+
+def _number(text: str) -> int:
+    for read in (int, float, _prefixed):
+        try:
+            number = read(text)
+        except ValueError:
+            continue
+        if number == number // 1:
+            return int(number)
+    return hash(text)
+
+
+def _prefixed(text: str) -> int:
+    return int(text, 0)

@@ -28,9 +28,8 @@ from proxy.errors import (
 )
 from proxy.ports import BillingRegistry, Review, UpstreamResponse
 from proxy.runtime.deferred_free import drop_tracebacks
-from proxy.runtime.fair_queue import TimeSlices
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlices
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.types import Call, Plan, ResponseHead, Target
 from proxy.upstream.attempt import (
     AttemptContext,
@@ -48,7 +47,7 @@ from proxy.upstream.local_responses import (
     is_counted_here,
     list_models,
 )
-from proxy.upstream.parallel import FanOut, HedgedRequest
+from proxy.upstream.parallel import FanOut, open_hedged
 from proxy.upstream.reply import Http, MemoryShare, Reply
 from proxy.upstream.response import HttpUpstreamResponse, Settle
 
@@ -126,11 +125,13 @@ class Upstreams:
     ) -> HttpUpstreamResponse:
         """Send a second request if the first is slow, to the next target or again to the only."""
         may_hedge = partial(self.health.may_retry, targets[0].upstream)
-        hedge = HedgedRequest(delay_s, may_hedge, has_fallback=len(targets) > 1)
+        has_fallback = len(targets) > 1
         open_first = partial(self._try_targets, context, targets[:1])
         open_second = partial(self._try_targets, context, targets[1:] or targets)
         try:
-            response = await hedge.run(open_first, open_second)
+            response = await open_hedged(
+                open_first, open_second, delay_s, may_hedge, has_fallback=has_fallback
+            )
         except ProxyError:  # the end of one attempt may be that of the call
             context.record.lose_dropped(context.index)
             raise
@@ -234,9 +235,7 @@ class Upstreams:
             call=call, target=target, request=request, attempt=attempt, record=record, slot=slot
         )
 
-    def _send(
-        self, open_attempt: OpenAttempt, time_left: float, *, fresh: bool
-    ) -> Awaitable[Reply]:
+    def _send(self, open_attempt: OpenAttempt, left_s: float, *, fresh: bool) -> Awaitable[Reply]:
         request, upstream = open_attempt.request, open_attempt.target.upstream
         call = open_attempt.call
         via = ", ".join((*call.head.via, self.via))
@@ -251,7 +250,7 @@ class Upstreams:
             request.url,
             headers,
             request.body if request.upload is None else request.upload,
-            upstream.timeouts.within(time_left, streamed=streamed),
+            upstream.timeouts.within(left_s, streamed=streamed),
             open_attempt.on_sent,
             fresh=fresh or request.fresh,
             method=request.method,

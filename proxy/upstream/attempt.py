@@ -73,11 +73,9 @@ class OpenAttempt:
 
         Call it at most once. A timeout that the client set does not count against the target.
         """
-        is_total_timeout = (
-            isinstance(error, UpstreamTimeout) and error.code == "upstream_total_timeout"
-        )
+        is_timeout = isinstance(error, UpstreamTimeout) and error.code == "upstream_total_timeout"
         client_timeout_s, timeout_s = self.call.timeout_s, self.target.upstream.timeouts.total
-        if is_total_timeout and client_timeout_s is not None and client_timeout_s < timeout_s:
+        if is_timeout and client_timeout_s is not None and client_timeout_s < timeout_s:
             error = RequestTimeout("The timeout that the request set has passed.")
             self.attempt.error = error.code
             return error
@@ -97,7 +95,7 @@ class OpenAttempt:
             self.attempt.error = "cancelled"
         if isinstance(error, StaleConnection):
             return error  # the target is not at fault
-        if not is_total_timeout or self.record.now() - self.attempt.started > timeout_s / 2:
+        if not is_timeout or self.record.now() - self.attempt.started > timeout_s / 2:
             self.slot.fail(error)  # otherwise earlier attempts used up the time
         return error
 

@@ -70,22 +70,6 @@ def _framing(method: str, length: int | None) -> bytes:
 
 
 @dataclass(slots=True)
-class CachedHead:
-    """Head of the last request to a URL, because the next one mostly has the same headers."""
-
-    target: RequestTarget
-    headers: Mapping[str, str] | None = None
-    head: bytes = b""
-
-    def write(self, headers: Mapping[str, str], length: int) -> bytes:
-        """Write the head of a POST request. Raises ``UpstreamUnavailable``."""
-        if self.headers != headers:
-            self.head = write_head(self.target, headers)
-            self.headers = dict(headers)
-        return b"%bcontent-length: %d\r\n\r\n" % (self.head, length)
-
-
-@dataclass(slots=True)
 class HttpReply:
     """A ``Reply``. Closing it before its end makes the upstream stop working on it."""
 
@@ -143,7 +127,7 @@ class HttpClient:
         self._connections = connections
         self._trust = Trust(trust)
         self._getaddrinfo = getaddrinfo
-        self._heads: dict[str, CachedHead] = {}
+        self._targets: dict[str, RequestTarget] = {}
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -185,13 +169,9 @@ class HttpClient:
         upload: BoundedUpload | None = None
         if not isinstance(body, bytes):
             upload, body, fresh = body, b"", True
-        if upload is None and method == "POST":
-            cached = self._heads[url] if url in self._heads else self._add_url(url)
-            request, origin = cached.write(headers, len(body)), cached.target.origin
-        else:  # the URL names one object and is not cached
-            target = parse_url(url, method)
-            length = len(body) if upload is None else upload.upload.length
-            request, origin = write_head(target, headers) + _framing(method, length), target.origin
+        target = self._target(url, method)
+        length = len(body) if upload is None else upload.upload.length
+        request, origin = write_head(target, headers) + _framing(method, length), target.origin
         deadline = self._now() + timeouts.total
         connection = None if fresh else self._pool.try_take_idle(origin)
         if connection is None:
@@ -218,12 +198,15 @@ class HttpClient:
             _connection=connection,
         )
 
-    def _add_url(self, url: str) -> CachedHead:
-        cached = CachedHead(parse_url(url))
-        if len(self._heads) >= MAX_URLS:
-            self._heads.clear()
-        self._heads[url] = cached
-        return cached
+    def _target(self, url: str, method: str) -> RequestTarget:
+        """Parse a URL. Those of other methods name one object and are not cached."""
+        if method != "POST":
+            return parse_url(url, method)
+        if url not in self._targets:
+            if len(self._targets) >= MAX_URLS:
+                self._targets.clear()
+            self._targets[url] = parse_url(url)
+        return self._targets[url]
 
     async def _connect(
         self, origin: Origin, timeouts: Timeouts, deadline: float, *, fresh: bool

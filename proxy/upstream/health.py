@@ -34,18 +34,7 @@ CircuitName = Literal["closed", "half_open", "open"]
 OnChange = Callable[[Target, Endpoint, CircuitName], None]
 CallerKey = tuple[str, str, Endpoint, str]
 K = TypeVar("K")
-V = TypeVar("V", "TargetState", "Circuit", "UpstreamState")
-
-
-@dataclass(slots=True)
-class TargetState:
-    """Requests in flight at one upstream and model."""
-
-    in_flight: int = 0
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.in_flight
+V = TypeVar("V", "Load", "Circuit")
 
 
 @dataclass(slots=True)
@@ -81,8 +70,11 @@ class Circuit:
 
 
 @dataclass(slots=True)
-class UpstreamState:
-    """One upstream. Each request saves ``RETRY_SHARE`` of a retry."""
+class Load:
+    """Requests in flight at an upstream, or at one of its targets.
+
+    At an upstream each request saves ``RETRY_SHARE`` of a retry.
+    """
 
     in_flight: int = 0
     saved_retries: float = MAX_SAVED_RETRIES
@@ -95,9 +87,9 @@ class UpstreamState:
 class EndpointStates(NamedTuple):
     """States that a request at an endpoint of a target changes."""
 
-    target: TargetState
+    target: Load
     circuit: Circuit
-    upstream: UpstreamState
+    upstream: Load
 
 
 @dataclass(slots=True)
@@ -147,10 +139,10 @@ class Health:
 
     now: Callable[[], float]
     on_change: OnChange
-    _targets: dict[tuple[str, str], TargetState] = field(default_factory=dict)
+    _targets: dict[tuple[str, str], Load] = field(default_factory=dict)
     _circuits: dict[tuple[str, str, Endpoint], Circuit] = field(default_factory=dict)
     _callers: dict[CallerKey, Circuit] = field(default_factory=dict)
-    _upstreams: dict[str, UpstreamState] = field(default_factory=dict)
+    _upstreams: dict[str, Load] = field(default_factory=dict)
     _endpoints: dict[tuple[str, str, Endpoint], EndpointStates] = field(default_factory=dict)
 
     def take(self, target: Target, endpoint: Endpoint, caller: str) -> TargetSlot:
@@ -320,11 +312,11 @@ class Health:
         self._endpoints[key] = states
         return states
 
-    def _target(self, target: Target) -> TargetState:
-        return self._get(self._targets, (target.upstream.name, target.model), TargetState)
+    def _target(self, target: Target) -> Load:
+        return self._get(self._targets, (target.upstream.name, target.model), Load)
 
-    def _upstream(self, upstream: Upstream) -> UpstreamState:
-        return self._get(self._upstreams, upstream.name, UpstreamState)
+    def _upstream(self, upstream: Upstream) -> Load:
+        return self._get(self._upstreams, upstream.name, Load)
 
     def _get(self, states: dict[K, V], key: K, new_state: Callable[[], V]) -> V:
         """Return a state. Drops idle states beyond ``MAX_TARGETS``."""
@@ -332,10 +324,8 @@ class Health:
         if state is None:
             if len(states) >= MAX_TARGETS:
                 self._endpoints.clear()
-                for idle_key in [
-                    other_state for other_state in states if states[other_state].is_idle
-                ]:
-                    del states[idle_key]
+                for idle in [other for other in states if states[other].is_idle]:
+                    del states[idle]
             state = states[key] = new_state()
         return state
 

@@ -12,7 +12,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.document import COUNT, document_frame
 from proxy.money.estimate import estimate_quarters, to_tokens
 from proxy.ports import Feed
-from proxy.runtime.offload import Offload
+from proxy.runtime.fair_queue import Offload
 from proxy.types import Call, Json, Plan, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.target import ListedModel

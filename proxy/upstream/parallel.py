@@ -12,7 +12,6 @@ from proxy.call.attempts import AttemptReason
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.ports import Feed, Review, UpstreamResponse
 from proxy.runtime.deferred_free import drop_tracebacks
-from proxy.runtime.frozen import frozen
 from proxy.types import ResponseHead
 from proxy.types.events import Fault, Frame
 from proxy.upstream.errors import most_useful
@@ -81,50 +80,45 @@ class FanOut:
         await self._group.__aexit__(None, None, None)
 
 
-@frozen
-class HedgedRequest:
-    """Two requests for one response. The faster response wins, the other request is cancelled.
+async def open_hedged(
+    open_first: OpenHedged,
+    open_second: OpenHedged,
+    delay_s: float,
+    may_hedge: Callable[[], bool],
+    *,
+    has_fallback: bool,
+) -> HttpUpstreamResponse:
+    """Return the response that begins first. If all fail, raise the most useful failure.
 
-    Both may cost. The attempt that lost is marked, so that its cost is booked as lost.
-
-    Attributes:
-        delay_s: Delay of the second request.
-        may_hedge: Returns False if the second request must not start after the delay.
-        has_fallback: True if the second request starts when the first fails.
+    The second request starts after ``delay_s`` if ``may_hedge`` returns True, or when the first
+    fails if it ``has_fallback``. Both may cost: the slower one is cancelled and marked as lost.
     """
-
-    delay_s: float
-    may_hedge: Callable[[], bool]
-    has_fallback: bool
-
-    async def run(self, open_first: OpenHedged, open_second: OpenHedged) -> HttpUpstreamResponse:
-        """Return the response that begins first. If all fail, raise the most useful failure."""
-        tasks: list[HedgeTask] = []
-        winner: HedgeTask | None = None
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks.append(group.create_task(_result(open_first, "first")))
-                await asyncio.wait(tasks, timeout=self.delay_s)
-                if not tasks[0].done() and self.may_hedge():
-                    tasks.append(group.create_task(_result(open_second, "hedge")))
+    tasks: list[HedgeTask] = []
+    winner: HedgeTask | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks.append(group.create_task(_result(open_first, "first")))
+            await asyncio.wait(tasks, timeout=delay_s)
+            if not tasks[0].done() and may_hedge():
+                tasks.append(group.create_task(_result(open_second, "hedge")))
+            winner = await _wait_for_winner(tasks)
+            can_fall_back = has_fallback and len(tasks) == 1
+            if winner is None and can_fall_back and not _is_final(tasks[0]):
+                tasks.append(group.create_task(_result(open_second, "fallback")))
                 winner = await _wait_for_winner(tasks)
-                can_fall_back = self.has_fallback and len(tasks) == 1
-                if winner is None and can_fall_back and not _is_final(tasks[0]):
-                    tasks.append(group.create_task(_result(open_second, "fallback")))
-                    winner = await _wait_for_winner(tasks)
-                for task in tasks:
-                    if task is not winner:
-                        task.cancel()
-        except asyncio.CancelledError as error:
-            winner = None  # closed with the others
-            drop_tracebacks(error)  # the frame of the task group refers to the call
-            raise
-        finally:
-            await _close([task for task in tasks if task is not winner])
-        if winner is not None and isinstance(response := winner.result(), HttpUpstreamResponse):
-            return response
-        results = [task.result() for task in tasks if not task.cancelled()]
-        raise most_useful([result for result in results if isinstance(result, ProxyError)])
+            for task in tasks:
+                if task is not winner:
+                    task.cancel()
+    except asyncio.CancelledError as error:
+        winner = None  # closed with the others
+        drop_tracebacks(error)  # the frame of the task group refers to the call
+        raise
+    finally:
+        await _close([task for task in tasks if task is not winner])
+    if winner is not None and isinstance(response := winner.result(), HttpUpstreamResponse):
+        return response
+    results = [task.result() for task in tasks if not task.cancelled()]
+    raise most_useful([result for result in results if isinstance(result, ProxyError)])
 
 
 async def _result(

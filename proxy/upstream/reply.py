@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from proxy.types import Timeouts
 
@@ -19,7 +19,7 @@ def do_nothing() -> None:
 
 
 class Reply(Protocol):
-    """A response whose head has arrived. Leaving releases it."""
+    """A response whose head has arrived."""
 
     @property
     def status(self) -> int: ...
@@ -36,10 +36,6 @@ class Reply(Protocol):
         """
         ...
 
-    async def body(self, limit: int) -> bytes:
-        """Return the body, cut at ``limit`` bytes."""
-        ...
-
     def finish(self) -> None:
         """Release a reply whose last frame was read, without waiting for its end."""
         ...
@@ -47,10 +43,6 @@ class Reply(Protocol):
     def leave(self) -> None:
         """Release the reply. Closes the connection unless the body has ended."""
         ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(self, *exc_info: object) -> None: ...
 
 
 class MemoryShare(Protocol):

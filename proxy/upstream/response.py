@@ -14,8 +14,7 @@ from proxy.dialects.frames.reader import FrameReader
 from proxy.dialects.wire.upstream_json import Document
 from proxy.errors import ProxyError
 from proxy.ports import Feed
-from proxy.runtime.fair_queue import TimeSlices
-from proxy.runtime.offload import LARGE_BYTES, Offload
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlices
 from proxy.types import ResponseHead
 from proxy.types.events import Begin, Delta, Event, Extension, Fault, Finish, Frame, Stop
 from proxy.upstream.attempt import OpenAttempt

@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 from aiohttp import ClientSession
 
+from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.crossings import EVERY_STEP, SEQUENCES, Fickle, Step, policies
@@ -105,7 +106,7 @@ class Crossing:
         assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
         assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
         lost_count = sum(row["cost_nano_usd"] or 0 for row in attempts if row["loss"] is not None)
-        assert lost_count == sum(record.billing.lost_cost or 0 for record in records)
+        assert lost_count == sum(summarize(record).lost_cost or 0 for record in records)
         assert lost_count == round(summed(metrics, "headrace_lost_cost_usd_total") * 10**9)
         failed = [row for row in attempts if row["error"] not in (None, "cancelled")]
         assert [row for row in failed if row["loss"] == "guard" and not row["served"]] == []

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
+from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
@@ -344,12 +345,13 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
             error, text = place.refusal
             assert statuses == {502}, name
             assert error == code == json.loads(text)["error"]["code"], name
-            [(attempt, fate, bill)] = record.billing.attempts
+            [(attempt, fate, bill)] = summarize(record).attempts
             assert (attempt.error, record.outcome, record.is_internal_error) == (
                 code,
                 "upstream_error",
                 False,
             )
+            assert bill is not None
             assert bill.usage.source == "partial_estimate"
             assert bill.usage.tokens.input > 0
             assert (fate.use, fate.loss) == ("abandoned", "upstream_broke")

@@ -26,7 +26,7 @@ from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
 from proxy.guards.services import wire
 from proxy.policy.review.diff import read_call
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.adversary.loops import Lag
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.dialects.wire.test_large_json import JSON

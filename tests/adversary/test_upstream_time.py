@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
+from proxy.call.summary import summarize
 from proxy.types import Timeouts
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
@@ -120,7 +121,7 @@ async def test_timeout_after_sending_is_billed(start: Start, upstream: ScriptedU
     assert (status, fields["error"]["code"]) == (504, "upstream_total_timeout")
     cost = PROMPT_COST + TOKEN_COST
     assert (record.billing.cost, record.billing.source) == (cost, "partial_estimate")
-    assert record.billing.lost_cost == cost
+    assert summarize(record).lost_cost == cost
 
 
 async def test_next_target_has_its_own_time(start: Start, upstream: ScriptedUpstream) -> None:
@@ -131,7 +132,7 @@ async def test_next_target_has_its_own_time(start: Start, upstream: ScriptedUpst
 
     assert status == 200
     assert [attempt.error for attempt in record.attempts] == ["upstream_total_timeout", None]
-    assert record.billing.lost_cost == PROMPT_COST + TOKEN_COST
+    assert summarize(record).lost_cost == PROMPT_COST + TOKEN_COST
 
 
 def pondering(comments: int, every: float) -> Script:
@@ -246,7 +247,7 @@ async def test_client_deadline_blames_no_target(
     assert [(attempt.error, attempt.is_billable) for attempt in delayed.attempts] == [
         ("request_timeout", True)
     ]
-    assert (delayed.outcome, [fate.loss for _, fate, _ in delayed.billing.attempts]) == (
+    assert (delayed.outcome, [fate.loss for _, fate, _ in summarize(delayed).attempts]) == (
         "client_error",
         ["client_left"],
     )

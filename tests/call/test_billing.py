@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 from decimal import Decimal
 
+from proxy.call.summary import summarize
 from proxy.money.usage import Price
 from proxy.types import Call, Target
 from tests.call.test_record import HEAD, PRICE, UP, begun, record
@@ -32,9 +33,11 @@ def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> 
     event.meter(whole_frame(legacy()))
 
     assert [
-        (fate.served, bill.usage.tokens.total) for _, fate, bill in event.billing.attempts if bill
+        (fate.served, bill.usage.tokens.total)
+        for _, fate, bill in summarize(event).attempts
+        if bill
     ] == [(False, 10), (True, 8)]
-    assert event.billing.lost_cost == 150 * 10
+    assert summarize(event).lost_cost == 150 * 10
     assert event.billing.cost == 150 * 10 + 150 * 5 + 600 * 3
 
 
@@ -47,7 +50,7 @@ def test_the_loser_of_a_hedge_is_booked_though_it_had_not_begun() -> None:
     event.meter(whole_frame(legacy()))
 
     assert slow.lost_hedge
-    assert event.billing.lost_cost == 150 * 10
+    assert summarize(event).lost_cost == 150 * 10
 
 
 def test_an_upstream_that_never_accepted_costs_nothing() -> None:

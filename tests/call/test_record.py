@@ -9,6 +9,7 @@ from typing import Any
 
 from proxy.call.attempts import Attempt
 from proxy.call.record import Record, TraceIds
+from proxy.call.summary import summarize
 from proxy.errors import (
     ClientDisconnected,
     GuardUnavailable,
@@ -119,7 +120,7 @@ def test_only_what_a_guard_had_asked_again_is_its_loss() -> None:
     event.attempts[-1].error = "upstream_invalid_response"
     begun(event, PRICE).reason = "retry"
 
-    assert [(fate.use, fate.loss) for _, fate, _ in event.billing.attempts] == [
+    assert [(fate.use, fate.loss) for _, fate, _ in summarize(event).attempts] == [
         ("abandoned", "upstream_broke"),
         ("abandoned", "hedge"),
         ("blocked", "guard"),

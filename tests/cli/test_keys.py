@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from proxy.cli.keys import new_key
+from proxy.cli.new_folder import new_key
 
 KNOWN_VALUES = ("support-chat", "search-answers")
 

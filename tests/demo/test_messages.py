@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.demo.model import running_model
+from proxy.demo.serving import running_model
 from proxy.settings import Address
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.demo.test_model import installed_model

@@ -11,7 +11,7 @@ from asyncio.subprocess import PIPE
 
 import pytest
 
-from proxy.demo.model import ModelUnavailable, model_command, running_model, stopped
+from proxy.demo.serving import ModelUnavailable, model_command, running_model, stopped
 from proxy.settings import Address
 from tests.servers import free_port
 
@@ -19,7 +19,7 @@ READY = "print('ready', flush=True); "
 WAIT = "sys.stdin.read()"
 DEMO = """
 import asyncio, sys
-from proxy.demo.model import running_model
+from proxy.demo.serving import running_model
 async def demo():
     async with running_model(sys.argv[1:]) as process:
         print(process.pid, flush=True)

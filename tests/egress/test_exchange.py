@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.app.context import new_record
-from proxy.egress.exchange import InternalExchange
+from proxy.egress import InternalExchange
 from proxy.errors import InvalidField, LimitExceeded, UpstreamInvalid
 from proxy.types import RequestHead, ResponseHead
 from proxy.types.events import STOP, Frame

@@ -21,8 +21,7 @@ from proxy.guards.output import StreamInspector, ValueRestorer
 from proxy.guards.stream.placeholders import Masks, placeholder_key
 from proxy.guards.text.documents import LIGHT, SHEET, request_texts
 from proxy.guards.text.walk import request_walk
-from proxy.runtime.fair_queue import FairSemaphore
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES, FairSemaphore
 from proxy.types.guard import Busy, GuardRule, StageRules
 from tests.for_each import for_each
 from tests.golden.pipeline import call_of

@@ -12,15 +12,16 @@ import pytest
 
 from proxy.runtime.background import STEPS_S, SideTasks, between_calls, run_in_background
 from proxy.runtime.fair_queue import (
+    LARGE_BYTES,
     MAX_CHARGED,
     SLICE_S,
     FairSemaphore,
+    Offload,
     Places,
     TimeSlice,
     TimeSlices,
 )
 from proxy.runtime.lazy import LazyTable
-from proxy.runtime.offload import LARGE_BYTES, Offload
 from tests.doubles import PATIENCE_S
 from tests.guards.doubles import Ticks
 

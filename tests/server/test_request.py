@@ -19,7 +19,7 @@ from proxy.call.summary import summarize
 from proxy.dialects.vendors.other_gateways import MEANINGS
 from proxy.errors import BadRequest, Overloaded
 from proxy.ledger.rows import CALL, rows_of
-from proxy.runtime.offload import LARGE_BYTES, Offload
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.server.request import Parsing
 from proxy.telemetry.attributes import call_attributes
 from proxy.telemetry.decisions import decision

@@ -12,7 +12,7 @@ from proxy.ledger.writer import Ledger
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 from proxy.runtime.background import SideTasks
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.telemetry import MAX_WAITING, Emitters
 from proxy.telemetry.catalog.labels import SINKS
 from proxy.telemetry.decisions import Decisions

@@ -9,8 +9,8 @@ from proxy.dialects.chat.conversion import LegacyToChat
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.guards.capture import Capturing
+from proxy.types.events import index_of
 from proxy.types.guard import Capture
-from proxy.types.index import index_of
 from tests.doubles import Json
 from tests.for_each import for_each
 from tests.frames import stream_frames

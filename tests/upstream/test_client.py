@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.upstream.client import CachedHead, parse_url, write_head
+from proxy.upstream.client import parse_url, write_head
 from tests.conftest import Proxy
 from tests.doubles import (
     Asked,
@@ -214,18 +214,3 @@ def test_a_host_that_the_policy_names_stands_for_the_own_one() -> None:
 
     assert write_head(place, {"host": "models.test"}).count(b"host: ") == 1
     assert b"host: 10.0.0.1\r\n" in write_head(place, {})
-
-
-def test_the_head_of_a_request_is_its_own_whatever_was_asked_before() -> None:
-    place = CachedHead(parse_url("http://openai/v1/x"))
-    headers = {"authorization": "one"}
-    heads = [place.write(headers, 7), place.write(dict(headers), 123)]
-    headers["authorization"] = "other"
-    heads.append(place.write(headers, 7))
-
-    begin = b"POST /v1/x HTTP/1.1\r\nhost: openai\r\nauthorization: "
-    assert heads == [
-        begin + b"one\r\ncontent-length: 7\r\n\r\n",
-        begin + b"one\r\ncontent-length: 123\r\n\r\n",
-        begin + b"other\r\ncontent-length: 7\r\n\r\n",
-    ]

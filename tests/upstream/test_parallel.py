@@ -11,11 +11,12 @@ from typing import Self
 import pytest
 
 from proxy.call.attempts import AttemptReason
+from proxy.call.summary import summarize
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.ports import Feed, UpstreamResponse
 from proxy.types import ResponseHead
 from proxy.types.events import STOP, Fault, Frame
-from proxy.upstream.parallel import FanOut, HedgedRequest
+from proxy.upstream.parallel import FanOut, open_hedged
 from proxy.upstream.response import HttpUpstreamResponse
 from tests.doubles import PATIENCE_S, Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
 from tests.upstream.test_retries import ask, models, resilient_proxy
@@ -96,8 +97,8 @@ async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: Scripte
         ("first", True),
         ("hedge", False),
     ]
-    assert [fate.served for _, fate, bill in record.billing.attempts if bill] == [False, True]
-    assert record.billing.lost_cost == 10 * 150 + 600
+    assert [fate.served for _, fate, bill in summarize(record).attempts if bill] == [False, True]
+    assert summarize(record).lost_cost == 10 * 150 + 600
     assert (
         'headrace_lost_cost_usd_total{cause="hedge",deployment="resilient",model="primary"'
         in metrics
@@ -109,7 +110,7 @@ async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUp
         await ask(client)
         [record] = await proxy.sink.wait()
 
-    assert (models(upstream), record.billing.lost_cost) == (["primary"], 0)
+    assert (models(upstream), summarize(record).lost_cost) == (["primary"], 0)
 
 
 async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -181,11 +182,11 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
         [record] = await proxy.sink.wait()
 
     losses = {
-        attempt.attempt.target.model: attempt.result.loss for attempt in record.billing.attempts
+        attempt.attempt.target.model: attempt.result.loss for attempt in summarize(record).attempts
     }
     assert refused == status
     assert (losses[ends], losses[dropped]) == (None, "hedge")
-    assert record.billing.lost_cost == 10 * 150 + 600
+    assert summarize(record).lost_cost == 10 * 150 + 600
 
 
 async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -202,7 +203,7 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
         [record] = await proxy.sink.wait()
 
     assert record.outcome == "client_abort"
-    assert {fate.loss for _, fate, _ in record.billing.attempts} == {"client_left"}
+    assert {fate.loss for _, fate, _ in summarize(record).attempts} == {"client_left"}
 
 
 class OpenResponse(HttpUpstreamResponse):
@@ -228,9 +229,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_left() -> None:
     async def second(why: AttemptReason) -> HttpUpstreamResponse:
         return answer
 
-    hedge = asyncio.ensure_future(
-        HedgedRequest(0.0, lambda: True, has_fallback=True).run(first, second)
-    )
+    hedge = asyncio.ensure_future(open_hedged(first, second, 0.0, lambda: True, has_fallback=True))
     for _ in range(20):  # until the second has won, and the first is being cancelled
         await asyncio.sleep(0)
     hedge.cancel()

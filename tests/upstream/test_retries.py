@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
+from proxy.call.summary import summarize
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import (
     PATIENCE_S,
@@ -265,9 +266,9 @@ async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstr
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert [attempt.error is None for attempt in record.attempts] == [False, True]
-    [served] = [bill for _, fate, bill in record.billing.attempts if bill and fate.served]
+    [served] = [bill for _, fate, bill in summarize(record).attempts if bill and fate.served]
     assert (served.usage.tokens.input, served.usage.tokens.output) == (5, 3)
-    assert bool(record.billing.lost_cost) == record.attempts[0].is_billable
+    assert bool(summarize(record).lost_cost) == record.attempts[0].is_billable
     counted = await proxy.metrics()
     labels = 'deployment="resilient",to_upstream="scale",upstream="openai"'
     assert f"headrace_fallbacks_total{{{labels}}} 1.0" in counted

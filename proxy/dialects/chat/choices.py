@@ -33,8 +33,8 @@ from proxy.types.events import (
     Part,
     Slot,
     ToolCall,
+    index_of,
 )
-from proxy.types.index import index_of
 
 _MAY_BE_EMPTY = frozenset(
     {"annotations", "audio", "content", "function_call", "reasoning", "reasoning_content"}

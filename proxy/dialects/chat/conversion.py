@@ -15,8 +15,7 @@ from proxy.dialects.chat.content_parts import joined_message
 from proxy.dialects.chat.merging import choices_of, message_of
 from proxy.dialects.family import WriteOptions
 from proxy.types import Json
-from proxy.types.events import FamilyName
-from proxy.types.index import index_of
+from proxy.types.events import FamilyName, index_of
 
 Converter = Callable[[Json], Json | None]
 """Returns a document in the form of the client, None for a document to omit."""

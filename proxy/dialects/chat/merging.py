@@ -9,7 +9,7 @@ from typing import Any
 from proxy.dialects.chat.tool_calls import CallNumbers
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
-from proxy.types.index import index_of
+from proxy.types.events import index_of
 
 CHUNK, WHOLE = "chat.completion.chunk", "chat.completion"
 _CONSTANTS = frozenset({"finish_reason", "id", "name", "object", "role", "type"})

@@ -29,8 +29,8 @@ from proxy.types.events import (
     Part,
     Start,
     UsageReport,
+    index_of,
 )
-from proxy.types.index import index_of
 
 _new: Final = tuple.__new__
 """Makes a named tuple from all of its fields, in a third of the time of a call of its class."""

@@ -14,7 +14,7 @@ from proxy.dialects.frames.sequencer import SPACE, ObjectEnd
 from proxy.dialects.wire.large_json import dump
 from proxy.errors import ResponseTooLarge
 from proxy.types import Json
-from proxy.types.index import index_of
+from proxy.types.events import index_of
 
 EMPTY = "{}"
 """Placeholder that some servers send as arguments in the first fragment of a call."""

@@ -14,7 +14,7 @@ from proxy.dialects.wire import sse
 from proxy.dialects.wire.large_json import dump
 from proxy.dialects.wire.upstream_json import Document, Documents, GatheredDocument
 from proxy.errors import ProxyError, UpstreamInvalid
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json
 from proxy.types.events import Frame, Stop
 

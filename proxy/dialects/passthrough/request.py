@@ -24,7 +24,7 @@ from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, ascii_word
 from proxy.fields.checks import check_spelling
 from proxy.money.estimate import field_quarters
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import (

@@ -15,7 +15,7 @@ from proxy.dialects.responses import stored
 from proxy.dialects.responses.state_refs import restore_item_ids, unknown_id
 from proxy.dialects.wire.large_json import dump_pieces
 from proxy.errors import InvalidField
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, Json, Target
 
 

@@ -25,8 +25,8 @@ from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.dialects.wire.large_json import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.errors import InvalidField
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import (
     UNCHANGED,
     Call,

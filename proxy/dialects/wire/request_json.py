@@ -13,7 +13,7 @@ from proxy.dialects.wire.json_size import count_values
 from proxy.dialects.wire.large_json import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
 from proxy.errors import BadRequest
 from proxy.errors.words import ascii_word
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json
 
 _NOT_A_VALUE = bytes([code for code in range(256) if code not in b",[{"])

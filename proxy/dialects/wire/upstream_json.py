@@ -17,8 +17,8 @@ import orjson
 from proxy.dialects.wire.json_size import count_values, distinct, read_distinct, values_of
 from proxy.dialects.wire.large_json import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
-from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
 
 MOST_VALUES = 100_000

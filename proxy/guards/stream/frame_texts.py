@@ -31,9 +31,9 @@ from proxy.types.events import (
     Part,
     Start,
     UsageReport,
+    index_of,
 )
 from proxy.types.events import replaced as put
-from proxy.types.index import index_of
 
 KIND_OF: Final[Mapping[Kind, str]] = {
     "text": "content",

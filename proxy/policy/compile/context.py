@@ -19,8 +19,7 @@ class CompileContext:
     """Problems are collected in the document, so that one run reports all of them.
 
     Without an ``environ`` secrets are empty. ``tag_rules`` and ``upstreams`` are set before the
-    sections that refer to them are compiled. ``secret_files`` are the paths of secrets in files,
-    and the references of tokens.
+    sections that refer to them. ``secret_files`` are paths of secrets, and references of tokens.
     """
 
     def __init__(

@@ -15,8 +15,7 @@ from proxy.types import Call
 
 
 class Facts(NamedTuple):
-    """The facts of a call and of one of its models. ``names`` are all names of the model.
-    ``received_at`` is in UTC."""
+    """The facts of a call and of one of its models, which has ``names``. Times are in UTC."""
 
     key: str
     dialect: str
@@ -211,9 +210,7 @@ class AllOf(Condition):
 
     def static_result(self, static: StaticFacts) -> bool | None:
         results = [part.static_result(static) for part in self.parts]
-        if False in results:
-            return False
-        return None if None in results else True
+        return False if False in results else None if None in results else True
 
     def mismatch(self, facts: Facts) -> str:
         return next(reason for part in self.parts if (reason := find_mismatch(part, facts)))
@@ -231,9 +228,7 @@ class AnyOf(Condition):
 
     def static_result(self, static: StaticFacts) -> bool | None:
         results = [part.static_result(static) for part in self.parts]
-        if True in results:
-            return True
-        return None if None in results else False
+        return True if True in results else None if None in results else False
 
     def mismatch(self, facts: Facts) -> str:
         return f"no alternative matches: {'; '.join(part.mismatch(facts) for part in self.parts)}"

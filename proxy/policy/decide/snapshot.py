@@ -228,8 +228,7 @@ class Snapshot:
         return f"{location.file}:{location.line}" if location else None
 
     def identify(self, head: RequestHead) -> Credential:
-        """Return the credential of a request. Raise ``Unauthorized``, with the same message for one
-        that is missing, unknown, revoked or expired."""
+        """Return the credential of a request. Raise ``Unauthorized``, always with one message."""
         digest = head.digest
         if digest is None:
             raise Unauthorized

@@ -42,8 +42,7 @@ Maker = Callable[[str, Environ], Fetch]
 
 
 def azure(scope: str, environ: Environ) -> Fetch:
-    """Return a fetcher of Entra tokens for the service principal, the workload or the managed
-    identity in the environment."""
+    """Return a fetcher of Entra tokens for the identity in the environment, of any kind."""
     identity: Any = import_module("azure.identity")
     bounds = {"connection_timeout": TIMEOUT_S, "read_timeout": TIMEOUT_S, "retry_total": 1}
     sources = [identity.EnvironmentCredential(**bounds)]
@@ -108,8 +107,7 @@ def aws(region: str, environ: Environ) -> Fetch:
 
 
 MAKERS: Mapping[str, Maker] = {"azure": azure, "google": google, "aws": aws}
-"""Functions that return a fetcher, by cloud. They raise ``ImportError`` without the library, and
-the fetchers raise any error of the library."""
+"""Functions that return a fetcher, by cloud. They raise ``ImportError`` without the library."""
 
 
 def is_token(ref: str) -> bool:

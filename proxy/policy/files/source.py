@@ -163,8 +163,7 @@ class Document:
 
     @contextmanager
     def errors_at(self, path: KeyPath) -> Iterator[None]:
-        """Convert an unexpected error to a ``PolicyError`` that names the part at ``path``, of
-        nested parts the innermost."""
+        """Convert an unexpected error to a ``PolicyError`` that names the innermost ``path``."""
         try:
             yield
         except PolicyError:

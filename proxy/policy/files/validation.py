@@ -230,8 +230,7 @@ def keys_at(path: KeyPath, model: Any = schema.PoliciesConfig) -> list[str]:
 
 
 def _type_of_part(kind: Any, part: str | int) -> Any:
-    """Return the type of a field of a model, or of the items of a list or a mapping, without
-    ``Annotated`` and ``| None``."""
+    """Return the bare type of a field of a model, or of the items of a list or a mapping."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         field = kind.model_fields.get(str(part))
         if field is None and kind is GuardConfig and part in KINDS:

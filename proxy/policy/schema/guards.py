@@ -97,8 +97,7 @@ COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
 
 @cache
 def config_of(kind_name: str) -> type[GuardConfig]:
-    """Return the model of a guard kind, with its keys and the common ones. Raise
-    ``KeyError`` for an unknown kind."""
+    """Return the model of a guard kind, with its keys and the common ones, or raise KeyError."""
     kind, literal = KINDS[kind_name], cast(Any, Literal)[kind_name]
     return create_model(
         kind.Keys.__name__,

@@ -133,9 +133,7 @@ def _results(roster: LabelCatalog) -> Iterator[Values]:
 
 
 def _rules(roster: LabelCatalog) -> list[Values]:
-    return [
-        (name, rule) for name, deployment in roster.deployments.items() for rule in deployment.rules
-    ]
+    return [(name, rule) for name, labels in roster.deployments.items() for rule in labels.rules]
 
 
 def _candidate_rules(roster: LabelCatalog) -> set[Values]:
@@ -143,17 +141,12 @@ def _candidate_rules(roster: LabelCatalog) -> set[Values]:
 
 
 def _guards(roster: LabelCatalog) -> set[Values]:
-    return {
-        (guard, stage)
-        for deployment in roster.deployments.values()
-        for stage, guard in deployment.guards
-    }
+    parts = roster.deployments.values()
+    return {(guard, stage) for labels in parts for stage, guard in labels.guards}
 
 
 def _limits(roster: LabelCatalog) -> set[Values]:
-    return {
-        (limit.name,) for deployment in roster.deployments.values() for limit in deployment.limits
-    }
+    return {(limit.name,) for labels in roster.deployments.values() for limit in labels.limits}
 
 
 def _scopes(roster: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:

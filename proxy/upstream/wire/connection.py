@@ -32,14 +32,6 @@ class Connection(asyncio.Protocol):
     Calls ``on_close`` once when the connection has ended.
     """
 
-    __slots__ = (
-        *("_buffer", "_buffer_bytes", "_can_write", "_data_at", "_duplicate", "_fault", "_idle_s"),
-        *("_is_reading", "_is_writable", "_loop", "_on_close", "_on_data", "_on_sent", "_phase"),
-        *("_poll", "_reader_must_wake", "_response", "_sent_at", "_timer", "_total_at"),
-        *("_transport", "_unsent", "_waiter", "_was_cut_short", "_was_read"),
-        *("has_response", "request_count"),
-    )
-
     _transport: asyncio.Transport
 
     def __init__(self, on_close: Callable[[Connection], None]) -> None:

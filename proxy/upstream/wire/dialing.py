@@ -109,8 +109,7 @@ class NameEntry:
 class NameCache:
     """Addresses of hosts, cached for ``NAME_TTL_S``.
 
-    Runs one lookup per name at a time. While lookups fail or take longer than ``overdue_s``, the
-    last addresses are used.
+    Runs one lookup per name at a time. If it fails or is ``overdue_s``, uses the last addresses.
     """
 
     def __init__(

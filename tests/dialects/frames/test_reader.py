@@ -17,7 +17,7 @@ from proxy.dialects.frames.surrogates import SurrogateJoiner
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, RequestHead
 from proxy.types.events import (
     STOP,

@@ -16,7 +16,7 @@ from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS, LIMITED
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import (
     UNCHANGED,
     Endpoint,

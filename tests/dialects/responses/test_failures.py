@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.call.summary import summarize
 from proxy.dialects.responses.schema import find_failure
 from tests.conftest import KEY
 from tests.dialects.test_leaning import House, house, policy
@@ -139,7 +140,8 @@ async def test_each_end_is_counted_as_what_it_is(
     [record] = await gateway.proxy.sink.wait(1)
     assert received == (200 if streamed else answered)
     assert (record.outcome, record.billing.source) == (outcome, source)
-    [billed] = record.billing.attempts
+    [billed] = summarize(record).attempts
+    assert billed.bill is not None
     assert (billed.result.use, billed.bill.usage.source) == (use, source)
     if source == "provider":
         assert record.billing.cost == PRICED
@@ -179,7 +181,7 @@ async def test_a_failure_and_the_answer_after_it_are_both_paid(
         [record] = await context.proxy.sink.wait(1)
 
     assert (status, record.outcome, record.billing.cost) == (200, "success", 2 * PRICED)
-    uses = [(attempt.result.use, attempt.bill.cost) for attempt in record.billing.attempts]
+    uses = [(fate.use, bill.cost) for _, fate, bill in summarize(record).attempts if bill]
     assert uses == [("retried", PRICED), ("useful", PRICED)]
 
 

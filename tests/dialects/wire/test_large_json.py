@@ -22,7 +22,7 @@ from proxy.dialects.wire.large_json import (
     write_pieces,
 )
 from proxy.errors import BadRequest
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.for_each import for_each
 
 SIZES = st.integers(12, 40)  # two escapes that belong together fit in

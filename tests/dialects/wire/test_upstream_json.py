@@ -20,7 +20,7 @@ from proxy.dialects.wire.upstream_json import (
     _decoder,
 )
 from proxy.errors import BadRequest, ResponseTooLarge, UpstreamError, UpstreamInvalid
-from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.dialects.wire.test_large_json import DOCUMENTS, SIZES, VALUES
 from tests.for_each import for_each
 
