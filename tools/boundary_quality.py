@@ -31,8 +31,8 @@ Guards read the end of a message and the beginning of the next one of the same r
 Identifiers and keys cut in two at each of their characters, and the share found:
 """
 ALARMS_SECTION = """
-False alarms: findings that neither message has alone. Pairs of the harmless texts above, and each
-of {ends} ends of a message with each of {begins} beginnings:
+False alarms: findings that only the two messages together have. Pairs of the harmless texts above,
+and each of {ends} ends of a message with each of {begins} beginnings:
 """
 
 Pair = tuple[str, str]
@@ -58,7 +58,7 @@ BEGINS = (
 def _generators() -> dict[str, Generator]:
     return {
         **ENTITIES,
-        "phone of a country, called so": lambda c: f"phone 030 {draw(c, 6, string.digits)}",
+        "national phone number": lambda c: f"phone 030 {draw(c, 6, string.digits)}",
         **{f"{KEY}{name}": CREDENTIALS[name] for name in ("GitHub", "AWS", "Groq")},
     }
 
@@ -110,7 +110,7 @@ class Inspector:
         return [len(inspection.matches) for inspection in inspections]
 
     def has_alarm(self, pair: Pair) -> list[bool]:
-        """Return for each guard whether both messages have more findings than each alone."""
+        """Return for each guard whether both messages have more findings than each separately."""
         for content in pair:
             if content not in self._single_counts:
                 self._single_counts[content] = self.counts(content)
@@ -122,12 +122,18 @@ class Inspector:
 
 
 def cut_table() -> Iterator[str]:
+    """Yield a row per kind of value that is missed, and one for all other kinds."""
     inspectors = {name: Inspector.of(name) for name in GUARDS}
-    rows = []
+    rows, complete, total = [], list[str](), 0
     for name, pairs in cut_pairs().items():
         inspector = inspectors["secrets" if name.startswith(KEY) else "pii"]
         hits = sum(inspector.counts(*pair) > [0] for pair in pairs)
-        rows.append((name, measure.wilson(hits, len(pairs))))
+        if hits < len(pairs):
+            rows.append((name, measure.wilson(hits, len(pairs))))
+        else:
+            complete.append(name)
+            total += hits
+    rows.append((", ".join(complete), measure.wilson(total, total)))
     yield from measure.table(["cut in two", "found"], rows)
 
 

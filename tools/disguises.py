@@ -99,8 +99,8 @@ WORDS_ONLY: Mapping[str, Disguise] = {
 """Seen through for words. A credential would no longer be valid."""
 
 HARD: Mapping[str, Disguise] = {
-    "base64, within a longer run": lambda word: "QUJD" + _base64(word) + "REVG",
-    "base64, one character late": lambda word: "x" + _base64(word),
+    "base64 within a longer run": lambda word: "QUJD" + _base64(word) + "REVG",
+    "base64 one character late": lambda word: "x" + _base64(word),
     "base64 of the word alone": lambda word: base64.b64encode(word.encode()).decode(),
     "base64 for addresses": lambda word: (
         base64.urlsafe_b64encode(f"a {word}?".encode()).decode().rstrip("=")
@@ -111,13 +111,13 @@ HARD: Mapping[str, Disguise] = {
     "a data URL of text": lambda word: "data:text/plain;base64," + _base64(word),
     "base32": lambda word: base64.b32encode(word.encode()).decode(),
     "hex of the word alone": lambda word: word.encode().hex(),
-    "a word over the end of a line": lambda word: f"{word[:3]}\n{word[3:]}",
+    "a word across a line break": lambda word: f"{word[:3]}\n{word[3:]}",
     "percent twice": lambda word: quote("".join(f"%{ord(letter):02X}" for letter in word)),
     "reversed": lambda word: word[::-1],
     "rot13": lambda word: codecs.encode(word, "rot13"),
     "digits for letters": lambda word: word.translate(_LEET),
-    "bytes in figures": lambda word: " ".join(str(ord(letter)) for letter in word),
-    "a letter a line": _separated("\n"),
+    "bytes as decimal numbers": lambda word: " ".join(str(ord(letter)) for letter in word),
+    "one letter per line": _separated("\n"),
     "two spaces between letters": _separated("  "),
 }
 """Not promised. docs/guard-quality.md has the share found."""
@@ -125,7 +125,7 @@ SPLITS: Mapping[str, Split] = {
     "two messages": lambda start, end: {
         "messages": [{"role": "user", "content": start}, {"role": "user", "content": end}]
     },
-    "two messages, an answer between": lambda start, end: {
+    "two messages with a response between": lambda start, end: {
         "messages": [
             {"role": "user", "content": start},
             {"role": "assistant", "content": "Go on."},
@@ -164,7 +164,8 @@ def table() -> Iterator[str]:
         found_words = [_finds_split(keywords, word, split, cased=False) for word in WORDS]
         found_keys = [_finds_split(secrets, key, split, cased=True) for key in keys]
         rows.append((name, _share(found_words), _share(found_keys)))
-    yield from measure.table(["hidden as", "words found", "credentials found"], rows)
+    head = ["hidden as", "words found", "credentials found"]
+    yield from measure.table(head, measure.merge_rows(rows))
 
 
 def _share(results: Sequence[bool]) -> str:

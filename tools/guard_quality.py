@@ -39,6 +39,7 @@ DOCUMENTS = {  # texts of tools and files rather than of users
 }  # fmt: skip
 SIZES = (60, 120, 500, 2000, 10**9)
 MIN_TEXTS_PER_LANGUAGE = 50
+MIN_UNIQUE_TEXTS = 20  # per row of the guard `language`
 TOPIC_EXAMPLES = 8
 LANGUAGE_CODES = {
     "english": "en", "bengali": "bn", "chinese": "zh", "dutch": "nl", "french": "fr",
@@ -59,42 +60,37 @@ repository, or the command itself. Recall is the share of bad texts with a findi
 harmless texts with a finding. Brackets contain the 95 % interval (Wilson). Rows name guards that
 were tuned on the measured texts. Duplicates count once; near copies between public sets may remain.
 
-**Limits.** The page measures single texts, not conversations. It does not measure services
-(`webhook`, `presidio`, `moderation`), models of your own, or your traffic. Measure those with
-`mode: shadow`.
+**Limits.** Single texts are measured, not conversations, services, your own models or your traffic.
+Measure those with `mode: shadow`.
 """
 INJECTION_TEXT = """
 ## injection
 
-Rules at the default threshold of {threshold}. It was set on the sources marked *calibrated*,
-together with a model that has since been removed. The rules were written after reading 400 attacks
-of the training sets of S-Labs and neuralchemy, so rows marked *same makers* are optimistic. Every
-second text of garak-multilingual and agent-injection-bench was read; of the others the rules find
-10 of 26 and 2 of 12. *Applications' prompts* are system prompts.
+Rules at the default threshold of {threshold}. It was set on the sources marked *calibrated*.
+The rules were written after reading 400 attacks of the training sets of S-Labs and neuralchemy, so
+rows marked *same makers* are optimistic. Every second text of garak-multilingual and
+agent-injection-bench was read; of the others the rules find 10 of 26 and 2 of 12.
 """
 LIMITS_TEXT = """
 **Not found:** paraphrases, instructions that look like any other (*bare goals*), languages without
-rules, encodings that the guards do not decode, and most short attacks. The figures support
-`action: flag`. Use `block` only where a false alarm is cheap. For more recall, add a classifier
-with `onnx`, or a `judge`.
+rules, and most short attacks. The figures support `action: flag`. Use `block` only where a false
+alarm is cheap. For more recall, add a classifier with `onnx`, or a `judge`.
 """
 BY_LANGUAGE_TEXT = """Attacks of yanismiraoui's set by language. Most are paraphrases and questions.
-Some of the English ones were read.
 """
 TOXICITY_TEXT = """
 ## toxicity and nsfw
 
-Share of texts with a finding at the default threshold of {threshold}, and at 0.3.
+Share of texts with a finding at the default threshold of {threshold}.
 RealToxicityPrompts (100 texts each) contains beginnings of sentences with toxic continuations. Many
-contain no rude word. Some everyday words were removed from the list because of harmless rows.
+contain no rude word.
 """
 TOPICS_TEXT = """
 ## topic
 
 chatterbot-corpus, English. {count} files are topics, with {examples} sentences of each as examples.
 All other sentences are measured. "Kept" is the share of a topic's sentences that pass if it is the
-only allowed topic. "Turned away" is the share of other topics' sentences that do not pass. The
-sentences are short, and all files hold small talk.
+only allowed topic. "Turned away" is the share of other topics' sentences that do not pass.
 """
 LANGUAGES_TEXT = """
 ## language
@@ -107,13 +103,12 @@ GROUNDED_TEXT = """
 ## grounded and relevant
 
 {count} contexts, each with a question, an answer, four sentences that follow from it and four that
-do not (`tools/quality/grounded.yaml`). One author wrote all of them, so expect lower figures
-elsewhere.
+do not (`tools/quality/grounded.yaml`), by one author: expect lower figures elsewhere.
 """
 TRIPLES_TEXT = """36 contexts of three sentences, each with three wrong sentences and three
 paraphrases (`tools/quality/triples.tsv`), by the same author. The rules for negations were
-corrected after reading misses of both sets, so these rows flatter. Not found: changed roles (who
-does what to whom), contradictions in other words, and what only several sentences say together.
+corrected after reading misses of both sets, so these rows flatter. Not found: exchanged subjects
+and objects, contradictions in other words, and facts that need several sentences.
 """
 
 
@@ -134,21 +129,22 @@ def auc(high: Sequence[float], low: Sequence[float]) -> float:
 def injection(corpus: Corpus) -> Iterator[str]:
     guard = Injection()
     yield INJECTION_TEXT.format(threshold=guard.threshold)
-    for is_attack, title in ((True, "recall"), (False, "false alarms")):
-        yield from table([f"{title} on", "texts"], by_source(corpus, guard, is_attack=is_attack))
-        yield ""
+    yield from table(["recall on", "texts"], by_source(corpus, guard))
+    yield ""
+    yield from table(["false alarms on", "texts"], alarms_by_source(corpus, guard))
+    yield ""
     yield "By length of the text, in sources that are neither calibrated nor learned from:\n"
     yield from table(["characters", "recall", "false alarms"], by_length(corpus, guard))
     yield "\nOne attack in the middle of a docstring of scikit-learn, of at least 800 characters:\n"
     yield from table(["attacks of", "texts"], in_documents(corpus, guard))
     yield f"\n{BY_LANGUAGE_TEXT}"
-    yield from table(["language", "rules"], by_language(corpus, guard))
+    yield from table(["languages", "found"], by_language(corpus, guard))
     yield LIMITS_TEXT
 
 
-def by_source(corpus: Corpus, guard: Detector, *, is_attack: bool) -> Iterator[list[object]]:
+def by_source(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
     for name, (source, examples) in corpus.items():
-        texts = [example.text for example in examples if example.is_attack is is_attack]
+        texts = [example.text for example in examples if example.is_attack]
         if source.use != "learn" and texts:
             title = f"{name} (document)" if name in DOCUMENTS else name
             if source.use == "calibrate":
@@ -156,6 +152,22 @@ def by_source(corpus: Corpus, guard: Detector, *, is_attack: bool) -> Iterator[l
             elif name.startswith(("S-Labs", "neuralchemy")):
                 title += ", *same makers*"
             yield [title, count(guard, texts)]
+
+
+def alarms_by_source(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
+    """Yield a row per source with a false alarm, and one for all other sources."""
+    names: list[str] = []
+    total = 0
+    for name, (source, examples) in corpus.items():
+        texts = [example.text for example in examples if not example.is_attack]
+        if source.use == "learn" or not texts:
+            continue
+        if count_hits(guard, texts):
+            yield [name, count(guard, texts)]
+        else:
+            names.append(name)
+            total += len(texts)
+    yield [", ".join(names), wilson(0, total)]
 
 
 def by_length(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
@@ -198,9 +210,8 @@ def by_language(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
     for example in corpus["yanismiraoui"][1]:
         (best,) = detect(example.text.replace("\n", " "), model="lite", k=1)
         texts.setdefault(str(best["lang"]), []).append(example.text)
-    for code, language_texts in sorted(texts.items()):
-        if len(language_texts) >= MIN_TEXTS_PER_LANGUAGE:
-            yield [code, count(guard, language_texts)]
+    codes = [code for code in sorted(texts) if len(texts[code]) >= MIN_TEXTS_PER_LANGUAGE]
+    yield [", ".join(codes), count(guard, [text for code in codes for text in texts[code]])]
 
 
 def toxicity(folder: Path, corpus: Corpus) -> Iterator[str]:
@@ -213,13 +224,12 @@ def toxicity(folder: Path, corpus: Corpus) -> Iterator[str]:
         harmless = [example.text for example in examples if not example.is_attack]
         if source.use != "learn" and harmless:
             texts_by_title[name] = harmless
-    guards: list[Detector] = [Toxicity(), Toxicity(0.3), Nsfw(), Nsfw(0.3)]
+    guards: list[Detector] = [Toxicity(), Nsfw()]
     rows = [
         [title, *(share(guard, texts) for guard in guards)]
         for title, texts in texts_by_title.items()
     ]
-    head = ["texts", "toxicity", "toxicity 0.3", "nsfw", "nsfw 0.3"]
-    yield from table(head, merge_rows(rows))
+    yield from table(["texts", "toxicity", "nsfw"], merge_rows(rows))
 
 
 def conversations(folder: Path, pattern: str) -> Iterator[tuple[str, list[str]]]:
@@ -267,6 +277,8 @@ def languages(folder: Path) -> Iterator[str]:
     english, rows = language.Language(["en"], [], 0.6), []
     for code in LANGUAGE_CODES.values():
         unique_texts = list(texts_by_code.get(code, ()))
+        if len(unique_texts) < MIN_UNIQUE_TEXTS:
+            continue
         rejected = "-" if code == "en" else share(english, unique_texts)
         false_alarms = share(language.Language([code], [], 0.6), unique_texts)
         rows.append([code, len(unique_texts), rejected, false_alarms])
