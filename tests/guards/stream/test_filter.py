@@ -131,6 +131,20 @@ def token(part: Part, text: str, other_text: str) -> Frame:
     )
 
 
+def test_log_probabilities_leave_with_their_text() -> None:
+    part = made.part()
+    tokens = [token(part, text, text) for text in ("it ", "is ", "sec", "ret", " ok")]
+    frames = [made.START, Frame((Begin(part),), "chat"), *tokens, made.finished(), made.STOPPED]
+
+    out = fed(frames, MASK)
+
+    outputs = [frame for frame in out if any(isinstance(event, Delta) for event in frame.events)]
+    attached = [any(isinstance(event, Attach) for event in frame.events) for frame in outputs]
+    in_doc = [bool(frame.doc and frame.doc["choices"][0]["logprobs"]) for frame in outputs]
+    assert attached == in_doc == [True, True, False, False, True]
+    assert made.text_of(out, part) == "it is [WORD] ok"
+
+
 @pytest.mark.parametrize("path", [("delta", "odd", "inner"), ("delta", "parts", 0, "text")])
 def test_member_without_a_type_is_inspected_across_frames(path: tuple[str | int, ...]) -> None:
     def at(text: str) -> Frame:
