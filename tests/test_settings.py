@@ -262,9 +262,7 @@ def test_what_requests_may_take_is_set() -> None:
 
 
 @pytest.mark.parametrize("text_before", [None, "/nowhere/certificates.pem"])
-def test_openssl_paths_are_restored(
-    text_before: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restores_openssl_paths(text_before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if text_before is None:
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     else:

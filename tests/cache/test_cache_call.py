@@ -104,9 +104,7 @@ async def test_two_hundred_equal_calls_make_one_request(
     assert (await ask(cached, streamed=streamed))[1] == "hit"
 
 
-async def test_waiting_for_a_shared_response_is_not_overhead(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_wait_for_leader_is_not_overhead(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, good(streamed=False)))
     opened = asyncio.get_running_loop().call_later(0.5, gate.set)
@@ -117,9 +115,7 @@ async def test_waiting_for_a_shared_response_is_not_overhead(
     assert cached.counted('headrace_overhead_seconds_sum{deployment="support-chat"}') < 0.4
 
 
-async def test_flag_of_the_upstream_reaches_all_listeners(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_upstream_flag_reaches_listeners(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer(legacy(), 246)))
     headers = {**ROUTES["portkey"].credential, "x-portkey-virtual-key": "via-portkey"}
@@ -150,9 +146,7 @@ async def test_late_listener_gets_all_chunks(cached: Cached, upstream: ScriptedU
     assert texts(ROUTE, body, streamed=True) == " Paris."
 
 
-async def test_listeners_get_chunks_without_delay(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_listeners_get_chunks_at_once(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(good(streamed=True, gate=gate))
     body = ROUTE.body(streamed=True)
@@ -165,9 +159,7 @@ async def test_listeners_get_chunks_without_delay(
         gate.set()
 
 
-async def test_calls_with_other_timeout_or_form_are_not_coalesced(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_timeout_or_form_prevents_sharing(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer(legacy())))
     scale = ROUTES["scale-5"]
@@ -224,9 +216,7 @@ async def test_oversize_response_is_not_held(cached: Cached, upstream: ScriptedU
     assert len(texts(ROUTE, raw, streamed=True)) == 20_000_000
 
 
-async def test_oversize_response_cannot_be_joined(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_oversize_response_is_not_shared(cached: Cached, upstream: ScriptedUpstream) -> None:
     cached.rule(replace(RULE, max_bytes=1000))
     gate = asyncio.Event()
     upstream.answer_with(stream(legacy_events("x" * 2000, "y"), gate=gate))
@@ -256,9 +246,7 @@ async def test_a_stop_ends_them_all(cached: Cached, upstream: ScriptedUpstream) 
     assert len(upstream.requests) == 1
 
 
-async def test_max_age_refreshes_beside_older_hits(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_max_age_refreshes_older_entries(cached: Cached, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(legacy("old")), answer(legacy("new")))
     await ask(cached, streamed=False)
     cached.clock.now += 10
@@ -274,7 +262,7 @@ async def test_max_age_refreshes_beside_older_hits(
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_each_request_is_billed_exactly_once(
+async def test_each_call_is_billed_once(
     seed: int, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     """Clients leave at any moment, upstreams fail at any moment, answers are kept or not."""

@@ -127,9 +127,7 @@ event = some("id", "data", "usage", "error", object=kind, choices=st.lists(choic
 
 
 @given(st.lists(event, min_size=1, max_size=3), st.sampled_from([METADATA, BODY_METADATA]))
-def test_well_formed_documents_are_a_miss_or_replayable(
-    documents: list[Any], metadata: AnswerMetadata
-) -> None:
+def test_document_is_miss_or_replayable(documents: list[Any], metadata: AnswerMetadata) -> None:
     value = dump(KEY, metadata, [orjson.dumps(document) for document in documents])
 
     for client in CLIENTS:
@@ -145,9 +143,7 @@ def test_well_formed_documents_are_a_miss_or_replayable(
 @for_each("name", [name for name in DIALECTS if name != "anthropic"])
 @for_each("stream", [False, True])
 @for_each("metadata", [METADATA, BODY_METADATA], ids=["stream", "whole"])
-def test_replay_does_not_change_the_cached_response(
-    metadata: AnswerMetadata, stream: bool, name: str
-) -> None:
+def test_replay_keeps_cached_response(metadata: AnswerMetadata, stream: bool, name: str) -> None:
     """Frames that were read once are shown to all who ask again, at the same time."""
     detections = {
         "enkrypt_policy_detections": {"output": {}},

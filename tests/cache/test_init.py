@@ -97,9 +97,7 @@ async def test_response_with_missing_choices_is_not_cached(
     assert len(upstream.requests) == 2
 
 
-async def test_hit_costs_nothing_and_reports_savings(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_hit_is_free_and_reports_savings(cached: Cached, upstream: ScriptedUpstream) -> None:
     await ask(cached)
     async with cached.client.post(
         ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)
@@ -126,18 +124,14 @@ async def test_without_a_rule_nothing_is_kept(cached: Cached, upstream: Scripted
     assert cached.counted('headrace_cache_lookups_total{result="bypass"}') == 0
 
 
-async def test_rule_without_its_store_caches_nothing(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_rule_without_store_is_ignored(cached: Cached, upstream: ScriptedUpstream) -> None:
     cached.rule(replace(RULE, store="redis"))
 
     assert [(await ask(cached))[1] for _ in range(2)] == ["bypass"] * 2
     assert cached.counted('headrace_cache_lookups_total{result="bypass"}') == 2
 
 
-async def test_several_models_in_one_call_pass_by(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_list_of_models_bypasses_cache(cached: Cached, upstream: ScriptedUpstream) -> None:
     route = ROUTES["multimodel"]
     headers = {**BEARER, "x-headrace-deployment": "compare"}
     body = {**route.body(streamed=False), "model": ["first", "second"]}
@@ -157,9 +151,7 @@ async def test_embeddings_are_cached(cached: Cached, upstream: ScriptedUpstream)
     assert responses[0][2] == responses[1][2]
 
 
-async def test_equal_calls_of_two_keys_share_no_response(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_keys_share_no_cached_response(cached: Cached, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(chat("for support")), answer(chat("for search")))
     where = {"x-headrace-deployment": "search-answers"}
     callers = [{"authorization": f"Bearer {key}", **where} for key in (KEY, SEARCH_KEY)]
@@ -175,9 +167,7 @@ async def test_equal_calls_of_two_keys_share_no_response(
     assert contents == ["for support", "for search"] * 2
 
 
-async def test_equal_calls_of_two_keys_are_not_coalesced(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_calls_of_two_keys_run_apart(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     events = chat_events("Par", "is.")
     upstream.answer_with(stream(events, gate=gate))
@@ -227,9 +217,7 @@ class Masking(Unguarded):
         return (frame._replace(events=tuple(events), doc=doc, raw=None),)
 
 
-async def test_cached_response_is_not_inspected_again(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_hit_is_not_inspected_again(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     guard = Masking()
     async with cached_proxy(tmp_path / "policies", upstream, guards=guard) as cached:
         responses = [await ask(cached) for _ in range(2)]
@@ -288,9 +276,7 @@ async def test_response_is_cached_for_the_ttl(cached: Cached, upstream: Scripted
     assert results == ["miss", "hit", "miss", "hit"]
 
 
-async def test_shorter_ttl_applies_to_earlier_entries(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_shorter_ttl_ends_earlier_entries(cached: Cached, upstream: ScriptedUpstream) -> None:
     await ask(cached)
     cached.rule(replace(RULE, ttl=5))
     cached.clock.now += 6
@@ -342,9 +328,7 @@ async def test_refresh_requires_permission(
     )
 
 
-async def test_refresh_replaces_the_cached_response(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_refresh_replaces_entry(cached: Cached, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(legacy("old")), answer(legacy("new")))
     await ask(cached, SCALE)
     await ask(cached, SCALE, {"cache-control": "no-cache"})
@@ -353,18 +337,14 @@ async def test_refresh_replaces_the_cached_response(
     assert (result, texts(SCALE, body, streamed=False)) == ("hit", "new")
 
 
-async def test_an_answer_that_may_not_be_stored_is_not(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_no_store_keeps_nothing(cached: Cached, upstream: ScriptedUpstream) -> None:
     results = [(await ask(cached, SCALE, {"cache-control": "no-store"}))[1] for _ in range(2)]
 
     assert results == ["miss", "miss"]
     assert cached.counted('headrace_cache_entries{store="memory"}') == 0
 
 
-async def test_a_wish_that_makes_no_sense_is_refused(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_invalid_cache_control_is_refused(cached: Cached, upstream: ScriptedUpstream) -> None:
     status, _, body = await ask(cached, SCALE, {"x-portkey-cache-force-refresh": "perhaps"})
 
     assert status == 400
@@ -389,9 +369,7 @@ async def test_portkey_clients_get_portkey_cache_status(
     assert statuses == ["MISS", status]
 
 
-async def test_tool_calls_are_cached_only_by_rule(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_tool_calls_are_cached_by_rule(cached: Cached, upstream: ScriptedUpstream) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}

@@ -98,9 +98,7 @@ class Going:
         return False
 
 
-async def test_listeners_get_response_after_write_to_leader_fails(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_listeners_outlive_leader_client(cached: Cached, upstream: ScriptedUpstream) -> None:
     plan, call = await capture_call(cached, upstream)
     cache = AnswerCache({"memory": CacheBackend(Order(), b"s" * 32)}, cached.clock)
     was_sent, gate = asyncio.Event(), asyncio.Event()
@@ -168,9 +166,7 @@ async def test_one_listener_retries_after_leader_fails(
     assert sent_texts == {" Paris."}
 
 
-async def test_failing_upstream_gets_two_requests_in_total(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_failing_upstream_is_asked_twice(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer({"error": {"message": "x"}}, 500)))
 
@@ -180,9 +176,7 @@ async def test_failing_upstream_gets_two_requests_in_total(
     assert {status for status, *_ in answers} == {502}
 
 
-async def test_invalid_request_error_goes_to_all_listeners(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_refusal_reaches_all_listeners(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer({"error": {"message": "not so"}}, 400)))
 
@@ -193,9 +187,7 @@ async def test_invalid_request_error_goes_to_all_listeners(
     assert all(b"not so" in body for *_, body in answers)
 
 
-async def test_broken_stream_breaks_for_all_listeners(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_listeners_see_broken_stream(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(stream(legacy_events("a", "b"), cut_after=2, gate=gate))
 
@@ -265,9 +257,7 @@ async def served(cached: Cached, upstream: ScriptedUpstream, order: Order) -> No
     await cache.serve(plan, call, new_record(), order, forward)
 
 
-async def test_small_response_is_sent_then_stored(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_response_is_sent_before_stored(cached: Cached, upstream: ScriptedUpstream) -> None:
     order = Order()
 
     await served(cached, upstream, order)
@@ -276,9 +266,7 @@ async def test_small_response_is_sent_then_stored(
     assert order.seen == ["shown", "kept", "over"]
 
 
-async def test_store_error_is_raised_by_the_leader(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_leader_raises_store_error(cached: Cached, upstream: ScriptedUpstream) -> None:
     order = Order(KeyError("inside"))
 
     with pytest.raises(KeyError):
@@ -300,9 +288,7 @@ class Broken(Unguarded):
         return self
 
 
-async def test_a_bug_in_the_call_that_leads_is_its_own(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_leader_keeps_its_own_bug(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer(legacy())))
     async with cached_proxy(tmp_path / "policies", upstream, guards=Broken()) as cached:

@@ -287,9 +287,7 @@ async def test_prompt_with_findings_is_not_embedded(
     assert similar == "hit_semantic"
 
 
-async def test_call_over_budget_gets_only_free_responses(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_over_budget_gets_exact_hits_only(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "limits: [{name: minute, tokens: 30 per minute, per: key}]"
     async with asking(tmp_path, upstream, fields=limit) as client:
         assert await client.ask(max_tokens=5) == "miss"
@@ -327,9 +325,7 @@ async def test_a_match_does_not_lead_to_further_matches(client: Client) -> None:
     assert results == ["miss", "hit_semantic", "miss"]
 
 
-async def test_a_response_that_is_gone_is_not_found(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_deleted_response_is_not_found(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with asking(tmp_path, upstream, cache_bytes=2500) as client:
         await client.ask()
         for number in range(3):  # these evict it
@@ -398,9 +394,7 @@ async def test_the_threshold_decides(
         assert await client.ask(SIMILAR) == result
 
 
-async def test_shadow_mode_counts_without_delaying_the_call(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_shadow_mode_counts_without_delay(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
     async def slow(request: Asked, wire: Wire) -> None:

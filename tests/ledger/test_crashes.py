@@ -88,9 +88,7 @@ def run_once(path: Path, calls: int) -> FakeLog:
 
 
 @pytest.mark.parametrize(("count_before", "count_after"), [(0, 1), (0, 3), (5, 2)])
-def test_older_copy_is_reported(
-    count_before: int, count_after: int, path: Path, store: Stores
-) -> None:
+def test_reports_older_copy(count_before: int, count_after: int, path: Path, store: Stores) -> None:
     """The last process had written ``before`` calls when the copy was made, and some later."""
     run_once(path, 4)
     last_store, counters = store(path)

@@ -201,7 +201,7 @@ async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stor
     assert all(stored.store.find(item) is not None for item in revisions[1:])
 
 
-async def test_unexpected_error_keeps_the_snapshot_and_delays_no_revocation(
+async def test_unexpected_error_keeps_snapshot_and_revocations(
     stored: Stored,
 ) -> None:
     stored.raises = RecursionError("deep inside")

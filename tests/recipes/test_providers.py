@@ -72,9 +72,7 @@ def test_each_provider_of_the_page_is_in_this_table(targets: dict[str, Target]) 
 
 
 @for_each("name", BASES)
-def test_a_chat_goes_to_its_address_with_its_credential(
-    name: str, targets: dict[str, Target]
-) -> None:
+def test_chat_is_sent_with_credential(name: str, targets: dict[str, Target]) -> None:
     upstream = targets[name].upstream
     dialect = DIALECTS[upstream.dialect]
 

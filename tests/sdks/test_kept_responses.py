@@ -294,9 +294,7 @@ def page(name: str, *, extra: bool) -> Json:
     return {"object": "list", "data": [item], **ends}
 
 
-async def test_node_client_works_with_stored_responses(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_node_client_uses_stored_responses(drive: Drive, upstream: ScriptedUpstream) -> None:
     second = response(text_item(" Lyon."), id="resp_2", previous_response_id="resp_1")
     pages = page("msg_1", extra=True), page("msg_2", extra=False)
     deleted = {"id": "resp_1", "object": "response", "deleted": True}

@@ -191,9 +191,7 @@ assert chain.append(left) == len(left)
 
 
 @for_each("room", [1, 150, 196, 197, 198, 199, 200, 201, 500, 777])
-def test_a_disk_that_was_full_for_a_while_tears_a_line_and_loses_none(
-    room: int, tmp_path: Path
-) -> None:
+def test_full_disk_loses_no_line(room: int, tmp_path: Path) -> None:
     """A file may grow to so many bytes: what a full disk does, at every place in a line."""
     path = tmp_path / "decisions"
 

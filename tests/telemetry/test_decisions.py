@@ -67,9 +67,7 @@ policies:
     )
 
 
-async def test_every_decision_has_a_line_that_says_why(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_each_decision_has_reason(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "decisions.log"
     how = {"log": LogAs(decisions=path)}
     async with running_proxy(tmp_path / "policies", guarded(upstream), **how) as proxy:
@@ -102,9 +100,7 @@ async def test_a_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_pat
     assert (verified.lines, verified.torn, verified.broken) == (4, 0, None)
 
 
-async def test_a_reload_that_is_rejected_is_a_decision_too(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "decisions.log"
     how = {"log": LogAs(decisions=path)}
     async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:

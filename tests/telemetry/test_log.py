@@ -104,9 +104,7 @@ def test_a_reader_that_left_and_a_full_disk_are_counted() -> None:
     [(100, 40), (64, 64), (241, 17)],
     ids=["a line is cut", "between lines", "before the end of a line"],
 )
-def test_what_a_full_disk_took_of_a_batch_is_no_loss_and_tears_no_other_line(
-    size: int, total: int
-) -> None:
+def test_full_disk_loses_no_written_part_of_a_batch(size: int, total: int) -> None:
     drops, event = Drops(), threading.Event()
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
@@ -135,7 +133,7 @@ def test_what_a_full_disk_took_of_a_batch_is_no_loss_and_tears_no_other_line(
     assert drops.counts == {"write_failed": 2 * len(lines) - total}
 
 
-def test_a_line_that_breaks_the_writer_is_counted_and_the_next_ones_are_written(
+def test_broken_line_is_counted_and_next_ones_are_written(
     tmp_path: Path,
 ) -> None:
     drops, failures = Drops(), list[Exception]()
@@ -325,9 +323,7 @@ def test_events_and_calls_are_told_under_the_same_names(schema: str) -> None:
     assert (event[names[schema]], call[names[schema]]) == ("policy.in_force", "call")
 
 
-async def test_a_log_that_nobody_reads_holds_up_no_call(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_unread_log_delays_no_call(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """A pipe takes 64 KiB, some 80 lines."""
     route = ROUTES["openai"]
     unread, log = os.pipe()

@@ -107,7 +107,7 @@ def told(heading: str) -> set[str]:
     return {name for column in columns for name in re.findall(r"`([a-z_]+)`", column)}
 
 
-async def test_the_fields_of_real_lines_are_those_of_the_page(
+async def test_call_lines_have_documented_fields(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer({}, status=500))
@@ -175,7 +175,7 @@ def test_the_fields_and_levels_of_the_page_are_those_that_are_logged() -> None:
     assert wrong == {}
 
 
-async def test_real_lines_of_other_events_have_the_fields_of_the_page(
+async def test_other_lines_have_documented_fields(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}

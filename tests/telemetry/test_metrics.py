@@ -114,9 +114,7 @@ async def test_a_cut_stream_tells_whose_doing_it_was(
 METHODS = ("DELETE", "PUT", "PATCH", "PROPFIND", "LOCK")
 
 
-async def test_what_clients_choose_mints_no_series(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_words_of_clients_make_no_series(proxy: Proxy, client: aiohttp.ClientSession) -> None:
     """Models, tags, users, deployments, paths, methods, dialects and ids that nobody has seen."""
     values_before = await exposition(proxy)
 
@@ -187,9 +185,7 @@ async def test_each_way_to_divide_the_cost_adds_up_to_the_same(
         assert total(result, "headrace_tagged_tokens_total", tag=tag) == tokens
 
 
-async def test_a_tags_value_is_one_of_the_policies_or_other_or_none(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_tag_values_are_bounded(proxy: Proxy, client: aiohttp.ClientSession) -> None:
     for number in range(3):
         headers = {**BEARER, "x-headrace-tags": f"feature=widget-{'x' * number}"}
         async with client.post(ROUTE.path, headers=headers, json=ROUTE.body(streamed=False)) as r:
@@ -245,9 +241,7 @@ async def test_the_process_tells_of_itself(proxy: Proxy) -> None:
     assert total(result, "headrace_deployment_info", deployment="support-chat", tag="env") == 1
 
 
-async def test_budgets_and_limits_are_shown_as_they_stand(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_shows_budgets_and_limits(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     limits = """
       - {name: day, usd: 5 per day, unpriced: allow, per: tag.team}
       - {name: minute, requests: 10 per minute, per: key}
@@ -290,9 +284,7 @@ async def exposition(proxy: Proxy, **headers: str) -> tuple[str, bytes, Any]:
         return response.headers["content-type"], await response.read(), response.headers
 
 
-async def test_the_plain_form_is_good_for_promtool(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_promtool_accepts_plain_form(proxy: Proxy, client: aiohttp.ClientSession) -> None:
     promtool = program("promtool")
     await call(client)
     await call(client, stream=True)

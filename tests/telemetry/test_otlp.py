@@ -149,9 +149,7 @@ async def test_spans_that_exceed_the_queue_are_counted(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_collector_that_is_late_is_left_after_the_timeout(
-    protocol: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_late_collector(protocol: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """The server takes the connection and never answers."""
     connections: list[asyncio.StreamWriter] = []
     silent = await asyncio.start_server(

@@ -250,9 +250,7 @@ async def test_an_upstream_may_be_told_the_trace(
     assert text.split("-")[2] == attempt.span_id.hex()
 
 
-async def test_a_collector_that_is_away_hurts_no_call(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_missing_collector_hurts_no_call(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     absent = {"otlp_endpoint": "http://127.0.0.1:9"}
     async with asyncio.timeout(20):
         async with (

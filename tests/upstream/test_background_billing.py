@@ -431,9 +431,7 @@ class Slow:
 
 @for_each("twice", [False, True], ids=["once", "twice"])
 @for_each("other_flag", [False, True], ids=["first", "second"])
-async def test_who_leaves_while_it_is_asked_takes_no_bill_along(
-    other_flag: bool, twice: bool
-) -> None:
+async def test_disconnect_during_billing_loses_no_bill(other_flag: bool, twice: bool) -> None:
     target: Any = Some(upstream=Some(name="openai"))
     attempt = Attempt(target, model_call=0, span_id="s1", started=0.0)
     call = Some(head=Some(endpoint="stored"), state_ref=StateRef("resp_sealed", "d", "t", "resp_1"))

@@ -232,9 +232,7 @@ def test_error_names_policy_model_and_path(error: UpstreamRejected, call_of_clie
         pytest.param(refused(404, in_words=False), of_file(), id="a file of a terse server"),
     ],
 )
-def test_what_a_client_names_is_its_own_doing(
-    error: UpstreamRejected, call_of_client: Call
-) -> None:
+def test_unknown_model_is_a_client_error(error: UpstreamRejected, call_of_client: Call) -> None:
     assert blame(error, call_of_client, TARGET) is error
 
 

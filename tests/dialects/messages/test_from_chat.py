@@ -137,9 +137,7 @@ def wrong(*messages: Any) -> dict[str, Any]:
         ("output_config", {"output_config": ["x"], "reasoning_effort": "high"}),
     ],
 )  # fmt: skip
-def test_what_messages_cannot_say_is_refused_by_its_place(
-    field: str, options: dict[str, Any]
-) -> None:
+def test_untranslatable_part_is_refused_by_place(field: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidField) as refused:
         convert_from_chat({"model": "m", "messages": [HELLO], **options})
 

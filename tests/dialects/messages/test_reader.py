@@ -220,7 +220,7 @@ def test_block_without_an_end_ends_with_the_message(inspect: bool) -> None:
         (message_events()[:1], "second message"),
     ],
 )
-def test_broken_order_of_a_split_stream_is_refused(
+def test_refuses_events_out_of_order(
     script: list[Json], problem: str, mode: dict[str, bool]
 ) -> None:
     with pytest.raises(UpstreamInvalid, match=problem):

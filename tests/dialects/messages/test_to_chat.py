@@ -123,7 +123,7 @@ def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
         ("gpt-4o", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, None),
     ],
 )
-def test_how_hard_to_think_is_told_to_models_that_do(
+def test_reasoning_models_get_effort(
     model: str, fields: dict[str, Any], effort: str | None
 ) -> None:
     chat, losses = crossed(user(TEXT), **fields, model=model)

@@ -239,9 +239,7 @@ THOUGHTS: Any = [
     ("upstream_dialect", "endpoint"),
     [("anthropic", "chat"), ("openai", "responses"), ("openai", "completions")],
 )
-def test_thoughts_that_a_chat_sends_back_are_dropped_and_named(
-    upstream_dialect: str, endpoint: Any
-) -> None:
+def test_thoughts_in_chat_requests_are_dropped(upstream_dialect: str, endpoint: Any) -> None:
     openai, to_dialect = DIALECTS["openai"], DIALECTS[upstream_dialect]
     body = {"model": "m", "max_tokens": 9, "messages": THOUGHTS}
 

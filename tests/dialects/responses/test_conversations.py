@@ -170,7 +170,7 @@ async def there_response(context: House) -> str:
     return await context.id_of()
 
 
-async def test_a_response_goes_on_with_it_whichever_model_of_its_upstream_is_asked(
+async def test_any_model_of_upstream_continues_it(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     other_value = "{upstream: openai, model: gpt-4o, price: {input: 1, output: 2}}"
@@ -208,9 +208,7 @@ async def test_a_response_goes_on_with_it_whichever_model_of_its_upstream_is_ask
         ({"conversation": "conv_1", "previous_response_id": "resp_1"}, 400, "conversation"),
     ],
 )
-async def test_what_is_no_conversation_of_its_key_is_refused(
-    fields: Json, status: int, param: str, gateway: House
-) -> None:
+async def test_refuses_foreign_ids(fields: Json, status: int, param: str, gateway: House) -> None:
     answered, body = await gateway.ask(**fields)
 
     assert (answered, body["error"]["param"]) == (status, param)
@@ -256,9 +254,7 @@ async def test_guards_of_answers_read_its_items(end: str, gateway: House) -> Non
 
 
 @pytest.mark.parametrize("words", [1, 60_000], ids=["small", "large"])
-async def test_what_is_masked_in_an_item_is_put_back_in_the_list_of_it(
-    words: int, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_list_restores_masks(words: int, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async def echo(request: Asked, wire: Wire) -> None:
         [item] = request.json["items"]
         content = [{"type": "input_text", "text": item["content"]}]
@@ -279,9 +275,7 @@ async def test_what_is_masked_in_an_item_is_put_back_in_the_list_of_it(
     assert body["data"][0]["content"][0]["text"] == text
 
 
-async def test_a_guard_that_wants_another_answer_blocks_as_this_one_is_in_the_conversation(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_retry_guard_blocks_stored_answer(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
     async with house(tmp_path / "policies", upstream, policies) as context:
@@ -361,9 +355,7 @@ async def test_items_have_the_providers_ids_again_where_they_are_written(gateway
         ({"items": [{"type": "item_reference", "id": "msg_1"}]}, "items.0.id"),
     ],
 )
-async def test_what_is_wrong_is_named_as_its_client_does(
-    fields: Json, param: str, gateway: House
-) -> None:
+async def test_errors_use_names_of_client(fields: Json, param: str, gateway: House) -> None:
     headers = {"x-headrace-deployment": "support-chat"}
 
     status, body, _ = await about(gateway, method="POST", request_body=fields, **headers)

@@ -170,9 +170,7 @@ async def test_one_that_says_its_usage_is_finished_whatever_it_calls_itself(gate
     assert (await gateway.ask())[0] == 200
 
 
-async def test_a_failure_and_the_answer_after_it_are_both_paid(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_failure_and_retry_are_both_paid(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     failed = response(status="failed", error=SORRY)
     upstream.then(answer(failed), answer(response()))
 

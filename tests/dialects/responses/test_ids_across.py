@@ -132,9 +132,7 @@ async def ids_of(context: House, **request: Any) -> Json:
 
 
 @pytest.mark.parametrize("text", VALUES)
-async def test_an_id_leads_its_own_key_back_and_nobody_else(
-    text: str, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_id_works_for_its_key(text: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     policies = world(upstream.url)
     async with house(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as context:
         ids = await ids_of(context, **VALUES[text])
@@ -163,9 +161,7 @@ async def refused(context: House, ids: Json, key: str) -> None:
     assert len(context.upstream.requests) == request_count
 
 
-async def test_no_key_gets_ids_of_another_by_an_answer_that_is_kept_or_shared(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_shared_answer_leaks_no_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
         upstream.answer_with(answer(WITH_CONTAINERS))
         keys = (KEY, OTHER_KEY) * 4
@@ -188,9 +184,7 @@ async def test_no_key_gets_ids_of_another_by_an_answer_that_is_kept_or_shared(
     assert {record.cache for record in records} > {"hit"}
 
 
-async def test_errors_name_the_id_that_the_client_sent(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_errors_name_sealed_id(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     native = {"resp": "resp_1", "item": "msg_1", "conv": "conv_1"}
     async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
         ids = await ids_of(context, **VALUES["whole"])
@@ -312,9 +306,7 @@ async def test_new_containers_need_no_id(
     assert (status, upstream.requests[0].json["tools"]) == (200, tools)
 
 
-async def test_listed_paths_forward_ids_unchanged(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_listed_paths_forward_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(b"x", media_type="image/png"))
     path = f"/v1/containers/{OWN_VALUE}/files/cfile_1"
     headers = {"authorization": f"Bearer {KEY}"}

@@ -101,9 +101,7 @@ RICH = response_events(
     [NUMBERS, *[(name,) for name in NUMBERS], NUMBERS[:3], ("item_id", *NUMBERS[1:])],
     ids="+".join,
 )
-def test_what_is_left_out_is_what_its_server_would_have_said(
-    stream: list[Json], left_out: tuple[str, ...]
-) -> None:
+def test_adds_missing_numbers_of_events(stream: list[Json], left_out: tuple[str, ...]) -> None:
     assert places(numbered(*(drop_members(event, *left_out) for event in stream))) == places(stream)
 
 

@@ -185,9 +185,7 @@ def test_an_id_of_no_characters_is_nobodys() -> None:
 
 @for_each("place", [("other", STORED_AT[1]), (STORED_AT[0], "openai/other")])
 @for_each("with_response", [False, True])
-def test_all_that_a_call_leans_on_is_kept_in_one_place(
-    place: tuple[str, str], with_response: bool
-) -> None:
+def test_references_lead_to_one_target(place: tuple[str, str], with_response: bool) -> None:
     elsewhere = reference(IDS.seal_item(PLACE[0], *place, "msg_2"))
     options: Json = {"previous_response_id": IDS.seal(*PLACE, "resp_1")} if with_response else {}
     items = [elsewhere] if with_response else [reference(IDS.seal_item(*PLACE, "m_1")), elsewhere]
@@ -265,9 +263,7 @@ async def test_a_loop_of_tools_refers_to_what_was_said(streamed: bool, gateway: 
 
 
 @pytest.mark.parametrize("store", [True, None, False])
-async def test_ids_are_sealed_whether_or_not_the_provider_keeps_what_they_name(
-    store: bool | None, gateway: House
-) -> None:
+async def test_ids_are_sealed_with_and_without_store(store: bool | None, gateway: House) -> None:
     items = await items_of(gateway, store=store)
     status, _ = await gateway.ask(input=[*items, OUTPUT], store=store)
 

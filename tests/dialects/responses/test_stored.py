@@ -91,9 +91,7 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
 
 
 @every_way
-async def test_its_key_gets_what_the_provider_says_for_nothing(
-    method: str, suffix: str, document: Json, gateway: House
-) -> None:
+async def test_reads_are_free(method: str, suffix: str, document: Json, gateway: House) -> None:
     text = await gateway.id_of()
     gateway.upstream.answer_with(answer(document))
 
@@ -120,7 +118,7 @@ async def test_its_key_gets_what_the_provider_says_for_nothing(
 
 
 @every_way
-async def test_nobody_else_reaches_it(
+async def test_foreign_keys_get_404(
     method: str, suffix: str, document: Json, gateway: House
 ) -> None:
     value = await gateway.id_of()
@@ -139,7 +137,7 @@ async def test_nobody_else_reaches_it(
 
 
 @every_way
-async def test_limits_of_calls_count_it(
+async def test_reads_count_as_calls(
     method: str, suffix: str, document: Json, gateway: House
 ) -> None:
     text = await gateway.id_of(model="guarded")
@@ -167,9 +165,7 @@ async def test_guards_of_answers_read_what_is_shown(gateway: House) -> None:
     assert items[1] == {**bare(ITEMS), **items_of(items[1])}
 
 
-async def test_a_guard_that_wants_another_answer_blocks_one_that_is_kept(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_retry_guard_blocks_stored_answer(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response()))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
@@ -211,9 +207,7 @@ async def test_a_query_passes_as_far_as_it_is_known(gateway: House) -> None:
         ("&".join(["include[]=a"] * 17), "include"),
     ],
 )
-async def test_a_query_that_is_wrong_is_refused_by_name(
-    query: str, name: str, gateway: House
-) -> None:
+async def test_wrong_query_is_refused_by_name(query: str, name: str, gateway: House) -> None:
     text = await gateway.id_of()
 
     status, body, _ = await about(gateway, text, suffix=f"?{query}")
@@ -233,9 +227,7 @@ async def test_a_response_that_has_failed_is_shown_as_it_is(gateway: House) -> N
 
 
 @pytest.mark.parametrize("document", [{}, {"output": "x"}, {"output": [1]}, [], {"data": []}])
-async def test_what_is_no_such_document_is_the_upstreams_fault(
-    document: Any, gateway: House
-) -> None:
+async def test_invalid_document_is_fault_of_upstream(document: Any, gateway: House) -> None:
     text = await gateway.id_of()
     gateway.upstream.answer_with(answer(document))
 
@@ -366,9 +358,7 @@ async def test_references_to_what_a_chat_said_are_dropped(
     assert roles == ["user", "assistant", "tool"]
 
 
-async def test_a_target_of_responses_gets_no_such_reference(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_references_never_reach_responses(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(chat("So.", reasoning_content="Hm.")))
     async with house(tmp_path / "one", upstream) as context:
         _, _, first_document = await ask(context.proxy, "chatter", input="Hi.")

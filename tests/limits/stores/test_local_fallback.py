@@ -124,9 +124,7 @@ class World:
     ],
     ids=["begins again", "next window", "refused", "other scope"],
 )
-def test_counter_that_begins_again_in_its_window_is_lost(
-    steps: list[dict[str, Any]], losses: list[int]
-) -> None:
+def test_restarted_counter_is_lost(steps: list[dict[str, Any]], losses: list[int]) -> None:
     world = World()
 
     results = []

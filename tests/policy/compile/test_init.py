@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +20,6 @@ from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import warnings
 from proxy.policy.store import read_folder
-from proxy.types import Json
 from tests.for_each import for_each
 
 POLICIES = """
@@ -115,32 +113,32 @@ def test_the_shipped_policies_are_good() -> None:
     assert sorted(snapshot.deployments) == ["compare", "search-answers", "support-chat"]
 
 
-SIMILAR_KEYS: Json = {
-    "upstreams": {"one": {"dialect": "openai", "base_url": "https://one.test"}},
-    "tags": {"team": ["support", "search"]},
-    "keys": {"first": {"sha256": "1" * 64, "deployments": ["chat", "told"],
-        "tags": {"team": "support"}},
-        "second": {"sha256": "2" * 64, "deployments": ["chat"], "tags": {"team": "support"}},
-        "third": {"sha256": "3" * 64, "deployments": ["chat"], "tags": {"team": "support"}},
-        "search": {"sha256": "4" * 64, "deployments": ["chat"], "tags": {"team": "search"}},
-        "fifth": {"sha256": "5" * 64, "deployments": ["told"], "tags": {"team": "support"}},
-        "sixth": {"sha256": "6" * 64, "deployments": ["told"], "tags": {"team": "support"}},
-        "may": {"sha256": "7" * 64, "deployments": ["chat"], "tags": {"team": "support"},
-        "may": ["refresh"]}},
-    "policies": {"house": {"match": "all",
-        "rules": [{"name": "s", "when": {"tag": {"team": "search"}}, "set": {"seed": 1}}]},
-        "told": {"match": "all",
-        "rules": [{"name": "k", "when": {"any": [{"key": "fifth"}]}, "set": {"seed": 2}}]}},
-    "deployments": {"chat": {"policy": "house", "targets": [{"upstream": "one", "model": "m"}]},
-        "told": {"policy": "told", "targets": [{"upstream": "one", "model": "t"}]}},
-}  # fmt: skip
+SIMILAR_KEYS = """\
+upstreams: {one: {dialect: openai, base_url: 'https://one.test'}}
+tags: {team: [support, search]}
+keys:
+  first: {sha256: 1111, deployments: [chat, told], tags: {team: support}}
+  second: {sha256: 2222, deployments: [chat], tags: {team: support}}
+  third: {sha256: 3333, deployments: [chat], tags: {team: support}}
+  search: {sha256: 4444, deployments: [chat], tags: {team: search}}
+  fifth: {sha256: 5555, deployments: [told], tags: {team: support}}
+  sixth: {sha256: 6666, deployments: [told], tags: {team: support}}
+  may: {sha256: 7777, deployments: [chat], tags: {team: support}, may: [refresh]}
+policies:
+  house: {match: all, rules: [{name: s, when: {tag: {team: search}}, set: {seed: 1}}]}
+  told: {match: all, rules: [{name: k, when: {any: [{key: fifth}]}, set: {seed: 2}}]}
+deployments:
+  chat: {policy: house, targets: [{upstream: one, model: m}]}
+  told: {policy: told, targets: [{upstream: one, model: t}]}
+"""
+SIMILAR_KEYS = re.sub(r"(\d)\1{3}", lambda digits: f"'{digits[1] * 64}'", SIMILAR_KEYS)
 
 
 def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: Path) -> None:
-    (tmp_path / "policies.yaml").write_text(json.dumps(SIMILAR_KEYS))
+    (tmp_path / "policies.yaml").write_text(SIMILAR_KEYS)
     keys = read_folder(tmp_path, None).keys
 
-    assert [key.name for key in keys.values()] == list(SIMILAR_KEYS["keys"])
+    assert [*keys] == ["first", "second", "third", "search", "fifth", "sixth", "may"]
     assert keys["second"].deployments is keys["third"].deployments
     assert keys["second"].deployments is not keys["first"].deployments
     assert (keys["second"].may_refresh, keys["may"].may_refresh) == (False, True)
@@ -153,7 +151,7 @@ def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: P
 @pytest.mark.parametrize("policies", ["shipped", "own"])
 def test_compiling_leaves_no_reference_cycles(policies: str, tmp_path: Path) -> None:
     if policies == "own":
-        (tmp_path / "policies.yaml").write_text(json.dumps(SIMILAR_KEYS))
+        (tmp_path / "policies.yaml").write_text(SIMILAR_KEYS)
     folder = Path("policies") if policies == "shipped" else tmp_path
     read_folder(folder, {})  # what is made once for all
     gc.collect()

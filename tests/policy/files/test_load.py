@@ -286,9 +286,7 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
         ("price_table: {as_of: 2026-01-31}", []),
     ],
 )
-def test_own_table_replaces_packaged_one(
-    own_text: str, expected: list[Price], tmp_path: Path
-) -> None:
+def test_own_prices_replace_packaged(own_text: str, expected: list[Price], tmp_path: Path) -> None:
     assert list(prices(read(tmp_path, own_text))) == expected
 
 

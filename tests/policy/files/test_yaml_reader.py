@@ -87,9 +87,7 @@ def test_empty_section_keeps_the_other(first_item: str, second: str, folder: Pat
 
 
 @for_each("other_item", ["[a]", "5", "word", "!x {}", "*a"])
-def test_a_section_that_is_no_mapping_keeps_those_of_other_files(
-    other_item: str, folder: Path
-) -> None:
+def test_invalid_section_keeps_those_of_other_files(other_item: str, folder: Path) -> None:
     document = read("tags: {a: [b]}", folder, target=read(f"tags: {other_item}", folder))
 
     assert document.data == {"tags": {"a": ["b"]}}

@@ -210,9 +210,7 @@ async def test_a_call_of_several_models_is_counted_once(with_candidate: Proxy) -
     assert "parameters: differs for 1 call (changed by rule default/wide)" in text
 
 
-async def test_counts_divergences_by_rule(
-    with_candidate: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_counts_changes_by_rule(with_candidate: Proxy, upstream: ScriptedUpstream) -> None:
     statuses = [
         await ask(with_candidate, "support-chat", "call-1"),
         await ask(with_candidate, "resilient", "call-2"),

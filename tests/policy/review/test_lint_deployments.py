@@ -44,9 +44,7 @@ def warned(
     ("single", "other_item", "times"),
     [(FILES, ITEM, 2), (FILES, RERANK, 0), (RERANK, RERANK, 0), (f"{FILES}, {ITEM}", FILES, 2)],
 )
-def test_what_several_keys_share_is_told(
-    single: str, other_item: str, times: int, tmp_path: Path
-) -> None:
+def test_warns_of_shared_data(single: str, other_item: str, times: int, tmp_path: Path) -> None:
     messages = [item for item in warned(tmp_path, single, other_item) if SHARED in item]
 
     assert len(messages) == times

@@ -223,9 +223,7 @@ MONEY_RULE = "      - {name: r, %slimits: [{name: l, usd: 0.002 per month}]}\n"
         ("model: one/dear, ", f"{CHEAP}, {DEAR % 'other'}", f"{CHEAP}, {DEAR % 'dear'}"),
     ],
 )
-def test_lints_each_differing_claim(
-    effect: str, first_item: str, second: str, tmp_path: Path
-) -> None:
+def test_lints_each_claim(effect: str, first_item: str, second: str, tmp_path: Path) -> None:
     targets = {"first": first_item, "second": second}
     deployments = [f"  {name}: {{policy: p, targets: [{t}]}}\n" for name, t in targets.items()]
 

@@ -24,7 +24,7 @@ deployments:
 """
 
 
-async def test_a_call_through_the_new_dialect_is_answered_and_counted_under_its_name(
+async def test_new_dialect_serves_and_counts_calls(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(legacy()))

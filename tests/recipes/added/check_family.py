@@ -127,9 +127,7 @@ async def test_an_answer_of_the_family_is_kept(upstream: ScriptedUpstream, tmp_p
     assert len(upstream.requests) == 1
 
 
-async def test_an_answer_that_breaks_off_is_an_error(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_incomplete_answer_is_an_error(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(stream(EVENTS[:4], is_done=False))
 
     async with running(tmp_path, upstream) as proxy:

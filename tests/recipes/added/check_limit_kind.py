@@ -8,9 +8,7 @@ from tests.doubles import ScriptedUpstream
 from tests.limits.test_init import ask, limited
 
 
-async def test_the_new_kind_is_claimed_settled_refused_and_counted(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_new_kind_limits_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with limited(tmp_path, upstream, "{name: written, acme: 22 per day}") as (proxy, client):
         first = await ask(client, max_tokens=20)  # of which it uses 3
         second = await ask(client, max_tokens=20)

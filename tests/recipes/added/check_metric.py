@@ -8,9 +8,7 @@ from tests.conftest import Proxy
 from tests.test_pipeline import BEARER
 
 
-async def test_the_new_metric_begins_at_zero_and_counts_calls(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_new_metric_counts_calls(proxy: Proxy, client: aiohttp.ClientSession) -> None:
     async def samples() -> list[str]:
         async with client.get(f"{proxy.admin}/metrics") as response:
             lines = (await response.text()).splitlines()

@@ -13,9 +13,7 @@ from tests.test_pipeline import BEARER
 TARGETS = "    targets: [{upstream: openai, model: smol-legacy, endpoint: completions}]\n"
 
 
-async def test_the_new_key_has_its_effect_where_it_is_said(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_new_key_has_effect(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     policies = world(upstream.url)
     assert policies.count(TARGETS) == 1
     policies = policies.replace(TARGETS, f"{TARGETS}    acme_notice: retired in May\n")

@@ -60,9 +60,7 @@ async def client(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Cl
         yield Client(session)
 
 
-async def test_the_field_is_checked_forwarded_and_cached_by(
-    client: Client, upstream: ScriptedUpstream
-) -> None:
+async def test_field_is_checked_and_forwarded(client: Client, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
 
     wrong = await client.ask(acme_notes=1)
@@ -74,9 +72,7 @@ async def test_the_field_is_checked_forwarded_and_cached_by(
     assert [request.json["acme_notes"] for request in upstream.requests] == ["a", "b"]
 
 
-async def test_a_field_of_the_caller_shares_answers(
-    client: Client, upstream: ScriptedUpstream
-) -> None:
+async def test_caller_field_shares_answers(client: Client, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
 
     statuses = [(await client.ask(acme_session=text)).status for text in ("a", "b")]
@@ -85,18 +81,14 @@ async def test_a_field_of_the_caller_shares_answers(
     assert len(upstream.requests) == 1
 
 
-async def test_guards_read_its_texts_as_its_kind(
-    client: Client, upstream: ScriptedUpstream
-) -> None:
+async def test_guards_read_texts_of_field(client: Client, upstream: ScriptedUpstream) -> None:
     blocked = await client.ask(acme_notes="a hippo")
 
     assert blocked.status == 400
     assert not upstream.requests
 
 
-async def test_it_is_refused_where_an_upstream_lacks_it(
-    client: Client, upstream: ScriptedUpstream
-) -> None:
+async def test_upstream_without_field_refuses(client: Client, upstream: ScriptedUpstream) -> None:
     refused = await client.ask(model="messages", acme_notes="a")
 
     assert refused.status == 400

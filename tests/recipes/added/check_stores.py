@@ -19,9 +19,7 @@ policies:
 BODY = {"model": "support-chat", "prompt": "p", "temperature": 0}
 
 
-async def test_the_new_store_keeps_answers_and_is_a_label(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_new_store_keeps_answers(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(legacy()))
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url) + CACHED) as proxy,
@@ -39,7 +37,7 @@ async def test_the_new_store_keeps_answers_and_is_a_label(
     assert 'headrace_cache_lookup_duration_seconds_count{store="acme"} 2.0' in text
 
 
-async def test_the_new_ledger_has_a_line_for_each_call(
+async def test_new_ledger_has_line_for_each_call(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(legacy()))

@@ -55,7 +55,7 @@ def alarm(clock: Clock, rung: list[float]) -> DeadlineTimer:
     [((10.0, 20.0, 15.0), False, [15.0]), ((10.0,), True, [])],
     ids=["last", "ended"],
 )
-def test_rings_once_at_the_last_moment_set(
+def test_rings_once_at_last_moment(
     expected: tuple[float, ...], ends: bool, rings: list[float]
 ) -> None:
     clock, rung = Clock(), list[float]()
