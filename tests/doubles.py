@@ -293,6 +293,18 @@ class Open:
         return self.guards.guard_output()
 
 
+class EventLog:
+    """Records the events that the process would log."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.entries.append((event, fields))
+
+    warning = error = info
+
+
 def unlimited() -> Limiter:
     """The room of limits, with counters of its own; policies without limits ask nothing of it."""
     return Limiter(MemoryStore(lambda: 0.0, lambda: 0.0), lambda standing: None)

@@ -58,7 +58,7 @@ def rows() -> dict[str, tuple[set[int], set[str]]]:
     return results
 
 
-def said(status: int) -> Any:
+def refusal_of(status: int) -> Any:
     return answer({"error": {"message": "no", "type": "t" * 80}}, status=status)
 
 
@@ -74,10 +74,10 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "unsupported_media_type": ({"type": "text/plain"}, None),
     "not_found": ({"headers": {"x-headrace-deployment": "nowhere"}}, None),
     "model_not_found": ({"more": {"model": "nobody-has-it"}, "unnamed": True}, None),
-    "upstream_refused": ({}, said(422)),
-    "upstream_not_found": ({}, said(404)),
-    "upstream_rejected_key": ({}, said(401)),
-    "upstream_forbids": ({}, said(403)),
+    "upstream_refused": ({}, refusal_of(422)),
+    "upstream_not_found": ({}, refusal_of(404)),
+    "upstream_rejected_key": ({}, refusal_of(401)),
+    "upstream_forbids": ({}, refusal_of(403)),
     "upstream_unavailable": ({}, cut_before_head()),
     "upstream_total_timeout": ({"case": "slow"}, hang()),
     "upstream_invalid_response": ({}, answer({"what": 1})),

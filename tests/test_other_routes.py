@@ -119,8 +119,8 @@ OTHER_VALUES = [
     OtherRoute("POST", "/messages", ANTHROPIC, {**TALK, "max_tokens": 9}, message(), TALK),
     OtherRoute("POST", "/v1/conversations", KEEPING, {}, talks.TALK, {"items": 1}),
     *(
-        OtherRoute(method, f"/v1/conversations/{VALUES}{end}", BEARER, said, shown, wrong, route)
-        for method, end, said, shown, wrong, route in (
+        OtherRoute(method, f"/v1/conversations/{VALUES}{end}", BEARER, body, reply, wrong, route)
+        for method, end, body, reply, wrong, route in (
             ("GET", "", None, talks.TALK, "/v1/conversations/conv_1", CONVERSATION),
             ("POST", "/items", {"items": [talks.QUESTION]}, talks.PAGE, {"items": 1}, ITEMS),
         )

@@ -14,14 +14,14 @@ from proxy.policy.catalog import list_labels
 from proxy.policy.store import PolicyFolder
 from proxy.settings import Settings
 from proxy.telemetry.metrics import Metrics
+from tests.doubles import EventLog
 from tests.guards.growth import lines
 from tests.policy.review.test_check import SIZES, TIMES, folder
-from tests.policy.test_store import Events
 
 
-def enforced(path: Path, kind: str) -> tuple[int, Metrics, Events]:
+def enforced(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
     """Read a folder and return the number of lines that putting it in force runs."""
-    metrics, log = Metrics("1"), Events()
+    metrics, log = Metrics("1"), EventLog()
     if kind == "policies":  # no secret seals ids, so that keys can share responses
         enforcement = Enforcement(partial(enforcing, Settings(path), metrics, log))
         tell = reload_reporter(metrics, enforcement, ())
@@ -41,7 +41,7 @@ def test_activation_time_is_independent_of_folder_size(kind: str, tmp_path: Path
     more_steps, metrics, log = enforced(large, kind)
 
     assert more_steps == steps
-    assert ("ids.unsealed" in dict(log.said)) is (kind == "policies")
+    assert ("ids.unsealed" in dict(log.entries)) is (kind == "policies")
     metrics.count("headrace_candidate_decisions_total", "limits", "p59/a")
     assert b'rule="p59/a"' in metrics.render()[0]
 

@@ -31,7 +31,7 @@ from tests.doubles import (
 )
 from tests.for_each import for_each
 from tests.guards.stream import frames as made
-from tests.telemetry.collector import Collector, said
+from tests.telemetry.collector import Collector, attributes_of
 from tests.test_pipeline import BEARER
 
 EMAIL, TOKEN = "jane@example.com", "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
@@ -56,7 +56,7 @@ async def traced(
         async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
             await response.read()
         await proxy.sink.wait()
-    return said(collector.named("chat "))
+    return attributes_of(collector.named("chat "))
 
 
 def question(*requests: str, **options: Any) -> Json:
@@ -230,7 +230,9 @@ async def test_string_input_is_captured_at_every_endpoint(
             assert replied.status == 200, await replied.text()
         await proxy.sink.wait()
 
-    [request] = [said(span)[ASKED] for span in collector.spans if ASKED in said(span)]
+    [request] = [
+        attributes_of(span)[ASKED] for span in collector.spans if ASKED in attributes_of(span)
+    ]
     assert texts(request) == [("user", "Hi")]
 
 

@@ -28,7 +28,7 @@ from tests.doubles import (
 )
 from tests.for_each import for_each
 from tests.guards.conversations import FORMS, Form
-from tests.telemetry.collector import Collector, said
+from tests.telemetry.collector import Collector, attributes_of
 
 HALVES = "ghp_aB3dE5fG7hI9jK1l", "M3nO5pQ7rS9tU1vW3xY5"
 CARD = "4111 1111 ", "1111 1111"
@@ -154,7 +154,7 @@ async def spans_of(
             assert answered.status == 200, await answered.text()
             await answered.read()
         await proxy.sink.wait()
-    attributes = said(to.named("chat "))
+    attributes = attributes_of(to.named("chat "))
     spans = b"".join(to.bodies).decode(errors="replace")
     to.bodies.clear()
     to.spans.clear()

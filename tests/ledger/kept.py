@@ -24,7 +24,7 @@ from proxy.money.usage import Price
 from proxy.settings import LedgerAt
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream, usage
+from tests.doubles import EventLog, ScriptedUpstream, usage
 from tests.frames import whole_frame
 
 HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1")
@@ -57,20 +57,15 @@ def finished(
     return record
 
 
-class FakeLog:
+class FakeLog(EventLog):
     def __init__(self) -> None:
-        self.events: list[tuple[str, dict[str, Any]]] = []
+        super().__init__()
         self.drops: dict[str, int] = {}
         self.failures: list[Exception] = []
         self.replacements = 0
 
     def failed(self, error: Exception) -> None:
         self.failures.append(error)
-
-    def info(self, event: str, **fields: Any) -> None:
-        self.events.append((event, fields))
-
-    warning = error = info
 
     def replaced(self) -> None:
         self.replacements += 1

@@ -107,11 +107,11 @@ def test_reports_older_copy(count_before: int, count_after: int, path: Path, sto
     assert unseen.missing == report.missing == count_after
     assert len(unseen.violations) == len(report.violations) == 1
     run = 2 if count_before else 3  # this process has the next number
-    assert fake_log.events == [
+    assert fake_log.entries == [
         ("ledger.older_copy", {"run": run, "lost": count_after, "file": str(path)})
     ]
     assert fake_log.drops == {"crash": count_after}
-    assert run_once(path, 1).events == []
+    assert run_once(path, 1).entries == []
     assert audit(path, count_after).violations == ()
 
 
@@ -124,7 +124,7 @@ def test_run_missing_from_a_copy_gets_a_row(path: Path) -> None:
 
     run_once(path, 1)
 
-    assert last_log.events == []
+    assert last_log.entries == []
     assert [(run["id"], run["ended"], run["written"]) for run in kept(path, "runs")] == [
         (1, 1, 1),
         (2, 1, 1),
@@ -137,7 +137,7 @@ def test_replaced_ledger_is_reported(path: Path) -> None:
     path.unlink()
     empty = run_once(path, 1)
 
-    assert [event for event, _ in empty.events] == ["ledger.begun_anew"]
+    assert [event for event, _ in empty.entries] == ["ledger.begun_anew"]
     assert (empty.replacements, empty.drops) == (1, {})
     assert audit(path).violations == ()
 
@@ -151,7 +151,7 @@ def test_what_is_no_position_proves_nothing(text: str, path: Path) -> None:
 
     assert read_position(path) is None
     assert audit(path).violations == ()
-    assert run_once(path, 1).events == []
+    assert run_once(path, 1).entries == []
 
 
 def test_unwritable_position_affects_no_call(path: Path) -> None:

@@ -305,6 +305,6 @@ def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
     assert [line["call"]["cost_nano_usd"] for line in lines] == [22_000] * 3
     assert fake_log.drops == {"refused": 3}
     assert fake_log.failures == []
-    [(event, fields)] = fake_log.events
+    [(event, fields)] = fake_log.entries
     assert (event, fields["calls"]) == ("ledger.rows_refused", 3)
     assert fields["reasons"] == ["a later version of Headrace has changed the tables"]

@@ -93,12 +93,12 @@ async def test_failed_write_is_retried_and_reported_once() -> None:
     store.full = True
     writer, tally = writing(store, fake_log)
     put(writer, tally, 3)
-    await until(lambda: bool(fake_log.events))
+    await until(lambda: bool(fake_log.entries))
     store.full = False
     await until(lambda: len(store.calls) == 3)
     writer.close(5)
 
-    assert [event for event, _ in fake_log.events] == ["ledger.failing", "ledger.mended"]
+    assert [event for event, _ in fake_log.entries] == ["ledger.failing", "ledger.mended"]
     assert fake_log.drops == {}
     assert store.counts is not None
     assert store.counts.failures >= 1
@@ -135,7 +135,7 @@ def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
 
     assert fake_log.drops == {"shutdown": 4}
     assert log.drops == {"crash": 4}
-    assert log.events == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
+    assert log.entries == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
     missing = ("4 calls have no row",)
     assert (kept(path), audit(path).violations) == ([], missing)
 
@@ -203,7 +203,7 @@ def test_refused_row_is_set_aside_and_others_are_written(tmp_path: Path) -> None
     assert fake_log.drops == {"refused": 2}
     assert [type(error) for error in fake_log.failures] == [OverflowError]
     told_of = {"calls": 2, "reasons": ["OverflowError", "SQLITE_CONSTRAINT"]}
-    assert fake_log.events == [
+    assert fake_log.entries == [
         ("ledger.rows_refused", {**told_of, "file": str(tmp_path / "refused")})
     ]
 
@@ -227,7 +227,7 @@ def test_rows_are_written_when_setting_aside_fails() -> None:
 
     assert [row[0] for row in store.calls] == [1, 3]
     assert fake_log.drops == {"refused": 1}
-    assert "ledger.not_set_aside" in dict(fake_log.events)
+    assert "ledger.not_set_aside" in dict(fake_log.entries)
 
 
 @pytest.mark.parametrize("fate", ["written", "refused", "invalid", "queue_full", "closed"])
@@ -316,6 +316,6 @@ def test_exceptions_are_counted_and_logged_at_a_limited_rate() -> None:
         failed("ledger", OverflowError("the words of a client"))
 
     assert 'headrace_writer_failures_total{writer="ledger"} 3.0' in metrics.render()[0].decode()
-    assert fake_log.events == [
+    assert fake_log.entries == [
         ("writer.failed", {"writer": "ledger", "type": "OverflowError", "location": "?"})
     ]

@@ -27,7 +27,7 @@ import asyncio, sys, time
 from pathlib import Path
 
 from proxy.policy.store import PolicyFolder, PolicyStore
-from tests.policy.test_store import Events
+from tests.doubles import EventLog
 
 async def watched(work):
     # By the processor that this process has used meanwhile: others on the machine do not count.
@@ -41,7 +41,7 @@ async def watched(work):
 
 async def main(folder, then):
     source = PolicyFolder(folder, {"UPSTREAM_KEY": "k"})
-    log = Events()
+    log = EventLog()
     store = PolicyStore(source, time.monotonic, asyncio.sleep, log, lambda *told: None)
     before = store.current.revision
     (folder / "policies.yaml").write_text(then.read_text())

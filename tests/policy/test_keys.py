@@ -22,9 +22,9 @@ from proxy.policy.store import PolicyFolder, PolicyStore, read_folder
 from proxy.types import RequestHead, Secret
 from tests.cli.test_init import serving
 from tests.conftest import DIGEST, KEY, running_proxy, world
-from tests.doubles import ScriptedUpstream
+from tests.doubles import EventLog, ScriptedUpstream
 from tests.for_each import for_each
-from tests.policy.test_store import Clock, Events
+from tests.policy.test_store import Clock
 
 OLD, NEW, OTHER_DIGEST = (
     hashlib.sha256(text.encode()).hexdigest() for text in ("old", "new", "other")
@@ -122,7 +122,7 @@ def test_files_join_what_they_revoke(tmp_path: Path) -> None:
 
 class Stored:
     def __init__(self, folder: Path) -> None:
-        self.clock, self.log, self.folder = Clock(), Events(), written(folder)
+        self.clock, self.log, self.folder = Clock(), EventLog(), written(folder)
         self.store = PolicyStore(
             PolicyFolder(folder, {}),
             lambda: self.clock.now,
@@ -138,7 +138,7 @@ class Stored:
         return [key_name(self.store.current, text) for text in ("old", "new", "other")]
 
     def events(self) -> list[str]:
-        return [event for event, _ in self.log.said]
+        return [event for event, _ in self.log.entries]
 
 
 async def test_a_revocation_lasts_until_a_good_folder_takes_it_back(tmp_path: Path) -> None:

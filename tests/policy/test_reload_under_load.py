@@ -37,6 +37,7 @@ from tests.conftest import world
 from tests.doubles import (
     TRUST,
     Asked,
+    EventLog,
     ScriptedUpstream,
     Unguarded,
     Wire,
@@ -47,7 +48,7 @@ from tests.doubles import (
     unlimited,
 )
 from tests.for_each import for_each
-from tests.policy.test_store import Clock, Events, let_others_come
+from tests.policy.test_store import Clock, let_others_come
 from tests.test_pipeline import BEARER, ROUTES, texts
 
 ROUTE = ROUTES["openai"]
@@ -114,7 +115,7 @@ class Revisions:
             PolicyFolder(folder, {"UPSTREAM_KEY": "sk"}),
             lambda: clock.now,
             clock.sleep,
-            Events(),
+            EventLog(),
             lambda result, in_force: self.told.append(result),
         )
         self.models = {self.store.current.revision: model(0)}
@@ -313,7 +314,7 @@ class NumberedSource:
 )
 async def test_frees_off_event_loop(name: str, revisions: list[str], tmp_path: Path) -> None:
     source = NumberedSource(tmp_path, revisions)
-    store = PolicyStore(source, time.monotonic, let_others_come, Events(), lambda *told: None)
+    store = PolicyStore(source, time.monotonic, let_others_come, EventLog(), lambda *told: None)
     for _ in revisions[1:]:
         store.active()  # a call under the snapshot before
         await store.refresh()

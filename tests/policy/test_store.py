@@ -20,22 +20,12 @@ from proxy.policy.files.load import Revocations, read_revocations
 from proxy.policy.store import MAX_REVISIONS, NO_KEYS_LEFT, PolicyFolder, PolicyStore, read_folder
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, world
-from tests.doubles import PATIENCE_S, ScriptedUpstream
+from tests.doubles import PATIENCE_S, EventLog, ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
 HEAD = RequestHead(
     "openai", "completions", "/v1/completions", "r", digest=Secret(KEY).digest, bypass_cache=True
 )
-
-
-class Events:
-    def __init__(self) -> None:
-        self.said: list[tuple[str, dict[str, object]]] = []
-
-    def info(self, event: str, **fields: object) -> None:
-        self.said.append((event, fields))
-
-    warning = error = info
 
 
 class Clock:
@@ -56,7 +46,7 @@ class Stored:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "policies.yaml"
         self.file.write_text(world("http://127.0.0.1:9"))
-        self.clock, self.log, self.readings = Clock(), Events(), 0
+        self.clock, self.log, self.readings = Clock(), EventLog(), 0
         self.told: list[str] = []
         self.raises: Exception | None = None
         self.folder = folder
@@ -93,7 +83,7 @@ async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> No
 
     assert decided.snapshot is stored.store.current
     assert decided.snapshot.revision != old_snapshot.revision
-    assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.in_force"]
+    assert [event for event, _ in stored.log.entries] == ["policy.in_force", "policy.in_force"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +105,7 @@ async def test_rejected_change_is_logged(text: str, problem: str, stored: Stored
     decided = await stored.store.read(HEAD)
 
     assert decided.snapshot is stored.store.current is old_snapshot
-    event, fields = stored.log.said[-1]
+    event, fields = stored.log.entries[-1]
     assert (event, fields["problems"]) == ("policy.rejected", [problem])
 
 
@@ -125,14 +115,14 @@ async def test_a_folder_that_says_it_has_no_keys_is_taken(stored: Stored) -> Non
     await stored.store.refresh()
 
     assert stored.store.current.credentials == {}
-    assert [event for event, _ in stored.log.said[1:]] == ["policy.in_force", "policy.no_keys"]
+    assert [event for event, _ in stored.log.entries[1:]] == ["policy.in_force", "policy.no_keys"]
     assert stored.told[-1] == "in_force"
 
 
 @pytest.mark.parametrize("keys", ["keys: {}\n", "keys:\n", ""])
 def test_a_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
     (tmp_path / "policies.yaml").write_text(f"tags: {{team: [support]}}\n{keys}")
-    clock, log = Clock(), Events()
+    clock, log = Clock(), EventLog()
 
     PolicyStore(
         PolicyFolder(tmp_path, {}),
@@ -142,7 +132,7 @@ def test_a_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
         lambda result, snapshot: None,
     )
 
-    assert [event for event, _ in log.said] == ["policy.in_force", "policy.no_keys"]
+    assert [event for event, _ in log.entries] == ["policy.in_force", "policy.no_keys"]
 
 
 async def test_a_folder_restored_to_what_is_in_force_is_logged_once(stored: Stored) -> None:
@@ -154,9 +144,9 @@ async def test_a_folder_restored_to_what_is_in_force_is_logged_once(stored: Stor
     await stored.store.refresh()
     await stored.store.refresh()
 
-    events = [event for event, _ in stored.log.said]
+    events = [event for event, _ in stored.log.entries]
     assert events == ["policy.in_force", "policy.rejected", "policy.restored"]
-    assert stored.log.said[-1][1] == {"revision": stored.store.current.revision}
+    assert stored.log.entries[-1][1] == {"revision": stored.store.current.revision}
     assert stored.told == ["in_force", "rejected", "restored", "unchanged"]
 
 
@@ -179,7 +169,7 @@ async def test_of_a_change_under_way_only_what_it_revokes_counts(stored: Stored)
 
     assert stored.store.current.revision == old_snapshot.revision
     assert stored.store.current.revoked == {"support-widget"}
-    assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.revoked"]
+    assert [event for event, _ in stored.log.entries] == ["policy.in_force", "policy.revoked"]
     assert stored.told == ["in_force"]
 
 
@@ -212,9 +202,9 @@ async def test_unexpected_error_keeps_snapshot_and_revocations(
 
     assert decided.snapshot is stored.store.current
     assert decided.snapshot.revision == revision
-    assert [event for event, _ in stored.log.said[1:]] == ["policy.revoked", "policy.rejected"]
+    assert [event for event, _ in stored.log.entries[1:]] == ["policy.revoked", "policy.rejected"]
     assert stored.told[-1] == "rejected"
-    problems = str(stored.log.said[-1][1]["problems"])
+    problems = str(stored.log.entries[-1][1]["problems"])
     assert "cannot be read: unexpected RecursionError at tests.policy.test_store:" in problems
 
 
@@ -330,7 +320,7 @@ async def test_refresh_without_permission_warns(client: ClientSession) -> None:
 
 def blocks(stored: Stored) -> int:
     """Return how many blocks of memory are in use, without what the test itself keeps."""
-    stored.log.said.clear()
+    stored.log.entries.clear()
     stored.clock.slept.clear()
     gc.collect()
     return sys.getallocatedblocks()

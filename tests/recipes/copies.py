@@ -52,12 +52,12 @@ class Copy:
     def add_item(self, path: str, table: str, item: str) -> None:
         """Put an item, with its key if it has one, at the end of the table of a name."""
         [value] = [
-            each.value
-            for each in self._tree(path).body
-            if isinstance(each, ast.Assign | ast.AnnAssign) and _name(each) == table
+            node.value
+            for node in self._tree(path).body
+            if isinstance(node, ast.Assign | ast.AnnAssign) and _name(node) == table
         ]
         assert value is not None
-        last_value = next(each for each in map(_last, ast.walk(value)) if each is not None)
+        last_value = next(node for node in map(_last, ast.walk(value)) if node is not None)
         self._put(path, last_value, f", {item}")
 
     def add_argument(self, path: str, name: str, argument: str) -> None:

@@ -18,7 +18,7 @@ from tests.doubles import Asked, Script, Wire, answer, event, head, piece
 Json = dict[str, Any]
 Refusal = tuple[int, Any]
 THOUGHT = "France has one capital: look it up."
-SIGNATURE = b64encode(b"".join(sha256(bytes([at])).digest() for at in range(50))).decode()
+SIGNATURE = b64encode(b"".join(sha256(bytes([number])).digest() for number in range(50))).decode()
 """A thought signature: longer than an id, in letters that no id may have."""
 ANSWER = "Paris."
 COMMON = frozenset(
@@ -215,7 +215,7 @@ class Provider:
         self.taken.append(body)
         is_second = body["messages"][-1]["role"] == "tool"
         message = {"content": ANSWER} if is_second else _calling(server)
-        return _streamed(message) if body.get("stream") else _whole(message)
+        return _streamed(message) if body.get("stream") else _complete_answer(message)
 
 
 def _calling(server: StrictServer) -> Json:
@@ -235,7 +235,7 @@ def _finish(message: Json) -> str:
     return "tool_calls" if "tool_calls" in message else "stop"
 
 
-def _whole(message: Json) -> Script:
+def _complete_answer(message: Json) -> Script:
     fields = {"role": "assistant", **message}
     choice = {"index": 0, "message": fields, "finish_reason": _finish(message)}
     return answer({**HEAD, "object": "chat.completion", "choices": [choice], "usage": USAGE})

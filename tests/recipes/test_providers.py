@@ -87,7 +87,7 @@ def test_what_its_tokens_cost_is_known(name: str, targets: dict[str, Target]) ->
     assert targets[name].missing_price() is None
 
 
-def at(url: str) -> str:
+def address_of(url: str) -> str:
     """Return the recipe with all its providers at one address, below the paths that it says."""
     text = re.sub(r"https?://[a-z0-9.:-]+", url, recipe())
     digest = sha256(KEY.encode()).hexdigest()
@@ -97,7 +97,7 @@ def at(url: str) -> str:
 
 @pytest.fixture
 async def serving(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
-    async with running_proxy(tmp_path / "served", at(upstream.url)) as running:
+    async with running_proxy(tmp_path / "served", address_of(upstream.url)) as running:
         yield running
 
 
@@ -215,7 +215,7 @@ def spoken(path: str, raw: bytes, *, is_whole: bool) -> tuple[str, str]:
 
 @pytest.fixture
 async def by_chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
-    text = at(upstream.url)
+    text = address_of(upstream.url)
     prompt = text.replace("{upstream: mistral,", "{upstream: mistral, endpoint: chat,")
     assert prompt != text
     async with running_proxy(tmp_path / "by_chat", prompt) as running:

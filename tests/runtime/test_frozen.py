@@ -48,11 +48,11 @@ class Path:
 
 
 @frozen
-class Named:
+class NamedPoint:
     name: str
 
     def __eq__(self, other_value: object) -> bool:
-        return isinstance(other_value, Named) and other_value.name.lower() == self.name.lower()
+        return isinstance(other_value, NamedPoint) and other_value.name.lower() == self.name.lower()
 
     def __hash__(self) -> int:
         return hash(self.name.lower())
@@ -82,8 +82,8 @@ def test_a_value_that_holds_itself_can_be_shown() -> None:
 
 
 def test_what_a_class_says_itself_is_kept() -> None:
-    assert Named("A") == Named("a")
-    assert (len({Named("A"), Named("a")}), repr(Named("A"))) == (1, "<A>")
+    assert NamedPoint("A") == NamedPoint("a")
+    assert (len({NamedPoint("A"), NamedPoint("a")}), repr(NamedPoint("A"))) == (1, "<A>")
 
 
 def test_values_of_one_field_or_none_are_compared_and_keyed() -> None:
@@ -114,11 +114,11 @@ def test_values_of_plain_fields_are_made_as_a_dataclass_makes_them() -> None:
     local_value, context = _twins()
     values = ("Rome", Point(1))
 
-    def made(cls: Any) -> list[tuple[object, ...]]:
+    def instances_of(cls: Any) -> list[tuple[object, ...]]:
         every = (cls(*values), cls(*values, 5), cls(*values, note="n"), cls(at=1, town="x", zoom=2))
         return [(item.town, item.at, item.zoom, item.note) for item in every]
 
-    assert made(local_value) == made(context)
+    assert instances_of(local_value) == instances_of(context)
     assert list(signature(local_value).parameters) == list(signature(context).parameters)
     assert [_error(partial(local_value, *item)) for item in ((), "abcde")] == [
         _error(partial(context, *item)) for item in ((), "abcde")

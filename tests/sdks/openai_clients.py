@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.sdks import others
-from tests.sdks.results import Step, plain, streamed, whole
+from tests.sdks.results import Step, plain, streamed, whole_answer
 
 
 def answered(answer: Any, step: Step) -> Step:
-    return streamed(list(answer)) if step["with"].get("stream") else whole(answer)
+    return streamed(list(answer)) if step["with"].get("stream") else whole_answer(answer)
 
 
 def openai_like(client: Any, step: Step) -> Step:
@@ -22,11 +22,11 @@ def openai_like(client: Any, step: Step) -> Step:
     if step["do"] == "chat":
         return answered(client.chat.completions.create(**fields), step)
     if step["do"] == "embeddings":
-        return whole(client.embeddings.create(**fields))
+        return whole_answer(client.embeddings.create(**fields))
     if step["do"] == "models":
-        return whole(client.models.list())
+        return whole_answer(client.models.list())
     if step["do"] == "model":
-        return whole(client.models.retrieve(fields["model"]))
+        return whole_answer(client.models.retrieve(fields["model"]))
     raise ValueError(step["do"])
 
 
@@ -52,7 +52,7 @@ def azure_async(base: str, key: str, step: Step) -> Step:
             answer = await result.create(**step["with"])
             if step["with"].get("stream"):
                 return streamed([chunk async for chunk in answer])
-            return whole(answer)
+            return whole_answer(answer)
 
     return asyncio.run(run())
 
@@ -65,7 +65,7 @@ def openai(base: str, key: str, step: Step) -> Step:
     if step["do"] == "request_id":
         return {"ok": True, "request_id": client.completions.create(**step["with"])._request_id}
     if step["do"] in ("call", "call-stream"):
-        return others.called(client, step)
+        return others.call_client(client, step)
     if step["do"] == "respond":
         return response(client.responses.create(**step["with"]))
     if step["do"] == "respond-raw":
@@ -79,19 +79,19 @@ def openai(base: str, key: str, step: Step) -> Step:
     if step["do"] == "chat-stream":
         with client.chat.completions.stream(**step["with"]) as stream:
             kinds = [event.type for event in stream]
-            return {**whole(stream.get_final_completion()), "kinds": kinds}
+            return {**whole_answer(stream.get_final_completion()), "kinds": kinds}
     if step["do"] in ABOUT_RESPONSES:
         return ABOUT_RESPONSES[step["do"]](client.responses, step["with"])
     return openai_like(client, step)
 
 
 ABOUT_RESPONSES: dict[str, Callable[[Any, Any], Step]] = {
-    "retrieve": lambda responses, said: response(responses.retrieve(**said)),
-    "cancel": lambda responses, said: response(responses.cancel(**said)),
-    "delete": lambda responses, said: {"ok": True, "data": responses.delete(**said)},
-    "items": lambda responses, said: {
+    "retrieve": lambda responses, fields: response(responses.retrieve(**fields)),
+    "cancel": lambda responses, fields: response(responses.cancel(**fields)),
+    "delete": lambda responses, fields: {"ok": True, "data": responses.delete(**fields)},
+    "items": lambda responses, fields: {
         "ok": True,
-        "data": [plain(item) for item in responses.input_items.list(**said)],
+        "data": [plain(item) for item in responses.input_items.list(**fields)],
     },
 }
 """The calls about a response that its provider keeps; a list is read page by page."""
@@ -118,11 +118,11 @@ def openai_async(base: str, key: str, step: Step) -> Step:
             if step["do"] == "chat-stream":
                 async with client.chat.completions.stream(**fields) as chunks:
                     kinds = [event.type async for event in chunks]
-                    return {**whole(await chunks.get_final_completion()), "kinds": kinds}
+                    return {**whole_answer(await chunks.get_final_completion()), "kinds": kinds}
             result = client.chat.completions if step["do"] == "chat" else client.completions
             answer = await result.create(**fields)
             if fields.get("stream"):
                 return streamed([chunk async for chunk in answer])
-            return whole(answer)
+            return whole_answer(answer)
 
     return asyncio.run(run())

@@ -10,7 +10,7 @@ from typing import Any
 Step = dict[str, Any]
 
 
-def called(client: Any, step: Step) -> Step:
+def call_client(client: Any, step: Step) -> Step:
     """Call a method, and give what it returns: of bytes how many there are, and their digest."""
     fields = dict(step["with"])
     if "file" in fields:

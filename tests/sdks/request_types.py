@@ -53,9 +53,9 @@ def fields_of(kind: Any, path: Path, outer: frozenset[Any]) -> Iterator[Field]:
         for inner, is_free, value in fields_of(member, (*path, name), outer | {kind}):
             yield inner, is_free, {**base, name: value}
     is_list = not is_union(kind)
-    within = (*path[:-1], f"{path[-1]}[]") if path and is_list else path
+    inner_path = (*path[:-1], f"{path[-1]}[]") if path and is_list else path
     for part in () if get_origin(kind) is Literal or (is_list and not path) else get_args(kind):
-        for inner, is_free, value in fields_of(part, within, outer):
+        for inner, is_free, value in fields_of(part, inner_path, outer):
             yield inner, is_free, [value] if is_list else value
 
 

@@ -25,7 +25,7 @@ def text_of(data: Any) -> str:
     return fields
 
 
-def whole(answer: Any) -> Step:
+def whole_answer(answer: Any) -> Step:
     data = plain(answer)
     return {"ok": True, "text": text_of(data), "data": data}
 

@@ -121,9 +121,9 @@ async def test_tool_loop_with_picture(to: str, drive: Drive, upstream: ScriptedU
         {"role": "assistant", "content": request["data"]["content"]},
         {"role": "user", "content": [result]},
     ]
-    [done] = await drive("anthropic", step("create", to, messages=turns, **tools))
+    [final_step] = await drive("anthropic", step("create", to, messages=turns, **tools))
 
-    assert done["text"] == " Paris.", done
+    assert final_step["text"] == " Paris.", final_step
     sent_value = upstream.requests[-1].json
     if is_own:
         assert sent_value["messages"][0]["content"][1] == PICTURE

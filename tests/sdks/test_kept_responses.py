@@ -79,7 +79,7 @@ CALL: Json = {
 }
 
 
-def told(item: Json, text: str) -> list[Json]:
+def events_of_item(item: Json, text: str) -> list[Json]:
     where: Json = {"item_id": item["id"], "output_index": 0, "summary_index": 0}
     kind, part = "response.reasoning_summary", {"type": "summary_text", "text": text}
     return [
@@ -100,7 +100,7 @@ async def test_a_loop_of_tools_with_what_clients_do_by_default(
     fields, last_document = text_item("Let me see."), text_item(" Paris.", "msg_2")
     first_document, second = response(THOUGHT, fields, CALL), response(last_document, id="resp_2")
     if streamed:
-        items = [told(THOUGHT, "France, hm."), item_events(1, fields, "Let me ", "see.")]
+        items = [events_of_item(THOUGHT, "France, hm."), item_events(1, fields, "Let me ", "see.")]
         calls = item_events(2, CALL, CALL["arguments"])
         ended = response_events(item_events(0, last_document, " Par", "is."), document=second)
         upstream.then(
@@ -270,7 +270,7 @@ async def results(drive: Drive, *calls: list[Any]) -> list[Any]:
 async def test_node_client_keeps_conversation(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(*map(answer, (TALK, ANSWER, PAGE, TALK, DELETED)))
 
-    made, turn, listed, read, removed, unknown = await results(
+    conversation, turn, listed, read, removed, unknown = await results(
         drive,
         ["conversations.create", ITEMS, {"headers": TO}],
         ["responses.create", {**TURN, "conversation": {"id": "$1"}}],
@@ -280,7 +280,7 @@ async def test_node_client_keeps_conversation(drive: Drive, upstream: ScriptedUp
         ["responses.create", {**TURN, "conversation": "conv_1"}],
     )
 
-    value = made["id"]
+    value = conversation["id"]
     assert (turn["output_text"], turn["conversation"]) == (" Paris.", {"id": value})
     assert [item["id"][:4] for item in listed["data"]] == ["msg_"]
     assert (read["id"], removed["id"], removed["deleted"]) == (value, value, True)

@@ -80,7 +80,7 @@ CATEGORIES = {"hate": False, "violence": False}
 MODERATED = {"flagged": False, "categories": CATEGORIES, "category_scores": {}}
 USAGE = {"total_tokens": 60, "input_tokens": 10, "output_tokens": 50}
 PAINTED = {"created": 1, "data": [{"b64_json": PICTURE}], "usage": USAGE}
-HEARD = {"text": "hello", "usage": {"type": "tokens", **USAGE}}
+TRANSCRIPT = {"text": "hello", "usage": {"type": "tokens", **USAGE}}
 EVENTS = (
     b'data: {"type":"transcript.text.delta","delta":"he"}\n\n'
     b'data: {"type":"transcript.text.done","text":"hello","usage":{"type":"tokens",'
@@ -121,7 +121,7 @@ class Provider:
         if request.path == "/v1/audio/transcriptions":
             if body.get("stream") == "true":
                 return web.Response(body=EVENTS, content_type="text/event-stream")
-            return web.json_response(HEARD)
+            return web.json_response(TRANSCRIPT)
         if request.path == "/v1/audio/speech" or request.path.endswith("/content"):
             return web.Response(body=SOUND, content_type="audio/mpeg")
         if (request.method, request.path) == ("POST", "/v1/files"):

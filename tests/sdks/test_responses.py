@@ -128,14 +128,14 @@ async def test_tool_loop_reaches_upstream(drive: Drive, upstream: ScriptedUpstre
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "Paris"}
         values.append([*first_value, *output, result])
     steps = zip(to, values, strict=True)
-    done = await drive(
+    finished_step = await drive(
         "openai",
         *(step("respond", document, input=items, tools=[FUNCTION]) for document, items in steps),
     )
 
-    assert [(document["ok"], document["text"]) for document in done] == [(True, " Paris.")] * 2, (
-        done
-    )
+    assert [(document["ok"], document["text"]) for document in finished_step] == [
+        (True, " Paris.")
+    ] * 2, finished_step
     own_value, crossed = [request.json for request in upstream.requests[2:]]
     kinds = [item.get("type") for item in own_value["input"]]
     assert kinds[-2:] == ["function_call", "function_call_output"]
@@ -167,12 +167,12 @@ async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpst
 
 async def test_langchain_runs_hosted_tool(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(FULL_RESPONSE), stream(STREAM, is_done=False))
-    asked = {"model": "support-chat", "tools": [{"type": "web_search"}, FUNCTION]}
+    request_fields = {"model": "support-chat", "tools": [{"type": "web_search"}, FUNCTION]}
 
     observed = await drive(
         "langchain-responses",
-        {"do": "chat", "with": asked, "say": "Where?"},
-        {"do": "chat", "with": {**asked, "stream": True}, "say": "Where?"},
+        {"do": "chat", "with": request_fields, "say": "Where?"},
+        {"do": "chat", "with": {**request_fields, "stream": True}, "say": "Where?"},
     )
 
     for document in observed:

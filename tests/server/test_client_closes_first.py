@@ -103,13 +103,13 @@ def answer_without_end(api: str) -> Script:
 
 
 CLIENTS: dict[str, tuple[str, Callable[[str], dict[str, Any]], bytes]] = {
-    "chat": ("/v1/chat/completions", lambda said: {"messages": user(said)}, b"data: [DONE]"),
+    "chat": ("/v1/chat/completions", lambda prompt: {"messages": user(prompt)}, b"data: [DONE]"),
     "messages": (
         "/v1/messages",
-        lambda said: {"messages": user(said), "max_tokens": 9},
+        lambda prompt: {"messages": user(prompt), "max_tokens": 9},
         b"event: message_stop",
     ),
-    "responses": ("/v1/responses", lambda said: {"input": said}, b"event: response."),
+    "responses": ("/v1/responses", lambda prompt: {"input": prompt}, b"event: response."),
 }
 """The path, the fields and the last event of each API."""
 

@@ -44,13 +44,15 @@ class Collector:
             for scope in resource.scope_spans
             for span in scope.spans
         ]
-        self.resources += [said(resource_span.resource) for resource_span in message.resource_spans]
+        self.resources += [
+            attributes_of(resource_span.resource) for resource_span in message.resource_spans
+        ]
         self.spans += spans
         self.batches.append(len(spans))
 
     def keep_metrics(self, message: ExportMetricsServiceRequest) -> None:
         for resource in message.resource_metrics:
-            self.resources.append(said(resource.resource))
+            self.resources.append(attributes_of(resource.resource))
             for scope in resource.scope_metrics:
                 self.metrics |= {metric.name: metric for metric in scope.metrics}
                 self.has_metrics.set()
@@ -60,7 +62,7 @@ class Collector:
         return span
 
 
-def said(span: Any) -> dict[str, Any]:
+def attributes_of(span: Any) -> dict[str, Any]:
     """Return the attributes of a span or a resource as plain data."""
     plain = {}
     for pair in span.attributes:

@@ -71,7 +71,7 @@ def write_over(lines: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("do", "line"),
     [(change, 3), (take_out, 3), (move, 3), (put_in, 4), (twice, 3), (respell, 3), (write_over, 3)],
-    ids=lambda each: getattr(each, "__name__", str(each)),
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_the_first_line_that_is_not_as_it_was_is_named(do: object, line: int, log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)

@@ -15,24 +15,12 @@ from proxy.settings import LogAs
 from proxy.telemetry.chain import BadChain, verify
 from proxy.telemetry.decisions import MAX_ENTRIES, Decisions
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream
+from tests.doubles import EventLog, ScriptedUpstream
 from tests.for_each import for_each
 from tests.ledger.kept import until
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai-chat"]
-
-
-class Log:
-    """Notes events of the process."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, dict[str, Any]]] = []
-
-    def info(self, event: str, **fields: Any) -> None:
-        self.said.append((event, fields))
-
-    warning = error = info
 
 
 class Drops(dict[str, int]):
@@ -120,13 +108,13 @@ async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_pat
 
 
 def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
-    log, path = Log(), tmp_path / "decisions.log"
+    log, path = EventLog(), tmp_path / "decisions.log"
     decisions = Decisions(path, Drops(), raising, nothing, log)
 
     decisions.policy("in_force", "abc")
     decisions.close()
 
-    assert log.said[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
+    assert log.entries[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
 
 
 @for_each("content", ['{"my": "notes"}\n', "notes\n", "notes", "\n", "SQLite \0"])
@@ -135,14 +123,14 @@ def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: P
     path.write_text(content)
 
     with pytest.raises(BadChain):
-        Decisions(path, Drops(), raising, nothing, Log())
+        Decisions(path, Drops(), raising, nothing, EventLog())
 
     assert path.read_text() == content
 
 
 @pytest.mark.parametrize("how", ["moved", "deleted"])
 async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Path) -> None:
-    path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", Log(), list[int]()
+    path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", EventLog(), list[int]()
     decisions = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
     decisions.policy("in_force", "abc")
     await until(lambda: path.stat().st_size > 0)
@@ -157,14 +145,14 @@ async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Pa
     assert [entry["policy"] for entry in entries(path)] == ["def"]
     assert verify(path).broken is None
     started = ("decisions.begun_anew", {"file": str(path), "seq": 1, "hash": head})
-    assert [line for line in log.said if "anew" in line[0]] == [started]
+    assert [line for line in log.entries if "anew" in line[0]] == [started]
     assert replaced == [1]
 
 
 def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
     full = tmp_path / "full"
     os.symlink("/dev/full", full)
-    drops, log = Drops(), Log()
+    drops, log = Drops(), EventLog()
     decisions = Decisions(full, drops, raising, nothing, log)
 
     for _ in range(MAX_ENTRIES + 5):
@@ -173,12 +161,12 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
 
     assert drops["queue_full"] >= 5 - 1
     assert drops["queue_full"] + drops["shutdown"] == MAX_ENTRIES + 5
-    assert ("decisions.failing", {}) in log.said
+    assert ("decisions.failing", {}) in log.entries
 
 
 def test_a_decision_that_makes_no_line_is_counted_and_the_others_are_sealed(tmp_path: Path) -> None:
     drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
-    decisions = Decisions(path, drops, failures.append, nothing, Log())
+    decisions = Decisions(path, drops, failures.append, nothing, EventLog())
 
     decisions.policy("in_force", "abc")
     decisions.put({"event": object()})

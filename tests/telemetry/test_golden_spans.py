@@ -25,7 +25,7 @@ from tests.doubles import (
     legacy,
     stream,
 )
-from tests.telemetry.collector import Collector, said
+from tests.telemetry.collector import Collector, attributes_of
 from tests.test_pipeline import BEARER
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -136,7 +136,7 @@ def drawn(spans: list[Any]) -> str:
 
     def draw(parent: bytes, depth: int) -> None:
         lower = [span for span in spans if span.parent_span_id == parent]
-        for span in sorted(lower, key=lambda each: each.start_time_unix_nano):
+        for span in sorted(lower, key=lambda span: span.start_time_unix_nano):
             pad = "  " * depth
             failed = " ERROR" if span.status.code == 2 else ""
             lines.append(f"{pad}{KINDS[span.kind]} {span.name}{failed}")
@@ -151,7 +151,10 @@ def drawn(spans: list[Any]) -> str:
 
 
 def attributes(of: Any) -> list[str]:
-    event = {**said(of), **{name: sign for name, sign in PASSING.items() if name in said(of)}}
+    event = {
+        **attributes_of(of),
+        **{name: sign for name, sign in PASSING.items() if name in attributes_of(of)},
+    }
     return [f"{name} = {json.dumps(value)}" for name, value in sorted(event.items())]
 
 
@@ -194,7 +197,8 @@ async def metrics_of(
     for name, metric in collector.metrics.items():
         points = getattr(metric, metric.WhichOneof("data")).data_points
         series[name.removeprefix(INFERENCE + ".")] = [
-            (said(point), point.sum if hasattr(point, "sum") else point.as_int) for point in points
+            (attributes_of(point), point.sum if hasattr(point, "sum") else point.as_int)
+            for point in points
         ]
     return series
 

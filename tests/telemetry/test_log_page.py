@@ -100,7 +100,7 @@ def spread(text: str, function: ast.AST) -> set[str]:
     }
 
 
-def told(heading: str) -> set[str]:
+def documented_fields(heading: str) -> set[str]:
     """Return the fields in the first column of a table."""
     table = PAGE.partition(f"| {heading} | meaning |")[2].partition("\n\n")[0]
     columns = [row.split("|")[1] for row in table.splitlines() if row.startswith("|")]
@@ -132,8 +132,8 @@ async def test_call_lines_have_documented_fields(
 
     assert unserved["wanted_path"] == "/v1/batches/*"
     rare = {"suppressed", "cut", "unauthorized", "wanted_path"}
-    assert call.keys() | rare == told("field")
-    assert attempt.keys() == told("field of an attempt")
+    assert call.keys() | rare == documented_fields("field")
+    assert attempt.keys() == documented_fields("field of an attempt")
 
 
 def test_how_many_were_left_out_stands_only_where_some_were() -> None:
@@ -218,7 +218,7 @@ async def test_other_lines_have_documented_fields(
 
 @pytest.mark.parametrize("field", ["cost_usd", "lost_cost_usd", "saved_usd"])
 def test_money_is_told_under_names_that_say_its_unit(field: str) -> None:
-    assert field in told("field")
+    assert field in documented_fields("field")
 
 
 SECRETS = [

@@ -28,10 +28,10 @@ from tests.test_pipeline import BEARER, ROUTES
 ROUTE = ROUTES["openai"]
 
 
-Found = dict[str, dict[tuple[tuple[str, str], ...], float]]
+SamplesByName = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
-async def scraped(proxy: Proxy, calls: int) -> Found:
+async def scraped(proxy: Proxy, calls: int) -> SamplesByName:
     """Give all samples that are not zero by name and labels, once so many calls were recorded."""
     await proxy.sink.wait(calls)
     async with aiohttp.ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
@@ -156,7 +156,7 @@ def series(exposed: tuple[str, bytes, Any]) -> set[str]:
     return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
 
 
-def total(result: Found, name: str, **labels: str) -> float:
+def total(result: SamplesByName, name: str, **labels: str) -> float:
     """Add up the series of a metric that have these labels."""
     expected = set(labels.items())
     return sum(value for values, value in result.get(name, {}).items() if expected <= set(values))

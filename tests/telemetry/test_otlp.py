@@ -15,7 +15,7 @@ import pytest
 from tests.cli.test_init import ROUTE, serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream
-from tests.telemetry.collector import Collector, said
+from tests.telemetry.collector import Collector, attributes_of
 from tests.telemetry.grpc_collector import grpc_collector
 from tests.test_pipeline import BEARER
 
@@ -212,7 +212,7 @@ async def test_metrics_arrive_as_the_variables_of_the_exporter_say(
         [duration] = to.metrics["gen_ai.client.inference.duration"].histogram.data_points
         assert to.headers[0]["authorization"] == "Bearer collector"
         assert to.resources[0]["service.name"] == "gateway"
-    assert said(duration)["gen_ai.request.model"] == "gpt-4o-mini"
+    assert attributes_of(duration)["gen_ai.request.model"] == "gpt-4o-mini"
     assert duration.count == 1
     assert duration.explicit_bounds[:3] == [0.01, 0.02, 0.04]
     assert events(output, "otel.variable") == []

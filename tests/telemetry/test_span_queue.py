@@ -214,7 +214,10 @@ def test_close_starts_no_batch_after_its_time_and_counts_the_rest(dropped: Count
 
 
 RATE = 10
-FIRST, LAST = 0, 2**128 - 1  # trace ids: the first is in every share, the last in none but all
+LOWEST_ID, HIGHEST_ID = (
+    0,
+    2**128 - 1,
+)  # trace ids: the first is in every share, the last in none but all
 
 
 @dataclass
@@ -232,7 +235,7 @@ class Sampled:
     def limit(self) -> None:
         self.limited += 1
 
-    def count(self, calls: int, outcome: str = "success", trace_id: int = LAST) -> int:
+    def count(self, calls: int, outcome: str = "success", trace_id: int = HIGHEST_ID) -> int:
         """Return how many of these calls are sampled."""
         decisions = [
             self.sampler.should_sample(
@@ -274,8 +277,8 @@ def test_a_share_of_the_calls_beyond_is_sampled_by_their_number() -> None:
     sampled.count(2 * RATE, "timeout")
     limit = sampled.limited
 
-    assert sampled.count(5, trace_id=FIRST) == 5
-    assert sampled.count(5, "timeout", FIRST) == 5
+    assert sampled.count(5, trace_id=LOWEST_ID) == 5
+    assert sampled.count(5, "timeout", LOWEST_ID) == 5
     assert sampled.limited == limit
 
 
@@ -283,7 +286,7 @@ def test_a_ratio_applies_to_successful_calls_before_the_rate() -> None:
     sampled = Sampled(ratio=0.5)
 
     assert sampled.count(5) == 0
-    assert sampled.count(5, trace_id=FIRST) == 5
+    assert sampled.count(5, trace_id=LOWEST_ID) == 5
     assert sampled.count(5, "timeout") == 5
     assert sampled.limited == 0
 
@@ -291,7 +294,7 @@ def test_a_ratio_applies_to_successful_calls_before_the_rate() -> None:
 def test_a_call_of_an_unknown_outcome_is_no_success() -> None:
     sampler = Sampled(ratio=0.0).sampler
 
-    assert sampler.should_sample(None, LAST, "").decision is Decision.RECORD_AND_SAMPLE
+    assert sampler.should_sample(None, HIGHEST_ID, "").decision is Decision.RECORD_AND_SAMPLE
     assert sampler.get_description() == "RateLimitedSampler"
 
 

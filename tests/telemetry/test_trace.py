@@ -22,7 +22,7 @@ from proxy.telemetry.trace import Traces, exported
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, response
 from tests.for_each import for_each
-from tests.telemetry.collector import Collector, said
+from tests.telemetry.collector import Collector, attributes_of
 from tests.telemetry.test_log_page import SECRETS
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -72,12 +72,12 @@ async def test_a_call_is_three_spans_in_the_callers_trace(
     assert [span.kind for span in (server, model, attempt)] == [SERVER, CLIENT, CLIENT]
     assert server.start_time_unix_nano <= attempt.start_time_unix_nano
     assert attempt.end_time_unix_nano <= server.end_time_unix_nano
-    event = said(model)
+    event = attributes_of(model)
     assert event["gen_ai.operation.name"] == "text_completion"
     assert (event["gen_ai.usage.input_tokens"], event["gen_ai.usage.output_tokens"]) == (5, 3)
     assert event["gen_ai.response.finish_reasons"] == ["stop"]
     assert event["server.address"] == "127.0.0.1"
-    event = said(server)
+    event = attributes_of(server)
     assert event["headrace.deployment"] == "support-chat"
     assert event["headrace.deployment.tags"] == ["env=prod", "team=support"]
     assert event["headrace.cost.usd"] == pytest.approx(0.00000255)
@@ -130,7 +130,7 @@ async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
         await proxy.sink.wait(2)
 
     spans = [span for span in collector.spans if span.name in ("POST", "DELETE")]
-    assert [said(span)["http.request.method"] for span in spans] == ["POST", "DELETE"]
+    assert [attributes_of(span)["http.request.method"] for span in spans] == ["POST", "DELETE"]
     assert [request.method for request in upstream.requests] == ["POST", "DELETE"]
 
 
@@ -152,7 +152,7 @@ async def test_a_span_names_the_previous_response_as_the_client_does(
         await proxy.sink.wait(2)
 
     name = "gen_ai.request.previous_response.id"
-    spans = [said(span) for span in collector.spans if span.name.startswith("chat ")]
+    spans = [attributes_of(span) for span in collector.spans if span.name.startswith("chat ")]
     assert [attributes.get(name) for attributes in spans] == [None, previous]
 
 
@@ -182,7 +182,7 @@ async def test_what_failed_is_traced_whatever_the_ratio(
 
     await traced(tmp_path, upstream, collector, trace_ratio=0.0)
 
-    assert said(collector.named("POST /v1"))["headrace.outcome"] == "upstream_error"
+    assert attributes_of(collector.named("POST /v1"))["headrace.outcome"] == "upstream_error"
 
 
 @pytest.mark.parametrize(("flag", "ratio", "spans"), [("01", 0.0, 3), ("00", 1.0, 0)])

@@ -36,7 +36,7 @@ from tests.doubles import (
     scripted_upstream,
 )
 from tests.servers import free_port, program
-from tests.telemetry.collector import Collector, said
+from tests.telemetry.collector import Collector, attributes_of
 from tests.test_pipeline import BEARER
 from tests.upstream.wire.test_dialing import black_hole
 
@@ -354,7 +354,7 @@ async def calls(
     with closing(sqlite3.connect(ledger)) as file:
         for (body, headers, explanation), line in zip(events, lines, strict=True):
             spans = [
-                said(span)
+                attributes_of(span)
                 for span in collector.spans
                 if span.name == "POST" and span.trace_id.hex() == line["trace_id"]
             ]

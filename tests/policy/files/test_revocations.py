@@ -15,9 +15,9 @@ from proxy.policy.files.yaml_reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES
 from proxy.policy.store import PolicyFolder, PolicyStore
 from tests.cache.stores import until
 from tests.conftest import running_proxy, world
-from tests.doubles import ScriptedUpstream
+from tests.doubles import EventLog, ScriptedUpstream
 from tests.for_each import for_each
-from tests.policy.test_store import Clock, Events
+from tests.policy.test_store import Clock
 from tests.test_pipeline import BEARER, ROUTES
 
 ALICE = f"{'a' * 64}"
@@ -109,7 +109,7 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         (folder / "good.yaml").write_text(GOOD)
-        clock, self.log = Clock(), Events()
+        clock, self.log = Clock(), EventLog()
         self.store = PolicyStore(
             PolicyFolder(folder, {}),
             lambda: clock.now,
@@ -123,7 +123,7 @@ class Served:
         return bytes.fromhex(ALICE) in self.store.current.credentials
 
     def logged(self, event: str) -> list[dict[str, object]]:
-        return [fields for name, fields in self.log.said if name == event]
+        return [fields for name, fields in self.log.entries if name == event]
 
 
 @pytest.mark.parametrize("place", PLACES)

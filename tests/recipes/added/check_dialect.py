@@ -50,10 +50,10 @@ async def test_new_dialect_serves_and_counts_calls(
                 if line.startswith("headrace_requests_total{") and line.endswith(" 1.0")
             ]
 
-    [asked] = upstream.requests
-    assert asked.path == "/acme/completions"
-    assert asked.headers["x-acme-key"] == "sk-upstream-secret"
-    assert asked.json["acme_mood"] == "good"
+    [request] = upstream.requests
+    assert request.path == "/acme/completions"
+    assert request.headers["x-acme-key"] == "sk-upstream-secret"
+    assert request.json["acme_mood"] == "good"
     assert [record.head and record.head.dialect for record in proxy.records][:1] == ["acme"]
     assert [line for line in counted if 'dialect="acme"' in line and 'outcome="success"' in line]
     assert [line for line in counted if 'dialect="other"' in line] == []

@@ -52,7 +52,7 @@ EVENTS = [
 ]
 
 
-async def asked(proxy: Proxy, client: str, deployment: str, *, streamed: bool) -> str:
+async def ask_in_client_form(proxy: Proxy, client: str, deployment: str, *, streamed: bool) -> str:
     """Return the text that a client gets."""
     body: dict[str, Any] = {"model": deployment, "stream": streamed}
     if client == "notes":
@@ -68,17 +68,17 @@ async def asked(proxy: Proxy, client: str, deployment: str, *, streamed: bool) -
         raw = await response.read()
         assert response.status == 200, raw
     lines = raw.split(b"\n\n") if streamed else [b"data: " + raw]
-    docs = [orjson.loads(each[6:]) for each in lines if each.startswith(b"data: {")]
-    return "".join([text_of(client, each) for each in docs])
+    docs = [orjson.loads(item[6:]) for item in lines if item.startswith(b"data: {")]
+    return "".join([text_of(client, item) for item in docs])
 
 
 def text_of(client: str, doc: Any) -> str:
     if "error" in doc:
         raise ValueError(doc["error"]["message"])
     if client == "notes":
-        return "".join([each["text"] for each in doc.get("notes", ()) or [doc] if "text" in each])
-    said = [each.get("message", each.get("delta")) for each in doc["choices"]]
-    return "".join([each.get("content") or "" for each in said])
+        return "".join([item["text"] for item in doc.get("notes", ()) or [doc] if "text" in item])
+    messages = [item.get("message", item.get("delta")) for item in doc["choices"]]
+    return "".join([item.get("content") or "" for item in messages])
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -101,7 +101,7 @@ async def test_a_family_is_served_as_client_and_as_upstream(
     deployment = f"guarded-{family}" if guarded else family
 
     async with running(tmp_path, upstream) as proxy:
-        text = await asked(proxy, client, deployment, streamed=streamed)
+        text = await ask_in_client_form(proxy, client, deployment, streamed=streamed)
         await proxy.sink.wait(1)
 
     [request] = upstream.requests
@@ -121,7 +121,9 @@ async def test_an_answer_of_the_family_is_kept(upstream: ScriptedUpstream, tmp_p
     upstream.answer_with(stream(EVENTS, is_done=False))
 
     async with running(tmp_path, upstream) as proxy:
-        texts = [await asked(proxy, "notes", "kept-notes", streamed=True) for _ in range(2)]
+        texts = [
+            await ask_in_client_form(proxy, "notes", "kept-notes", streamed=True) for _ in range(2)
+        ]
 
     assert texts == [FIELDS, FIELDS]
     assert len(upstream.requests) == 1
@@ -132,7 +134,7 @@ async def test_incomplete_answer_is_an_error(upstream: ScriptedUpstream, tmp_pat
 
     async with running(tmp_path, upstream) as proxy:
         with pytest.raises(ValueError, match="before all notes were said"):
-            await asked(proxy, "chat", "notes", streamed=True)
+            await ask_in_client_form(proxy, "chat", "notes", streamed=True)
 
 
 def running(folder: Path, upstream: ScriptedUpstream) -> Any:

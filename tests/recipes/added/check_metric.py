@@ -14,11 +14,11 @@ async def test_new_metric_counts_calls(proxy: Proxy, client: aiohttp.ClientSessi
             lines = (await response.text()).splitlines()
         return [line for line in lines if line.startswith("headrace_acme_calls_total{")]
 
-    before = await samples()
+    samples_before = await samples()
     body = {"model": "support-chat", "prompt": "p"}
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
         await response.read()
     await proxy.sink.wait(1)
 
-    assert 'headrace_acme_calls_total{deployment="support-chat"} 0.0' in before
+    assert 'headrace_acme_calls_total{deployment="support-chat"} 0.0' in samples_before
     assert 'headrace_acme_calls_total{deployment="support-chat"} 1.0' in await samples()

@@ -64,11 +64,11 @@ async def test_field_is_checked_and_forwarded(client: Client, upstream: Scripted
     upstream.answer_with(answer(chat()))
 
     wrong = await client.ask(acme_notes=1)
-    first, second, third = [await client.ask(acme_notes=text) for text in ("a", "b", "a")]
+    first_answer, second, third = [await client.ask(acme_notes=text) for text in ("a", "b", "a")]
 
     assert wrong.status == 400
     assert "acme_notes: must be a string" in await wrong.text()
-    assert [each.status for each in (first, second, third)] == [200, 200, 200]
+    assert [item.status for item in (first_answer, second, third)] == [200, 200, 200]
     assert [request.json["acme_notes"] for request in upstream.requests] == ["a", "b"]
 
 
@@ -121,10 +121,10 @@ def test_a_member_is_the_same_in_items_namespaces_and_results() -> None:
         ],
         "messages": [{"role": "tool", "content": [{"acme_data": "three"}]}],
     }
-    found = [(text.text, text.kind) for text in request_texts(texts).texts]
-    assert [each for each in found if each[0] in ("one", "two", "three")] == [
+    texts_found = [(text.text, text.kind) for text in request_texts(texts).texts]
+    assert [item for item in texts_found if item[0] in ("one", "two", "three")] == [
         ("one", "arguments"),
         ("two", "arguments"),
         ("three", "arguments"),
     ]
-    assert "acme_data" not in [text for text, _ in found]
+    assert "acme_data" not in [text for text, _ in texts_found]
