@@ -34,16 +34,12 @@ class NoteReader:
         if not self._options.whole:
             return [self._frame(self._events(doc), doc, raw)]
         docs: list[Json] = [{"begin": doc["id"], "model": doc["model"]}]
-        for index, note in enumerate(doc["notes"]):
-            docs += (
-                {"open": {**note, "text": ""}},
-                {"at": index, "text": note["text"]},
-                {"close": index},
-            )
+        for at, note in enumerate(doc["notes"]):
+            docs += {"open": {**note, "text": ""}}, {"at": at, "text": note["text"]}, {"close": at}
         docs.append({"end": doc["end"], "used": doc["used"]})
         if self._options.stream:
-            return [self._frame(self._events(item), item, None) for item in docs]
-        read = [event for item in docs for event in self._events(item, whole=True)]
+            return [self._frame(self._events(each), each, None) for each in docs]
+        read = [event for each in docs for event in self._events(each, whole=True)]
         return [self._frame(read, doc, raw)]
 
     def _frame(self, read: list[Event], doc: Json, raw: bytes | None) -> Frame:
@@ -60,14 +56,10 @@ class NoteReader:
                 call = events.ToolCall(note["call"], note["tool"]) if "tool" in note else None
                 self._parts.append(Part("arguments" if call else "text", len(self._parts)))
                 return [Begin(self._parts[-1], call, (*place, "tool") if call else ())]
-            case {"at": int(index), "text": str(text)} if index < len(self._parts):
-                return [
-                    Delta(
-                        self._parts[index], text, ("notes", index, "text") if whole else ("text",)
-                    )
-                ]
-            case {"close": int(index)} if index < len(self._parts):
-                return [End(self._parts[index])]
+            case {"at": int(at), "text": str(text)} if at < len(self._parts):
+                return [Delta(self._parts[at], text, ("notes", at, "text") if whole else ("text",))]
+            case {"close": int(at)} if at < len(self._parts):
+                return [End(self._parts[at])]
             case {"end": str(word), "used": used}:
                 usage = events.UsageReport(read_usage(used), used)
                 return [usage, Finish(0, REASONS.get(word, "other"), word), events.STOP]
@@ -95,11 +87,11 @@ class NoteWriter:
         doc = frame.doc if frame.family == "notes" else None
         if doc is not None and "notes" in doc:
             return orjson.dumps(doc)
-        docs = [item for item in map(self._doc, frame.events) if item] if doc is None else [doc]
+        docs = [each for each in map(self._doc, frame.events) if each] if doc is None else [doc]
         if not self._is_whole:
-            return b"".join([sse.event(orjson.dumps(item)) for item in docs])
-        for item in docs:
-            self._add(item)
+            return b"".join([sse.event(orjson.dumps(each)) for each in docs])
+        for each in docs:
+            self._add(each)
         return orjson.dumps(self._answer) if frame.last else b""
 
     def _doc(self, event: Event) -> Json | None:
@@ -142,18 +134,16 @@ def to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]
 
 
 def from_chat(body: Json) -> Json:
-    notes = [{"by": item["role"], "text": item["content"]} for item in body["messages"]]
+    notes = [{"by": each["role"], "text": each["content"]} for each in body["messages"]]
     return {**{k: body[k] for k in body if k != "messages"}, "notes": notes}
 
 
 REQUEST = RequestForm(to_chat=to_chat, from_chat=from_chat, tidy=dict)
 NOTES = Family("notes", NoteReader, NoteWriter, marks_parts=True, answers="notes", request=REQUEST)
-SHARED_FIELDS = {name: fields_of("chat")[name] for name in ("stream", "max_tokens", "tools")}
+SAME = {name: fields_of("chat")[name] for name in ("stream", "max_tokens", "tools")}
 DIALECT = Dialect(
     name="notes",
-    fields={
-        "chat": {"model": fields_of("chat")["model"], "notes": required(objects()), **SHARED_FIELDS}
-    },
+    fields={"chat": {"model": fields_of("chat")["model"], "notes": required(objects()), **SAME}},
     families={"chat": "notes"},
     client=ClientDialect({("POST", "/notes"): "chat"}, openai.credential, openai.refuse),
     server=UpstreamDialect("", {"chat": "/notes"}, openai.authorize_bearer),
