@@ -80,13 +80,26 @@ class House:
     async def ask(self, key: str = KEY, **body: Any) -> tuple[int, Json]:
         headers = {"authorization": f"Bearer {key}"}
         request = {"model": "gpt-4o-mini", "input": "Go on.", **body}
-        async with self.session.post(
-            "/v1/responses", headers=headers, json=request
-        ) as response_item:
-            raw = await response_item.read()
-        if body.get("stream") and response_item.status == 200:
-            return response_item.status, {"events": [data for _, data in events_of(raw)]}
-        return response_item.status, json.loads(raw)
+        async with self.session.post("/v1/responses", headers=headers, json=request) as reply:
+            raw = await reply.read()
+        if body.get("stream") and reply.status == 200:
+            return reply.status, {"events": [data for _, data in events_of(raw)]}
+        return reply.status, json.loads(raw)
+
+    async def send(
+        self, path: str, method: str = "GET", body: Any = None, key: str = KEY, **headers: str
+    ) -> tuple[int, Json, dict[str, str]]:
+        """Return the status, the document and the headers of a response."""
+        headers = {"authorization": f"Bearer {key}", **headers}
+        async with self.session.request(method, path, headers=headers, json=body) as reply:
+            raw = await reply.read()
+        lower = {name.lower(): value for name, value in reply.headers.items()}
+        return reply.status, json.loads(raw) if raw else {}, lower
+
+    async def explanation(self, call_id: str) -> str:
+        async with self.session.get(f"{self.proxy.admin}/explain/{call_id}") as reply:
+            assert reply.status == 200
+            return await reply.text()
 
     async def id_of(self, **body: Any) -> str:
         status, document = await self.ask(**body)

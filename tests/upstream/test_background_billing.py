@@ -119,11 +119,8 @@ class Asker:
     ) -> tuple[int, Json]:
         self.house.upstream.answer_with(answer(document, 404 if document is NO_MORE else 200))
         path = f"/v1/responses/{self.given}{way[1]}"
-        headers = {"authorization": f"Bearer {key}"}
-        async with self.house.session.request(way[0], path, headers=headers) as response:
-            raw = await response.read()
-        self.headers = {name.lower(): value for name, value in response.headers.items()}
-        return response.status, json.loads(raw)
+        status, body, self.headers = await self.house.send(path, way[0], key=key)
+        return status, body
 
     async def records(self, count: int) -> list[Any]:
         return await self.house.proxy.sink.wait(count)
@@ -327,30 +324,21 @@ async def test_what_could_not_be_asked_for_is_refused_by_name(options: Json, ask
 
 
 async def test_a_client_of_chats_has_nothing_made_that_it_could_not_ask_for(asker: Asker) -> None:
-    request = {"messages": [{"role": "user", "content": "Go on."}], "background": True}
-    headers = {"authorization": f"Bearer {KEY}"}
-    path = "/v1/chat/completions"
-    body = {"model": "by-responses", **request}
-    async with asker.house.session.post(path, headers=headers, json=body) as response:
-        error = (await response.json())["error"]
+    messages = [{"role": "user", "content": "Go on."}]
+    body = {"model": "by-responses", "messages": messages, "background": True}
 
-    assert (response.status, error["param"]) == (400, "background"), error
+    status, document, _ = await asker.house.send("/v1/chat/completions", "POST", body)
+
+    assert (status, document["error"]["param"]) == (400, "background"), document
     assert asker.house.upstream.requests == []
 
 
 async def test_it_is_explained_as_any_call(asker: Asker) -> None:
-    headers = {"authorization": f"Bearer {KEY}"}
     asker.house.upstream.answer_with(answer(QUEUED))
     body = {"model": "keeper", "input": "Go on.", "background": True}
-    async with asker.house.session.post("/v1/responses", headers=headers, json=body) as response:
-        number = response.headers["x-request-id"]
+    _, _, headers = await asker.house.send("/v1/responses", "POST", body)
 
-    path = f"{asker.house.proxy.admin}/explain/{number}"
-    async with asker.house.session.get(path) as response:
-        text = await response.text()
-
-    assert response.status == 200, text
-    assert "cache: off" in text
+    assert "cache: off" in await asker.house.explanation(headers["x-request-id"])
 
 
 async def test_names_missing_secret_setting(upstream: ScriptedUpstream, tmp_path: Path) -> None:

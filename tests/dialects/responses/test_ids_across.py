@@ -113,22 +113,15 @@ async def ids_of(context: House, **request: Any) -> Json:
         status, document = await context.ask(**request)
         assert status == 200, document
     last_value = document["events"][-1]["response"] if "stream" in request else document
-    headers = {"authorization": f"Bearer {KEY}"}
-    results = {
-        "model": request["model"],
-        "resp": last_value["id"],
-        "item": last_value["output"][1]["id"],
-    }
-    deployment = {"gpt-4o-mini": "support-chat", "keeper": "kept", "watched": "guarded"}
-    headers["x-headrace-deployment"] = deployment[request["model"]]
+    names = {"gpt-4o-mini": "support-chat", "keeper": "kept", "watched": "guarded"}
+    headers = {"x-headrace-deployment": names[request["model"]]}
     context.upstream.answer_with(answer(TALK))
-    async with context.session.post("/v1/conversations", headers=headers, json={}) as response_item:
-        results["conv"] = (await response_item.json())["id"]
+    _, talk, _ = await context.send("/v1/conversations", "POST", {}, **headers)
     context.upstream.answer_with(answer(PAGE))
-    path = f"/v1/conversations/{results['conv']}/items"
-    async with context.session.get(path, headers=headers) as response_item:
-        results["talked"] = (await response_item.json())["data"][0]["id"]
-    return results
+    _, page, _ = await context.send(f"/v1/conversations/{talk['id']}/items", **headers)
+    response_ids = {"resp": last_value["id"], "item": last_value["output"][1]["id"]}
+    talk_ids = {"conv": talk["id"], "talked": page["data"][0]["id"]}
+    return {"model": request["model"], **response_ids, **talk_ids}
 
 
 @pytest.mark.parametrize("text", VALUES)
@@ -251,10 +244,9 @@ def listing(upstream: str, accepts: str = "") -> str:
 
 
 async def post(context: House, path: str, body: Json) -> tuple[int, Json]:
-    headers = {"authorization": f"Bearer {KEY}"}
     body = {"model": "gpt-4o-mini", "input": "x", **body}
-    async with context.session.post(path, headers=headers, json=body) as response_item:
-        return response_item.status, await response_item.json()
+    status, document, _ = await context.send(path, "POST", body)
+    return status, document
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -310,11 +302,8 @@ async def test_listed_paths_forward_ids(upstream: ScriptedUpstream, tmp_path: Pa
     upstream.answer_with(answer(b"x", media_type="image/png"))
     path = f"/v1/containers/{OWN_VALUE}/files/cfile_1"
     headers = {"authorization": f"Bearer {KEY}"}
-    async with (
-        house(tmp_path / "policies", upstream, listing(upstream.url)) as context,
-        context.session.get(path, headers=headers) as response_item,
-    ):
-        assert response_item.status == 200
+    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
+        assert (await context.proxy.send(path, headers=headers, method="GET")).status == 200
 
     assert upstream.requests[0].path == path
 

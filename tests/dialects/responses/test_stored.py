@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.conftest import KEY, Proxy
+from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER_KEY, SECRET, House, house, policy
 from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
@@ -63,14 +62,9 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[H
 
 
 async def about(
-    context: House, text: str, method: str = "GET", suffix: str = "", key: str = KEY, **options: Any
+    context: House, text: str, method: str = "GET", suffix: str = "", key: str = KEY
 ) -> tuple[int, Json, dict[str, str]]:
-    headers = {"authorization": f"Bearer {key}"}
-    path = f"/v1/responses/{text}{suffix}"
-    async with context.session.request(method, path, headers=headers, **options) as response_item:
-        raw = await response_item.read()
-    lower = {name.lower(): value for name, value in response_item.headers.items()}
-    return response_item.status, json.loads(raw) if raw else {}, lower
+    return await context.send(f"/v1/responses/{text}{suffix}", method, key=key)
 
 
 def items_of(document: Json) -> Json:
@@ -288,18 +282,15 @@ async def test_nothing_of_it_is_kept(gateway: House) -> None:
 
 
 async def test_it_is_explained_as_any_call(gateway: House) -> None:
-    value = await gateway.id_of()
-    _, _, headers = await about(gateway, value)
+    _, _, headers = await about(gateway, await gateway.id_of())
 
-    path = f"{gateway.proxy.admin}/explain/{headers['x-request-id']}"
-    async with gateway.session.get(path) as response_item:
-        text = await response_item.text()
+    text = await gateway.explanation(headers["x-request-id"])
 
-    assert response_item.status == 200, text
     assert "support-chat" in text
     assert "openai/gpt-4o-mini" in text.partition("pinned")[2]
 
 
+BEARER = {"authorization": f"Bearer {KEY}"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 FIELDS = {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
 
@@ -315,19 +306,13 @@ def thinking(*, is_whole: bool) -> Json | list[Json]:
     return events
 
 
-async def ask(proxy: Proxy, model: str, **body: object) -> tuple[int, str, Json]:
-    headers = {"authorization": f"Bearer {KEY}"}
-    async with (
-        aiohttp.ClientSession(base_url=proxy.url) as session,
-        session.post(
-            "/v1/responses", headers=headers, json={"model": model, **body}
-        ) as response_item,
-    ):
-        raw = await response_item.read()
-        warning = response_item.headers.get("x-headrace-warning", "")
-    if body.get("stream") and response_item.status == 200:
-        return response_item.status, warning, {"events": [data for _, data in events_of(raw)]}
-    return response_item.status, warning, json.loads(raw)
+async def ask(context: House, model: str, **body: object) -> tuple[int, str, Json]:
+    request = {"model": model, **body}
+    async with context.session.post("/v1/responses", headers=BEARER, json=request) as reply:
+        raw, warning = await reply.read(), reply.headers.get("x-headrace-warning", "")
+    if body.get("stream") and reply.status == 200:
+        return reply.status, warning, {"events": [data for _, data in events_of(raw)]}
+    return reply.status, warning, json.loads(raw)
 
 
 @pytest.mark.parametrize("secrets", [(SECRET,), ()], ids=["sealed", "bare"])
@@ -338,7 +323,7 @@ async def test_references_to_what_a_chat_said_are_dropped(
     document = thinking(is_whole=is_whole)
     upstream.answer_with(answer(document) if isinstance(document, dict) else stream(document))
     async with house(tmp_path / str(is_whole), upstream, id_secrets=secrets) as context:
-        _, _, first_document = await ask(context.proxy, "chatter", input="Hi.", stream=not is_whole)
+        _, _, first_document = await ask(context, "chatter", input="Hi.", stream=not is_whole)
         output = (
             first_document["output"]
             if is_whole
@@ -350,7 +335,7 @@ async def test_references_to_what_a_chat_said_are_dropped(
         result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
         question = {"role": "user", "content": "Hi."}
         values = [question, *references[:-1], *calls, result]
-        status, warning, second = await ask(context.proxy, "chatter", input=values)
+        status, warning, second = await ask(context, "chatter", input=values)
 
     assert [item["type"] for item in output] == ["reasoning", "message", "function_call"]
     assert (status, warning) == (200, "item_reference dropped"), second
@@ -361,11 +346,11 @@ async def test_references_to_what_a_chat_said_are_dropped(
 async def test_references_never_reach_responses(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(chat("So.", reasoning_content="Hm.")))
     async with house(tmp_path / "one", upstream) as context:
-        _, _, first_document = await ask(context.proxy, "chatter", input="Hi.")
+        _, _, first_document = await ask(context, "chatter", input="Hi.")
         upstream.answer_with(answer(response()))
         references = [{"id": item["id"]} for item in first_document["output"]]
         values = [*references, {"role": "user", "content": "Hi."}]
-        status, warning, _ = await ask(context.proxy, "gpt-4o-mini", input=values)
+        status, warning, _ = await ask(context, "gpt-4o-mini", input=values)
 
     assert (status, warning) == (200, "item_reference dropped")
     assert upstream.requests[-1].json["input"] == [{"role": "user", "content": "Hi."}]
