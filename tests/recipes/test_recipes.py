@@ -214,7 +214,7 @@ def test_a_request_field_is_one_row(tmp_path: Path) -> None:
 def test_a_store_is_one_file_and_its_word(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A store", "acme")
     copy.add("proxy/cache/acme.py", "cache_store.py")
-    copy.add_item("proxy/types/cache_rule.py", "CACHE_STORES", '"acme"')
+    copy.add_item("proxy/types/__init__.py", "CACHE_STORES", '"acme"')
     opened = "proxy/app/stores.py"
     copy.add_import(opened, "from proxy.cache.acme import Acme")
     copy.add_at_end(
