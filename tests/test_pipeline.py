@@ -138,13 +138,10 @@ async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
 ) -> None:
     upstream.answer_with(good(route, streamed=streamed))
 
-    async with proxy.client.post(
-        route.path, headers=route.credential, json=route.body(streamed=streamed)
-    ) as response:
-        raw = await response.read()
+    response = await proxy.send(route.path, route.body(streamed=streamed), route.credential)
 
     assert response.status == 200
-    assert texts(route, raw, streamed=streamed) == " Paris."
+    assert texts(route, response.raw, streamed=streamed) == " Paris."
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
@@ -159,10 +156,7 @@ async def test_a_stranger_is_refused_before_anything_is_asked(
 ) -> None:
     wrong = {k: v.replace(KEY, "hr-wrong") for k, v in route.credential.items()}
 
-    async with proxy.client.post(
-        route.path, headers=wrong, json=route.body(streamed=streamed)
-    ) as response:
-        await response.read()
+    response = await proxy.send(route.path, route.body(streamed=streamed), wrong)
 
     assert response.status == 401
     [record] = await proxy.sink.wait()
@@ -176,17 +170,16 @@ async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
 ) -> None:
     body = route.body(streamed=streamed, temperature="hot")
 
-    async with proxy.client.post(route.path, headers=route.credential, json=body) as response:
-        fields = await response.json()
+    response = await proxy.send(route.path, body, route.credential)
 
     scale = "x-api-key" in route.credential and route.path != "/v1/messages"
     assert response.status == (422 if scale else 400)
     if route.path == "/v1/messages":  # whose errors name a field at the beginning of the message
-        assert fields["error"]["message"].startswith("temperature: ")
+        assert response.json["error"]["message"].startswith("temperature: ")
     else:
-        assert fields["error"]["param"] == "temperature"
+        assert response.json["error"]["param"] == "temperature"
     if scale:
-        assert fields["detail"][0]["loc"] == ["body", "temperature"]
+        assert response.json["detail"][0]["loc"] == ["body", "temperature"]
     [record] = await proxy.sink.wait()
     assert record.outcome == "client_error"
     assert upstream.requests == []
@@ -198,14 +191,11 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
 ) -> None:
     upstream.answer_with(cut_before_head())
 
-    async with proxy.client.post(
-        route.path, headers=route.credential, json=route.body(streamed=streamed)
-    ) as response:
-        fields = await response.json()
+    response = await proxy.send(route.path, route.body(streamed=streamed), route.credential)
 
     assert response.status == 502
     assert response.headers["x-headrace-error"] == "upstream_unavailable"
-    assert fields["error"]["message"]
+    assert response.json["error"]["message"]
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
     assert record.billing.tokens.total == 0

@@ -21,6 +21,7 @@ from tests.conformance.checking import (
     whole_answer,
     wrong_fields,
 )
+from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
 
 OWN_RESPONSE: dict[str, Any] = {
@@ -98,26 +99,22 @@ async def test_each_field_of_an_answer(
     assert [choice["model"] for choice in fields["choices"]] == ["m"]
 
 
-async def test_own_response_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_own_response_fields(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(OWN_RESPONSE))
 
-    async with client.post(
-        DOCUMENT.path, headers=DOCUMENT.headers, json=DOCUMENT.required
-    ) as response:
-        fields = await response.json()
+    fields = (await proxy.send(DOCUMENT.path, DOCUMENT.required, DOCUMENT.headers)).json
 
     assert wrong_fields(DOCUMENT, fields) == []
     assert fields["choices"] == OWN_RESPONSE["choices"]
     assert fields["usage"] == OWN_RESPONSE["usage"]
 
 
-async def test_choice_per_model(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_choice_per_model(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"first": answer(legacy(" Paris.", usage=usage(7, 2)))}
     headers = {**BEARER, "x-headrace-deployment": "compare"}
     body = {"model": ["second", "first"], "prompt": "p"}
 
-    async with client.post(DOCUMENT.path, headers=headers, json=body) as response:
-        fields = await response.json()
+    fields = (await proxy.send(DOCUMENT.path, body, headers)).json
 
     assert wrong_fields(DOCUMENT, fields) == []
     assert [choice["model"] for choice in fields["choices"]] == ["second", "first"]
@@ -125,21 +122,20 @@ async def test_choice_per_model(client: ClientSession, upstream: ScriptedUpstrea
 
 
 @pytest.mark.parametrize("count", [1000, 1001, 5000])
-async def test_refuses_too_many_models_briefly(count: int, client: ClientSession) -> None:
+async def test_refuses_too_many_models_briefly(count: int, proxy: Proxy) -> None:
     body = {"model": [f"{number}" + "m" * 100 for number in range(count)], "prompt": "p"}
 
-    async with client.post(DOCUMENT.path, headers=BEARER, json=body) as response:
-        text, fields = await response.read(), await response.json()
+    response = await proxy.send(DOCUMENT.path, body, BEARER)
+    text, fields = response.raw, response.json
 
     assert (response.status, fields["error"]["param"]) == (404 if count == 1000 else 400, "model")
     assert len(text) < 2000
 
 
 @pytest.mark.parametrize("field", [{"stream": True}, {"n": 2}])
-async def test_refuses_undocumented_field(field: dict[str, Any], client: ClientSession) -> None:
+async def test_refuses_undocumented_field(field: dict[str, Any], proxy: Proxy) -> None:
     body = {**DOCUMENT.required, **field}
 
-    async with client.post(DOCUMENT.path, headers=DOCUMENT.headers, json=body) as response:
-        fields = await response.json()
+    response = await proxy.send(DOCUMENT.path, body, DOCUMENT.headers)
 
-    assert (response.status, fields["error"]["param"]) == (400, next(iter(field)))
+    assert (response.status, response.json["error"]["param"]) == (400, next(iter(field)))

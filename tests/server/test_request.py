@@ -157,10 +157,10 @@ async def test_another_path_is_a_404_in_openais_form(path: str, proxy: Proxy) ->
     assert record.head is None
 
 
-async def test_a_wrong_method_names_the_right_one(client: ClientSession) -> None:
-    async with client.get("/v1/completions", headers=BEARER) as response:
-        assert response.status == 405
-        assert response.headers["allow"] == "POST"
+async def test_a_wrong_method_names_the_right_one(proxy: Proxy) -> None:
+    response = await proxy.send("/v1/completions", headers=BEARER, method="GET")
+    assert response.status == 405
+    assert response.headers["allow"] == "POST"
 
 
 UNREAD: dict[str, tuple[str, str, dict[str, str], int]] = {
@@ -193,10 +193,12 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     assert call_attributes(summarize(record))["headrace.request.id"] == name
 
 
-async def test_a_request_id_is_kept_when_it_is_sane(client: ClientSession) -> None:
+async def test_a_request_id_is_kept_when_it_is_sane(proxy: Proxy) -> None:
     for text, stored in (("my-id-1", True), ("no spaces please", False)):
-        async with client.get("/v1/models", headers={**BEARER, "x-request-id": text}) as response:
-            assert (response.headers["x-request-id"] == text) == stored
+        response = await proxy.send(
+            "/v1/models", headers={**BEARER, "x-request-id": text}, method="GET"
+        )
+        assert (response.headers["x-request-id"] == text) == stored
 
 
 async def test_own_via_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> None:
@@ -209,29 +211,24 @@ async def test_own_via_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> No
         (f"{other_value}, {own_text}", 508),
         (", ".join([other_value] * 9), 508),
     ):
-        async with proxy.client.post(
-            ROUTE.path,
-            headers={**BEARER, "x-headrace-via": received},
-            json=ROUTE.body(streamed=False),
-        ) as response:
-            assert response.status == status
+        response = await proxy.send(
+            ROUTE.path, ROUTE.body(streamed=False), {**BEARER, "x-headrace-via": received}
+        )
+        assert response.status == status
 
 
-async def test_keeps_via_marks(upstream: ScriptedUpstream, client: ClientSession) -> None:
+async def test_keeps_via_marks(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     received = {"x-headrace-via": "0123456789abcdef, nonsense\t"}
 
-    async with client.post(
-        ROUTE.path, headers={**BEARER, **received}, json=ROUTE.body(streamed=False)
-    ) as response:
-        assert response.status == 200
+    response = await proxy.send(ROUTE.path, ROUTE.body(streamed=False), {**BEARER, **received})
+    assert response.status == 200
 
     first_text, second = upstream.requests[0].headers["x-headrace-via"].split(", ")
     assert (first_text, len(second)) == ("0123456789abcdef", 16)
 
 
-async def test_every_response_says_who_decided_what(client: ClientSession) -> None:
-    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response:
-        headers = response.headers
+async def test_every_response_says_who_decided_what(proxy: Proxy) -> None:
+    headers = (await proxy.send(ROUTE.path, ROUTE.body(streamed=False), BEARER)).headers
 
     assert headers["x-headrace-deployment"] == "support-chat"
     assert headers["x-headrace-cache"] == "bypass"
@@ -281,8 +278,8 @@ async def test_small_values_are_bounded(upstream: ScriptedUpstream, tmp_path: Pa
     async with running_proxy(tmp_path / "p", world(upstream.url), body_values=1000) as proxy:
         for count, status in ((990, 200), (1100, 400)):
             body = {**ROUTE.body(streamed=False), "metadata": [{}] * count}
-            async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
-                assert response.status == status, await response.text()
+            response = await proxy.send(ROUTE.path, body, BEARER)
+            assert response.status == status, response.raw.decode()
 
 
 async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
@@ -291,18 +288,16 @@ async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
         if name in ("openai", "fireworks", "scale-5-chat", "enkrypt-chat", "portkey"):
             for user, status in ((good, {200, 502}), (long, {400, 422})):
                 body = route.body(streamed=False, user=user)
-                async with proxy.client.post(
-                    route.path, headers=route.credential, json=body
-                ) as response:
-                    assert response.status in status, (name, await response.text())
+                response = await proxy.send(route.path, body, route.credential)
+                assert response.status in status, (name, response.raw)
         if "/deployments/" in route.path:  # which names the model, whatever a body says
             continue
         body = {**route.body(streamed=False), "model": long}
-        async with proxy.client.post(route.path, headers=route.credential, json=body) as response:
-            text = await response.text()
-            assert response.status in (400, 422), (name, text)
-            assert "at most 256 characters" in text
-            assert long not in text
+        response = await proxy.send(route.path, body, route.credential)
+        text = response.raw.decode()
+        assert response.status in (400, 422), (name, text)
+        assert "at most 256 characters" in text
+        assert long not in text
 
 
 SLACK = 32 * 1024  # of what is made once, by the first that is read

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.upstream.client import parse_url, write_head
 from tests.conftest import Proxy
@@ -121,13 +120,11 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
     upstream.then(script)
     body = ROUTE.body(streamed=False)
 
-    async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
-        fields = await response.json()
-    async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as fine:
-        assert (await fine.json())["choices"]
+    response = await proxy.send(ROUTE.path, body, BEARER)
+    assert (await proxy.send(ROUTE.path, body, BEARER)).json["choices"]
 
-    assert (response.status, fields["error"]["code"]) == (status, code)
-    assert "sk-" not in json.dumps(fields)
+    assert (response.status, response.json["error"]["code"]) == (status, code)
+    assert "sk-" not in json.dumps(response.json)
     waits = (status, code) == (429, "upstream_unavailable")
     assert response.headers.get("retry-after") == ("7" if waits else None)
     failed, _ = await proxy.sink.wait(2)
@@ -158,10 +155,7 @@ async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
 ) -> None:
     upstream.answer_with(script)
 
-    async with proxy.client.post(
-        ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
-    ) as response:
-        received = await response.read()
+    received = (await proxy.send(ROUTE.path, ROUTE.body(streamed=True), BEARER)).raw
 
     assert code.encode() in received
     assert b"[DONE]" not in received
@@ -169,25 +163,21 @@ async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
     assert record.error.code == code
 
 
-async def test_early_fault_is_error(upstream: ScriptedUpstream, client: ClientSession) -> None:
+async def test_early_fault_is_error(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     upstream.then(
         raw(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
         raw(STREAM_HEAD, b"zz\r\n"),
     )
 
     for code in ("upstream_unavailable", "upstream_invalid_response"):
-        async with client.post(
-            ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
-        ) as response:
-            body = await response.json()
-        assert (response.status, body["error"]["code"]) == (502, code)
+        response = await proxy.send(ROUTE.path, ROUTE.body(streamed=True), BEARER)
+        assert (response.status, response.json["error"]["code"]) == (502, code)
 
 
-async def test_finish_ends_stream(upstream: ScriptedUpstream, client: ClientSession) -> None:
+async def test_finish_ends_stream(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is."), is_done=False))
 
-    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)) as response:
-        received = await response.read()
+    received = (await proxy.send(ROUTE.path, ROUTE.body(streamed=True), BEARER)).raw
 
     assert received.count(b"[DONE]") == 1
 

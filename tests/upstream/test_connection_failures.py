@@ -322,12 +322,11 @@ class CallTraces:
 async def send(proxy: Proxy, deployment: str, *, streamed: bool) -> tuple[str, dict[str, str], str]:
     body = {"model": "m", "prompt": "Hi", "stream": streamed}
     headers = {**BEARER, "x-headrace-deployment": deployment}
-    async with proxy.client.post("/v1/completions", json=body, headers=headers) as response:
-        text = await response.read()
-        received = {name.lower(): value for name, value in response.headers.items()}
+    response = await proxy.send("/v1/completions", body, headers)
+    received = {name.lower(): value for name, value in response.headers.items()}
     prompt = f"{proxy.admin}/explain/{received['x-request-id']}"
     async with proxy.client.get(prompt) as explained:
-        return text.decode(), received, await explained.text()
+        return response.raw.decode(), received, await explained.text()
 
 
 async def calls(

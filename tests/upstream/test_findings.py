@@ -218,8 +218,7 @@ async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_oth
     headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}
 
     body = route.body(streamed=streamed)
-    async with proxy.client.post(route.path, headers=headers, json=body) as response:
-        raw = await response.text()
+    raw = (await proxy.send(route.path, body, headers)).raw.decode()
 
     assert f'"finish_reason":"{known_text}"' in raw
 
@@ -230,8 +229,7 @@ async def test_multimodel_finish_reasons(proxy: Proxy, upstream: ScriptedUpstrea
     headers = {**BEARER, "x-headrace-deployment": "via-multimodel"}
 
     body = {"model": "m", "prompt": "p"}
-    async with proxy.client.post("/v1/completion", headers=headers, json=body) as response:
-        fields = await response.json()
+    fields = (await proxy.send("/v1/completion", body, headers)).json
 
     assert fields["choices"][0]["finish_reason"] == "stop token reached"
     assert fields["usage"]["prediction_time_ms"] == 7
@@ -270,8 +268,7 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
 
     request = {"logprobs": True, "top_logprobs": 1} if name.startswith("scale") else {"logprobs": 1}
     body = route.body(streamed=streamed, **request)
-    async with proxy.client.post(route.path, headers=headers, json=body) as response:
-        raw = await response.text()
+    raw = (await proxy.send(route.path, body, headers)).raw.decode()
 
     documents = [part.split("\n")[0] for part in raw.split("data: ")[1:3]] if streamed else [raw]
     for number, document in enumerate(documents):

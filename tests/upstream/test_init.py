@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import (
@@ -41,7 +40,7 @@ OTHER_ENDPOINTS: dict[str, tuple[Json, str, Json]] = {
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("name", OTHER_ENDPOINTS)
 async def test_other_endpoint_serves(
-    name: str, streamed: bool, upstream: ScriptedUpstream, client: ClientSession
+    name: str, streamed: bool, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     options, path, sent_body = OTHER_ENDPOINTS[name]
     route, chats = ROUTES[name], name == "openai"
@@ -50,8 +49,7 @@ async def test_other_endpoint_serves(
     upstream.answer_with(stream(events) if streamed else answer(document))
     body = {**route.body(streamed=streamed), **options}
 
-    async with client.post(route.path, headers=route.credential, json=body) as response:
-        raw = await response.read()
+    raw = (await proxy.send(route.path, body, route.credential)).raw
 
     assert texts(route, raw, streamed=streamed) == " Paris."
     assert (b"text_completion" in raw) is chats
@@ -60,7 +58,7 @@ async def test_other_endpoint_serves(
     assert request.json.items() >= sent_body.items()
 
 
-async def test_warns_of_dropped(upstream: ScriptedUpstream, client: ClientSession) -> None:
+async def test_warns_of_dropped(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     route = ROUTES["scale-5"]
     fields = {
         "stop": ["a"],
@@ -74,9 +72,9 @@ async def test_warns_of_dropped(upstream: ScriptedUpstream, client: ClientSessio
     for deployment in ("via-scale", "support-chat"):
         headers["x-headrace-deployment"] = deployment
         body = route.body(streamed=False, **fields)
-        async with client.post(route.path, headers=headers, json=body) as response:
-            assert response.status == 200
-            warnings.append(response.headers["x-headrace-warning"].split("; "))
+        response = await proxy.send(route.path, body, headers)
+        assert response.status == 200
+        warnings.append(response.headers["x-headrace-warning"].split("; "))
 
     left_out = ["max_new_tokens dropped", "inference_extra_headers filtered"]
     local_value, context = warnings
@@ -96,10 +94,7 @@ async def test_models_answer_side_by_side(proxy: Proxy, upstream: ScriptedUpstre
     }
     body = {"model": ["third", "first", "second"], "prompt": "Once upon a time"}
 
-    async with proxy.client.post(
-        "/v1/completion", headers=ROUTES["multimodel"].credential, json=body
-    ) as response:
-        fields = await response.json()
+    fields = (await proxy.send("/v1/completion", body, ROUTES["multimodel"].credential)).json
 
     assert [c["text"] for c in fields["choices"]] == [" three", " one", " two"]
     assert [c["usage"]["completion_tokens"] for c in fields["choices"]] == [3, 3, 11]
@@ -114,13 +109,10 @@ async def test_all_models_failing_is_an_error(proxy: Proxy, upstream: ScriptedUp
     upstream.answer_with(answer({}, 503))
     body = {"model": ["first", "second"], "prompt": "Once upon a time"}
 
-    async with proxy.client.post(
-        "/v1/completion", headers=ROUTES["multimodel"].credential, json=body
-    ) as response:
-        fields: Any = await response.json()
+    response = await proxy.send("/v1/completion", body, ROUTES["multimodel"].credential)
 
     assert response.status == 503
-    assert fields["error"]["code"] == "upstream_unavailable"
+    assert response.json["error"]["code"] == "upstream_unavailable"
 
 
 @pytest.mark.parametrize(
@@ -136,11 +128,10 @@ async def test_all_models_failing_is_an_error(proxy: Proxy, upstream: ScriptedUp
     ],
 )
 async def test_what_is_dropped_is_named_as_the_client_said_it(
-    name: str, fields: dict[str, Any], warning: str, client: ClientSession
+    name: str, fields: dict[str, Any], warning: str, proxy: Proxy
 ) -> None:
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}
 
     body = route.body(streamed=False, **fields)
-    async with client.post(route.path, headers=headers, json=body) as response:
-        assert response.headers["x-headrace-warning"] == warning
+    assert (await proxy.send(route.path, body, headers)).headers["x-headrace-warning"] == warning

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.policy.review.sample_call import sample_call
-from proxy.types import ModelCall, Plan, Target, Upstream
+from proxy.types import Json, ModelCall, Plan, Target, Upstream
 from proxy.upstream.local_responses import IMAGE_TOKENS, estimate_tokens, is_counted_here
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer
@@ -21,11 +21,10 @@ OTHER_VALUES = {"Authorization": "Bearer hr-search-key"}
     "name", ["smol", "search-answers", "openai/smol", "openai%2Fsmol"], ids=str
 )
 async def test_any_name_finds_model(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    async with proxy.client.get(f"{proxy.url}/v1/models/{name}", headers=OTHER_VALUES) as response:
-        body = await response.json()
+    response = await proxy.send(f"{proxy.url}/v1/models/{name}", headers=OTHER_VALUES, method="GET")
 
     assert response.status == 200
-    assert (body["id"], body["object"]) == (name.replace("%2F", "/"), "model")
+    assert (response.json["id"], response.json["object"]) == (name.replace("%2F", "/"), "model")
     [record] = await proxy.sink.wait()
     assert (record.outcome, record.head.route) == ("success", "/v1/models/{model}")
     assert upstream.requests == []
@@ -33,11 +32,10 @@ async def test_any_name_finds_model(name: str, proxy: Proxy, upstream: ScriptedU
 
 @pytest.mark.parametrize("name", ["gpt-4o-mini", "support-chat", "nobody-has-it", "a/b/c"])
 async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
-    async with proxy.client.get(f"/v1/models/{name}", headers=OTHER_VALUES) as response:
-        body = await response.json()
+    response = await proxy.send(f"/v1/models/{name}", headers=OTHER_VALUES, method="GET")
 
     assert response.status == 404
-    assert body["error"] == {
+    assert response.json["error"] == {
         "message": f"No deployment of this key serves the model {name}. "
         "GET /v1/models lists the models of this key.",
         "type": "invalid_request_error",
@@ -49,13 +47,11 @@ async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
 
 
 async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy) -> None:
-    async with proxy.client.get("/v1/models", headers=OTHER_VALUES) as response:
-        body_bytes = await response.read()
-    async with proxy.client.head("/v1/models", headers=OTHER_VALUES) as response:
-        assert await response.read() == b""
+    listed = await proxy.send("/v1/models", headers=OTHER_VALUES, method="GET")
+    head = await proxy.send("/v1/models", headers=OTHER_VALUES, method="HEAD")
 
-    assert response.status == 200
-    assert int(response.headers["content-length"]) == len(body_bytes)
+    assert (head.status, head.raw) == (200, b"")
+    assert int(head.headers["content-length"]) == len(listed.raw)
 
 
 async def test_a_stranger_learns_of_no_model(proxy: Proxy) -> None:
@@ -71,11 +67,11 @@ DEPLOYMENTS = ["compare", "legacy-only", "resilient", "responses-only", "search-
 LISTED_MODELS = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
 
 
-async def test_list_has_one_id_per_model_unless_asked(client: ClientSession) -> None:
+async def test_list_has_one_id_per_model_unless_asked(proxy: Proxy) -> None:
     listed = {}
     for query in ("", "?names=all", "?names=some"):
-        async with client.get(f"/v1/models{query}", headers=FIRST_DOCUMENT) as response:
-            listed[query] = await response.json()
+        response = await proxy.send(f"/v1/models{query}", headers=FIRST_DOCUMENT, method="GET")
+        listed[query] = response.json
 
     names = {query: [model["id"] for model in listed[query].get("data", ())] for query in listed}
     assert names[""][: len(DEPLOYMENTS)] == DEPLOYMENTS
@@ -106,12 +102,12 @@ ANTHROPICS = [
 
 
 @pytest.mark.parametrize("headers", ANTHROPICS, ids="+".join)
-async def test_anthropic_page_format(headers: dict[str, str], client: ClientSession) -> None:
-    pages = []
+async def test_anthropic_page_format(headers: dict[str, str], proxy: Proxy) -> None:
+    pages: list[Json] = []
     for query in ("", "?limit=2", "?limit=2&after_id=legacy-only", "?limit=2&before_id=first"):
-        async with client.get(f"/v1/models{query}", headers=headers) as response:
-            pages.append(await response.json())
-            assert response.headers["request-id"] == response.headers["x-request-id"]
+        response = await proxy.send(f"/v1/models{query}", headers=headers, method="GET")
+        pages.append(response.json)
+        assert response.headers["request-id"] == response.headers["x-request-id"]
 
     full_value, first_value, value_after, value_before = pages
     assert full_value["has_more"] is False
@@ -125,19 +121,17 @@ async def test_anthropic_page_format(headers: dict[str, str], client: ClientSess
     assert [model["id"] for model in value_before["data"]] == ["enkrypt-model", "fireworks-model"]
 
 
-async def test_invalid_page_size_is_refused(client: ClientSession) -> None:
-    async with client.get("/v1/models?limit=0", headers=ANTHROPICS[0]) as response:
-        body = await response.json()
+async def test_invalid_page_size_is_refused(proxy: Proxy) -> None:
+    response = await proxy.send("/v1/models?limit=0", headers=ANTHROPICS[0], method="GET")
 
-    assert (response.status, body["type"]) == (400, "error")
-    assert body["error"]["message"] == "limit: must be an integer between 1 and 1000"
+    assert (response.status, response.json["type"]) == (400, "error")
+    assert response.json["error"]["message"] == "limit: must be an integer between 1 and 1000"
 
 
-async def test_missing_model_is_an_anthropic_error(client: ClientSession) -> None:
-    async with client.get("/v1/models/nobody-has-it", headers=ANTHROPICS[1]) as response:
-        body = await response.json()
+async def test_missing_model_is_an_anthropic_error(proxy: Proxy) -> None:
+    response = await proxy.send("/v1/models/nobody-has-it", headers=ANTHROPICS[1], method="GET")
 
-    assert (response.status, body["error"]["type"]) == (404, "not_found_error")
+    assert (response.status, response.json["error"]["type"]) == (404, "not_found_error")
     assert response.headers["x-headrace-error"] == "model_not_found"
 
 

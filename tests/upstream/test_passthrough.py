@@ -29,14 +29,12 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 async def test_sends_our_key_and_the_model(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(RANKED))
 
-    async with proxy.client.post(
-        "/v1/rerank", headers=BEARER, json={**RERANK, "model": "search-answers"}
-    ) as response:
-        assert response.status == 200
-        assert await response.json() == RANKED
-        assert response.headers["x-headrace-deployment"] == "search-answers"
-        assert response.headers["x-headrace-cost-usd"] == "0.000021"
-        assert response.headers["x-content-type-options"] == "nosniff"
+    response = await proxy.send("/v1/rerank", {**RERANK, "model": "search-answers"}, BEARER)
+    assert response.status == 200
+    assert response.json == RANKED
+    assert response.headers["x-headrace-deployment"] == "search-answers"
+    assert response.headers["x-headrace-cost-usd"] == "0.000021"
+    assert response.headers["x-content-type-options"] == "nosniff"
 
     [request] = upstream.requests
     assert (request.method, request.path) == ("POST", "/v1/rerank")
@@ -57,10 +55,10 @@ async def test_gemini_key_header_works(proxy: Proxy, upstream: ScriptedUpstream)
     upstream.answer_with(answer({"candidates": [], "usageMetadata": {"promptTokenCount": 7}}))
     body = {"contents": [{"parts": [{"text": "capital of France"}]}]}
 
-    async with proxy.client.post(GEMINI, headers={"x-goog-api-key": KEY}, json=body) as response:
-        assert response.status == 200
-    async with proxy.client.get(GEMINI, headers=BEARER) as response:
-        assert response.status == 404  # a model of this name, which the proxy itself looks up
+    response = await proxy.send(GEMINI, body, {"x-goog-api-key": KEY})
+    assert response.status == 200
+    response = await proxy.send(GEMINI, headers=BEARER, method="GET")
+    assert response.status == 404  # a model of this name, which the proxy itself looks up
 
     [events] = upstream.requests
     assert (events.path, events.json) == (GEMINI, body)
@@ -71,8 +69,8 @@ async def test_gemini_key_header_works(proxy: Proxy, upstream: ScriptedUpstream)
 
 
 async def test_gemini_key_works_on_listed_paths_only(proxy: Proxy) -> None:
-    async with proxy.client.get("/v1/models", headers={"x-goog-api-key": KEY}) as response:
-        assert response.status == 401
+    response = await proxy.send("/v1/models", headers={"x-goog-api-key": KEY}, method="GET")
+    assert response.status == 401
 
 
 @for_each(
@@ -119,8 +117,7 @@ async def test_nothing_passes_that_is_not_listed(
 async def test_key_without_access_is_refused(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     search = {"authorization": f"Bearer {SEARCH_KEY}"}
 
-    async with proxy.client.post("/v1/rerank", headers=search, json=RERANK) as response:
-        assert response.status == 404
+    assert (await proxy.send("/v1/rerank", RERANK, search)).status == 404
     async with proxy.client.post("/v1/rerank", json=RERANK) as response:
         assert response.status == 401
     assert upstream.requests == []
@@ -135,25 +132,24 @@ async def test_finds_the_deployment(proxy: Proxy, upstream: ScriptedUpstream) ->
         (BEARER, RERANK),
         (BEARER, {"query": "q", "documents": []}),
     ):
-        async with proxy.client.post("/v1/rerank", headers=headers, json=body) as response:
-            assert response.status == 200
-            assert response.headers["x-headrace-deployment"] == "search-answers"
+        response = await proxy.send("/v1/rerank", body, headers)
+        assert response.status == 200
+        assert response.headers["x-headrace-deployment"] == "search-answers"
     for headers, body, status in (
         ({**BEARER, "x-headrace-deployment": "support-chat"}, RERANK, 404),
         ({**BEARER, "x-headrace-deployment": "nobody"}, RERANK, 404),
         (BEARER, {**RERANK, "model": "gpt-4o-mini"}, 404),
         (BEARER, {**RERANK, "model": ["rerank-1"]}, 400),
     ):
-        async with proxy.client.post("/v1/rerank", headers=headers, json=body) as response:
-            assert response.status == status, await response.text()
+        response = await proxy.send("/v1/rerank", body, headers)
+        assert response.status == status, response.raw.decode()
     assert [request.json.get("model") for request in upstream.requests] == ["rerank-1"] * 3
 
 
 async def test_uses_other_path_of_host(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer([{"index": 0, "score": 0.5}]))
 
-    async with proxy.client.post("/rank", headers=BEARER, json={"query": "q"}) as response:
-        assert await response.json() == [{"index": 0, "score": 0.5}]
+    assert (await proxy.send("/rank", {"query": "q"}, BEARER)).json == [{"index": 0, "score": 0.5}]
 
     assert [request.path for request in upstream.requests] == ["/v2/rank"]
 
@@ -162,12 +158,12 @@ async def test_a_query_passes_by_its_names(proxy: Proxy, upstream: ScriptedUpstr
     upstream.answer_with(answer({"object": "list", "data": []}))
 
     path = "/v1/files?limit=2&api_key=sk-x&purpose=batch%20%26&after=a"
-    async with proxy.client.get(path, headers=BEARER) as response:
-        assert response.status == 200
-        assert response.headers["x-headrace-warning"] == "query parameters dropped"
-        assert response.headers["x-headrace-cost-usd"] == "0"
-    async with proxy.client.get(f"/v1/files?after={'a' * 300}", headers=BEARER) as response:
-        assert response.status == 400
+    response = await proxy.send(path, headers=BEARER, method="GET")
+    assert response.status == 200
+    assert response.headers["x-headrace-warning"] == "query parameters dropped"
+    assert response.headers["x-headrace-cost-usd"] == "0"
+    response = await proxy.send(f"/v1/files?after={'a' * 300}", headers=BEARER, method="GET")
+    assert response.status == 400
 
     [request] = upstream.requests
     assert (request.method, request.body) == ("GET", b"")
@@ -180,11 +176,10 @@ async def test_a_query_passes_by_its_names(proxy: Proxy, upstream: ScriptedUpstr
 async def test_success_passes(status: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(b"" if status == 204 else {"deleted": True}, status))
 
-    async with proxy.client.delete("/v1/files/file-1", headers=BEARER) as response:
-        raw = await response.read()
+    response = await proxy.send("/v1/files/file-1", headers=BEARER, method="DELETE")
 
     assert response.status == status
-    assert raw == (b"" if status == 204 else b'{"deleted": true}')
+    assert response.raw == (b"" if status == 204 else b'{"deleted": true}')
     assert upstream.requests[0].method == "DELETE"
 
 
@@ -206,27 +201,23 @@ async def test_a_refusal_is_told_in_our_own_form(
     fields = {"error": {"message": "No such file sk-upstream-secret", "type": "oops"}}
     upstream.answer_with(answer(fields, upstream_status, "location: http://127.0.0.1:1/"))
 
-    async with proxy.client.get("/v1/files/file-1", headers=BEARER) as response:
-        body = await response.json()
+    response = await proxy.send("/v1/files/file-1", headers=BEARER, method="GET")
 
     assert response.status == status
     assert response.headers["x-headrace-error"] == code
-    assert "sk-upstream" not in json.dumps(body)
+    assert "sk-upstream" not in json.dumps(response.json)
     [record] = await proxy.sink.wait()
     assert record.billing.cost == 0
 
 
 async def test_refuses_what_calls_refuse(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     for name in ("api_base", "api_key", "fallbacks"):
-        async with proxy.client.post(
-            "/v1/rerank", headers=BEARER, json={**RERANK, name: "x"}
-        ) as response:
-            assert response.status == 400
-            assert (await response.json())["error"]["param"] == name
+        response = await proxy.send("/v1/rerank", {**RERANK, name: "x"}, BEARER)
+        assert response.status == 400
+        assert response.json["error"]["param"] == name
     for raw in (b'{"a": 1, "a": 2}', b"[1]", b"{", b"\xff"):
         headers = {**BEARER, "content-type": "application/json"}
-        async with proxy.client.post("/v1/rerank", headers=headers, data=raw) as response:
-            assert response.status == 400
+        assert (await proxy.send("/v1/rerank", raw, headers)).status == 400
     assert upstream.requests == []
 
 
@@ -252,8 +243,7 @@ async def test_only_what_changes_nothing_is_sent_again(
 async def test_empty_post_passes(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"id": "batch_1", "status": "cancelling"}))
 
-    async with proxy.client.post("/v1/batches/batch_1/cancel", headers=BEARER) as response:
-        assert response.status == 200
+    assert (await proxy.send("/v1/batches/batch_1/cancel", headers=BEARER)).status == 200
 
     [request] = upstream.requests
     assert (request.path, request.body) == ("/v1/batches/batch_1/cancel", b"")

@@ -243,13 +243,12 @@ async def test_what_is_wrong_is_told_by_its_place(
     ("path", "headers"),
     [("/v1/messages/batches", {}), ("/v1/files", {"anthropic-version": "2023-06-01"})],
 )
-async def test_unknown_path(path: str, headers: dict[str, str], client: ClientSession) -> None:
-    async with client.post(path, headers=headers, json={}) as response:
-        fields = await response.json()
+async def test_unknown_path(path: str, headers: dict[str, str], proxy: Proxy) -> None:
+    response = await proxy.send(path, {}, headers)
 
     assert response.status == 404
-    assert (fields["type"], fields["error"]["type"]) == ("error", "not_found_error")
-    assert response.headers["request-id"] == fields["request_id"]
+    assert (response.json["type"], response.json["error"]["type"]) == ("error", "not_found_error")
+    assert response.headers["request-id"] == response.json["request_id"]
 
 
 COUNTED: Json = {"model": "gpt-4o-mini", "messages": REQUEST["messages"], "system": "Be brief."}
@@ -330,14 +329,13 @@ async def test_what_is_no_count_is_an_error(
     [("2024-01-01", "2024-01-01"), ("not; one", "2023-06-01"), (None, "2023-06-01")],
 )
 async def test_an_upstream_is_told_a_version_whatever_the_client_says(
-    text: str | None, sent_text: str, client: ClientSession, upstream: ScriptedUpstream
+    text: str | None, sent_text: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
     headers = {"x-api-key": KEY, "x-headrace-deployment": "via-anthropic"}
     headers |= {} if text is None else {"anthropic-version": text}
 
-    async with client.post("/v1/messages", headers=headers, json=REQUEST) as response:
-        assert response.status == 200
+    assert (await proxy.send("/v1/messages", REQUEST, headers)).status == 200
 
     [request] = upstream.requests
     assert request.headers["anthropic-version"] == sent_text
@@ -361,7 +359,7 @@ KEPT_BACK = {
 
 @for_each("deployment", ["via-anthropic", "support-chat"])
 async def test_headers_of_the_vendor_reach_its_upstreams_alone(
-    deployment: str, client: ClientSession, upstream: ScriptedUpstream
+    deployment: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     is_vendor = deployment == "via-anthropic"
     upstream.answer_with(answer(message() if is_vendor else chat()))
@@ -372,8 +370,7 @@ async def test_headers_of_the_vendor_reach_its_upstreams_alone(
         **KEPT_BACK,
     }
 
-    async with client.post("/v1/messages", headers=headers, json=REQUEST) as response:
-        assert response.status == 200
+    assert (await proxy.send("/v1/messages", REQUEST, headers)).status == 200
 
     sent_body = upstream.requests[-1].headers
     expected = FORWARDED_HEADERS | {"anthropic-version": "2023-06-01"} if is_vendor else {}
@@ -386,7 +383,7 @@ async def test_headers_of_the_vendor_reach_its_upstreams_alone(
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
 async def test_an_answer_for_clients_of_openai_is_dated_by_when_it_was_asked_for(
-    path: str, streamed: bool, client: ClientSession, upstream: ScriptedUpstream
+    path: str, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     words = text_events(0, "Paris.")
     upstream.answer_with(stream(message_events(words)) if streamed else answer(message()))
@@ -397,10 +394,9 @@ async def test_an_answer_for_clients_of_openai_is_dated_by_when_it_was_asked_for
     body = {"model": "anthropic-model", "stream": streamed, **fields}
     count_before = int(time.time())
 
-    async with client.post(path, headers=headers, json=body) as response:
-        raw = await response.text()
+    response = await proxy.send(path, body, headers)
 
-    assert response.status == 200, raw
-    matches = re.findall(r'"created(?:_at)?":(\d+)', raw)
+    assert response.status == 200, response.raw.decode()
+    matches = re.findall(r'"created(?:_at)?":(\d+)', response.raw.decode())
     assert matches
     assert all(count_before <= int(item) <= time.time() for item in matches)

@@ -8,7 +8,6 @@ from json import dumps
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.dialects import Received, dialect_of, parse_head
 from proxy.dialects.vendors.portkey import HOOK_DENIED, HOOK_FAILED, hook_results, status
@@ -16,6 +15,7 @@ from proxy.errors import BadRequest
 from proxy.types import RequestHead
 from proxy.types.guard import Action, GuardResult, Stage
 from tests.conftest import KEY as OWN
+from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 
@@ -174,7 +174,7 @@ def test_the_time_it_allows_is_milliseconds() -> None:
     ],
 )
 async def test_a_key_must_be_allowed_to_use_all_that_a_load_balance_names(
-    targets: tuple[str, ...], status: int, client: ClientSession, upstream: ScriptedUpstream
+    targets: tuple[str, ...], status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     weights = [{"virtual_key": name, "weight": 1 - index} for index, name in enumerate(targets)]
     config = dumps({"strategy": {"mode": "loadbalance"}, "targets": weights})
@@ -182,14 +182,13 @@ async def test_a_key_must_be_allowed_to_use_all_that_a_load_balance_names(
     upstream.answer_with(answer(chat()))
     body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]}
 
-    async with client.post("/v1/chat/completions", headers=headers, json=body) as response:
-        event = await response.json()
+    response = await proxy.send("/v1/chat/completions", body, headers)
 
     if status == 200:
         assert response.headers["x-headrace-deployment"] == "support-chat"
     else:
-        assert (response.status, event["error"]["param"]) == (status, "deployment")
-        assert "nobody-has-it" in event["error"]["message"]
+        assert (response.status, response.json["error"]["param"]) == (status, "deployment")
+        assert "nobody-has-it" in response.json["error"]["message"]
 
 
 def hook_verdict(

@@ -94,8 +94,7 @@ async def test_replays_recorded_calls(proxy: Proxy, tmp_path: Path) -> None:
     target = {**BEARER, "x-headrace-deployment": "support-chat"}
     for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (target, "anything")):
         body = {"model": model, "prompt": "Hi"}
-        async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
-            assert response.status == 200
+        assert (await proxy.send("/v1/completions", body, headers)).status == 200
     lines = [orjson.dumps(canonical(record)) for record in await proxy.sink.wait(3)]
     old = read_folder(proxy.policies, None)
     rules = """
