@@ -42,16 +42,10 @@ def test_an_endpoint_selects_otlp_over_http(name: str) -> None:
         ({**ENDPOINT, "OTEL_SDK_DISABLED": "True"}, ()),
         ({**ENDPOINT, "OTEL_SDK_DISABLED": "false"}, (HTTP,)),
         ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, (GRPC,)),
-        (
-            {
-                **ENDPOINT,
-                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-            },
-            (HTTP,),
-        ),
+        ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, (HTTP,)),
     ],
-)
+)  # fmt: skip
 def test_selects_exporters(environ: dict[str, str], exporters: tuple[str, ...]) -> None:
     settings = otel_settings(environ)
 

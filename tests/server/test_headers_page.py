@@ -37,16 +37,10 @@ policies:
 CASES: dict[str, list[dict[str, str]]] = {
     "whole response": [{}, {"model": "search-answers"}, {"x-case": "limited"}, {"key": "search"}],
     "stream": [{}, {"x-case": "limited"}, {"key": "search"}],
-    "error": [
-        {"route": "/v1/nowhere"},
-        {"key": "hr-wrong"},
-        {"model": "unknown"},
-        {"x-case": "rate"},
-        {"x-case": "rate"},
-        {"x-case": "large", "key": "search"},
-        {"key-of-ours": "wrong"},
-    ],
-}
+    "error": [{"route": "/v1/nowhere"}, {"key": "hr-wrong"}, {"model": "unknown"},
+        {"x-case": "rate"}, {"x-case": "rate"}, {"x-case": "large", "key": "search"},
+        {"key-of-ours": "wrong"}],
+}  # fmt: skip
 
 
 def rows() -> dict[str, dict[str, str]]:

@@ -176,23 +176,14 @@ async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpst
 
 Failing = Callable[[asyncio.Event], Script]
 FAILURES: dict[str, tuple[str, bool, Failing, int, str]] = {
-    "upstream": (
-        *("", False),
+    "upstream": (*("", False),
         *(lambda gate: gated_script(gate, answer({"error": {"message": "no"}}, status=500)), 502),
-        "upstream_error",
-    ),
-    "timeout": (
-        "",
-        True,
-        lambda gate: gated_script(asyncio.Event(), answer(chat())),
-        504,
-        "timeout",
-    ),
-    "guard": (
-        *(GUARD.format("Paris", ""), False),
-        *(lambda gate: gated_script(gate, answer(chat("Paris."))), 400, "blocked"),
-    ),
-}
+        "upstream_error"),
+    "timeout":
+        ("", True, lambda gate: gated_script(asyncio.Event(), answer(chat())), 504, "timeout"),
+    "guard": (*(GUARD.format("Paris", ""), False),
+        *(lambda gate: gated_script(gate, answer(chat("Paris."))), 400, "blocked")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("failure", FAILURES)

@@ -55,51 +55,32 @@ def stall(*pieces: bytes) -> Script:
 
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
 FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
+INVALID, TIMEOUT = (502, "upstream_invalid_response"), (504, "upstream_total_timeout")
 WHOLE_FAULTS = {
-    "hang": (hang(), 504, "upstream_total_timeout"),
-    "half a head": (stall(b"HTTP/1.1 200 OK\r\ncontent-"), 504, "upstream_total_timeout"),
-    "stall in the body": (
-        stall(head(200, "application/json", "content-length: 50") + b'{"ch'),
-        504,
-        "upstream_total_timeout",
-    ),
-    "empty": (answer(b""), 502, "upstream_invalid_response"),
-    "html": (answer(b"<html>", media_type="text/html"), 502, "upstream_invalid_response"),
-    "an array": (answer([]), 502, "upstream_invalid_response"),
-    "null": (answer(b"null"), 502, "upstream_invalid_response"),
-    "truncated json": (answer(b'{"choices": ['), 502, "upstream_invalid_response"),
-    "no choices": (answer({"id": "x"}), 502, "upstream_invalid_response"),
+    "hang": (hang(), *TIMEOUT),
+    "half a head": (stall(b"HTTP/1.1 200 OK\r\ncontent-"), *TIMEOUT),
+    "stall in the body":
+        (stall(head(200, "application/json", "content-length: 50") + b'{"ch'), *TIMEOUT),
+    "empty": (answer(b""), *INVALID),
+    "html": (answer(b"<html>", media_type="text/html"), *INVALID),
+    "an array": (answer([]), *INVALID),
+    "null": (answer(b"null"), *INVALID),
+    "truncated json": (answer(b'{"choices": ['), *INVALID),
+    "no choices": (answer({"id": "x"}), *INVALID),
     "an error under 200": (answer({"error": {"message": "x"}}), 502, "upstream_unavailable"),
-    "204": (answer(b"", 204), 502, "upstream_invalid_response"),
-    "redirect": (
-        answer(b"", 307, "location: http://127.0.0.1:1/"),
-        502,
-        "upstream_invalid_response",
-    ),
-    "gzip unasked": (
-        answer(b"xx", 200, "content-encoding: gzip"),
-        502,
-        "upstream_invalid_response",
-    ),
-    "two lengths": (answer(legacy(), 200, "content-length: 1"), 502, "upstream_invalid_response"),
-    "a length and chunks": (
-        raw(head(200, "application/json", "content-length: 2", "transfer-encoding: chunked")),
-        502,
-        "upstream_invalid_response",
-    ),
-    "too short a body": (
-        raw(head(200, "application/json", "content-length: 50") + b'{"ch'),
-        502,
-        "upstream_invalid_response",
-    ),
-    "20,000 headers": (
-        answer(legacy(), 200, *(f"x-{n}: y" for n in range(20_000))),
-        502,
-        "upstream_invalid_response",
-    ),
-    "a huge header": (answer(legacy(), 200, "x: " + "y" * 2**20), 502, "upstream_invalid_response"),
-    "another protocol": (answer(b"", 101, "upgrade: websocket"), 502, "upstream_invalid_response"),
-    "garbage": (raw(b"\x16\x03\x01nonsense\r\n\r\n"), 502, "upstream_invalid_response"),
+    "204": (answer(b"", 204), *INVALID),
+    "redirect": (answer(b"", 307, "location: http://127.0.0.1:1/"), *INVALID),
+    "gzip unasked": (answer(b"xx", 200, "content-encoding: gzip"), *INVALID),
+    "two lengths": (answer(legacy(), 200, "content-length: 1"), *INVALID),
+    "a length and chunks":
+        (raw(head(200, "application/json", "content-length: 2", "transfer-encoding: chunked")),
+        *INVALID),
+    "too short a body":
+        (raw(head(200, "application/json", "content-length: 50") + b'{"ch'), *INVALID),
+    "20,000 headers": (answer(legacy(), 200, *(f"x-{n}: y" for n in range(20_000))), *INVALID),
+    "a huge header": (answer(legacy(), 200, "x: " + "y" * 2**20), *INVALID),
+    "another protocol": (answer(b"", 101, "upgrade: websocket"), *INVALID),
+    "garbage": (raw(b"\x16\x03\x01nonsense\r\n\r\n"), *INVALID),
     "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 403, "upstream_rejected_key"),
     "400": (answer({"error": {"message": "no", "param": "n"}}, 400), 400, "upstream_refused"),
     "404": (answer({"detail": "no such model"}, 404), 404, "upstream_not_found"),
@@ -108,7 +89,7 @@ WHOLE_FAULTS = {
     "500": (answer({}, 500), 502, "upstream_unavailable"),
     "503": (answer({}, 503, "retry-after: later"), 503, "upstream_unavailable"),
     "529": (answer({}, 529), 503, "upstream_unavailable"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

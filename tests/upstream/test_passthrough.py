@@ -295,30 +295,19 @@ COHERE = {
         ({"usage": {"total_tokens": 7}}, Tokens(input=7)),
         ({"usage": {"prompt_tokens": 5, "completion_tokens": 3}}, Tokens(input=5, output=3)),
         ({"usage": PICTURE}, Tokens(input=42, cached_input=8, output=4160, image_input=40)),
-        (
-            {
-                "usageMetadata": {
-                    "promptTokenCount": 9,
-                    "promptTokensDetails": [
-                        {"modality": "IMAGE", "tokenCount": 5},
-                        {"modality": ["AUDIO"]},
-                    ],
-                    "candidatesTokenCount": 2,
-                    "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 3}],
-                }
-            },
-            Tokens(input=9, output=2, image_input=5, image_output=2),
-        ),
+        ({"usageMetadata": {"promptTokenCount": 9,
+            "promptTokensDetails": [{"modality": "IMAGE", "tokenCount": 5},
+            {"modality": ["AUDIO"]}], "candidatesTokenCount": 2,
+            "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 3}]}},
+            Tokens(input=9, output=2, image_input=5, image_output=2)),
         ({"usage": SPEECH}, Tokens(input=4, audio_input=10, output=45)),
         ({"meta": {"billed_units": {"input_tokens": 9, "output_tokens": 2}}}, Tokens(9, output=2)),
         ({"meta": {"billed_units": {"search_units": 1}}}, None),
         ({"usage": COHERE}, Tokens(input=5, output=418)),
         ({"usage": CLAUDE}, Tokens(10, 1000, 500, output=5, cache_write_1h=100, web_searches=2)),
         ({"usage": CLAUDE | {"cache_read_input_tokens": "7"}}, None),
-        (
-            {"usageMetadata": GEMINI_USAGE},
-            Tokens(input=37, cached_input=60, audio_input=10, output=20, reasoning=30),
-        ),
+        ({"usageMetadata": GEMINI_USAGE},
+            Tokens(input=37, cached_input=60, audio_input=10, output=20, reasoning=30)),
         ({"usageMetadata": {"promptTokenCount": 4, "totalTokenCount": 4}}, Tokens(input=4)),
         ({"usageMetadata": {"promptTokenCount": -4}}, None),
         ({"usageMetadata": {"totalTokenCount": 4}}, None),
@@ -329,6 +318,6 @@ COHERE = {
         ({"usage": 7, "meta": 7}, None),
         ({}, None),
     ],
-)
+)  # fmt: skip
 def test_usage_is_read_in_whatever_words(data: dict[str, Any], tokens: Tokens | None) -> None:
     assert find_tokens(data) == tokens

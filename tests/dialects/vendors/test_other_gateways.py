@@ -28,11 +28,8 @@ def read_head(path: str = PATH, **headers: str) -> RequestHead:
 HONOURED: dict[str, tuple[str, str, object]] = {
     "x-litellm-end-user-id": ("u1", "user", "u1"),
     "x-litellm-customer-id": ("u1", "user", "u1"),
-    "x-litellm-tags": (
-        "team:support, env=eu,beta",
-        "tags",
-        (("team", "support"), ("env", "eu"), ("beta", None)),
-    ),
+    "x-litellm-tags":
+        ("team:support, env=eu,beta", "tags", (("team", "support"), ("env", "eu"), ("beta", None))),
     "x-litellm-timeout": ("2.5", "timeout_s", 2.5),
     "x-litellm-session-id": ("s1", "session", "s1"),
     "x-litellm-spend-logs-metadata": ('{"job": 7}', "properties", (("job", "7"),)),
@@ -41,21 +38,15 @@ HONOURED: dict[str, tuple[str, str, object]] = {
     "helicone-session-name": ("trip", "properties", (("session-name", "trip"),)),
     "helicone-session-path": ("/a/b", "properties", (("session-path", "/a/b"),)),
     "helicone-property-app": ("mobile", "properties", (("app", "mobile"),)),
-    "cf-aig-metadata": (
-        '{"team": "a", "paid": true, "n": 1.5, "deep": {}, "": "x", " ": "x"}',
-        "properties",
-        (("team", "a"), ("paid", "true"), ("n", "1.5")),
-    ),
+    "cf-aig-metadata": ('{"team": "a", "paid": true, "n": 1.5, "deep": {}, "": "x", " ": "x"}',
+        "properties", (("team", "a"), ("paid", "true"), ("n", "1.5"))),
     "cf-aig-request-timeout": ("1500", "timeout_s", 1.5),
-    "http-referer": (
-        "https://app.example",
-        "properties",
-        (("http-referer", "https://app.example"),),
-    ),
+    "http-referer":
+        ("https://app.example", "properties", (("http-referer", "https://app.example"),)),
     "x-title": ("App", "properties", (("x-title", "App"),)),
     "x-openrouter-title": ("App", "properties", (("x-title", "App"),)),
     "x-headrace-properties": ("run=7, night", "properties", (("run", "7"), ("night", ""))),
-}
+}  # fmt: skip
 
 
 @for_each("name", HONOURED)

@@ -136,20 +136,10 @@ deployments:
     [
         ({}, None),
         ({"semantic": {"embeddings": "e"}}, SemanticCacheRule("e", "shadow", 0.95, 1.0, 1.0)),
-        (
-            {
-                "semantic": {
-                    "embeddings": "e",
-                    "mode": "serve",
-                    "threshold": 0.9,
-                    "deadline": "300ms",
-                    "max_temperature": 0.3,
-                }
-            },
-            SemanticCacheRule("e", "serve", 0.9, 0.3, 0.3),
-        ),
+        ({"semantic": {"embeddings": "e", "mode": "serve", "threshold": 0.9, "deadline": "300ms",
+            "max_temperature": 0.3}}, SemanticCacheRule("e", "serve", 0.9, 0.3, 0.3)),
     ],
-)
+)  # fmt: skip
 def test_semantic_cache_shadows_first(
     config: dict[str, object], rule: SemanticCacheRule | None
 ) -> None:

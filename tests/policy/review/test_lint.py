@@ -271,25 +271,16 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
         (f"sha256: [{FIRST_DIGEST}, {SECOND_DIGEST}]", f"revoked: [{FIRST_DIGEST}]", []),
         (f"{OLD}]", f"revoked: [{FIRST_DIGEST}]", [PAIR]),
         (f"sha256: {FIRST_DIGEST}, expires: 2026-06-30", "revoked: [old]", [PAIR]),
-        (
-            f"{OLD}, {SECOND_DIGEST}]",
-            f"revoked: [{SECOND_DIGEST}]",
-            [f"keys.old.sha256: all secrets of the key are revoked or expired, {REJECTED}"],
-        ),
-        (
-            f"sha256: [{FIRST_DIGEST}, {SECOND_DIGEST}], expires: 2026-06-30",
-            f"revoked: [{FIRST_DIGEST}]",
-            [EXPIRED],
-        ),
-        (
-            f"sha256: {FIRST_DIGEST}",
-            "revoked: [ol]",
-            ['revoked[0]: key "ol" does not exist. This entry has no effect. Did you mean "old"?'],
-        ),
+        (f"{OLD}, {SECOND_DIGEST}]", f"revoked: [{SECOND_DIGEST}]",
+            [f"keys.old.sha256: all secrets of the key are revoked or expired, {REJECTED}"]),
+        (f"sha256: [{FIRST_DIGEST}, {SECOND_DIGEST}], expires: 2026-06-30",
+            f"revoked: [{FIRST_DIGEST}]", [EXPIRED]),
+        (f"sha256: {FIRST_DIGEST}", "revoked: [ol]",
+            ['revoked[0]: key "ol" does not exist. This entry has no effect. Did you mean "old"?']),
         (f"sha256: {FIRST_DIGEST}", "revoked: [of-another-time]", []),
         (f"sha256: {FIRST_DIGEST}", f"revoked: [{'1' * 63}e]", []),
     ],
-)
+)  # fmt: skip
 def test_warns_of_unusable_key(old: str, revoked: str, text: list[str], tmp_path: Path) -> None:
     assert warned(tmp_path, old, revoked) == text
 

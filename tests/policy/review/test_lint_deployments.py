@@ -216,26 +216,15 @@ def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
 @for_each(
     ("change", "count", "finding"),
     [
-        (
-            ("policy: judging", "policy: public"),
-            2,
-            f'.public.output[0].deployment: deployment "judge-smol" {CALLS_ITSELF}',
-        ),
-        (
-            ("[{guard: secrets}]", "[{guard: secrets}, {guard: bias, deployment: support-chat}]"),
-            3,
-            f'.judging.input[1].deployment: deployment "support-chat" {CALLS_ITSELF}',
-        ),
-        (
-            (
-                "{input: [{guard: secrets}]}",
-                "{match: all, rules: [{name: r, input: [{guard: bias, deployment: judge-smol}]}]}",
-            ),
-            None,
-            f'.judging.rules[0].input[0].deployment: deployment "judge-smol" {CALLS_ITSELF}',
-        ),
+        (("policy: judging", "policy: public"), 2,
+            f'.public.output[0].deployment: deployment "judge-smol" {CALLS_ITSELF}'),
+        (("[{guard: secrets}]", "[{guard: secrets}, {guard: bias, deployment: support-chat}]"), 3,
+            f'.judging.input[1].deployment: deployment "support-chat" {CALLS_ITSELF}'),
+        (("{input: [{guard: secrets}]}",
+            "{match: all, rules: [{name: r, input: [{guard: bias, deployment: judge-smol}]}]}"),
+            None, f'.judging.rules[0].input[0].deployment: deployment "judge-smol" {CALLS_ITSELF}'),
     ],
-)
+)  # fmt: skip
 def test_warns_of_guards_that_call_themselves(
     change: tuple[str, str], count: int | None, finding: str, tmp_path: Path
 ) -> None:
