@@ -272,6 +272,13 @@ def test_retries_are_at_most_a_fifth_of_the_traffic_and_what_was_saved(wants: li
     assert retried <= 0.2 * request + 10
 
 
+def test_storm_of_failures_is_not_multiplied() -> None:
+    watched = Watched()
+    retried = sum(watched.health.may_retry(UP) for _ in range(1000))
+
+    assert retried == 8
+
+
 def test_what_is_kept_of_targets_is_bounded() -> None:
     watched = Watched()
     for number in range(MAX_TARGETS + 10):
