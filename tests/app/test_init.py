@@ -1,4 +1,4 @@
-"""What few texts ask for is loaded between calls: what is not there yet changes no finding."""
+"""Background loading of guard data, which does not change findings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,12 @@ KEYS = [
     f"-----BEGIN RSA PRIVATE KEY----- {'aB3d' * 30} -----END RSA PRIVATE KEY-----",
     f"password = {'x8Kq02LmvQ77zz'!r}, key=AKIA{'J7Q2' * 4}; gsk_{'aB3' * 17}x",
 ]
-SAMPLES = [*TEXTS, *KEYS, "You stupid idiot.", *(each["attacks"][0] for each in LANGUAGES.values())]
+SAMPLES = [
+    *TEXTS,
+    *KEYS,
+    "You stupid idiot.",
+    *(document["attacks"][0] for document in LANGUAGES.values()),
+]
 DETECTORS: dict[str, Callable[[], Secrets | Pii | RuleBook]] = {
     "secrets": Secrets,
     "pii": Pii,
@@ -68,7 +73,7 @@ async def test_is_ready_after_loading(tmp_path: Path) -> None:
     assert readiness.ready
 
 
-async def test_a_stop_ends_what_is_being_loaded(tmp_path: Path) -> None:
+async def test_stop_ends_loading(tmp_path: Path) -> None:
     readiness, calls = Readiness(), Calls()
     calls.begin(asyncio.current_task())
     work = app.load_rest(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)

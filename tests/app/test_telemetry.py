@@ -1,4 +1,4 @@
-"""A new revision is prepared where it is read; the event loop only puts it in force."""
+"""Activation of policy revisions, and measurement of event loop lag."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.guards.growth import lines
 from tests.policy.review.test_check import SIZES, TIMES, folder
 
 
-def enforced(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
-    """Read a folder and return the number of lines that putting it in force runs."""
+def activate(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
+    """Read a folder and return the number of lines that its activation runs."""
     metrics, log = Metrics("1"), EventLog()
     if kind == "policies":  # no secret seals ids, so that keys can share responses
         enforcement = Enforcement(partial(enforcing, Settings(path), metrics, log))
@@ -37,8 +37,8 @@ def test_activation_time_is_independent_of_folder_size(kind: str, tmp_path: Path
     small = folder(tmp_path / "small", **SIZES)
     large = folder(tmp_path / "large", **{name: size * TIMES for name, size in SIZES.items()})
 
-    steps, *_ = enforced(small, kind)
-    more_steps, metrics, log = enforced(large, kind)
+    steps, *_ = activate(small, kind)
+    more_steps, metrics, log = activate(large, kind)
 
     assert more_steps == steps
     assert ("ids.unsealed" in dict(log.entries)) is (kind == "policies")

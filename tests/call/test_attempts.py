@@ -1,4 +1,4 @@
-"""Attempts: which are counted, and why nobody got the answer of one."""
+"""Attempts that are billable, and reasons of losses."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ TARGET = Target(Upstream("up", "openai", "http://127.0.0.1:9"), "m")
 
 
 def attempt(
-    error: str | None = None, *, losses: bool = False, started_at: float | None = None
+    error: str | None = None, *, lost_hedge: bool = False, response_at: float | None = None
 ) -> Attempt:
-    return Attempt(TARGET, 0, "1" * 16, 0.0, error=error, lost_hedge=losses, response_at=started_at)
+    return Attempt(
+        TARGET, 0, "1" * 16, 0.0, error=error, lost_hedge=lost_hedge, response_at=response_at
+    )
 
 
 @for_each(
-    ("use", "result", "outcome", "why"),
+    ("use", "result", "outcome", "reason"),
     [
         ("useful", attempt(), "success", None),
         ("cached", attempt(), "success", None),
@@ -34,15 +36,15 @@ def attempt(
         ("blocked", attempt(), "blocked", "guard"),
         ("blocked", attempt(), "success", "guard"),
         ("retried", attempt("upstream_unavailable"), "success", "retry"),
-        ("abandoned", attempt("cancelled", losses=True), "success", "hedge"),
-        ("abandoned", attempt("cancelled", losses=True), "client_abort", "hedge"),
+        ("abandoned", attempt("cancelled", lost_hedge=True), "success", "hedge"),
+        ("abandoned", attempt("cancelled", lost_hedge=True), "client_abort", "hedge"),
         ("abandoned", attempt("cancelled"), "client_abort", "client_left"),
         ("abandoned", attempt(), "client_abort", "client_left"),
         ("abandoned", attempt("upstream_unavailable"), "client_abort", "upstream_broke"),
         ("abandoned", attempt("upstream_idle_timeout"), "timeout", "upstream_broke"),
         ("abandoned", attempt("request_timeout"), "client_error", "client_left"),
         ("abandoned", attempt("upstream_refused"), "client_error", None),
-        ("abandoned", attempt("upstream_refused", started_at=2.0), "client_error", "refused"),
+        ("abandoned", attempt("upstream_refused", response_at=2.0), "client_error", "refused"),
         ("abandoned", attempt("upstream_not_found"), "upstream_error", "upstream_broke"),
         ("abandoned", attempt("invalid_value"), "client_error", None),
         ("abandoned", attempt("guardrail_blocked"), "blocked", "guard"),
@@ -52,21 +54,21 @@ def attempt(
         ("abandoned", attempt("cancelled"), "blocked", "guard"),
     ],
 )
-def test_has_one_cause(
-    use: SpendUse, result: Attempt, outcome: CallOutcome, why: LossReason | None
+def test_loss_has_one_reason(
+    use: SpendUse, result: Attempt, outcome: CallOutcome, reason: LossReason | None
 ) -> None:
-    assert loss_reason(result, use, outcome) == why
+    assert loss_reason(result, use, outcome) == reason
 
 
-def test_every_outcome_has_a_cause_for_what_was_abandoned() -> None:
+def test_each_outcome_has_a_loss_reason() -> None:
     assert set(LOSS_OF_OUTCOME) == set(get_args(CallOutcome))
 
 
-def test_what_an_upstream_was_at_work_for_is_counted() -> None:
+def test_sent_attempt_is_billable() -> None:
     result = attempt()
     assert not result.is_billable
     result.error = "cancelled"
-    assert not result.is_billable  # its request had not left
+    assert not result.is_billable  # its request was not sent
     result.sent_at = 1.0
     assert result.is_billable
     for result.error in TIMED_OUT:

@@ -1,4 +1,4 @@
-"""The bills of a call: what was used and what it costs, and what stays unknown."""
+"""Tokens and cost of a call with several attempts."""
 
 from __future__ import annotations
 
@@ -8,82 +8,80 @@ from decimal import Decimal
 from proxy.call.summary import summarize
 from proxy.money.usage import Price
 from proxy.types import Call, Target
-from tests.call.test_record import HEAD, PRICE, UP, begun, record
+from tests.call.test_record import HEAD, PRICE, UP, record, used_attempt
 from tests.doubles import legacy
 from tests.frames import whole_frame
 
-
-def test_what_an_upstream_refused_costs_nothing_beside_the_answer_that_is_used() -> None:
-    event = record()
-    event.start_attempt(
-        Target(UP, "m", prices=(PRICE,)), 0, "1" * 16
-    ).error = "upstream_unavailable"
-    begun(event, PRICE)
-    event.meter(whole_frame(legacy()))
-
-    assert event.billing.tokens.total == 8
-    assert event.billing.cost == 150 * 5 + 600 * 3
+PRICED = Target(UP, "m", prices=(PRICE,))
 
 
-def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> None:
-    event = record()
-    event.call = Call(HEAD, {"prompt": "x" * 40})
-    event.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).response_at = 1.0
-    begun(event, PRICE)
-    event.meter(whole_frame(legacy()))
+def test_refused_attempt_costs_nothing() -> None:
+    entry = record()
+    entry.start_attempt(PRICED, 0, "1" * 16).error = "upstream_unavailable"
+    used_attempt(entry, PRICE)
+    entry.meter(whole_frame(legacy()))
 
-    assert [
-        (fate.served, bill.usage.tokens.total)
-        for _, fate, bill in summarize(event).attempts
-        if bill
-    ] == [(False, 10), (True, 8)]
-    assert summarize(event).lost_cost == 150 * 10
-    assert event.billing.cost == 150 * 10 + 150 * 5 + 600 * 3
+    assert entry.billing.tokens.total == 8
+    assert entry.billing.cost == 150 * 5 + 600 * 3
 
 
-def test_the_loser_of_a_hedge_is_booked_though_it_had_not_begun() -> None:
-    event = record()
-    event.call = Call(HEAD, {"prompt": "x" * 40})
-    slow = event.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
+def test_failed_response_is_estimated_and_lost() -> None:
+    entry = record()
+    entry.call = Call(HEAD, {"prompt": "x" * 40})
+    entry.start_attempt(PRICED, 0, "1" * 16).response_at = 1.0
+    used_attempt(entry, PRICE)
+    entry.meter(whole_frame(legacy()))
+
+    attempts = summarize(entry).attempts
+    bills = [(result.served, bill.usage.tokens.total) for _, result, bill in attempts if bill]
+    assert bills == [(False, 10), (True, 8)]
+    assert summarize(entry).lost_cost == 150 * 10
+    assert entry.billing.cost == 150 * 10 + 150 * 5 + 600 * 3
+
+
+def test_lost_hedge_is_billed() -> None:
+    entry = record()
+    entry.call = Call(HEAD, {"prompt": "x" * 40})
+    slow = entry.start_attempt(PRICED, 0, "1" * 16)
     slow.sent_at, slow.error = 1.0, "cancelled"
-    begun(event, PRICE)
-    event.meter(whole_frame(legacy()))
+    used_attempt(entry, PRICE)
+    entry.meter(whole_frame(legacy()))
 
     assert slow.lost_hedge
-    assert summarize(event).lost_cost == 150 * 10
+    assert summarize(entry).lost_cost == 150 * 10
 
 
-def test_an_upstream_that_never_accepted_costs_nothing() -> None:
-    event = record()
-    event.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
+def test_unsent_attempt_costs_nothing() -> None:
+    entry = record()
+    entry.start_attempt(PRICED, 0, "1" * 16)
 
-    assert (event.billing.cost, event.billing.source) == (0, "none")
-
-
-def test_one_unknown_price_makes_the_cost_unknown() -> None:
-    event = record()
-    for leg, prices in enumerate([(PRICE,), ()]):
-        begun(event, *prices, leg=leg)
-        event.meter(whole_frame(legacy(), model_call=leg))
-
-    assert event.billing.cost is None
-    assert event.billing.tokens.total == 16
+    assert (entry.billing.cost, entry.billing.source) == (0, "none")
 
 
-def test_what_was_not_reported_is_estimated_from_text_and_marked() -> None:
-    event = record()
-    event.call = Call(HEAD, {"prompt": "x" * 40})
-    begun(event, PRICE)
-    event.meter(whole_frame({"choices": [{"text": "y" * 9}]}))
+def test_unknown_price_makes_cost_unknown() -> None:
+    entry = record()
+    for model_call, prices in enumerate([(PRICE,), ()]):
+        used_attempt(entry, *prices, model_call=model_call)
+        entry.meter(whole_frame(legacy(), model_call=model_call))
 
-    assert event.billing.source == "partial_estimate"
-    assert (event.billing.tokens.input, event.billing.tokens.output) == (10, 3)
+    assert entry.billing.cost is None
+    assert entry.billing.tokens.total == 16
 
 
-def test_a_price_counts_from_its_day_on() -> None:
-    event = record()
+def test_missing_usage_is_estimated() -> None:
+    entry = record()
+    entry.call = Call(HEAD, {"prompt": "x" * 40})
+    used_attempt(entry, PRICE)
+    entry.meter(whole_frame({"choices": [{"text": "y" * 9}]}))
+
+    assert entry.billing.source == "partial_estimate"
+    assert (entry.billing.tokens.input, entry.billing.tokens.output) == (10, 3)
+
+
+def test_price_applies_from_its_day() -> None:
+    entry = record()
     later = Price(input=Decimal(100), output=Decimal(100), since=date(2026, 1, 2))
-    begun(event, PRICE, later)
-    event.meter(whole_frame(legacy()))
+    used_attempt(entry, PRICE, later)
+    entry.meter(whole_frame(legacy()))
 
-    assert event.billing.cost == 150 * 5 + 600 * 3
+    assert entry.billing.cost == 150 * 5 + 600 * 3

@@ -1,4 +1,4 @@
-"""The meter counts what an answer says, whole or in pieces, and what its upstream reports."""
+"""Tokens, times and usage of a response, whole or streamed."""
 
 from __future__ import annotations
 
@@ -47,10 +47,6 @@ def feed(meter: Meter, doc: dict[str, Any], now: float) -> None:
         meter.feed(frame, now)
 
 
-def nothing() -> int:
-    return 0
-
-
 @for_each(
     ("data", "length"),
     [
@@ -69,7 +65,7 @@ def nothing() -> int:
         pytest.param(chunk(delta={"content": [{"type": ["text"], "x": "Hm"}]}), 0, id="odd-part"),
         pytest.param(chunk(delta={"reasoning": "Hm"}), 2, id="reasoning-by-its-other-name"),
         pytest.param(
-            chunk(delta={"reasoning": "Hm", "reasoning_content": "Hm"}), 2, id="said-twice"
+            chunk(delta={"reasoning": "Hm", "reasoning_content": "Hm"}), 2, id="both-names"
         ),
         pytest.param(
             chunk(delta={"function_call": {"name": "find", "arguments": "{}"}}), 6, id="function"
@@ -95,7 +91,7 @@ def nothing() -> int:
         pytest.param({"choices": [{"text": "a"}, {"text": "bc"}]}, 3, id="two-choices"),
     ],
 )
-def test_what_a_model_wrote_is_counted(data: Any, length: int) -> None:
+def test_output_is_measured(data: Any, length: int) -> None:
     meter = Meter()
 
     feed(meter, data, 5.0)
@@ -104,7 +100,7 @@ def test_what_a_model_wrote_is_counted(data: Any, length: int) -> None:
     assert meter.first_token_at == (5.0 if length else None)
 
 
-def test_first_and_last_token_are_when_text_came() -> None:
+def test_token_times_are_those_of_text() -> None:
     meter = Meter()
 
     feed(meter, chunk(delta={"role": "assistant", "content": ""}), 1.0)
@@ -125,7 +121,7 @@ def test_finish_reasons_are_kept_by_choice() -> None:
     assert meter.finish_reasons == {0: "stop", 1: "length"}
 
 
-def test_the_last_usage_counts_and_none_are_added_up() -> None:
+def test_last_usage_report_counts() -> None:
     meter = Meter()
 
     for completion in (1, 2, 3):
@@ -133,29 +129,29 @@ def test_the_last_usage_counts_and_none_are_added_up() -> None:
         feed(meter, chunk(text="x") | {"usage": usage}, 1.0)
     feed(meter, chunk(text="x") | {"usage": None}, 1.0)
 
-    settled = meter.settle(nothing, finished=True)
+    settled = meter.settle(lambda: 0, finished=True)
     assert (settled.source, settled.tokens) == ("provider", Tokens(9, output=3))
 
 
-def test_usage_gone_wrong_is_counted_and_does_not_count() -> None:
+def test_invalid_usage_is_ignored_and_counted() -> None:
     meter = Meter()
 
     feed(meter, {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, 1.0)
     feed(meter, {"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, 1.0)
 
     assert meter.invalid_usage == 1
-    assert meter.settle(nothing, finished=True).tokens == Tokens(9, output=2)
+    assert meter.settle(lambda: 0, finished=True).tokens == Tokens(9, output=2)
 
 
 ZEROS = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
-EARLY = {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}
+EARLY_USAGE = {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}
 
 
 @for_each(
     ("chunks", "prompt", "source", "tokens"),
     [
         ([chunk(text="Paris") | ZEROS], 400, "provider", Tokens()),
-        ([EARLY, chunk(text="x" * 40)], 400, "partial_estimate", Tokens(12, output=10)),
+        ([EARLY_USAGE, chunk(text="x" * 40)], 400, "partial_estimate", Tokens(12, output=10)),
         (
             [chunk(text="Hi") | ZEROS, chunk(text="x" * 40)],
             400,
@@ -167,7 +163,7 @@ EARLY = {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}
         ([chunk(text="Paris")], 5, "partial_estimate", Tokens(2, output=2)),
     ],
 )
-def test_last_report_counts_else_estimate(
+def test_report_or_estimate_counts(
     chunks: list[Any], prompt: int, source: str, tokens: Tokens
 ) -> None:
     meter = Meter()
@@ -178,24 +174,24 @@ def test_last_report_counts_else_estimate(
     assert (settled.source, settled.tokens) == (source, tokens)
 
 
-def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked() -> None:
+def test_aborted_response_bills_the_larger_count() -> None:
     meter = Meter()
     feed(meter, {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
     feed(meter, chunk(text="x" * 40), 1.0)
 
-    def left(prompt: int, hidden: int) -> Tokens:
+    def settle(prompt: int, hidden: int) -> Tokens:
         hidden_output = HiddenOutput(hidden / TOKENS_PER_SECOND, most=9000)
         settled = meter.settle(lambda: prompt, finished=False, hidden_output=lambda: hidden_output)
         assert settled.source == "partial_estimate"
         return settled.tokens
 
-    assert left(40, 0) == Tokens(12, output=10)
-    assert left(60, 0) == Tokens(15, output=10)
-    assert left(60, 50) == Tokens(15, output=60)
-    assert left(60, 9000) == Tokens(15, output=9000)
+    assert settle(40, 0) == Tokens(12, output=10)
+    assert settle(60, 0) == Tokens(15, output=10)
+    assert settle(60, 50) == Tokens(15, output=60)
+    assert settle(60, 9000) == Tokens(15, output=9000)
 
 
-def test_hidden_output_is_no_more_than_any_usage_report_may_say() -> None:
+def test_hidden_output_is_bounded() -> None:
     hidden_output = HiddenOutput(seconds=1e6, answers=2**53, most=2**53)
 
     settled = Meter().settle(lambda: 0, finished=False, hidden_output=lambda: hidden_output)
@@ -213,7 +209,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
 
 
 @given(text=st.text(), arguments=st.text(), cuts=st.lists(st.integers(0, 99), max_size=9))
-def test_cut_stream_counts_like_whole(text: str, arguments: str, cuts: list[int]) -> None:
+def test_split_stream_counts_like_whole(text: str, arguments: str, cuts: list[int]) -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 3}
     meter, streamed = Meter(), Meter()
 
@@ -226,14 +222,14 @@ def test_cut_stream_counts_like_whole(text: str, arguments: str, cuts: list[int]
     feed(streamed, chunk(delta={}, finish_reason="stop"), 1.0)
     feed(streamed, {"choices": [], "usage": usage}, 1.0)
 
-    assert facts(streamed) == facts(meter)
+    assert state_of(streamed) == state_of(meter)
 
 
-def facts(meter: Meter) -> dict[str, Any]:
+def state_of(meter: Meter) -> dict[str, Any]:
     return {name: getattr(meter, name) for name in Meter.__slots__ if name != "text_at"}
 
 
-def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
+def test_upstream_metadata_is_bounded() -> None:
     meter = Meter()
     choices = [{"index": n, "text": "", "finish_reason": "f" * 10_000} for n in range(1000)]
     feed(meter, {"id": "i" * 10_000, "model": ["m"] * 10_000, "choices": choices}, 0.0)
@@ -246,14 +242,14 @@ def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
 
 @for_each("finished", [True, False])
 @for_each("unreported", ["unknown", "none"])
-def test_a_meter_without_estimates_counts_reported_usage(unreported: Any, finished: bool) -> None:
+def test_reported_usage_counts_without_estimates(unreported: Any, finished: bool) -> None:
     meter = Meter(estimates=False, unreported=unreported)
 
     meter.feed(document_frame({"text": "Paris."}), 1.0)
     silent = meter.settle(lambda: 400, finished=finished)
     usage = UsageReport(Tokens(7), {"total_tokens": 7})
     meter.feed(document_frame({}, content=Content(usage)), 2.0)
-    reported = meter.settle(nothing, finished=finished)
+    reported = meter.settle(lambda: 0, finished=finished)
 
     assert (silent.source, silent.tokens) == (unreported, Tokens())
     assert reported.source == ("provider" if finished else "partial_estimate")
@@ -283,21 +279,16 @@ def test_events_of_frames_are_counted() -> None:
     assert (meter.reported, meter.reported_quarters) == (usage.tokens, meter.output_quarters)
 
 
-def test_a_frame_is_estimated_once() -> None:
+def test_frame_is_estimated_once() -> None:
     meter = Meter()
     meter.feed(Frame((Delta(Part("text", 0), "Paris"),), quarters=99), 1)
+    meter.feed(Frame((UsageReport(None, {}),)), 2)
 
     assert (meter.output_quarters, meter.text_at) == (99, 1)
-
-
-def test_invalid_usage_of_frames_is_counted() -> None:
-    meter = Meter()
-    meter.feed(Frame((UsageReport(None, {}),)), 1)
-
     assert (meter.invalid_usage, meter.reported) == (1, None)
 
 
-def test_an_answer_may_name_itself_in_a_later_chunk() -> None:
+def test_response_id_may_come_late() -> None:
     meter = Meter()
     meter.feed(Frame((Start(None, None, None),), doc={"id": ""}), 1)
     meter.feed(Frame((Delta(Part("text", 0), "Paris"),), doc={"id": "a", "model": "m"}), 2)

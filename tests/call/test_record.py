@@ -1,8 +1,9 @@
-"""One call's account: outcomes, warnings, whose trace it is in."""
+"""Record of a call: outcomes, warnings and trace ids."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -61,66 +62,57 @@ def record() -> Record:
         (GuardUnavailable("x", guard="g", kind="k"), "blocked"),
     ],
 )
-def test_every_end_has_its_word(error: Any, outcome: str) -> None:
-    event = record()
-    event.error = error
+def test_each_error_has_an_outcome(error: Any, outcome: str) -> None:
+    entry = record()
+    entry.error = error
+    assert entry.outcome == outcome
 
-    assert event.outcome == outcome
-
-
-def test_a_bug_is_the_proxys_own() -> None:
-    event = record()
-    event.is_internal_error = True
-
-    assert event.outcome == "proxy_error"
+    entry.is_internal_error = True
+    assert entry.outcome == "proxy_error"
 
 
-def test_a_client_is_told_each_thing_once_and_of_a_few_things_alone() -> None:
-    event = record()
-    event.warn(["seed dropped", "seed dropped", "x" * 5_000])
-    event.warn(f"{number} dropped" for number in range(1000))
+def test_warnings_are_unique_and_bounded() -> None:
+    entry = record()
+    entry.warn(["seed dropped", "seed dropped", "x" * 5_000])
+    entry.warn(f"{number} dropped" for number in range(1000))
 
-    assert event.warnings[:2] == ["seed dropped", "x" * MAX_NAME]
-    assert len(event.warnings) == MAX_WORDS
+    assert entry.warnings[:2] == ["seed dropped", "x" * MAX_NAME]
+    assert len(entry.warnings) == MAX_WORDS
 
 
-def begun(record: Record, *prices: Price, leg: int = 0) -> Attempt:
-    attempt = record.start_attempt(Target(UP, "m", prices=prices), leg, "1" * 16)
+def used_attempt(record: Record, *prices: Price, model_call: int = 0) -> Attempt:
+    attempt = record.start_attempt(Target(UP, "m", prices=prices), model_call, "1" * 16)
     attempt.sent_at = attempt.response_at = 1.0
     attempt.finished = True
-    record.use_attempt(leg, attempt)
+    record.use_attempt(model_call, attempt)
     return attempt
 
 
-def test_a_caller_in_a_trace_is_joined() -> None:
-    event = record()
+def test_trace_of_caller_is_continued() -> None:
+    entry = record()
 
-    event.set_head(RequestHead(**{**_fields(HEAD), "parent": TraceContext("f" * 32, "e" * 16)}))
+    entry.set_head(replace(HEAD, parent=TraceContext("f" * 32, "e" * 16)))
 
-    assert event.ids.trace_id == "f" * 32
-    assert event.ids.server_span == "b" * 16
-
-
-def _fields(head: RequestHead) -> dict[str, Any]:
-    return {name: getattr(head, name) for name in head.__dataclass_fields__}
+    assert entry.ids.trace_id == "f" * 32
+    assert entry.ids.server_span == "b" * 16
 
 
-def test_only_what_a_guard_had_asked_again_is_its_loss() -> None:
-    event = record()
+def test_only_guard_retries_are_guard_losses() -> None:
+    entry = record()
     failed, beaten, cancelled = (
-        event.start_attempt(Target(UP, "m"), 0, "1" * 16) for _ in range(3)
+        entry.start_attempt(Target(UP, "m"), 0, "1" * 16) for _ in range(3)
     )
-    other_leg = event.start_attempt(Target(UP, "m"), 1, "1" * 16)
+    other_call = entry.start_attempt(Target(UP, "m"), 1, "1" * 16)
     failed.error, beaten.error, beaten.lost_hedge = "upstream_idle_timeout", "cancelled", True
-    begun(event, PRICE)
-    cancelled.error = other_leg.error = "cancelled"
+    used_attempt(entry, PRICE)
+    cancelled.error = other_call.error = "cancelled"
 
-    event.start_guard_retry()
-    begun(event, PRICE)
-    event.attempts[-1].error = "upstream_invalid_response"
-    begun(event, PRICE).reason = "retry"
+    entry.start_guard_retry()
+    used_attempt(entry, PRICE)
+    entry.attempts[-1].error = "upstream_invalid_response"
+    used_attempt(entry, PRICE).reason = "retry"
 
-    assert [(fate.use, fate.loss) for _, fate, _ in summarize(event).attempts] == [
+    assert [(result.use, result.loss) for _, result, _ in summarize(entry).attempts] == [
         ("abandoned", "upstream_broke"),
         ("abandoned", "hedge"),
         ("blocked", "guard"),
@@ -135,7 +127,7 @@ def test_only_what_a_guard_had_asked_again_is_its_loss() -> None:
     ("owner", "expected"),
     [("none", ["worked"]), ("room", ["worked"]), ("full", ["busy"]), ("failing", ["KeyError"])],
 )
-async def test_work_beside_a_call_tells_how_it_ends(owner: str, expected: list[str]) -> None:
+async def test_background_work_has_an_outcome(owner: str, expected: list[str]) -> None:
     ends: list[str] = []
 
     async def work() -> None:

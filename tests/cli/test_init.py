@@ -1,4 +1,4 @@
-"""The commands as a person types them, in processes of their own."""
+"""Commands of ``headrace`` in their own processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FREE = "127.0.0.1:0"
 
 
 async def headrace(*arguments: str, **environ: str) -> tuple[int, str]:
-    """Run a command to its end; give its exit code and all it said."""
+    """Run a command. Return its exit code and output."""
     return await forked(arguments, {**ENVIRON, **environ})
 
 
@@ -52,14 +52,14 @@ async def start(*arguments: str, **environ: str) -> Process:
 
 
 class Served:
-    """A served proxy, its addresses, and the lines it logs."""
+    """A running ``headrace serve`` and its log lines."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.lines: list[dict[str, Any]] = []
 
     async def line(self, event: str) -> dict[str, Any]:
-        """Wait for a log line of an event."""
+        """Wait for the next log line of an event."""
         assert self.process.stdout is not None
         async with asyncio.timeout(20):
             while True:
@@ -82,21 +82,21 @@ async def serving(folder: Path, policies: str, **environ: str) -> AsyncIterator[
     finally:
         if served.process.returncode is None:
             served.process.kill()
-        await served.process.communicate()  # else what it logs unread may keep it for ever
+        await served.process.communicate()  # a full pipe would block it
 
 
-async def test_check_says_good_or_what_is_wrong(tmp_path: Path) -> None:
-    good, text = await headrace("check", "policies")
+async def test_check_reports_valid_or_problems(tmp_path: Path) -> None:
+    valid_code, report = await headrace("check", "policies")
     (tmp_path / "x.yaml").write_text("upstream: {}\n")
-    bad, complaint = await headrace("check", str(tmp_path))
+    invalid_code, problems = await headrace("check", str(tmp_path))
 
-    assert (good, ": valid" in text) == (0, True)
-    assert bad == 1
-    assert complaint.startswith('x.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?\n')
-    assert complaint.endswith(": invalid, 1 error\n")
+    assert (valid_code, ": valid" in report) == (0, True)
+    assert invalid_code == 1
+    assert problems.startswith('x.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?\n')
+    assert problems.endswith(": invalid, 1 error\n")
 
 
-async def test_check_reads_no_secrets_where_there_are_none(tmp_path: Path) -> None:
+async def test_check_works_without_secrets(tmp_path: Path) -> None:
     guard = "{guard: webhook, url: 'https://x.test', secret: '${MISSING}', action: flag}"
     secret = "api_key: 'file:/nowhere/key'"
     text = world("https://x.test").replace("api_key: '${UPSTREAM_KEY}'", secret)
@@ -104,25 +104,13 @@ async def test_check_reads_no_secrets_where_there_are_none(tmp_path: Path) -> No
     (tmp_path / "x.yaml").write_text(text)
 
     assert (await headrace("check", str(tmp_path)))[0] == 1
-    code, fields = await headrace("check", str(tmp_path), "--no-secrets")
+    code, report = await headrace("check", str(tmp_path), "--no-secrets")
 
-    assert code == 0, fields
-    assert ": valid" in fields
-
-
-async def test_a_misspelt_variable_does_not_start(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text(world("http://127.0.0.1:1"))
-
-    code, text = await headrace("serve", "--policies", str(tmp_path), HEADRACE_DRAIN_SECOND="5")
-
-    assert code == 1
-    assert (
-        "HEADRACE_DRAIN_SECOND is not a known variable (did you mean HEADRACE_DRAIN_SECONDS?)"
-        in text
-    )
+    assert code == 0, report
+    assert ": valid" in report
 
 
-async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None:
+async def test_check_has_strict_and_json_modes(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("tags: {team: [support]}\nkeys: {}\n")
 
     lenient, text = await headrace("check", str(tmp_path))
@@ -146,23 +134,23 @@ async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("chosen", [(), ("support-chat",), ("support-chat", "search-answers")])
-def test_the_lines_of_a_drawn_key_pass_a_check(chosen: tuple[str, ...], tmp_path: Path) -> None:
+def test_generated_key_passes_check(chosen: tuple[str, ...], tmp_path: Path) -> None:
     keyless = re.sub(r"(?s)\nkeys:.*?\ndeployments:", "\ndeployments:", world("https://x.test"))
     (tmp_path / "policies.yaml").write_text(keyless)
     flags = [part for name in chosen for part in ("--deployment", name)]
 
-    drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
-    (tmp_path / "keys.yaml").write_text(drawn.stdout)
+    result = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
+    (tmp_path / "keys.yaml").write_text(result.stdout)
     report = check_folder(tmp_path, None)
 
-    assert drawn.exit_code == 0
+    assert result.exit_code == 0
     assert report.errors == ()
     assert report.summary.endswith("1 key)")
-    assert all(name in drawn.stdout for name in chosen)
+    assert all(name in result.stdout for name in chosen)
 
 
 @pytest.mark.parametrize(
-    ("policies", "flags", "why"),
+    ("policies", "flags", "reason"),
     [
         ("tags: {}\n", [], "no deployment that a key could call"),
         (
@@ -173,28 +161,28 @@ def test_the_lines_of_a_drawn_key_pass_a_check(chosen: tuple[str, ...], tmp_path
         ("upstream: {}\n", [], '. Did you mean "upstreams"?'),
     ],
 )
-def test_no_key_is_drawn_whose_lines_a_check_refuses(
-    policies: str, flags: list[str], why: str, tmp_path: Path
+def test_invalid_key_is_not_generated(
+    policies: str, flags: list[str], reason: str, tmp_path: Path
 ) -> None:
     (tmp_path / "policies.yaml").write_text(policies)
 
-    drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
+    result = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
 
-    assert drawn.exit_code != 0
-    assert why in drawn.output
-    assert "hr-" not in drawn.output
+    assert result.exit_code != 0
+    assert reason in result.output
+    assert "hr-" not in result.output
 
 
-def test_a_key_with_named_deployments_needs_no_folder(tmp_path: Path) -> None:
+def test_key_with_deployments_needs_no_folder(tmp_path: Path) -> None:
     with chdir(tmp_path):
-        drawn = CliRunner().invoke(main, ["key", "new", "--deployment", "support-chat"])
+        result = CliRunner().invoke(main, ["key", "new", "--deployment", "support-chat"])
         unnamed = CliRunner().invoke(main, ["key", "new"])
         wrong = CliRunner().invoke(main, ["key", "new", "--deployment", "a", "--policies", "mine"])
         no_name = CliRunner().invoke(main, ["key", "new", "--deployment", "a, b"])
 
-    assert drawn.exit_code == 0, drawn.output
-    assert "deployments: [support-chat]" in drawn.stdout
-    secret, _, advice = drawn.stderr.partition("\n\n")
+    assert result.exit_code == 0, result.output
+    assert "deployments: [support-chat]" in result.stdout
+    secret, _, advice = result.stderr.partition("\n\n")
     assert secret.startswith("hr-")
     assert advice.startswith("Save the key above")
     assert (unnamed.exit_code, "--deployment or --policies" in unnamed.output) == (2, True)
@@ -202,16 +190,8 @@ def test_a_key_with_named_deployments_needs_no_folder(tmp_path: Path) -> None:
     assert (no_name.exit_code, "hr-" in no_name.output) == (2, False)
 
 
-async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
-    code, text = await headrace("key", "support-widget")
-
-    assert code == 0
-    assert text.startswith("hr-")
-    assert "sha256: " in text
-
-
 @for_each(
-    ("arguments", "environ", "words"),
+    ("arguments", "environ", "message"),
     [
         (("serve", "--policies", "policies", "--listen", "8080"), {}, "HOST:PORT"),
         (("serve", "--policies", "nowhere"), {}, "Create it with `headrace init nowhere`."),
@@ -224,19 +204,19 @@ async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
         ),
     ],
 )
-async def test_a_bad_start_says_why_and_fails(
-    arguments: tuple[str, ...], environ: dict[str, str], words: str
+async def test_failed_start_has_a_reason(
+    arguments: tuple[str, ...], environ: dict[str, str], message: str
 ) -> None:
-    process = await start(*arguments, **environ)  # of its own: it is about what is imported, too
+    process = await start(*arguments, **environ)  # a new process, because imports matter
     out, _ = await process.communicate()
 
     assert process.returncode != 0
     text = out.decode()
-    assert words in text
+    assert message in text
     assert "Traceback" not in text
 
 
-async def test_metrics_are_listed_with_the_most_series_that_they_can_have() -> None:
+async def test_metrics_are_listed_with_series_bounds() -> None:
     code, text = await headrace("metrics", "policies")
 
     lines = text.splitlines()
@@ -246,27 +226,40 @@ async def test_metrics_are_listed_with_the_most_series_that_they_can_have() -> N
     assert 0 < int(begin) < int(maximum) < 50_000
 
 
-async def test_a_broken_policy_does_not_start(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text("keys: {demo: {sha256: abc}}\n")
-
-    code, text = await headrace("serve", "--policies", str(tmp_path))
-
-    assert code == 1
-    assert 'x.yaml:1:8: keys.demo: required key "deployments" is missing' in text
-
-
-async def test_the_published_key_is_not_served_beyond_this_machine() -> None:
-    code, text = await headrace(
-        "serve", "--policies", "policies", "--listen", "0.0.0.0:0", "--admin-listen", FREE
-    )
-
-    assert code == 1
-    assert "keys.demo is the public key of the demo" in text
-
-
-async def test_serving_answers_and_logs_one_line_per_call(
-    tmp_path: Path, upstream: ScriptedUpstream
+@for_each(
+    ("policy", "flags", "environ", "message"),
+    [
+        (
+            "keys: {demo: {sha256: abc}}\n",
+            [],
+            {},
+            'x.yaml:1:8: keys.demo: required key "deployments" is missing',
+        ),
+        (
+            world("http://127.0.0.1:1"),
+            [],
+            {"HEADRACE_DRAIN_SECOND": "5"},
+            "HEADRACE_DRAIN_SECOND is not a known variable (did you mean HEADRACE_DRAIN_SECONDS?)",
+        ),
+        (
+            "keys: {}\n",
+            ["--policies", "policies", "--listen", "0.0.0.0:0", "--admin-listen", FREE],
+            {},
+            "keys.demo is the public key of the demo",
+        ),
+    ],
+)
+async def test_invalid_setup_prevents_start(
+    policy: str, flags: list[str], environ: dict[str, str], message: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "x.yaml").write_text(policy)
+
+    code, text = await headrace("serve", "--policies", str(tmp_path), *flags, **environ)
+
+    assert (code, message in text) == (1, True), text
+
+
+async def test_serve_answers_and_logs(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with (
         serving(tmp_path / "p", world(upstream.url)) as (served, url),
         aiohttp.ClientSession() as client,
@@ -283,17 +276,15 @@ async def test_serving_answers_and_logs_one_line_per_call(
         0.00000255,
     )
     assert line["tokens"] == {"input": 5, "output": 3}
-    everything = json.dumps(served.lines)
-    assert "capital" not in everything
-    assert "Paris" not in everything
-    assert "hr-test-key" not in everything
-    assert "sk-upstream" not in everything
+    log = json.dumps(served.lines)
+    secrets = ("capital", "Paris", "hr-test-key", "sk-upstream")
+    assert [secret for secret in secrets if secret in log] == []
 
 
 FILES = ("HEADRACE_LEDGER=sqlite:", "HEADRACE_LEDGER=jsonl:", "HEADRACE_CACHE_FILE=")
 
 
-def foreign(path: Path) -> None:
+def create_other_database(path: Path) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.executescript("CREATE TABLE invoices (id)")
 
@@ -302,15 +293,13 @@ PLACES: dict[str, Callable[[Path], object]] = {
     "a folder": Path.mkdir,
     "in no folder": lambda path: None,
     "notes": lambda path: path.write_text("not ours\n"),
-    "a database": foreign,
+    "a database": create_other_database,
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("variable", [*FILES, "HEADRACE_DECISION_LOG="])
-async def test_a_file_that_cannot_be_used_is_told_with_its_variable_and_left_as_it_is(
-    variable: str, place: str, tmp_path: Path
-) -> None:
+async def test_unusable_file_names_its_variable(variable: str, place: str, tmp_path: Path) -> None:
     path = tmp_path / "no" / "where" if place == "in no folder" else tmp_path / "there"
     policies = tmp_path / "policies"
     policies.mkdir()
@@ -330,9 +319,7 @@ async def test_a_file_that_cannot_be_used_is_told_with_its_variable_and_left_as_
     assert [item for item in tmp_path.iterdir() if item.name not in ("there", "policies")] == []
 
 
-async def test_a_stop_lets_running_calls_end_and_settles_them(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_stop_drains_active_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(stream(legacy_events(" Par", "is."), gate=gate))
     async with (
@@ -357,9 +344,7 @@ async def test_a_stop_lets_running_calls_end_and_settles_them(
     assert (line["outcome"], code) == ("success", 0)
 
 
-async def test_a_stop_ends_what_does_not_end_by_itself_and_says_so(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_stop_aborts_hanging_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(legacy()), hang())
     async with (
         serving(tmp_path / "p", world(upstream.url), HEADRACE_DRAIN_SECONDS="0.3") as (
@@ -382,35 +367,35 @@ async def test_a_stop_ends_what_does_not_end_by_itself_and_says_so(
     assert (line["error"], line["outcome"], code) == ("stopping", "proxy_error", 0)
 
 
-async def test_a_kill_leaves_the_upstream_free(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_kill_frees_the_upstream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     async with (
         serving(tmp_path / "p", world(upstream.url)) as (served, url),
         aiohttp.ClientSession() as client,
     ):
         body = ROUTE.body(streamed=False)
-        asking = asyncio.gather(
+        pending = asyncio.gather(
             client.post(url + ROUTE.path, headers=BEARER, json=body), return_exceptions=True
         )
         async with asyncio.timeout(PATIENCE_S):
             await upstream.came.wait()
             served.process.kill()
-            [answered] = await asking
+            [response] = await pending
             await upstream.requests[0].closed.wait()
 
-    assert isinstance(answered, aiohttp.ClientError)
+    assert isinstance(response, aiohttp.ClientError)
 
 
 @for_each("name", ["bad name!", "", "Upper", "-", "a" * 65])
-def test_no_key_is_drawn_under_a_name_that_a_check_refuses(name: str) -> None:
-    drawn = CliRunner().invoke(main, ["key", "--", name])
+def test_invalid_key_name_is_rejected(name: str) -> None:
+    result = CliRunner().invoke(main, ["key", "--", name])
 
-    assert drawn.exit_code == 2
-    assert "hr-" not in drawn.output
-    assert "is not a valid name" in drawn.output
+    assert result.exit_code == 2
+    assert "hr-" not in result.output
+    assert "is not a valid name" in result.output
 
 
-def test_the_help_of_usage_lists_every_dimension() -> None:
+def test_usage_help_lists_dimensions() -> None:
     text = CliRunner().invoke(main, ["usage", "--help"]).output
 
     assert [name for name in COLUMNS if name not in text] == []

@@ -1,4 +1,4 @@
-"""What a new key is drawn with; that its lines pass a check is tested with the command."""
+"""Generation of keys and their policy lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from proxy.cli.new_folder import new_key
 
-KNOWN_VALUES = ("support-chat", "search-answers")
+DEPLOYMENTS = ("support-chat", "search-answers")
 
 
 @pytest.mark.parametrize(
@@ -19,18 +19,17 @@ KNOWN_VALUES = ("support-chat", "search-answers")
         (("search-answers", "search-answers"), "[search-answers]"),
     ],
 )
-def test_the_lines_hold_the_digest_and_the_deployments(chosen: tuple[str, ...], name: str) -> None:
-    text, lines = new_key("widget", chosen, KNOWN_VALUES)
+def test_key_lines_have_digest_and_deployments(chosen: tuple[str, ...], name: str) -> None:
+    text, lines = new_key("widget", chosen, DEPLOYMENTS)
 
     digest = hashlib.sha256(text.encode()).hexdigest()
+    assert text != new_key("widget", chosen, DEPLOYMENTS)[0]
     assert lines == f"keys:\n  widget: {{sha256: {digest}, deployments: {name}}}"
 
 
-def test_no_two_keys_are_the_same() -> None:
-    assert new_key("widget", (), KNOWN_VALUES)[0] != new_key("widget", (), KNOWN_VALUES)[0]
-
-
-@pytest.mark.parametrize(("chosen", "known_value"), [(("nowhere",), KNOWN_VALUES), ((), ())])
-def test_useless_key_is_not_drawn(chosen: tuple[str, ...], known_value: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("chosen", "deployments"), [(("nowhere",), DEPLOYMENTS), ((), ())])
+def test_useless_key_is_not_generated(
+    chosen: tuple[str, ...], deployments: tuple[str, ...]
+) -> None:
     with pytest.raises(ValueError, match=r"does not exist|no deployment"):
-        new_key("widget", chosen, known_value)
+        new_key("widget", chosen, deployments)

@@ -1,4 +1,4 @@
-"""``headrace prices``: what it prints, and what a pipeline of builds reads off its exit code."""
+"""``headrace prices``: output and exit codes."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ def folder(path: Path, text: str = GOOD) -> str:
 
 
 async def test_show_prints_a_table_or_json(tmp_path: Path) -> None:
-    local_value = ("--policies", folder(tmp_path), "--at", "2026-06-01")
-    code, table = await headrace("prices", "show", *local_value)
-    also, text = await headrace(
-        "prices", "show", *local_value, "--model", "unus*", "--format", "json"
+    options = ("--policies", folder(tmp_path), "--at", "2026-06-01")
+    code, table = await headrace("prices", "show", *options)
+    json_code, text = await headrace(
+        "prices", "show", *options, "--model", "unus*", "--format", "json"
     )
 
-    assert (code, also) == (0, 0)
+    assert (code, json_code) == (0, 0)
     assert "gpt-4o-mini" in table
     assert [line["model"] for line in orjson.loads(text)["prices"]] == ["unused"]
 
 
-async def test_check_exits_with_1_where_something_is_doubtful(tmp_path: Path) -> None:
-    local_value = ("--policies", folder(tmp_path), "--at", "2026-06-01")
-    good, _ = await headrace("prices", "check", *local_value)
-    old, text = await headrace("prices", "check", *local_value, "--older-than", "5")
+async def test_prices_check_fails_on_findings(tmp_path: Path) -> None:
+    options = ("--policies", folder(tmp_path), "--at", "2026-06-01")
+    good, _ = await headrace("prices", "check", *options)
+    old, text = await headrace("prices", "check", *options, "--older-than", "5")
 
     assert (good, old) == (0, 1)
     assert "the prices are 12 days old" in text
 
 
-async def test_an_old_table_of_the_package_is_called_so(tmp_path: Path) -> None:
+async def test_old_price_table_is_reported(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("keys: {}\n")
-    local_value = ("--policies", str(tmp_path), "--at", "2099-06-01")
-    _, text = await headrace("prices", "check", *local_value, "--older-than", "5")
+    options = ("--policies", str(tmp_path), "--at", "2099-06-01")
+    _, text = await headrace("prices", "check", *options, "--older-than", "5")
 
     assert (
         f"{tmp_path.name}:1:1: price_table.as_of: the prices of this Headrace release are" in text
     )
 
 
-async def test_a_folder_that_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
+async def test_invalid_folder_has_a_location(tmp_path: Path) -> None:
     wrong = folder(tmp_path, GOOD.replace("upstream: openai", "upstream: opnai"))
     for command in ("show", "check"):
         code, text = await headrace("prices", command, "--policies", wrong)

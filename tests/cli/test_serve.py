@@ -1,4 +1,4 @@
-"""A process that serves: what the slowest calls would wait for does not happen."""
+"""Garbage collection of a serving process."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import gc
 
 from proxy.cli.serve import GARBAGE
 
-UNDER_WAY = 50_000  # values of some hundred calls under way, and of those that are still told of
+ACTIVE_OBJECTS = 50_000  # containers of some hundred active and finished calls
 
 
-def test_calls_under_way_set_off_no_search_for_garbage() -> None:
-    searched: list[str] = []
-    bounds, note = gc.get_threshold(), lambda phase, info: searched.append(phase)
+def test_calls_do_not_trigger_garbage_collection() -> None:
+    collections: list[str] = []
+    thresholds, on_collection = gc.get_threshold(), lambda phase, info: collections.append(phase)
     gc.collect()
-    gc.callbacks.append(note)
+    gc.callbacks.append(on_collection)
     gc.set_threshold(*GARBAGE)
     try:
-        stored_items: list[list[int]] = [[] for _ in range(UNDER_WAY)]
+        objects: list[list[int]] = [[] for _ in range(ACTIVE_OBJECTS)]
     finally:
-        gc.set_threshold(*bounds)
-        gc.callbacks.remove(note)
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(on_collection)
 
-    assert len(stored_items) == UNDER_WAY
-    assert searched == []
+    assert len(objects) == ACTIVE_OBJECTS
+    assert collections == []

@@ -1,3 +1,5 @@
+"""Descriptions of policy keys, from the strings below them."""
+
 from typing import Any
 
 from pydantic import Field, create_model
@@ -6,57 +8,57 @@ from proxy.config.scalars import Section, descriptions_of
 
 
 class Heater(Section):
-    """What heats."""
+    """A heater."""
 
     watts: int
-    """How much it takes;
+    """Power;
     never negative."""
     silent: bool = False
-    name: str = Field("", description="What it is called.")
-    """Not what stands here."""
+    name: str = Field("", description="Name.")
+    """Ignored."""
 
 
 class Stove(Heater):
-    """What cooks."""
+    """A stove."""
 
     watts: int = 3
     plates: int = 4
-    """How many it has."""
+    """Number of plates."""
 
 
-def test_what_stands_below_a_key_is_its_description_and_what_its_field_says_wins() -> None:
+def test_string_below_a_key_is_its_description() -> None:
     assert descriptions_of(Heater) == {
-        "watts": "How much it takes;\nnever negative.",
-        "name": "What it is called.",
+        "watts": "Power;\nnever negative.",
+        "name": "Name.",
     }
 
 
-def test_bases_describe_their_keys_unless_a_key_is_said_again() -> None:
-    assert descriptions_of(Stove) == {"name": "What it is called.", "plates": "How many it has."}
+def test_descriptions_of_bases_are_inherited() -> None:
+    assert descriptions_of(Stove) == {"name": "Name.", "plates": "Number of plates."}
 
 
-def test_a_model_that_is_made_of_others_has_their_descriptions() -> None:
-    fields: Any = {"fuel": (str, Field(description="What it burns."))}
+def test_created_model_inherits_descriptions() -> None:
+    fields: Any = {"fuel": (str, Field(description="Fuel."))}
     result = create_model("Burner", __base__=Stove, **fields)
 
-    assert descriptions_of(result) == {**descriptions_of(Stove), "fuel": "What it burns."}
+    assert descriptions_of(result) == {**descriptions_of(Stove), "fuel": "Fuel."}
     schema = result.model_json_schema()["properties"]
-    assert schema["plates"]["description"] == "How many it has."
+    assert schema["plates"]["description"] == "Number of plates."
     assert "description" not in schema["silent"]
 
 
-def test_a_class_within_another_or_a_function_is_described_too() -> None:
+def test_nested_class_is_described() -> None:
     class Lamp(Section):
-        """What shines."""
+        """A lamp."""
 
         class Bulb(Section):
-            """What glows."""
+            """A bulb."""
 
             lumens: int
-            """How bright it is."""
+            """Brightness."""
 
         watts: int
-        """How much it draws."""
+        """Power."""
 
-    assert descriptions_of(Lamp) == {"watts": "How much it draws."}
-    assert descriptions_of(Lamp.Bulb) == {"lumens": "How bright it is."}
+    assert descriptions_of(Lamp) == {"watts": "Power."}
+    assert descriptions_of(Lamp.Bulb) == {"lumens": "Brightness."}

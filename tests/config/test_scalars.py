@@ -1,4 +1,4 @@
-"""What a part refers to is found by its keys, whatever their number and form."""
+"""References of policy sections to other objects."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ from proxy.config.scalars import FileName, Name, Reference, Section, references,
 
 class Referring(Section):
     deployment: Annotated[Name, Reference("deployment")]
-    one: Annotated[FileName | None, Reference("text")] = None
+    single: Annotated[FileName | None, Reference("text")] = None
     several: Annotated[list[FileName], Reference("text")] = Field(default_factory=list)
     plain: Name = "a"
 
 
-def test_the_keys_are_those_that_are_marked() -> None:
-    assert referring_keys(Referring, "text") == ["one", "several"]
+def test_marked_keys_refer() -> None:
+    assert referring_keys(Referring, "text") == ["single", "several"]
     assert referring_keys(Referring, "deployment") == ["deployment"]
     assert referring_keys(Referring, "upstream") == []
 
 
-def test_what_is_named_is_given_with_its_key() -> None:
-    part = Referring(deployment="chat", one="a.txt", several=["b.txt", "c.txt"])
+def test_references_have_their_key() -> None:
+    part = Referring(deployment="chat", single="a.txt", several=["b.txt", "c.txt"])
 
     assert list(references(part, "deployment")) == [("deployment", "chat")]
     assert list(references(part, "text")) == [
-        ("one", "a.txt"),
+        ("single", "a.txt"),
         ("several", "b.txt"),
         ("several", "c.txt"),
     ]
-
-
-def test_a_key_that_names_nothing_refers_to_nothing() -> None:
     assert list(references(Referring(deployment="chat"), "text")) == []

@@ -1,4 +1,4 @@
-"""Conditions on keys: what is tested on a part is what its JSON Schema says."""
+"""Conditions on keys, which validation and JSON Schema apply equally."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 
 def part(condition: ShapeCondition) -> type[Section]:
-    """Return a part that must meet a condition."""
+    """Return a section with a requirement."""
 
     class Part(Section):
         REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = (Requirement(condition, "must not"),)
@@ -66,7 +66,7 @@ def part(condition: ShapeCondition) -> type[Section]:
 
 
 @for_each("name", CONDITIONS)
-def test_a_condition_and_its_schema_say_the_same(name: str) -> None:
+def test_condition_equals_its_schema(name: str) -> None:
     model = part(CONDITIONS[name])
     fits = jsonschema_rs.validator_for(model.model_json_schema()).is_valid
     result = set()
@@ -83,7 +83,7 @@ def test_a_condition_and_its_schema_say_the_same(name: str) -> None:
     assert result == {True, False}
 
 
-def test_a_part_meets_what_is_required_of_what_it_is_one_of() -> None:
+def test_requirements_of_bases_apply() -> None:
     class Narrow(part(has("word"))):  # type: ignore[misc]  # it is made for the test
         REQUIREMENTS = (Requirement(has_size("items"), "must have items"),)
 

@@ -1,4 +1,4 @@
-"""Every expression of dashboards and rules, with where it stands, and what it is made of."""
+"""Expressions of dashboards and rules, with their places and parts."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ import yaml
 TOP = Path(__file__).parents[2]
 BOARDS = sorted((TOP / "dashboards").glob("*.json"))
 RULES = sorted((TOP / "dashboards" / "rules").glob("*.yaml"))
-COMPARING = ("==", "!=", ">", "<", ">=", "<=", "and", "unless", "or")
-ALL = {"deployment": ".*", "model": ".*", "upstream": ".*", "guard": ".*", "limit": ".*"}
+COMPARISONS = ("==", "!=", ">", "<", ">=", "<=", "and", "unless", "or")
+ALL_VALUES = {"deployment": ".*", "model": ".*", "upstream": ".*", "guard": ".*", "limit": ".*"}
 
 
 @dataclass(frozen=True)
-class Said:
-    """An expression and its place. ``column`` is the legend or column it fills."""
+class Expression:
+    """An expression with its panel or rule, and its legend or column."""
 
     where: str
     expr: str
     legend: str = ""
 
     def filled(self, **values: str) -> str:
-        """Put values where Grafana would put them, such as ``range="5m"``."""
+        """Replace variables as Grafana does, such as ``range="5m"``."""
         text = self.expr.replace("$__range_s", str(_seconds(values.get("range", "1m"))))
         for name in ("range", "interval", "rate_interval"):
             text = text.replace(f"$__{name}", values.get(name, "1m"))
-        for name, value in {**ALL, "tag": "team", **values}.items():
+        for name, value in {**ALL_VALUES, "tag": "team", **values}.items():
             text = text.replace(f"${name}", value)
         return text
 
@@ -52,14 +52,14 @@ def panels(path: Path) -> list[dict[str, Any]]:
     return [panel for panel in board(path)["panels"] if panel["type"] != "row"]
 
 
-def of_boards() -> Iterator[Said]:
+def of_boards() -> Iterator[Expression]:
     for path in BOARDS:
         for annotation in board(path)["annotations"]["list"]:
-            yield Said(f"{path.stem}: {annotation['name']}", annotation["expr"])
+            yield Expression(f"{path.stem}: {annotation['name']}", annotation["expr"])
         for panel in panels(path):
             for target in panel["targets"]:
                 where = f"{path.stem}: {panel['title']} {target['refId']}"
-                yield Said(where, target["expr"], target.get("legendFormat", ""))
+                yield Expression(where, target["expr"], target.get("legendFormat", ""))
 
 
 def rules() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -69,9 +69,9 @@ def rules() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield path.stem, rule
 
 
-def of_rules() -> Iterator[Said]:
+def of_rules() -> Iterator[Expression]:
     for name, rule in rules():
-        yield Said(f"{name}: {rule.get('alert') or rule['record']}", rule["expr"])
+        yield Expression(f"{name}: {rule.get('alert') or rule['record']}", rule["expr"])
 
 
 @cache
@@ -86,7 +86,7 @@ def nodes(expr: promql.Expr) -> list[Any]:
 
 
 def selectors(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Give each metric that is selected, and the labels it is matched by."""
+    """Yield each selected metric with its matched labels."""
     for node in nodes(promql.parse(text)):
         selector = getattr(node, "vector_selector", node)
         if isinstance(selector, promql.VectorSelector):
@@ -95,7 +95,7 @@ def selectors(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def grouped(text: str) -> Iterator[tuple[list[str], set[str]]]:
-    """Give the labels of each aggregation, and the metrics inside it."""
+    """Yield the labels of each aggregation, and its metrics."""
     for node in nodes(promql.parse(text)):
         if isinstance(node, promql.AggregateExpr) and node.modifier is not None:
             inside = {name for name, _ in selectors(node.expr.prettify())}
@@ -103,7 +103,7 @@ def grouped(text: str) -> Iterator[tuple[list[str], set[str]]]:
 
 
 def operands(text: str) -> Iterator[str]:
-    """Give what an alert compares: it is silent when all is well, they are not."""
+    """Yield the compared expressions of an alert, which have series even if it does not fire."""
     for part in _operands(promql.parse(text)):
         if not part.startswith("absent("):
             yield part
@@ -112,7 +112,7 @@ def operands(text: str) -> Iterator[str]:
 def _operands(expr: Any) -> Iterator[str]:
     if isinstance(expr, promql.ParenExpr):
         yield from _operands(expr.expr)
-    elif isinstance(expr, promql.BinaryExpr) and str(expr.op) in COMPARING:
+    elif isinstance(expr, promql.BinaryExpr) and str(expr.op) in COMPARISONS:
         yield from _operands(expr.lhs)
         yield from _operands(expr.rhs)
     elif not isinstance(expr, promql.NumberLiteral):

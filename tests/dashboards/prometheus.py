@@ -1,4 +1,4 @@
-"""Debian's Prometheus: started on a port of its own, asked over HTTP, stopped by its process."""
+"""Runs and queries Prometheus."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ PATIENCE_S = 20.0
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A running server."""
+    """A running Prometheus."""
 
     url: str
 
-    def get(self, path: str, **request: str) -> Any:
-        query = urllib.parse.urlencode(request)
+    def get(self, path: str, **parameters: str) -> Any:
+        query = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=10) as response:  # noqa: S310  # our own
             return json.load(response)["data"]
 
-    def ask(self, expr: str, moment: float | None = None) -> list[Any]:
-        """Give the series of an expression at a moment. Fails on what Prometheus refuses."""
-        when = {"time": f"{moment:.3f}"} if moment is not None else {}
+    def query(self, expr: str, moment: float | None = None) -> list[Any]:
+        """Return the series of an expression at a moment. Raises for an invalid expression."""
+        time_parameter = {"time": f"{moment:.3f}"} if moment is not None else {}
         try:
-            result = self.get("/api/v1/query", query=expr, **when)
+            result = self.get("/api/v1/query", query=expr, **time_parameter)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{expr}: {error.read().decode()}") from None
         if result["resultType"] == "scalar":
@@ -44,22 +44,22 @@ class Prometheus:
         return series
 
     def number(self, expr: str, moment: float | None = None) -> float | None:
-        """Give the value of an expression that has one series, else None."""
-        matches = self.ask(expr, moment)
-        return float(matches[0]["value"][1]) if len(matches) == 1 else None
+        """Return the value of an expression with one series, else None."""
+        series = self.query(expr, moment)
+        return float(series[0]["value"][1]) if len(series) == 1 else None
 
 
-def eventually(holds: Callable[[], bool], description: str) -> None:
-    """Look often until it is so. Fails after a while."""
+def eventually(is_true: Callable[[], bool], description: str) -> None:
+    """Poll a condition. Fails after ``PATIENCE_S``."""
     deadline = time.monotonic() + PATIENCE_S
-    while not holds():
+    while not is_true():
         assert time.monotonic() < deadline, description
         time.sleep(0.05)
 
 
 @contextmanager
 def prometheus(folder: Path, scraped: str) -> Iterator[Prometheus]:
-    """Run Prometheus with our rules on one target until the block is left."""
+    """Run Prometheus with the rules of the dashboards and one target."""
     port = free_port()
     config = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},

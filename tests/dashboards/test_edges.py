@@ -1,4 +1,4 @@
-"""What panels of cost say when Prometheus has no sample where their range begins: played."""
+"""Spend panels whose time range starts without a sample, evaluated by promtool."""
 
 from __future__ import annotations
 
@@ -11,55 +11,53 @@ from tests.dashboards.expressions import of_boards
 from tests.dashboards.test_rules import promtool
 from tests.for_each import for_each
 
-PANELS = {said.where: said for said in of_boards()}
+PANELS = {item.where: item for item in of_boards()}
 COST = 'headrace_cost_usd_total{deployment="reports", instance="a", job="headrace"}'
 STARTED = 'process_start_time_seconds{instance="a", job="headrace"}'
-DAY, MONTH = 1440, 31 * 1440  # minutes; Prometheus plays from the first second of 1970
+DAY, MONTH = 1440, 31 * 1440  # minutes from 1970, where promtool starts
 
 
 @dataclass(frozen=True)
-class Play:
-    """Samples of a minute each, and what a panel says of the last ``shown`` minutes at ``at``."""
+class Scenario:
+    """Samples of one minute each, and the result of a panel for its range before a minute."""
 
     name: str
     cost: str
     started: str
-    at: int
-    shown: int
+    minute: int
+    range_minutes: int
     usd: int
-    off: int
-    panel: str = "Spent in range"
+    tolerance: int
+    panel: str = "Spend"
 
 
-def old(count_before: int, gap: str, count_after: int, *, spend: int = 4320) -> tuple[str, str]:
-    """Return the samples of a process that began three days earlier and spends 1 USD a minute."""
-    lost_count = int(gap.split("x")[1])
-    costs = (
-        f"{spend}+1x{count_before - 1} {gap} {spend + count_before + lost_count}+1x{count_after}"
-    )
-    return costs, f"-259200x{count_before - 1} {gap} -259200x{count_after}"
+def running(samples_before: int, gap: str, samples_after: int) -> tuple[str, str]:
+    """Return samples of a process that started 3 days earlier and spends 1 USD per minute."""
+    spend = 4320 + samples_before + int(gap.split("x")[1])
+    costs = f"4320+1x{samples_before - 1} {gap} {spend}+1x{samples_after}"
+    return costs, f"-259200x{samples_before - 1} {gap} -259200x{samples_after}"
 
 
-PLAYS = (
-    Play("the range begins in a gap", *old(710, "_x20", 1500), 2160, DAY, 1440, 20),
-    Play("one scrape failed where it begins", *old(715, "_x10", 1500), 2160, DAY, 1440, 12),
-    Play("there is nothing before it at all", *old(1, "_x725", 1500), 2160, DAY, 1440, 12),
-    Play("no gap", *old(10, "_x5", 2200), 2160, DAY, 1440, 1),
-    Play(
-        "the day begins in a gap", *old(1435, "_x12", 800), DAY + 720, 720, 720, 12, "Spent today"
+SCENARIOS = (
+    Scenario("range starts in a gap", *running(710, "_x20", 1500), 2160, DAY, 1440, 20),
+    Scenario("a scrape failed at the start", *running(715, "_x10", 1500), 2160, DAY, 1440, 12),
+    Scenario("no sample before the range", *running(1, "_x725", 1500), 2160, DAY, 1440, 12),
+    Scenario("no gap", *running(10, "_x5", 2200), 2160, DAY, 1440, 1),
+    Scenario(
+        "day starts in a gap", *running(1435, "_x12", 800), DAY + 720, 720, 720, 12, "Spend today"
     ),
-    Play("it is just past midnight", *old(1435, "_x7", 30), DAY + 4, 4, 2, 2, "Spent today"),
-    Play(
-        "the month begins in a gap, and is to cost 1440 a day",
-        *old(MONTH - 5, "_x12", 400),
+    Scenario("just after midnight", *running(1435, "_x7", 30), DAY + 4, 4, 2, 2, "Spend today"),
+    Scenario(
+        "month starts in a gap, at 1440 USD per day",
+        *running(MONTH - 5, "_x12", 400),
         MONTH + 360,
         360,
         28 * 1440,
         12,
         "Forecast for the month",
     ),
-    Play(
-        "the process began in the range, and its first count was no 0",
+    Scenario(
+        "process starts in the range with a count above 0",
         "_x900 5+1x600",
         "_x900 54000x600",
         1440,
@@ -67,8 +65,8 @@ PLAYS = (
         545,
         1,
     ),
-    Play(
-        "a series begins in an old process that was seen where the range begins",
+    Scenario(
+        "series starts in a running process",
         "_x900 5+1x600",
         "-259200x1500",
         1440,
@@ -76,8 +74,8 @@ PLAYS = (
         545,
         1,
     ),
-    Play(
-        "a series begins in an old process, and the range in a gap",
+    Scenario(
+        "series starts in a running process, range in a gap",
         "_x900 5+1x600",
         "-259200x50 _x20 -259200x1500",
         1440,
@@ -85,8 +83,8 @@ PLAYS = (
         545,
         1,
     ),
-    Play(
-        "the range begins in a gap, and the process again in the range",
+    Scenario(
+        "range starts in a gap, process restarts in the range",
         "4320+1x710 _x20 5051+1x269 3+1x1500",
         "-259200x710 _x20 -259200x269 60060x1500",
         2160,
@@ -97,17 +95,21 @@ PLAYS = (
 )
 
 
-@for_each("play", PLAYS, ids=lambda play: play.name)
-def test_a_panel_says_what_was_spent_in_its_range(play: Play, tmp_path: Path) -> None:
-    output = PANELS[f"cost: {play.panel} A"].filled(range=f"{play.shown}m")
-    series = [{"series": COST, "values": play.cost}, {"series": STARTED, "values": play.started}]
+@for_each("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_panel_shows_spend_of_its_range(scenario: Scenario, tmp_path: Path) -> None:
+    panel = PANELS[f"cost: {scenario.panel} A"]
+    expr = panel.filled(range=f"{scenario.range_minutes}m")
+    series = [
+        {"series": COST, "values": scenario.cost},
+        {"series": STARTED, "values": scenario.started},
+    ]
     case = {
         "interval": "1m",
         "input_series": series,
         "promql_expr_test": [
             {
-                "expr": f"abs(({output}) - {play.usd}) <= bool {play.off}",
-                "eval_time": f"{play.at}m",
+                "expr": f"abs(({expr}) - {scenario.usd}) <= bool {scenario.tolerance}",
+                "eval_time": f"{scenario.minute}m",
                 "exp_samples": [{"labels": "{}", "value": 1}],
             },
         ],

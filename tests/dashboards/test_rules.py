@@ -1,4 +1,4 @@
-"""Alerts and recorded series: understood by Prometheus, played, and each with its page."""
+"""Alerts and recorded series: scenarios in promtool, and runbooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.dashboards.expressions import BOARDS, RULES, TOP, panels, rules
 from tests.for_each import for_each
 from tests.servers import program
 
-PLAYS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
+SCENARIOS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
 HEADINGS = ("Meaning", "Impact", "First checks", "Causes and fixes")
 PAGES = TOP / "docs" / "runbooks"
 ALERTS: dict[str, dict[str, Any]] = {rule["alert"]: rule for _, rule in rules() if "alert" in rule}
@@ -29,33 +29,28 @@ def promtool(*arguments: str) -> str:
     return process.stdout
 
 
-def test_prometheus_understands_the_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     assert "SUCCESS" in promtool("check", "rules", *map(str, RULES))
 
 
-@for_each("play", PLAYS, ids=lambda path: path.stem)
-def test_alerts_fire_and_stay_quiet_as_played(play: Path) -> None:
-    promtool("test", "rules", str(play))
+@for_each("path", SCENARIOS, ids=lambda path: path.stem)
+def test_alert_scenarios_pass(path: Path) -> None:
+    promtool("test", "rules", str(path))
 
 
-def played() -> Iterator[tuple[str, bool]]:
-    for play in PLAYS:
-        for case in yaml.safe_load(play.read_text())["tests"]:
+def scenario_alerts() -> Iterator[tuple[str, bool]]:
+    for path in SCENARIOS:
+        for case in yaml.safe_load(path.read_text())["tests"]:
             for item in case["alert_rule_test"]:
                 yield item["alertname"], bool(item.get("exp_alerts"))
 
 
-@for_each("alert", ALERTS)
-def test_an_alert_is_played_both_ways(alert: str) -> None:
-    assert {fires for name, fires in played() if name == alert} == {True, False}
-
-
-def test_no_play_is_of_an_alert_that_is_gone() -> None:
-    assert {name for name, _ in played()} <= set(ALERTS)
+def test_alerts_have_both_scenarios() -> None:
+    assert {*scenario_alerts()} == {(alert, fires) for alert in ALERTS for fires in (True, False)}
 
 
 @for_each("alert", ALERTS)
-def test_an_alert_says_how_urgent_it_is_and_leads_to_its_page(alert: str) -> None:
+def test_alerts_have_severity_and_runbook(alert: str) -> None:
     rule = ALERTS[alert]
     page = TOP / rule["annotations"]["runbook_url"]
     text = page.read_text()
@@ -66,14 +61,14 @@ def test_an_alert_says_how_urgent_it_is_and_leads_to_its_page(alert: str) -> Non
     assert tuple(re.findall(r"^## (.*)", text, re.MULTILINE)) == HEADINGS
 
 
-def test_every_page_is_of_an_alert() -> None:
+def test_runbooks_belong_to_alerts() -> None:
     names = {Path(rule["annotations"]["runbook_url"]).name for rule in ALERTS.values()}
 
     assert {page.name for page in PAGES.glob("*.md")} == names | {"README.md"}
 
 
 @for_each("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)
-def test_a_page_points_at_panels_that_are_there(page: Path) -> None:
+def test_runbooks_name_existing_panels(page: Path) -> None:
     titles = [panel["title"] for path in BOARDS for panel in panels(path)]
 
     for name in re.findall(r"\*\*(.+?)\*\*", page.read_text()):

@@ -1,4 +1,4 @@
-"""Mixed traffic: all dialects, streams, blocks, limits, faults and cache hits, of two teams."""
+"""Traffic of two teams: all dialects, streams, blocks, limits, faults and cache hits."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def policies(upstream: str) -> str:
 
 
 class Models:
-    """What each model does: most answer, some are flaky, down, slow or cut off."""
+    """Models that answer, or are flaky, down, slow or abort streams."""
 
     def __init__(self) -> None:
-        self._asked = count()
+        self._requests = count()
 
     async def __call__(self, request: Asked, wire: Wire) -> None:
         await self._script(request)(request, wire)
@@ -61,42 +61,42 @@ class Models:
     def _script(self, request: Asked) -> Script:
         body = request.json
         text = str(body.get("messages") or body.get("prompt"))
-        if body["model"] == "down" or (body["model"] == "flaky" and next(self._asked) % 3):
+        if body["model"] == "down" or (body["model"] == "flaky" and next(self._requests) % 3):
             return answer({"error": {"message": "overloaded"}}, 503)
         if body["model"] == "slow":
             return hang()
         if "refuse this" in text:
             return answer({"error": {"message": "no"}}, 400)
-        fields = " It is classified." if "secret" in text else " Paris is the capital."
+        reply = " It is classified." if "secret" in text else " Paris is the capital."
         if body.get("stream"):
-            return self._streamed(request, fields, cut="break off" in text)
-        return self._whole(request, fields)
+            return self._stream_script(request, reply, is_aborted="break off" in text)
+        return self._response_script(request, reply)
 
-    def _streamed(self, request: Asked, text: str, *, cut: bool) -> Script:
+    def _stream_script(self, request: Asked, text: str, *, is_aborted: bool) -> Script:
         events = chat_events if request.path.endswith("chat/completions") else legacy_events
         words = [f" {word}" for word in text.split()]
-        return stream(events(*words), cut_after=2 if cut else None)
+        return stream(events(*words), cut_after=2 if is_aborted else None)
 
-    def _whole(self, request: Asked, text: str) -> Script:
+    def _response_script(self, request: Asked, text: str) -> Script:
         if request.path.endswith("chat/completions"):
             return answer(chat(text, usage=RICH), 200, *HEADROOM)
         return answer(legacy(text, usage=RICH), 200, *HEADROOM)
 
 
 def wave(number: int) -> Iterator[tuple[str, dict[str, str], dict[str, Any]]]:
-    """Give the calls of one wave: path, headers, body."""
+    """Yield path, headers and body of each call of a wave."""
     for name, route in ROUTES.items():
         for streamed in (False, True) if route.streams else (False,):
             fields = route.body(streamed=streamed, user=f"{name}-{number}")
             yield route.path, {**route.credential, "x-headrace-tags": "cost_center=CC-1001"}, fields
     chats = "/v1/chat/completions"
 
-    def ask(text: str, **options: Any) -> dict[str, Any]:
+    def chat_request(text: str, **options: Any) -> dict[str, Any]:
         messages = [{"role": "user", "content": text}]
         return {"model": "support-chat", "messages": messages, **options}
 
     for _ in range(3):
-        yield chats, BEARER, ask("What is the capital of France?")
+        yield chats, BEARER, chat_request("What is the capital of France?")
     for text in (
         "Is Hydropolis better?",
         "Have you heard the rumour?",
@@ -104,33 +104,33 @@ def wave(number: int) -> Iterator[tuple[str, dict[str, str], dict[str, Any]]]:
         f"Write to a@example.com {number}",
         f"refuse this {number}",
     ):
-        yield chats, BEARER, ask(text)
-    yield chats, BEARER, ask(f"break off {number}", stream=True)
-    yield chats, BEARER, ask(f"leave {number}", stream=True)
-    yield chats, BEARER, ask(f"none {number}", model="no-such-model")
-    yield chats, {"Authorization": "Bearer hr-wrong"}, ask("stranger")
+        yield chats, BEARER, chat_request(text)
+    yield chats, BEARER, chat_request(f"break off {number}", stream=True)
+    yield chats, BEARER, chat_request(f"leave {number}", stream=True)
+    yield chats, BEARER, chat_request(f"none {number}", model="no-such-model")
+    yield chats, {"Authorization": "Bearer hr-wrong"}, chat_request("stranger")
     for model in ("resilient", "resilient", "hedged"):
-        yield chats, BEARER, ask(f"again {number}", model=model)
+        yield chats, BEARER, chat_request(f"again {number}", model=model)
     for _ in range(4):
-        yield chats, SEARCH, ask(f"found {number}", model="search-answers")
-    yield chats, {**SEARCH, "x-headrace-tags": "wrong=1"}, ask(f"tagged {number}")
+        yield chats, SEARCH, chat_request(f"found {number}", model="search-answers")
+    yield chats, {**SEARCH, "x-headrace-tags": "wrong=1"}, chat_request(f"tagged {number}")
     several = {"model": ["first", "second"], "prompt": f"compare {number}"}
     yield "/v1/completion", {**BEARER, "x-headrace-deployment": "compare"}, several
-    yield "/v4/beta/chat/completions", SCALE, ask(f"scale {number}", stream=False)
+    yield "/v4/beta/chat/completions", SCALE, chat_request(f"scale {number}", stream=False)
 
 
 async def drive(client: aiohttp.ClientSession, number: int) -> int:
-    """Send a wave, a few calls at a time; give how many calls that were."""
+    """Send a wave with at most 8 concurrent calls. Return the number of calls."""
     calls = list(wave(number))
-    places = asyncio.Semaphore(8)
+    semaphore = asyncio.Semaphore(8)
 
     async def send(path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
-        async with places:
+        async with semaphore:
             with suppress(aiohttp.ClientError):
                 async with client.post(path, headers=headers, json=body) as response:
                     if "leave" in str(body):
                         await response.content.readany()
-                        return  # in the middle of its stream
+                        return  # disconnect within the stream
                     await response.read()
 
     await asyncio.gather(*(send(*call) for call in calls))

@@ -1,4 +1,4 @@
-"""``headrace demo`` in front of the real model: the examples it prints work as they are printed."""
+"""``headrace demo`` with the real model, and the examples that it prints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRET = "a secret of replicas"
 
 @pytest.fixture
 async def printed(tmp_path: Path) -> AsyncIterator[str]:
-    """Start the demo and give what it prints until it is ready."""
+    """Start the demo and yield its output until it is ready."""
     installed_model(Address("127.0.0.1", 1))
     policies = tmp_path / "policies"
     shutil.copytree(TOP / "policies", policies)
@@ -64,7 +64,7 @@ async def printed(tmp_path: Path) -> AsyncIterator[str]:
 
 
 def commands(printed: str) -> list[str]:
-    """Give the examples as they would be pasted into a shell."""
+    """Return the printed examples as shell commands."""
     indented = re.findall(r"(?:^  .*\n(?:^  .*\n|^\s*\n(?=  ))*)", printed, re.MULTILINE)
     text = "\n".join("".join(indented).splitlines())
     parts = re.split(r"\n(?=  (?:curl|python))", text)
@@ -72,7 +72,7 @@ def commands(printed: str) -> list[str]:
 
 
 async def shell(command: str) -> str:
-    """Run an example, its ``python`` being that of an environment with the SDK."""
+    """Run an example with the ``python`` of the environment with the SDKs."""
     path = f"{PYTHON.parent}:{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
         "bash", "-c", command, stdout=PIPE, stderr=PIPE, env={**os.environ, "PATH": path}
@@ -83,15 +83,15 @@ async def shell(command: str) -> str:
     return out.decode()
 
 
-async def test_the_printed_examples_are_answered_by_the_real_model(printed: str) -> None:
+async def test_printed_examples_work(printed: str) -> None:
     program("curl")
-    full_text, chat, messages, responses, sdk, models, metrics = commands(printed)
+    legacy, chat, messages, responses, sdk, models, metrics = commands(printed)
 
-    completed = json.loads(await shell(full_text))
+    completed = json.loads(await shell(legacy))
     streamed = await shell(chat)
     message = json.loads(await shell(messages))
     response = json.loads(await shell(responses))
-    colours = await shell(sdk)
+    sdk_output = await shell(sdk)
     compared = json.loads(await shell(models))
     scraped = await shell(metrics)
 
@@ -103,14 +103,14 @@ async def test_the_printed_examples_are_answered_by_the_real_model(printed: str)
     assert 0 < message["usage"]["output_tokens"] <= 16
     assert (response["object"], response["output"][0]["type"]) == ("response", "message")
     assert 0 < response["usage"]["output_tokens"] <= 16
-    assert len(colours.strip()) > 10
+    assert len(sdk_output.strip()) > 10
     assert [c["model"] for c in compared["choices"]] == ["smol-base", "smol-chat"]
     assert all(c["usage"]["completion_tokens"] > 0 for c in compared["choices"])
     assert 'headrace_requests_total{deployment="support-chat"' in scraped
     assert 'headrace_cost_usd_total{cost_type="input",deployment="compare"' in scraped
 
 
-async def test_every_route_is_answered_by_the_real_model(printed: str) -> None:
+async def test_model_answers_each_route(printed: str) -> None:
     match = re.search(r"http://[0-9.:]+", printed)
     assert match is not None
     extra = {"model": "support-chat", "max_tokens": 4, "temperature": 0}
@@ -126,29 +126,29 @@ async def test_every_route_is_answered_by_the_real_model(printed: str) -> None:
                 assert texts(route, raw, streamed=streamed).strip(), (name, raw)
 
 
-async def leaning(url: str) -> None:
-    """Lean on a response of the demo, by the id that its client got."""
+async def check_stored_responses(url: str) -> None:
+    """Refer to a response of the demo by its sealed id."""
     request = {"model": "support-chat", "input": "Say hello.", "max_output_tokens": 4}
     bearer = {"authorization": "Bearer hr-demo-key"}
     async with aiohttp.ClientSession(base_url=url, headers=bearer) as client:
 
-        async def ask(**body: Any) -> tuple[int, Any]:
+        async def respond(**body: Any) -> tuple[int, Any]:
             async with client.post("/v1/responses", json={**request, **body}) as response:
                 return response.status, await response.json()
 
-        _, first_value = await ask()
-        on, refused = await ask(previous_response_id=first_value["id"])
-        nowhere, unknown = await ask(previous_response_id="resp_1")
+        _, stored = await respond()
+        status, refused = await respond(previous_response_id=stored["id"])
+        unknown_status, unknown = await respond(previous_response_id="resp_1")
 
-    pin = ResponseIds.of([SECRET]).open(first_value["id"], "demo")
-    assert pin is not None
-    assert (pin.deployment, pin.target) == ("support-chat", "local/smol")
-    assert on == 400  # the model's server has been asked: it keeps nothing
+    reference = ResponseIds.of([SECRET]).open(stored["id"], "demo")
+    assert reference is not None
+    assert (reference.deployment, reference.target) == ("support-chat", "local/smol")
+    assert status == 400  # from the model's server, which stores nothing
     assert "llama.cpp does not support" in refused["error"]["message"]
-    assert (nowhere, unknown["error"]["param"]) == (404, "previous_response_id")
+    assert (unknown_status, unknown["error"]["param"]) == (404, "previous_response_id")
 
 
-async def test_a_legacy_client_is_served_by_the_model_as_a_chat(printed: str) -> None:
+async def test_legacy_client_is_served_as_chat(printed: str) -> None:
     match = re.search(r"http://[0-9.:]+", printed)
     assert match is not None
     async with (
@@ -164,4 +164,4 @@ async def test_a_legacy_client_is_served_by_the_model_as_a_chat(printed: str) ->
     assert response.status == 200, answer
     assert answer["object"] == "text_completion"
     assert answer["choices"][0]["text"]
-    await leaning(match[0])  # it takes seconds to start the model for another test
+    await check_stored_responses(match[0])  # here, because starts of the model are slow

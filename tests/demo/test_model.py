@@ -1,4 +1,4 @@
-"""The model process: its start, its end, and that it ends with its parent."""
+"""Start and end of the model process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("text", "message"), ENDS.values(), ids=ENDS)
-async def test_a_model_that_does_not_become_ready_is_reported(text: str, message: str) -> None:
+async def test_unready_model_is_reported(text: str, message: str) -> None:
     ready_s = 0.2 if text == WAIT else 20
 
     with pytest.raises(ModelUnavailable) as raised:
@@ -72,16 +72,14 @@ async def test_a_model_that_does_not_become_ready_is_reported(text: str, message
     [(signal.SIGILL, "illegal instruction"), (signal.SIGKILL, "killed")],
     ids=["ill", "kill"],
 )
-async def test_a_model_that_ends_after_it_was_ready_is_reported(
-    number: signal.Signals, reason: str
-) -> None:
+async def test_ended_model_is_reported(number: signal.Signals, reason: str) -> None:
     async with running_model(script(READY + WAIT)) as process:
         process.send_signal(number)
 
         assert str(await stopped(process)) == f"stopped ({reason})"
 
 
-async def test_leaving_the_block_kills_a_model_that_ignores_its_parent() -> None:
+async def test_model_is_killed_at_exit() -> None:
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
     async with running_model(script(ignoring + READY + "signal.pause()")) as process:
@@ -92,9 +90,7 @@ async def test_leaving_the_block_kills_a_model_that_ignores_its_parent() -> None
 
 @pytest.mark.parametrize("run", ["asyncio.run", "__import__('uvloop').run"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
-async def test_the_model_ends_with_a_parent_that_is_killed(
-    number: signal.Signals, run: str
-) -> None:
+async def test_model_ends_with_its_parent(number: signal.Signals, run: str) -> None:
     model = installed_model(Address("127.0.0.1", free_port()))
     code = DEMO.format(run=run)
     demo = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *model, stdout=PIPE)

@@ -38,7 +38,7 @@ async def first_line(model: Path, runtime: Path | None = None) -> tuple[str, int
 
 
 @pytest.mark.parametrize("size", [0, 3000, 1_000_000], ids=["empty", "head", "truncated"])
-async def test_a_damaged_model_is_reported(size: int, tmp_path: Path) -> None:
+async def test_damaged_model_is_reported(size: int, tmp_path: Path) -> None:
     *_, path, _, _ = installed_model(Address("127.0.0.1", 1))
     damaged = tmp_path / "model.gguf"
     damaged.write_bytes(Path(path).read_bytes()[:size])
@@ -49,14 +49,14 @@ async def test_a_damaged_model_is_reported(size: int, tmp_path: Path) -> None:
     assert code == 1
 
 
-async def test_a_missing_system_library_is_reported(tmp_path: Path) -> None:
+async def test_missing_library_is_reported(tmp_path: Path) -> None:
     reason = "libgomp.so.1: cannot open shared object file"
     (tmp_path / "xllamacpp.py").write_text(f"raise ImportError({reason!r})")
 
     assert await first_line(tmp_path / "model.gguf", tmp_path) == (reason, 1)
 
 
-async def test_logs_of_the_runtime_do_not_reach_the_parent(tmp_path: Path) -> None:
+async def test_runtime_logs_are_hidden(tmp_path: Path) -> None:
     server = "import os\ndef Server(params):\n    os.write(1, b'loading')\n    return params\n"
     (tmp_path / "xllamacpp.py").write_text(RUNTIME + server)
 

@@ -1,5 +1,4 @@
-"""The demo's own model server speaks Responses itself: what it says is the same direct, through the
-proxy, and where a client of it is served by a chat."""
+"""Responses of the demo's model server: direct, through the proxy, and translated to chat."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from tests.sdks.conftest import Drive, drive, drivers, node_drivers
 
 __all__ = ["drive", "drivers", "model", "node_drivers", "proxy"]
 
-ASKED: dict[str, Any] = {
+REQUEST: dict[str, Any] = {
     "model": "smol",
     "max_output_tokens": 24,
     "temperature": 0,
@@ -24,14 +23,14 @@ ASKED: dict[str, Any] = {
 }
 
 
-async def asked(url: str, **options: Any) -> bytes:
+async def post(url: str, **options: Any) -> bytes:
     headers = {"authorization": f"Bearer {KEY}"}
     async with (
         aiohttp.ClientSession(base_url=url, headers=headers) as client,
-        client.post("/v1/responses", json={**ASKED, **options}) as answered,
+        client.post("/v1/responses", json={**REQUEST, **options}) as response,
     ):
-        raw = await answered.read()
-        assert answered.status == 200, raw
+        raw = await response.read()
+        assert response.status == 200, raw
         return raw
 
 
@@ -40,11 +39,9 @@ def text_of(document: dict[str, Any]) -> str:
     return "".join(part["text"] for part in parts if part["type"] == "output_text")
 
 
-async def test_a_stream_says_the_same_direct_through_the_proxy_and_across(
-    model: str, proxy: Proxy
-) -> None:
-    direct, own_value, crossing = [
-        events_of(await asked(url, stream=True, model=to))[-1][1]["response"]
+async def test_stream_is_equal_through_the_proxy(model: str, proxy: Proxy) -> None:
+    direct, same_api, translated = [
+        events_of(await post(url, stream=True, model=to))[-1][1]["response"]
         for url, to in (
             (model, "smol"),
             (proxy.url, "support-chat"),
@@ -52,23 +49,23 @@ async def test_a_stream_says_the_same_direct_through_the_proxy_and_across(
         )
     ]
 
-    full_value = json.loads(await asked(proxy.url, model="support-chat"))
+    whole_response = json.loads(await post(proxy.url, model="support-chat"))
 
     assert text_of(direct).strip()
-    for item in (own_value, crossing, full_value):
+    for item in (same_api, translated, whole_response):
         assert text_of(item) == text_of(direct)
         assert item["usage"]["output_tokens"] == direct["usage"]["output_tokens"]
 
 
 @pytest.mark.parametrize("sdk", ["openai", "openai-async"])
-async def test_the_sdks_own_helper_reads_a_stream_without_numbers(
+async def test_sdk_helper_reads_unnumbered_stream(
     sdk: str, model: str, proxy: Proxy, drive: Drive
 ) -> None:
-    direct = events_of(await asked(model, stream=True))
+    direct = events_of(await post(model, stream=True))
     assert not any("output_index" in data or "sequence_number" in data for _, data in direct)
-    asks = {"do": "respond-stream", "with": {**ASKED, "model": "support-chat"}}
+    step = {"do": "respond-stream", "with": {**REQUEST, "model": "support-chat"}}
 
-    [observed] = await drive(sdk, asks)
+    [result] = await drive(sdk, step)
 
-    assert observed["ok"], observed
-    assert observed["text"] == text_of(direct[-1][1]["response"])
+    assert result["ok"], result
+    assert result["text"] == text_of(direct[-1][1]["response"])

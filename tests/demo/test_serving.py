@@ -1,4 +1,4 @@
-"""The demo outlives its model: simulated responses take over, and nothing is left running."""
+"""Simulated responses replace the model of the demo, and no process is left."""
 
 from __future__ import annotations
 
@@ -124,10 +124,9 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("moment", ["before-ready", "after-ready"])
 async def test_simulated_responses_replace_a_killed_model(moment: str, tmp_path: Path) -> None:
-    stored = (
-        {"HEADRACE_LEDGER": f"sqlite:{tmp_path / 'usage.db'}"} if moment == "after-ready" else {}
-    )
-    async with demo(tmp_path, RUNTIMES[moment], **stored) as running:
+    ledger = {"HEADRACE_LEDGER": f"sqlite:{tmp_path / 'usage.db'}"}
+    environ = ledger if moment == "after-ready" else {}
+    async with demo(tmp_path, RUNTIMES[moment], **environ) as running:
         await running.wait_for("/metrics")
         if moment == "after-ready":
             os.kill(model_pid(tmp_path), signal.SIGILL)
@@ -142,12 +141,12 @@ async def test_simulated_responses_replace_a_killed_model(moment: str, tmp_path:
     assert running.printed.count(reason) == 1
     assert "Traceback" not in running.printed
     assert re.search(r"\nsupport-chat +1 +1 +16 +\$0\.00000033 ", running.printed)
-    assert ("The ledger was temporary" in running.printed) == (not stored)
-    assert (tmp_path / "usage.db").exists() == bool(stored)
+    assert ("The ledger was temporary" in running.printed) == (not environ)
+    assert (tmp_path / "usage.db").exists() == bool(environ)
     assert not list(tmp_path.glob("headrace-demo-*"))
 
 
-async def test_ctrl_c_stops_a_demo_whose_model_is_not_ready(tmp_path: Path) -> None:
+async def test_ctrl_c_stops_a_loading_demo(tmp_path: Path) -> None:
     async with demo(tmp_path, RUNTIMES["never-ready"]) as running:
         await running.wait_for("Starting")
         await eventually(lambda: has_pid(tmp_path))
@@ -159,7 +158,7 @@ async def test_ctrl_c_stops_a_demo_whose_model_is_not_ready(tmp_path: Path) -> N
     await eventually(lambda: not is_running(model_pid(tmp_path)))
 
 
-TAKEN = [
+USED_PORTS = [
     ("serve", "--listen", "--listen"),
     ("serve", "--admin-listen", "--admin-listen"),
     ("demo", "--listen", "--listen"),
@@ -168,12 +167,12 @@ TAKEN = [
 ]
 
 
-@for_each(("command", "option", "source"), TAKEN)
-def test_a_taken_port_is_reported_before_anything_starts(
+@for_each(("command", "option", "source"), USED_PORTS)
+def test_used_port_is_reported_first(
     command: str, option: str, source: str, tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken_items:
-        port = taken_items.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         policies = policies_with(tmp_path, port if option == "model" else free_port())
         addresses = {"--listen": FREE, "--admin-listen": FREE, option: f"127.0.0.1:{port}"}
         options = [
@@ -182,16 +181,16 @@ def test_a_taken_port_is_reported_before_anything_starts(
 
         result = CliRunner().invoke(main, [command, "--policies", str(policies), *options])
 
-    where = f"127.0.0.1:{port} ({source.format(policies=policies)})"
+    address = f"127.0.0.1:{port} ({source.format(policies=policies)})"
     advice = "Stop the program that uses it, or choose another address."
-    assert result.output.startswith(f"Error: {where}: Address already in use. {advice}\n")
+    assert result.output.startswith(f"Error: {address}: Address already in use. {advice}\n")
     assert "Starting" not in result.output
     assert result.exit_code == 1
 
 
 @pytest.mark.parametrize(("text", "message"), ENDS.values(), ids=ENDS)
-async def test_every_end_of_the_model_is_one_line(text: str, message: str) -> None:
-    values: list[str] = []
+async def test_end_of_model_is_one_line(text: str, message: str) -> None:
+    messages: list[str] = []
     address = Address("127.0.0.1", free_port())
     ready_s = 0.2 if text == WAIT else 20
 
@@ -199,19 +198,19 @@ async def test_every_end_of_the_model_is_one_line(text: str, message: str) -> No
         return script(text)
 
     async with (
-        running_upstream(address, values.append, command, ready_s),
+        running_upstream(address, messages.append, command, ready_s),
         aiohttp.ClientSession() as client,
         client.post(f"http://{address}/v1/completions", json={}) as response,
     ):
         choice = (await response.json())["choices"][0]
 
     assert choice["text"] == TEXT
-    assert values[1:] == [f"The local model {message}. {SIMULATED}"]
+    assert messages[1:] == [f"The local model {message}. {SIMULATED}"]
 
 
-async def test_an_address_that_is_taken_meanwhile_is_an_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken_items:
-        address = Address("127.0.0.1", taken_items.getsockname()[1])
+async def test_address_in_use_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address("127.0.0.1", listener.getsockname()[1])
 
         with pytest.raises(OSError, match="in use"):
             async with running_upstream(address, lambda _: None, lambda _: script("sys.exit(1)")):

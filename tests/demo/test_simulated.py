@@ -1,4 +1,4 @@
-"""The simulated upstream: it answers every route, and says that no model runs."""
+"""The simulated upstream answers each route."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def prompt(route: Route) -> dict[str, object]:
     return {name: value for name, value in fields.items() if name in route.said}
 
 
-async def test_every_route_is_answered(tmp_path: Path) -> None:
+async def test_each_route_is_answered(tmp_path: Path) -> None:
     assert "simulated" in TEXT
-    full_value, short = TEXT, " ".join(TEXT.split()[:3])
+    full_text, short = TEXT, " ".join(TEXT.split()[:3])
     calls = 0
     async with (
         running_simulation(Address("127.0.0.1", 0)) as address,
@@ -40,7 +40,7 @@ async def test_every_route_is_answered(tmp_path: Path) -> None:
             cases = [
                 (streamed, bound, text)
                 for streamed in ((False, True) if route.streams else (False,))
-                for bound, text in (({}, full_value), (length(route), short))
+                for bound, text in (({}, full_text), (length(route), short))
             ]
             for streamed, bound, text in cases:
                 extra = prompt(route) | bound

@@ -1,4 +1,4 @@
-"""The files of the stack fit their schemas, each other, and what the proxy takes; none is run."""
+"""Files of the Compose stack: valid and consistent. The stack is not started."""
 
 from __future__ import annotations
 
@@ -35,53 +35,48 @@ def read(name: str) -> Any:
 
 COMPOSE = read("compose.yaml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-MOUNTS = [(name, mount) for name, said in SERVICES.items() for mount in said.get("volumes", ())]
+MOUNTS = [
+    (name, mount) for name, service in SERVICES.items() for mount in service.get("volumes", ())
+]
 
 
-def test_compose_fits_its_specification() -> None:
-    assert [e.message for e in jsonschema_rs.validator_for(SCHEMA).iter_errors(COMPOSE)] == []
+def test_compose_file_matches_its_schema() -> None:
+    validator = jsonschema_rs.validator_for(SCHEMA)
+
+    assert [error.message for error in validator.iter_errors(COMPOSE)] == []
+    assert not validator.is_valid({**COMPOSE, "services": {"redis": {"imagine": "redis"}}})
 
 
-def test_what_the_specification_does_not_know_is_refused() -> None:
-    wrong = {**COMPOSE, "services": {"redis": {"imagine": "redis"}}}
-
-    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(wrong)
-
-
-def test_every_image_has_a_version() -> None:
+def test_images_have_versions_and_ports_are_local() -> None:
     images = [service["image"] for service in SERVICES.values() if "image" in service]
+    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
 
     assert len(images) == len(SERVICES) - 1
     assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images)
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
 @for_each(("service", "mount"), MOUNTS, ids=[f"{s}-{m}" for s, m in MOUNTS])
-def test_what_is_mounted_is_there(service: str, mount: str) -> None:
+def test_mounted_paths_exist(service: str, mount: str) -> None:
     source = mount.split(":", maxsplit=1)[0]
 
     assert (DEPLOY / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
 
 
-def test_ports_are_published_on_this_machine_alone() -> None:
-    published = [port for service in SERVICES.values() for port in service.get("ports", ())]
-
-    assert published
-    assert all(port.startswith("127.0.0.1:") for port in published)
-
-
-def test_the_proxy_takes_what_it_is_told() -> None:
-    known_text = (TOP / "proxy" / "settings.py").read_text()
+def test_proxy_settings_are_valid() -> None:
+    settings = (TOP / "proxy" / "settings.py").read_text()
     [command] = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
     serve, *flags = json.loads(command)
     options = {name for param in COMMANDS[serve].params for name in param.opts}
 
     for name in SERVICES["headrace"]["environment"]:
-        assert name == "OPENAI_API_KEY" or f'"{name}"' in known_text, name
+        assert name == "OPENAI_API_KEY" or f'"{name}"' in settings, name
     assert {flag for flag in flags if flag.startswith("--")} <= options
     assert "/etc/headrace/policies" in flags
 
 
-def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
+def test_prometheus_accepts_its_configuration(tmp_path: Path) -> None:
     text = (DEPLOY / "prometheus.yaml").read_text()
     path = tmp_path / "prometheus.yaml"
     (tmp_path / "token").write_text("x")
@@ -99,7 +94,7 @@ def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     assert f"SUCCESS: {len(RULES)} rule files found" in process.stdout
 
 
-def test_prometheus_scrapes_the_admin_port_under_the_name_that_rules_know() -> None:
+def test_prometheus_job_matches_the_rules() -> None:
     [job] = read("prometheus.yaml")["scrape_configs"]
     [target] = job["static_configs"][0]["targets"]
     [admin] = re.findall(r'"--admin-listen", "([^"]+)"', DOCKERFILE)
@@ -109,21 +104,21 @@ def test_prometheus_scrapes_the_admin_port_under_the_name_that_rules_know() -> N
     assert f'up{{job="{job["job_name"]}"}}' in RULES[0].read_text()
 
 
-def test_the_admin_port_is_reached_by_others_with_its_token_alone() -> None:
+def test_admin_port_requires_its_token() -> None:
     [admin] = re.findall(r'"--admin-listen", "([^"]+)"', DOCKERFILE)
     [job] = read("prometheus.yaml")["scrape_configs"]
-    fields = SERVICES["headrace"]
+    service = SERVICES["headrace"]
 
     assert address(admin).loopback
-    assert "--admin-listen=0.0.0.0:8081" in fields["command"]
-    assert fields["environment"]["HEADRACE_ADMIN_HOSTS"] == "headrace"
+    assert "--admin-listen=0.0.0.0:8081" in service["command"]
+    assert service["environment"]["HEADRACE_ADMIN_HOSTS"] == "headrace"
     assert job["authorization"]["credentials_file"].endswith(SERVICES["prometheus"]["secrets"][0])
-    assert "HEADRACE_ADMIN_TOKEN" in fields["environment"]
-    stored_text = Path(COMPOSE["secrets"]["admin_token"]["file"]).name
-    assert f"deploy/{stored_text}" in (TOP / ".gitignore").read_text().split()
+    assert "HEADRACE_ADMIN_TOKEN" in service["environment"]
+    token_file = Path(COMPOSE["secrets"]["admin_token"]["file"]).name
+    assert f"deploy/{token_file}" in (TOP / ".gitignore").read_text().split()
 
 
-def test_grafana_has_its_sources_and_all_dashboards() -> None:
+def test_grafana_is_provisioned() -> None:
     prometheus, tempo = read("grafana/datasources.yaml")["datasources"]
     [provider] = read("grafana/dashboards.yaml")["providers"]
     mounted = [mount.split(":") for mount in SERVICES["grafana"]["volumes"]]
@@ -135,40 +130,36 @@ def test_grafana_has_its_sources_and_all_dashboards() -> None:
     assert prometheus["url"] == "http://prometheus:9090"
 
 
-def test_spans_find_their_way_from_the_proxy_to_tempo() -> None:
+def test_spans_reach_tempo() -> None:
     collector, tempo = read("collector.yaml"), read("tempo.yaml")
-    event = SERVICES["headrace"]["environment"]["HEADRACE_OTLP_ENDPOINT"]
-    received = address(collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"])
-    sent_value = address(collector["exporters"]["otlp"]["endpoint"])
-    taken_items = address(
-        tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
-    )
+    endpoint = SERVICES["headrace"]["environment"]["HEADRACE_OTLP_ENDPOINT"]
+    receiver = address(collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"])
+    exporter = address(collector["exporters"]["otlp"]["endpoint"])
+    storage = address(tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"])
 
-    assert event == f"http://collector:{received.port}"
-    assert (sent_value.host, sent_value.port) == ("tempo", taken_items.port)
+    assert endpoint == f"http://collector:{receiver.port}"
+    assert (exporter.host, exporter.port) == ("tempo", storage.port)
     assert read("grafana/datasources.yaml")["datasources"][1]["url"] == (
         f"http://tempo:{tempo['server']['http_listen_port']}"
     )
 
 
-def test_the_policies_of_the_stack_are_good() -> None:
+def test_policies_are_valid() -> None:
     snapshot = read_folder(DEPLOY / "policies", {"OPENAI_API_KEY": "sk-1"})
 
     assert list(snapshot.deployments) == ["support-chat"]
 
 
-def test_the_image_is_built_of_what_is_there_and_let_in() -> None:
-    let_in = {line[1:] for line in (TOP / ".dockerignore").read_text().split() if line[0] == "!"}
+def test_image_sources_exist() -> None:
+    included = {line[1:] for line in (TOP / ".dockerignore").read_text().split() if line[0] == "!"}
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
 
     for source in " ".join(copied).split():
         assert (TOP / source).exists(), source
-        assert Path(source).parts[0] in let_in, source
+        assert Path(source).parts[0] in included, source
 
 
-async def test_page_leads_to_the_usage_of_a_team(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_usage_link_works(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """The steps of the page work as written: key, check, call, usage."""
     page = (DEPLOY / "README.md").read_text()
     [key_command] = re.findall(r"^ +headrace (key .*)$", page, re.MULTILINE)

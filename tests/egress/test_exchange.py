@@ -1,4 +1,4 @@
-"""A call of the proxy's own: what it asks, and what it makes of an answer or a refusal."""
+"""Internal calls of guards: their request, and their response or error."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ HEAD = RequestHead(
 BODY = {"messages": [{"role": "user", "content": "Is it?"}]}
 
 
-async def test_its_call_names_the_deployment_and_is_checked_like_any_other() -> None:
+async def test_guard_call_names_the_deployment() -> None:
     exchange = InternalExchange(HEAD, BODY)
     call = await exchange.read_call(exchange.read_head())
 
     assert (call.head, call.requested_models, call.stream) == (HEAD, ("judge-smol",), False)
     assert call.body["messages"] == BODY["messages"]
+    assert exchange.is_disconnected
     with pytest.raises(InvalidField):
         await InternalExchange(HEAD, {"messages": []}).read_call(HEAD)
 
 
-async def test_an_answer_is_its_first_choice() -> None:
+async def test_response_is_its_first_choice() -> None:
     exchange, record = InternalExchange(HEAD, BODY), new_record()
     await exchange.read_call(HEAD)
     await exchange.start(ResponseHead(streamed=False), record)
@@ -42,7 +43,7 @@ async def test_an_answer_is_its_first_choice() -> None:
 
 
 @for_each("fields", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
-async def test_an_answer_without_a_text_is_none(fields: Any) -> None:
+async def test_response_without_text_is_invalid(fields: Any) -> None:
     exchange = InternalExchange(HEAD, BODY)
     await exchange.read_call(HEAD)
     await exchange.start(ResponseHead(streamed=False), new_record())
@@ -52,14 +53,10 @@ async def test_an_answer_without_a_text_is_none(fields: Any) -> None:
         exchange.text()
 
 
-async def test_a_refusal_is_raised_where_the_answer_is_wanted() -> None:
+async def test_refusal_is_raised() -> None:
     exchange, record = InternalExchange(HEAD, BODY), new_record()
     await exchange.send_error(LimitExceeded("No.", "two", "requests", 1.0), record)
 
     with pytest.raises(LimitExceeded):
         exchange.text()
     assert record.status == 429
-
-
-def test_nobody_is_left_where_the_asking_is_cancelled() -> None:
-    assert InternalExchange(HEAD, BODY).is_disconnected

@@ -1,4 +1,4 @@
-"""Every field of the five API documents: its type, its inclusive range, null for its default."""
+"""Types and ranges of request fields, null, and misspelled names."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BASE: dict[str, dict[str, Any]] = {
     "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
 }
 
-INCLUSIVE: list[tuple[str, str, list[Any], list[Any]]] = [
-    # dialect, field, values within (both edges first), values without
+RANGES: list[tuple[str, str, list[Any], list[Any]]] = [
+    # dialect, field, valid values (bounds first), invalid values
     ("fireworks", "frequency_penalty", [-2, 2, 0.5], [-2.1, 2.1, "0"]),
     ("fireworks", "presence_penalty", [-2, 2], [-3, 3]),
     ("fireworks", "logprobs", [0, 5, True], [-1, 6, 1.0]),
@@ -114,9 +114,9 @@ def accepts(dialect: str, body: dict[str, Any]) -> bool:
 
 @for_each(
     ("dialect", "name", "inner", "excluded"),
-    [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in INCLUSIVE],
+    [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in RANGES],
 )
-def test_a_field_has_its_type_and_its_inclusive_range(
+def test_fields_have_types_and_ranges(
     dialect: str, name: str, inner: list[Any], excluded: list[Any]
 ) -> None:
     base = BASE["completions"]
@@ -126,7 +126,7 @@ def test_a_field_has_its_type_and_its_inclusive_range(
 
 
 @for_each("dialect", sorted(DIALECTS))
-def test_rules_have_no_word_against_a_body_without_a_field_of_theirs(dialect: str) -> None:
+def test_bodies_without_restricted_fields_pass(dialect: str) -> None:
     client = DIALECTS[dialect].client
     for endpoint, rules in client.rules.items():
         names = DIALECTS[dialect].fields[endpoint].keys() - client.ruled
@@ -136,7 +136,7 @@ def test_rules_have_no_word_against_a_body_without_a_field_of_theirs(dialect: st
 
 
 @for_each("dialect", sorted(DIALECTS))
-def test_no_value_of_a_fields_own_class_is_wrong(dialect: str) -> None:
+def test_values_of_the_type_are_valid(dialect: str) -> None:
     for fields in CHECKED_FIELDS[dialect].values():
         for field in fields.values():
             values = ["", "x", 0, -1, 2**70, 0.5, True, False, {}, {"a": []}, [], [{}], None]
@@ -145,7 +145,7 @@ def test_no_value_of_a_fields_own_class_is_wrong(dialect: str) -> None:
 
 @for_each("endpoint", ["completions", "chat"])
 @for_each("dialect", sorted(DIALECTS))
-def test_null_is_legal_for_every_optional_field(dialect: str, endpoint: Any) -> None:
+def test_optional_fields_accept_null(dialect: str, endpoint: Any) -> None:
     fields = DIALECTS[dialect].fields.get(endpoint)
     if fields is None:
         assert (dialect, endpoint) in (("multimodel", "chat"), ("anthropic", "completions"))
@@ -155,7 +155,7 @@ def test_null_is_legal_for_every_optional_field(dialect: str, endpoint: Any) -> 
     check_body(fields, {**nulls, **BASE[endpoint], "max_tokens": 64})
 
 
-def test_a_name_in_another_spelling_is_told_with_the_one_to_write() -> None:
+def test_other_spelling_names_the_field() -> None:
     fields = {"max_output_tokens": integer()}
     with pytest.raises(
         InvalidField, match=r"^max_output_tokens: use this exact name instead of \"maxO"
@@ -163,28 +163,18 @@ def test_a_name_in_another_spelling_is_told_with_the_one_to_write() -> None:
         check_body(fields, {"maxOutputTokens": 5}, {"maxoutputtokens": "max_output_tokens"})
 
 
-def test_required_fields_come_first_in_every_table() -> None:
+def test_required_fields_come_first() -> None:
     for dialect in DIALECTS.values():
         for fields in dialect.fields.values():
             order = [field.required for field in fields.values()]
             assert order == sorted(order, reverse=True)
 
 
-@pytest.mark.parametrize("name", ["model", "prompt"])
-def test_a_missing_field_is_named(name: str) -> None:
-    body = {k: v for k, v in BASE["completions"].items() if k != name}
-
-    with pytest.raises(InvalidField, match=name):
-        check_body(DIALECTS["scale"].fields["completions"], body)
-
-
-def test_a_required_field_may_be_null_only_when_null_has_a_meaning() -> None:
-    plain: dict[str, FieldType] = {"name": required(string())}
-    intended: dict[str, FieldType] = {"name": replace(string(), default="x")}
-
-    check_body(intended, {"name": None})
-    with pytest.raises(InvalidField):
-        check_body(plain, {"name": None})
+@pytest.mark.parametrize("body", [{}, {"name": None}])
+def test_missing_field_is_named(body: dict[str, Any]) -> None:
+    check_body({"name": replace(string(), default="x")}, body)
+    with pytest.raises(InvalidField, match="name"):
+        check_body({"name": required(string())}, body)
 
 
 TABLES = [
@@ -196,10 +186,10 @@ TABLES = [
 
 @for_each("fields", TABLES)
 def test_misspelled_field_names_the_known_one(fields: dict[str, FieldType]) -> None:
-    """One character is missing, added or changed, or two are swapped, anywhere in the name."""
-    for known_text in [name for name in fields if len(name) >= MIN_MISSPELLED]:
-        for index in range(len(known_text)):
-            start, remainder = known_text[:index], known_text[index:]
+    """One character is missing, added or changed, or two are swapped."""
+    for known_name in [name for name in fields if len(name) >= MIN_MISSPELLED]:
+        for index in range(len(known_name)):
+            start, remainder = known_name[:index], known_name[index:]
             edits = {start + remainder[1:], f"{start}x{remainder}", f"{start}x{remainder[1:]}"}
             edits.add(start + remainder[1::-1] + remainder[2:])
             for name in edits - fields.keys():
@@ -208,7 +198,7 @@ def test_misspelled_field_names_the_known_one(fields: dict[str, FieldType]) -> N
 
 
 @for_each("fields", TABLES)
-def test_fields_of_servers_are_not_taken_for_misspelled_ones(fields: dict[str, FieldType]) -> None:
+def test_server_fields_are_not_misspellings(fields: dict[str, FieldType]) -> None:
     servers = ["top_k", "min_p", "top_a", "typical_p", "models", "tool", "user_id", "safe_prompt"]
     servers += ["chat_template_kwargs", "guided_json", "stop_token_ids", "use_beam_search"]
 

@@ -1,4 +1,4 @@
-"""Rows of the table of request fields, and the fields of an API that follow from them."""
+"""Table of request fields, and the fields of each API."""
 
 from __future__ import annotations
 
@@ -8,26 +8,23 @@ from proxy.fields.checks import string
 from proxy.fields.field_table import APIS, FIELDS, OF_SERVERS, ROWS, _row, fields_of
 
 
-def test_a_field_has_one_row() -> None:
+def test_field_has_one_row() -> None:
     assert len(FIELDS) == len(ROWS) + len(OF_SERVERS)
 
 
-def test_each_api_has_fields() -> None:
-    assert all(fields_of(api) for api in APIS)
-
-
-def test_a_type_for_an_unknown_api_is_an_error() -> None:
+def test_type_for_unknown_api_raises() -> None:
     with pytest.raises(ValueError, match="chta"):
         _row("user", {"chat chta": string()})
 
 
 def test_required_fields_are_first() -> None:
     for api in APIS:
-        required = [known_value.required for known_value in fields_of(api).values()]
+        required = [field.required for field in fields_of(api).values()]
+        assert required
         assert required == sorted(required, reverse=True)
 
 
-def test_a_later_api_replaces_and_removes_fields() -> None:
+def test_later_api_replaces_and_removes_fields() -> None:
     fields = fields_of("completions", "fireworks")
 
     assert "suffix" not in fields

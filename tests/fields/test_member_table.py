@@ -1,4 +1,4 @@
-"""Members of tools, items and blocks: what follows from their rows at any depth."""
+"""Members of tools, items and blocks, at any depth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_free_form_members_may_have_names_of_forbidden_fields() -> None:
     assert {"messages[].annotations", "input[].arguments", "**.metadata"} <= FREE_FORM
 
 
-def test_a_kind_holds_in_items_blocks_and_messages() -> None:
+def test_text_kind_applies_at_all_levels() -> None:
     assert all(NESTED[name] == member.text for name, member in MEMBERS.items() if member.text)
     body: Json = {
         "messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "a"}]}],

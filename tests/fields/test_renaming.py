@@ -1,4 +1,4 @@
-"""Fields of a chat that other APIs have under another name or path, there and back."""
+"""Chat fields with another name or path in other APIs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxy.fields.renaming import PATHS, from_api, has_other, to_api
 VALUES = {"user": "u", "reasoning_effort": "low", "stop": ["a"], "verbosity": "low"}
 
 
-def test_every_path_leads_there_and_back() -> None:
+def test_paths_survive_a_round_trip() -> None:
     assert all(PATHS.keys() >= row.elsewhere.keys() for row in ROWS)
     for api, paths in PATHS.items():
         body = {name: VALUES.get(name, {"a": 1}) for name, *_ in paths}
@@ -22,7 +22,7 @@ def test_every_path_leads_there_and_back() -> None:
         assert from_api(moved, api, {}) == (body, set())
 
 
-def test_members_join_those_of_the_same_group() -> None:
+def test_members_are_merged_into_their_group() -> None:
     body = {"verbosity": "low", "text": {"format": {"type": "text"}}}
 
     assert to_api(body, "responses", {}) == {
@@ -30,19 +30,19 @@ def test_members_join_those_of_the_same_group() -> None:
     }
 
 
-def test_a_group_that_is_no_object_is_named() -> None:
+def test_group_of_wrong_type_is_named() -> None:
     with pytest.raises(InvalidField, match=r"^text: "):
         to_api({"verbosity": "low", "text": "x"}, "responses", {})
 
 
-def test_null_and_values_without_a_counterpart_are_left_out() -> None:
+def test_null_and_unmapped_values_are_omitted() -> None:
     nothing = {"stop": lambda stop: None}
 
     assert to_api({"stop": ["a"], "user": None}, "messages", nothing) == {}
     assert from_api({"stop_sequences": ["a"], "metadata": None}, "messages", nothing) == ({}, set())
 
 
-def test_a_group_with_other_members_is_named() -> None:
+def test_unmapped_members_are_named() -> None:
     body = {"metadata": {"user_id": "u", "team": "x"}, "output_config": {"effort": None}}
 
     assert from_api(body, "messages", {}) == ({"user": "u"}, {"metadata"})

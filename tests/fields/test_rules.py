@@ -1,4 +1,4 @@
-"""A field rule names the end of a path; the longest one comes first."""
+"""Field rules, which name the end of a path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RULES = field_rules(
 )
 
 
-def test_the_longest_rule_is_first_and_accepting_precedes_refusing() -> None:
+def test_longest_rule_is_first() -> None:
     assert RULES["headers"] == (
         FieldRule("tools[].headers", ("headers", "tools"), "accept"),
         FieldRule("tools[].headers", ("headers", "tools"), "refuse"),
@@ -22,16 +22,16 @@ def test_the_longest_rule_is_first_and_accepting_precedes_refusing() -> None:
     )
 
 
-def test_a_name_without_a_dot_is_anchored_unless_it_applies_anywhere() -> None:
+def test_plain_name_is_anchored() -> None:
     assert [rule.is_anchored for rule in RULES["seed"]] == [True]
     [prefixed] = field_rules({"refuse": ["**.seed"]}, anywhere=())["seed"]
     assert (prefixed.is_anchored, prefixed.name) == (False, "seed")
 
 
-def test_names_are_squeezed() -> None:
+def test_names_are_normalized() -> None:
     assert [rule.name for rule in RULES["maxtokens"]] == ["Max-Tokens"]
 
 
-def test_a_text_stands_for_a_container() -> None:
+def test_text_stands_for_a_container() -> None:
     [text] = RULES["container"]
     assert (text.name, text.is_text) == ("container.id", True)

@@ -1,4 +1,4 @@
-"""The one table of bounds: what counts as one, where they are looked for, and their types."""
+"""Token bounds in requests: names, places and types."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ UNBOUNDED = 1024
         ({"max_tokens": 5, "reasoning": {"max_tokens": 2}}, 7),
     ],
 )
-def test_the_most_is_the_largest_that_any_server_may_obey(
-    body: dict[str, Any], maximum: int
-) -> None:
+def test_token_bound_covers_all_servers(body: dict[str, Any], maximum: int) -> None:
     assert most_tokens(body, KNOWN_VALUES) == maximum
 
 
@@ -72,11 +70,11 @@ def test_the_most_is_the_largest_that_any_server_may_obey(
         ({"prompt": ["Hi", "Ho"], "n": 3}, 6),
     ],
 )
-def test_answers_of_a_request_are_counted(body: dict[str, Any], answers: int) -> None:
+def test_choices_of_a_request_are_counted(body: dict[str, Any], answers: int) -> None:
     assert answers_of(body) == answers
 
 
-def test_groups_of_options_are_found_within_one_another() -> None:
+def test_nested_option_groups_are_found() -> None:
     body = {"extra_body": {"options": {"a": 1}}, "options": "text", "other": {"options": {}}}
 
     assert [path for path, _ in groups(body)] == ["", "extra_body.", "extra_body.options."]
@@ -84,7 +82,7 @@ def test_groups_of_options_are_found_within_one_another() -> None:
 
 @for_each("value", ["9", [9], {}, True, 1.0, -3, MAX_TOKENS + 1])
 @for_each("name", sorted(NUMBERS))
-def test_a_number_is_an_integer_within_bounds_wherever_it_stands(name: str, value: Any) -> None:
+def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
     with pytest.raises(InvalidField) as refused:
         check_groups({"options": {name: value}})
 
@@ -92,7 +90,7 @@ def test_a_number_is_an_integer_within_bounds_wherever_it_stands(name: str, valu
     assert checked_fields({})[name].check(value) is not None
 
 
-def test_a_dialects_own_fields_come_first_and_types_have_no_ranges() -> None:
+def test_dialect_fields_take_precedence() -> None:
     assert checked_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
     assert CHAT["stop"].check(["a"] * 6) is not None
     assert typed(CHAT)["stop"].check(["a"] * 6) is None

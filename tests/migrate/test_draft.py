@@ -1,4 +1,4 @@
-"""A draft: names, secrets and times as policies write them."""
+"""Drafts of policies: names, secrets, URLs, durations and prices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.for_each import for_each
         ("-" * 80 + "a" * 80, "a" * 64),
     ],
 )
-def test_a_name_is_made_of_any_text(text: str, name: str) -> None:
+def test_any_text_becomes_a_name(text: str, name: str) -> None:
     assert slug(text) == name
     assert NAME.fullmatch(name)
 
@@ -49,7 +49,7 @@ def test_a_name_is_made_of_any_text(text: str, name: str) -> None:
         (None, "OWN", False),
     ],
 )
-def test_a_secret_is_named_and_never_copied(value: object, variable: str, is_noted: bool) -> None:
+def test_secrets_become_variables(value: object, variable: str, is_noted: bool) -> None:
     draft = Draft()
 
     assert draft.secret(value, "OWN", "here") == f"${{{variable}}}"
@@ -57,7 +57,7 @@ def test_a_secret_is_named_and_never_copied(value: object, variable: str, is_not
     assert draft.notes == (["here: the secret is not copied. Set OWN to it."] if is_noted else [])
 
 
-def test_secrets_that_differ_have_variables_that_nobody_else_reads() -> None:
+def test_secrets_have_separate_variables() -> None:
     draft = Draft(["A_2_API_KEY", "HF_TOKEN"])
 
     target = [draft.secret(value, "A_API_KEY", "here") for value in ("x", "y", "x")]
@@ -66,7 +66,7 @@ def test_secrets_that_differ_have_variables_that_nobody_else_reads() -> None:
     assert draft.secret("z", "HF_TOKEN", "here") == "${HF_TOKEN_2}"
 
 
-def test_variables_are_found_wherever_a_configuration_says_them() -> None:
+def test_variables_are_recognized() -> None:
     config: dict[str, object] = {"a": [{"b": "os.environ/ONE"}, "${TWO}", "os.environ/not one"]}
     config["itself"] = config
 
@@ -82,16 +82,16 @@ def test_variables_are_found_wherever_a_configuration_says_them() -> None:
         ("${UNSET}", (None, "UNSET")),
     ],
 )
-def test_an_address_may_stand_in_a_variable(text: str, expected: object) -> None:
+def test_url_may_be_a_variable(text: str, expected: object) -> None:
     assert address_at(text, {"SET": "https://b.test", "EMPTY": ""}) == expected
 
 
 @for_each(("seconds", "text"), [(1, "1s"), (600.0, "600s"), (1.5, "1500ms"), (0.0001, "1ms")])
-def test_a_time_is_written_with_its_unit(seconds: float, text: str) -> None:
+def test_durations_have_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_an_upstream_that_differs_gets_a_name_of_its_own() -> None:
+def test_different_upstreams_have_different_names() -> None:
     draft = Draft()
 
     names = [draft.upstream("A" * 70, {"n": number}) for number in (1, 2, 1, 3)]
@@ -99,7 +99,7 @@ def test_an_upstream_that_differs_gets_a_name_of_its_own() -> None:
     assert names == ["a" * 64, "a" * 60 + "-2", "a" * 64, "a" * 60 + "-3"]
 
 
-def test_what_stands_twice_is_written_twice() -> None:
+def test_repeated_targets_are_kept() -> None:
     draft, shared = Draft(), {"targets": [{"model": "m"}]}
     draft.deployments = {"a": shared, "b": shared}
 
@@ -109,7 +109,7 @@ def test_what_stands_twice_is_written_twice() -> None:
     assert yaml.safe_load(text) == {"deployments": draft.deployments}
 
 
-def test_a_note_is_one_line_whatever_it_is_about() -> None:
+def test_note_is_one_line() -> None:
     draft = Draft()
     draft.note("a\nb", "c\nkeys: {}\x85d\u2028e")
 
@@ -132,16 +132,14 @@ def test_a_note_is_one_line_whatever_it_is_about() -> None:
         ("", (None, False)),
     ],
 )
-def test_an_address_has_no_secret(text: str, bare: tuple[str, bool]) -> None:
+def test_url_has_no_secret(text: str, bare: tuple[str, bool]) -> None:
     assert address(text) == bare
 
 
-def test_a_deployment_has_other_names_that_no_other_one_has() -> None:
+def test_aliases_are_unique() -> None:
     draft = Draft()
-    single, other_item = (
-        draft.deployments.setdefault("one", {}),
-        draft.deployments.setdefault("other", {}),
-    )
+    single: dict[str, Any] = draft.deployments.setdefault("one", {})
+    other_item: dict[str, Any] = draft.deployments.setdefault("other", {})
 
     accepted = [draft.add_alias(single, name) for name in ("A", "A", "other")]
 
@@ -164,7 +162,7 @@ ROWS = packaged_prices().prices
         (GROQ, "xai/grok-3", "x-ai", "grok-3"),
     ],
 )
-def test_a_price_is_that_of_the_provider_and_may_stand_at_a_target(
+def test_provider_price_or_target_price_applies(
     upstream: dict[str, Any], model: str, provider: str, row: str
 ) -> None:
     result = listed_price(upstream, model)
@@ -186,5 +184,5 @@ def test_a_price_is_that_of_the_provider_and_may_stand_at_a_target(
         (AZURE, "/"),
     ],
 )
-def test_what_no_table_knows_has_no_price(upstream: dict[str, Any], model: str) -> None:
+def test_unknown_model_has_no_price(upstream: dict[str, Any], model: str) -> None:
     assert listed_price(upstream, model) is None

@@ -1,4 +1,4 @@
-"""The table of gateways: each has a reader, and the page about it."""
+"""Readers of all gateways."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.for_each import for_each
 
 
 @pytest.mark.parametrize("word", FORMATS)
-def test_a_gateway_has_a_reader_and_stands_on_the_page(word: str) -> None:
+def test_each_gateway_is_documented(word: str) -> None:
     page = Path(__file__).parents[2] / "docs/migrating.md"
 
     assert FORMATS[word]({}, "name", {}).deployments == {}
@@ -70,7 +70,7 @@ CONFIGS = st.one_of(LITELLM.map(lambda c: ("litellm", c)), PORTKEY.map(lambda c:
 
 @given(CONFIGS)
 @settings(max_examples=80, deadline=None)
-def test_migrated_folder_has_no_target_that_its_names_do_not_reach(
+def test_each_migrated_target_is_reachable(
     config: tuple[str, dict[str, Any]],
 ) -> None:
     gateway, content = config
@@ -92,9 +92,11 @@ def test_migrated_folder_has_no_target_that_its_names_do_not_reach(
 WEIGHTS = [[0, 1], [0.0, 0.5], [0, 0], [0], [1, 0, 0.25], [0.000_1, 1]]
 
 
-@for_each(("gateway", "weights"), [(gateway, each) for gateway in FORMATS for each in WEIGHTS])
+@for_each(
+    ("gateway", "weights"), [(gateway, weights) for gateway in FORMATS for weights in WEIGHTS]
+)
 def test_drained_targets_stay_drained(gateway: str, weights: list[float]) -> None:
-    """A weight of 0 stays 0, and one above it stays above it, unless nothing would take calls."""
+    """A weight of 0 stays 0, unless all weights are 0."""
     litellm: dict[str, Any] = {"model_list": []}
     portkey: dict[str, Any] = {"strategy": {"mode": "loadbalance"}, "targets": []}
     for number, weight in enumerate(weights):

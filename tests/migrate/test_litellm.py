@@ -1,4 +1,4 @@
-"""A configuration of LiteLLM, part by part."""
+"""Configurations of LiteLLM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draft(*models: dict[str, Any], **sections: Any) -> Draft:
     return draft_of({"model_list": items, **sections}, "config", {})
 
 
-def test_equal_targets_share_an_upstream_and_others_get_their_own() -> None:
+def test_equal_targets_share_an_upstream() -> None:
     converted = draft(
         {"model": "openai/a", "api_key": "os.environ/ONE"},
         {"model": "openai/b", "api_key": "os.environ/ONE"},
@@ -37,7 +37,7 @@ def test_equal_targets_share_an_upstream_and_others_get_their_own() -> None:
     ]
 
 
-def test_an_order_is_a_fallback() -> None:
+def test_order_becomes_a_fallback() -> None:
     converted = draft({"model": "openai/b", "order": 2}, {"model": "openai/a", "order": 1})
     alone = draft({"model": "openai/b", "order": 2})
 
@@ -46,7 +46,7 @@ def test_an_order_is_a_fallback() -> None:
     assert [deployment["model"] for deployment in alone.deployments["m"]["targets"]] == ["b"]
 
 
-def test_prices_are_of_a_million_tokens() -> None:
+def test_prices_are_per_million_tokens() -> None:
     converted = draft(
         {"model": "openai/a", "input_cost_per_token": 1.5e-7, "output_cost_per_token": "6e-7"}
     )
@@ -65,11 +65,11 @@ def test_prices_are_of_a_million_tokens() -> None:
         {"router_settings": {"fallbacks": [{"a": "b"}, 1], "model_group_alias": {"a": None}}},
     ],
 )
-def test_a_configuration_of_odd_shapes_makes_no_target_and_no_bug(config: Any) -> None:
+def test_malformed_configuration_has_no_target(config: Any) -> None:
     assert draft_of(config, "config", {}).deployments == {}
 
 
-def test_other_names_of_a_model_are_names_of_its_deployment() -> None:
+def test_aliases_become_deployment_names() -> None:
     items = [
         {"model_name": name, "litellm_params": {"model": "openai/a"}} for name in ("Big One", "b")
     ]
@@ -86,7 +86,7 @@ def test_other_names_of_a_model_are_names_of_its_deployment() -> None:
     ]
 
 
-def test_what_is_more_than_a_policy_takes_is_as_much_as_it_takes() -> None:
+def test_values_are_capped() -> None:
     converted = draft(
         {"model": "openai/a", "weight": 1e9, "api_base": "https://me:sk-1@a.test/v1?key=sk-2"},
         router_settings={"allowed_fails": 1e9},
@@ -114,9 +114,7 @@ def keys_of(result: Draft) -> list[str | None]:
         ([7, True], ["OPENAI_API_KEY", "OPENAI_2_API_KEY"]),
     ],
 )
-def test_each_key_that_differs_has_a_variable_and_an_upstream_of_its_own(
-    keys: list[Any], variables: list[str]
-) -> None:
+def test_keys_have_separate_upstreams(keys: list[Any], variables: list[str]) -> None:
     items = [
         {"model_name": f"m{place}", "litellm_params": {"model": "gpt-4o", "api_key": key}}
         for place, key in enumerate(keys)
@@ -140,7 +138,7 @@ def test_each_key_that_differs_has_a_variable_and_an_upstream_of_its_own(
 AZURE = {"model": "azure/mine", "api_base": "os.environ/AZURE_API_BASE", "api_key": "os.environ/K"}
 
 
-def test_an_address_in_a_variable_is_read_where_it_is_set_and_else_counted() -> None:
+def test_url_variables_are_resolved() -> None:
     config = {"model_list": [{"model_name": "m", "litellm_params": AZURE}]}
 
     converted = draft_of(config, "c", {"AZURE_API_BASE": "https://me:sk-1@eu.openai.azure.com/"})
@@ -156,7 +154,7 @@ def test_an_address_in_a_variable_is_read_where_it_is_set_and_else_counted() -> 
 
 
 @pytest.mark.parametrize("setup", ["os.environ/OUR_GATEWAY", "sk-live-1", "gateway.test/v1"])
-def test_what_is_no_address_is_copied_nowhere(setup: str) -> None:
+def test_invalid_url_is_not_copied(setup: str) -> None:
     params = {"model": "openai/a", "api_base": setup}
     config = {"model_list": [{"model_name": "m", "litellm_params": params}]}
 
@@ -166,11 +164,8 @@ def test_what_is_no_address_is_copied_nowhere(setup: str) -> None:
     assert "not an http or https URL" in converted.notes[0]
     assert "sk-live" not in "".join(converted.notes)
 
-
-def test_an_address_in_a_variable_that_is_not_set_is_never_the_public_one() -> None:
-    converted = draft({"model": "openai/a", "api_base": "os.environ/OUR_GATEWAY"})
-
-    assert (converted.upstreams, converted.left_out) == ({}, 1)
+    unset = draft_of(config, "c", {})
+    assert (unset.upstreams, unset.left_out) == ({}, 1)
 
 
 @for_each(
@@ -188,9 +183,7 @@ def test_an_address_in_a_variable_that_is_not_set_is_never_the_public_one() -> N
         ),
     ],
 )
-def test_what_a_model_is_for_becomes_an_endpoint_or_paths(
-    mode: str, provider: str, expected: dict[str, Any]
-) -> None:
+def test_mode_becomes_endpoint_or_paths(mode: str, provider: str, expected: dict[str, Any]) -> None:
     item = {"model_name": "m", "litellm_params": {"model": f"{provider}/a"}}
 
     converted = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}] * 2}, "c", {})
@@ -207,7 +200,7 @@ def test_what_a_model_is_for_becomes_an_endpoint_or_paths(
     ("mode", "words"),
     [("audio_transcription", "must send the model a"), ("realtime", "realtime is not supported")],
 )
-def test_a_mode_that_asks_something_of_clients_is_told(mode: str, words: str) -> None:
+def test_mode_with_client_changes_is_noted(mode: str, words: str) -> None:
     item = {"model_name": "m", "litellm_params": {"model": "openai/a"}}
 
     converted = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}]}, "c", {})
@@ -215,14 +208,14 @@ def test_a_mode_that_asks_something_of_clients_is_told(mode: str, words: str) ->
     assert [words in note for note in converted.notes] == [True]
 
 
-def test_a_server_of_ones_own_gets_no_key_that_nobody_said() -> None:
+def test_local_server_gets_no_key() -> None:
     converted = draft({"model": "hosted_vllm/a", "api_base": "http://127.0.0.1:8000/v1"})
 
     assert keys_of(converted) == [None]
     assert (converted.exports, "HOSTED_VLLM_API_KEY" in converted.notes[0]) == ({}, True)
 
 
-def test_a_shared_cache_needs_what_the_settings_call_so() -> None:
+def test_shared_cache_requires_its_setting() -> None:
     settings = {"cache": True, "cache_params": {"type": "redis"}}
 
     converted = draft({"model": "ollama/a"}, litellm_settings=settings)
@@ -243,7 +236,7 @@ def test_a_shared_cache_needs_what_the_settings_call_so() -> None:
     ],
 )
 @for_each("part", ["model_info", "litellm_params"])
-def test_the_price_of_a_base_model_is_that_of_its_target(
+def test_base_model_sets_the_price(
     part: str, model: str, base_model: str, output: int | None
 ) -> None:
     item = {"litellm_params": {"model": model, "api_base": "https://mine.example"}}
@@ -259,11 +252,10 @@ def test_the_price_of_a_base_model_is_that_of_its_target(
         assert f"model {base_model} has no known price" in converted.notes[-1]
 
 
-def test_a_base_model_beside_a_price_is_not_looked_up() -> None:
-    params = {"model": "openai/mine", "input_cost_per_token": 1e-6}
-    item = {"model_name": "m", "model_info": {"base_model": "gpt-4o"}, "litellm_params": params}
-
-    converted = draft_of({"model_list": [item]}, "c", {})
+def test_explicit_price_overrides_base_model() -> None:
+    converted = draft(
+        {"model": "openai/mine", "input_cost_per_token": 1e-6, "base_model": "gpt-4o"}
+    )
 
     assert converted.notes == []
     assert converted.deployments["m"]["targets"][0]["price"] == {"input": 1.0}
@@ -271,13 +263,13 @@ def test_a_base_model_beside_a_price_is_not_looked_up() -> None:
 
 @for_each("provider", ["openai", "cohere"])
 @for_each("mode", PATHS)
-def test_paths_of_a_mode_are_ones_that_a_policy_may_list(mode: str, provider: str) -> None:
+def test_mode_paths_are_valid(mode: str, provider: str) -> None:
     listed = [PassedPathConfig.model_validate(path) for path in passed_paths(mode, provider)]
 
     assert tuple(path.path for path in listed) == PATHS[mode]
 
 
-def test_a_mode_is_served_or_passed_on() -> None:
+def test_each_mode_is_handled() -> None:
     assert SERVED.isdisjoint(PATHS)
     assert ENDPOINTS.keys() <= SERVED
     assert PATHS.keys() >= FORMS

@@ -1,4 +1,4 @@
-"""A saved config of Portkey becomes one deployment."""
+"""Configs of Portkey, which become one deployment each."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ GPT = {"virtual_key": "openai-prod", "override_params": {"model": "gpt-4o"}}
 CLAUDE = {"provider": "@anthropic-1", "override_params": {"model": "claude-sonnet-4-5"}}
 
 
-def deployment(**config: Any) -> dict[str, Any]:
-    result: dict[str, Any] = draft_of(config, "Support Desk", {}).deployments["support-desk"]
-    return result
-
-
 def models(targets: list[dict[str, Any]]) -> list[tuple[str, int | None]]:
     return [(target["model"], target.get("weight")) for target in targets]
 
 
-def test_a_fallback_is_asked_in_order() -> None:
-    result = deployment(strategy={"mode": "fallback"}, targets=[GPT, {**CLAUDE, "weight": 0.5}])
+@for_each(
+    ("mode", "weights", "targets", "fallback"),
+    [
+        ("fallback", (1, 0.5), [("gpt-4o", None)], [("claude-sonnet-4-5", None)]),
+        ("loadbalance", (0.75, 0.25), [("gpt-4o", 750), ("claude-sonnet-4-5", 250)], []),
+    ],
+)
+def test_strategy_is_migrated(
+    mode: str, weights: tuple[float, float], targets: list[Any], fallback: list[Any]
+) -> None:
+    config = {
+        "strategy": {"mode": mode},
+        "targets": [{**GPT, "weight": weights[0]}, {**CLAUDE, "weight": weights[1]}],
+    }
 
-    assert models(result["targets"]) == [("gpt-4o", None)]
-    assert models(result["fallback"]) == [("claude-sonnet-4-5", None)]
+    [deployment] = draft_of(config, "Support Desk", {}).deployments.values()
+
+    assert models(deployment["targets"]) == targets
+    assert models(deployment.get("fallback", [])) == fallback
 
 
-def test_a_balance_is_by_weight() -> None:
-    shares = [{**GPT, "weight": 0.75}, {**CLAUDE, "weight": 0.25}]
-
-    result = deployment(strategy={"mode": "loadbalance"}, targets=shares)
-
-    assert models(result["targets"]) == [("gpt-4o", 750), ("claude-sonnet-4-5", 250)]
-
-
-def test_a_config_may_be_one_target_itself() -> None:
+def test_config_may_be_a_target() -> None:
     converted = draft_of(
         {"provider": "openai", "override_params": {"model": "@groq-eu/llama"}}, "c", {}
     )
@@ -44,7 +45,7 @@ def test_a_config_may_be_one_target_itself() -> None:
     assert models(converted.deployments["c"]["targets"]) == [("llama", None)]
 
 
-def test_what_is_no_address_is_copied_nowhere() -> None:
+def test_invalid_url_is_not_copied() -> None:
     converted = draft_of({"targets": [{**GPT, "custom_host": "sk-live"}]}, "c", {})
 
     assert (converted.upstreams, converted.left_out) == ({}, 1)
@@ -53,7 +54,7 @@ def test_what_is_no_address_is_copied_nowhere() -> None:
     )
 
 
-def test_retries_a_cache_and_a_time_come_over() -> None:
+def test_retries_cache_and_timeout_are_migrated() -> None:
     config = {
         "targets": [GPT],
         "retry": {"attempts": 3, "on_status_codes": [429, 418, [429], "429"]},
@@ -69,7 +70,7 @@ def test_retries_a_cache_and_a_time_come_over() -> None:
     assert converted.upstreams["openai-prod"]["timeouts"] == {"total": "1500ms"}
 
 
-def test_no_secret_of_a_config_is_written() -> None:
+def test_secrets_are_not_written() -> None:
     converted = draft_of({"targets": [{**GPT, "api_key": "sk-live"}]}, "c", {})
 
     assert "sk-live" not in "".join(converted.files().values())
@@ -78,7 +79,7 @@ def test_no_secret_of_a_config_is_written() -> None:
     ]
 
 
-def test_accounts_of_one_provider_have_keys_of_their_own() -> None:
+def test_accounts_have_separate_keys() -> None:
     other_item = {**GPT, "virtual_key": "openai-eu"}
     plain = {"provider": "openai", "override_params": {"model": "gpt-4o"}}
 
@@ -95,7 +96,7 @@ def test_accounts_of_one_provider_have_keys_of_their_own() -> None:
     "config",
     [{}, {"targets": [1, None, {}]}, {"targets": [{"virtual_key": "mine"}]}, {"strategy": 1}],
 )
-def test_what_names_no_model_at_a_provider_is_told(config: dict[str, Any]) -> None:
+def test_missing_model_is_noted(config: dict[str, Any]) -> None:
     converted = draft_of(config, "c", {})
 
     assert converted.deployments == {}

@@ -1,4 +1,4 @@
-"""The one estimate of tokens: by script, and of every value of a request."""
+"""Estimates of tokens by script, and of each value of a request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_characters_count_by_script(text: str, tokens: int) -> None:
     assert to_tokens(text_quarters(text)) == tokens
 
 
-def test_parts_of_a_text_add_up_to_the_whole() -> None:
+def test_parts_of_a_text_add_up() -> None:
     text = "Wo bleibt 私の注文? Где мой заказ 😀"
 
     assert sum(map(text_quarters, text)) == text_quarters(text)
@@ -52,9 +52,9 @@ def test_parts_of_a_text_add_up_to_the_whole() -> None:
         {"a_field_that_nobody_knows": BIG},
         {"tools": [{"function": {"parameters": {"properties": {"q": {"description": BIG}}}}}]},
     ],
-    ids=lambda more: next(iter(more)),
+    ids=lambda fields: next(iter(fields)),
 )
-def test_every_string_of_a_request_counts_whatever_field_it_stands_in(
+def test_strings_of_all_fields_count(
     fields: dict[str, Any],
 ) -> None:
     plain = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -62,67 +62,57 @@ def test_every_string_of_a_request_counts_whatever_field_it_stands_in(
     assert estimate_quarters({**plain, **fields}) - estimate_quarters(plain) >= len(BIG)
 
 
-def test_numbers_are_tokens_in_a_prompt_of_tokens_and_nothing_as_a_parameter() -> None:
+def test_numbers_count_only_in_prompts() -> None:
+    parameters = {"max_tokens": 900, "temperature": 0.5, "stream": True, "n": None}
+
     assert estimate_quarters({"prompt": [[1, 2], [3]]}) == 3 * 4
-    assert (
-        estimate_quarters({"max_tokens": 900, "temperature": 0.5, "stream": True, "n": None}) == 0
-    )
+    assert estimate_quarters(parameters) == 0
 
 
-VALUES: dict[str, Any] = {
-    "float": 0.1234567890123456,
-    "integer": 2**62,
-    "digit": 7,
-    "true": True,
-    "false": False,
-    "null": None,
-    "object": {},
-    "list": [],
-    "text": "",
-    "letter": "a",
-    "member": {"a": 1},
-    "nested": [[[]]],
-}
+VALUES: tuple[Any, ...] = (
+    *(0.1234567890123456, 2**62, 7, True, False, None),
+    *({}, [], "", "a", {"a": 1}, [[[]]]),
+)
 PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "tools": lambda each: {"tools": [{"function": {"parameters": {"enum": [each] * 500}}}]},
-    "schema": lambda each: {"response_format": {f"n{number}": each for number in range(500)}},
-    "documents": lambda each: {"documents": [each] * 500},
-    "messages": lambda each: {
-        "messages": [{"role": "user", "content": "Hi", "data": [each] * 500}]
+    "tools": lambda value: {"tools": [{"function": {"parameters": {"enum": [value] * 500}}}]},
+    "schema": lambda value: {"response_format": {f"n{number}": value for number in range(500)}},
+    "documents": lambda value: {"documents": [value] * 500},
+    "messages": lambda value: {
+        "messages": [{"role": "user", "content": "Hi", "data": [value] * 500}]
     },
-    "unknown": lambda each: {"a_field_that_nobody_knows": [each] * 500},
-    "prompt": lambda each: {"prompt": [{"x": each}] * 500},
+    "unknown": lambda value: {"a_field_that_nobody_knows": [value] * 500},
+    "prompt": lambda value: {"prompt": [{"x": value}] * 500},
 }
 
 
 @for_each("value", VALUES)
 @for_each("place", PLACES)
-def test_every_value_counts_as_it_is_written(place: str, value: str) -> None:
-    body = PLACES[place](VALUES[value])
+def test_values_count_at_least_their_json(place: str, value: Any) -> None:
+    body = PLACES[place](value)
 
     assert estimate_quarters(body) >= len(json.dumps(body, separators=(",", ":"))) - 80
 
 
-def test_a_number_that_no_tokenizer_has_is_as_many_tokens_as_it_is_long() -> None:
+def test_long_numbers_count_their_digits() -> None:
     assert to_tokens(estimate_quarters({"prompt": [10**18]})) >= 19
     assert to_tokens(estimate_quarters({"input": [0.1234567890123456]})) >= 18
 
 
-def test_each_of_many_prompts_is_a_token_at_least() -> None:
+def test_each_prompt_counts_at_least_one_token() -> None:
     assert estimate_quarters({"input": [""] * 500}) == 500 * 4
 
 
-def test_a_chat_counts_as_its_words_and_a_few_tokens_for_each_message() -> None:
+def test_messages_add_a_few_tokens_each() -> None:
     words = "How long does an order take until it is here? " * 20
     chat = {"messages": [{"role": "user", "content": words}] * 10, "temperature": 0.25}
 
     assert 0 <= estimate_quarters(chat) - 10 * len(words) <= 10 * 9 * 4
 
 
-def test_the_name_of_the_model_is_read_by_none() -> None:
+def test_model_name_does_not_count() -> None:
     assert estimate_quarters({"model": "x" * 100, "prompt": "y" * 8}) == 8
 
 
-def test_what_a_model_wrote_counts_by_its_texts_and_numbers() -> None:
+def test_output_counts_texts_and_numbers() -> None:
     assert value_quarters([True, None, {}, ""]) == 0
     assert value_quarters({"arguments": {"price": 1.5, "name": "tea"}}) == 3 * 4 + 3

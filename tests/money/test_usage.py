@@ -1,4 +1,4 @@
-"""Tokens never overlap, money is exact, unknown stays unknown, streams count as wholes do."""
+"""Disjoint token counts, exact costs, and prices by day."""
 
 from __future__ import annotations
 
@@ -75,26 +75,13 @@ TODAY = date(2026, 11, 21)
         pytest.param(TIERED, Tokens(10, output=500), "6020", id="answers-reach-no-tier"),
     ],
 )
-def test_a_call_costs_its_tokens_at_their_prices(price: Price, tokens: Tokens, cost: str) -> None:
+def test_cost_is_tokens_times_prices(price: Price, tokens: Tokens, cost: str) -> None:
     assert price.cost(tokens) == Decimal(cost) * 1000
-
-
-def test_a_cost_is_in_billionths_of_a_usd() -> None:
-    tokens = read_usage(
-        {
-            "prompt_tokens": 1200,
-            "completion_tokens": 300,
-            "prompt_tokens_details": {"cached_tokens": 1000},
-        }
-    )
-
-    assert tokens is not None
-    assert MINI.cost(tokens) == 285_000
 
 
 rates = st.none() | st.decimals(0, 4000, places=6)
 tier_prices = st.fixed_dictionaries({name: rates for name in ("input", "output", "cached_input")})
-tiers = st.builds(lambda above, usd: Tier(above, **usd), st.integers(0, 99), tier_prices)
+tiers = st.builds(lambda threshold, usd: Tier(threshold, **usd), st.integers(0, 99), tier_prices)
 prices = st.builds(
     lambda usd, tiers: Price(**usd, tiers=tuple(tiers)),
     st.fixed_dictionaries(dict.fromkeys(TOKEN_TYPES, rates)),
@@ -104,7 +91,7 @@ used = st.builds(Tokens, *[st.integers(0, 60) | st.integers(0, MAX_TOKENS)] * 7)
 
 
 @given(price=prices, tokens=used)
-def test_a_cost_is_the_sum_of_products_rounded_once(price: Price, tokens: Tokens) -> None:
+def test_cost_is_a_sum_rounded_once(price: Price, tokens: Tokens) -> None:
     reached = [tier for tier in price.tiers if tokens.prompt_total > tier.above]
     if reached:
         price = price.in_tier(max(reached, key=lambda tier: tier.above))
@@ -124,7 +111,7 @@ def test_a_cost_is_the_sum_of_products_rounded_once(price: Price, tokens: Tokens
     ("cost", "expected"),
     [("0.0005", 0), ("0.0015", 2), ("0.0025", 2), ("0.00251", 3), ("285", 285_000), ("0", 0)],
 )
-def test_a_cost_is_rounded_half_to_even(cost: str, expected: int) -> None:
+def test_cost_is_rounded_half_to_even(cost: str, expected: int) -> None:
     assert nano_usd(Decimal(cost)) == expected
 
 
@@ -140,7 +127,7 @@ def test_a_cost_is_rounded_half_to_even(cost: str, expected: int) -> None:
         (2**53, "9007199.254740992"),
     ],
 )
-def test_money_is_read_in_usd_and_exact(nano: int, text: str) -> None:
+def test_usd_text_is_exact(nano: int, text: str) -> None:
     assert usd_text(nano) == text
 
 
@@ -148,7 +135,9 @@ DETAILS = {"cached_tokens": 30, "cache_write_tokens": 20, "audio_tokens": 10}
 RESULT = {"reasoning_tokens": 4, "audio_tokens": 3}
 
 
-def said(prompt: int, completion: int | None, total: Any = ..., **fields: Any) -> dict[str, Any]:
+def chat_usage(
+    prompt: int, completion: int | None, total: Any = ..., **fields: Any
+) -> dict[str, Any]:
     """Return the usage of a chat, without a total unless one is given."""
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, **fields}
     return usage if total is ... else {**usage, "total_tokens": total}
@@ -157,15 +146,15 @@ def said(prompt: int, completion: int | None, total: Any = ..., **fields: Any) -
 @for_each(
     ("usage", "tokens"),
     [
-        pytest.param(said(5, 7), Tokens(5, output=7), id="bare"),
-        pytest.param(said(0, 0), Tokens(), id="zero-is-a-value"),
+        pytest.param(chat_usage(5, 7), Tokens(5, output=7), id="bare"),
+        pytest.param(chat_usage(0, 0), Tokens(), id="zero-is-a-value"),
         pytest.param(
-            said(100, 10, prompt_tokens_details=DETAILS, completion_tokens_details=RESULT),
+            chat_usage(100, 10, prompt_tokens_details=DETAILS, completion_tokens_details=RESULT),
             Tokens(40, 30, 20, 3, 4, 10, 3),
             id="details",
         ),
         pytest.param(
-            said(45, 5, prompt_tokens_details=DETAILS, completion_tokens_details=RESULT),
+            chat_usage(45, 5, prompt_tokens_details=DETAILS, completion_tokens_details=RESULT),
             Tokens(0, 30, 15, 0, 4, 0, 1),
             id="details-larger-than-their-totals",
         ),
@@ -179,26 +168,26 @@ def said(prompt: int, completion: int | None, total: Any = ..., **fields: Any) -
         ),
         pytest.param({"prompt_tokens": 5}, Tokens(5), id="no-completion"),
         pytest.param({"prompt_tokens": 5, "total_tokens": 5}, Tokens(5), id="embeddings"),
-        pytest.param(said(5, None, 8), Tokens(5, output=3), id="completion-from-the-total"),
+        pytest.param(chat_usage(5, None, 8), Tokens(5, output=3), id="completion-from-the-total"),
         pytest.param({"prompt_tokens": 5, "total_tokens": 2}, Tokens(5), id="total-too-small"),
-        pytest.param(said(5, 7, 20), Tokens(5, output=15), id="more-in-the-total"),
+        pytest.param(chat_usage(5, 7, 20), Tokens(5, output=15), id="more-in-the-total"),
         pytest.param(
-            said(5, 7, 20, completion_tokens_details={"reasoning_tokens": 8}),
+            chat_usage(5, 7, 20, completion_tokens_details={"reasoning_tokens": 8}),
             Tokens(5, output=7, reasoning=8),
             id="thoughts-in-the-total-alone",
         ),
-        pytest.param(said(5, 7, 11), Tokens(5, output=7), id="less-in-the-total"),
+        pytest.param(chat_usage(5, 7, 11), Tokens(5, output=7), id="less-in-the-total"),
         *(
-            pytest.param(said(5, 7, wrong), Tokens(5, output=7), id=f"a-total-of-{wrong}")
+            pytest.param(chat_usage(5, 7, wrong), Tokens(5, output=7), id=f"a-total-of-{wrong}")
             for wrong in (None, "20", 20.0, MAX_TOKENS + 1, True)
         ),
         *(
-            pytest.param(said(9, 7, 16, **{name: 4}), Tokens(5, 4, output=7), id=name)
+            pytest.param(chat_usage(9, 7, 16, **{name: 4}), Tokens(5, 4, output=7), id=name)
             for name in ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
         ),
         pytest.param(
             {
-                **said(9, 7, 16),
+                **chat_usage(9, 7, 16),
                 **{"prompt_cache_hit_tokens": 4, "cached_tokens": 4},
                 "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 1},
             },
@@ -206,7 +195,7 @@ def said(prompt: int, completion: int | None, total: Any = ..., **fields: Any) -
             id="cached-told-thrice",
         ),
         pytest.param(
-            said(2, 7, 19, cache_read_input_tokens=6, cache_creation_input_tokens=4),
+            chat_usage(2, 7, 19, cache_read_input_tokens=6, cache_creation_input_tokens=4),
             Tokens(2, 6, 4, 7),
             id="cached-beside-the-prompt",
         ),
@@ -215,10 +204,10 @@ def said(prompt: int, completion: int | None, total: Any = ..., **fields: Any) -
             Tokens(9, output=7),
             id="a-wrong-count-elsewhere",
         ),
-        pytest.param(said(MAX_TOKENS, 0), Tokens(MAX_TOKENS), id="largest"),
+        pytest.param(chat_usage(MAX_TOKENS, 0), Tokens(MAX_TOKENS), id="largest"),
     ],
 )
-def test_usage_is_read_as_counts_that_do_not_overlap(usage: Any, tokens: Tokens) -> None:
+def test_usage_becomes_disjoint_counts(usage: Any, tokens: Tokens) -> None:
     assert read_usage(usage) == tokens
 
 
@@ -239,7 +228,7 @@ WRONG = [-1, True, "12", 12.0, float("nan"), float("inf"), MAX_TOKENS + 1, [], {
         *({"prompt_tokens": 3, "total_tokens": wrong} for wrong in WRONG),
     ],
 )
-def test_usage_that_cannot_be_trusted_is_none(usage: Any) -> None:
+def test_invalid_usage_is_none(usage: Any) -> None:
     assert read_usage(usage) is None
 
 

@@ -1,4 +1,4 @@
-"""A clock that jumps: hours of waiting take no time, in the order in which they end."""
+"""Simulated time of policy tests."""
 
 from __future__ import annotations
 
@@ -9,35 +9,29 @@ import pytest
 from proxy.policytest.harness import run_simulated
 
 
-def test_waits_take_no_time_and_end_in_order() -> None:
+def test_sleeps_are_virtual_and_ordered() -> None:
     ended: list[str] = []
 
     async def wait(seconds: float, name: str) -> None:
         await asyncio.sleep(seconds)
         ended.append(name)
 
-    async def both() -> float:
+    async def wait_twice() -> float:
         await asyncio.gather(wait(7200, "long"), wait(3600, "short"))
         return asyncio.get_running_loop().time()
 
-    elapsed = run_simulated(both())
+    elapsed = run_simulated(wait_twice())
 
     assert ended == ["short", "long"]
     assert elapsed == pytest.approx(7200, abs=1)
 
 
-def test_a_timeout_ends_what_hangs() -> None:
-    async def hang() -> None:
-        async with asyncio.timeout(600):
+def test_endless_wait_raises() -> None:
+    async def hang(timeout_s: float | None) -> None:
+        async with asyncio.timeout(timeout_s):
             await asyncio.Event().wait()
 
     with pytest.raises(TimeoutError):
-        run_simulated(hang())
-
-
-def test_a_wait_for_nothing_is_an_error_and_no_hang() -> None:
-    async def forever() -> None:
-        await asyncio.Event().wait()
-
+        run_simulated(hang(600))
     with pytest.raises(RuntimeError, match="no timer or response can trigger"):
-        run_simulated(forever())
+        run_simulated(hang(None))

@@ -1,4 +1,4 @@
-"""Policy tests: what passes, what fails and in which words, and what they cover."""
+"""Policy tests: results, messages and coverage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ deployments:
 
 
 def play(folder: Path, setup: dict[str, Any], expect: dict[str, Any]) -> Report:
-    """Play one case; its key is the widget's where it says none."""
+    """Run one case, with the key of the widget by default."""
     case = {"given": {"key": "widget", **setup}, "expect": expect}
     (folder / "p.yaml").write_text(POLICIES)
     (folder / "tests").mkdir()
@@ -120,7 +120,7 @@ def chat(**fields: Any) -> dict[str, Any]:
         ({"deployment": "chat"}, {"tags": {"team": "support"}, "cost_usd": 0.00002}),
     ],
 )  # fmt: skip
-def test_what_is_expected_of_the_real_pipeline_comes_true(
+def test_expectations_are_met(
     setup: dict[str, Any], expect: dict[str, Any], tmp_path: Path
 ) -> None:
     report = play(tmp_path, setup, expect)
@@ -147,16 +147,14 @@ def test_what_is_expected_of_the_real_pipeline_comes_true(
         ({"cost_usd": 1}, "cost_usd: expected 1, got 0.00002"),
     ],
 )
-def test_what_comes_otherwise_is_told_in_a_sentence(
-    expect: dict[str, Any], difference: str, tmp_path: Path
-) -> None:
+def test_failure_is_one_sentence(expect: dict[str, Any], difference: str, tmp_path: Path) -> None:
     [result] = play(tmp_path, {"deployment": "chat"}, expect).results
 
     assert result.differences == (difference,)
     assert (result.name, result.at) == ("it works", "tests/t.yaml:2")
 
 
-def test_what_no_test_came_by_is_named_with_its_place(tmp_path: Path) -> None:
+def test_uncovered_rules_have_a_location(tmp_path: Path) -> None:
     report = play(tmp_path, {"deployment": "chat"}, {"status": 200})
 
     assert [(part.kind, part.name, part.at) for part in report.parts if not part.covered] == [
@@ -166,7 +164,7 @@ def test_what_no_test_came_by_is_named_with_its_place(tmp_path: Path) -> None:
     assert report.coverage == 50
 
 
-def test_a_test_that_is_written_wrongly_is_told_with_its_place(tmp_path: Path) -> None:
+def test_invalid_test_has_a_location(tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as refused:
         play(tmp_path, {"answer": ["x"]}, {})
 
@@ -181,17 +179,21 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_the_command_fails_when_a_test_does(tmp_path: Path) -> None:
+def test_command_fails_with_a_test(tmp_path: Path) -> None:
     play(tmp_path, {"deployment": "chat"}, {"status": 403})
 
     code, text = run(str(tmp_path))
+    _, document = run(str(tmp_path), "--format", "json")
 
     assert code == 1
     assert "FAILED tests/t.yaml:2: it works\n    status: expected 403, got 200\n" in text
     assert text.endswith("0 passed, 1 failed\n")
+    data = orjson.loads(document)
+    assert (data["failed"], data["coverage_percent"]) == (1, 50)
+    assert data["tests"][0]["differences"] == ["status: expected 403, got 200"]
 
 
-def test_the_command_fails_when_too_little_is_covered(tmp_path: Path) -> None:
+def test_command_fails_with_low_coverage(tmp_path: Path) -> None:
     play(tmp_path, {"deployment": "chat"}, {"status": 200})
 
     assert run(str(tmp_path))[0] == 0
@@ -199,17 +201,7 @@ def test_the_command_fails_when_too_little_is_covered(tmp_path: Path) -> None:
     assert run(str(tmp_path), "--fail-under", "51")[0] == 1
 
 
-def test_the_command_speaks_to_machines(tmp_path: Path) -> None:
-    play(tmp_path, {"deployment": "chat"}, {"status": 403})
-
-    _, text = run(str(tmp_path), "--format", "json")
-
-    data = orjson.loads(text)
-    assert (data["failed"], data["coverage_percent"]) == (1, 50)
-    assert data["tests"][0]["differences"] == ["status: expected 403, got 200"]
-
-
-def test_wrong_policies_are_told_as_check_does(tmp_path: Path) -> None:
+def test_invalid_policies_are_reported_like_check(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("tags: {team: 5}\n")
 
     code, text = run(str(tmp_path))
@@ -218,19 +210,19 @@ def test_wrong_policies_are_told_as_check_does(tmp_path: Path) -> None:
     assert "p.yaml:1:8: tags.team: " in text
 
 
-def test_the_shipped_policies_are_covered_by_their_own_tests() -> None:
+def test_example_policies_are_covered() -> None:
     code, text = run(str(TOP / "policies"), "--fail-under", "100")
 
     assert code == 0, text
 
 
-def test_the_committed_schema_of_tests_is_what_the_command_prints() -> None:
+def test_committed_schema_is_current() -> None:
     committed = (TOP / "policies" / "tests" / "schema.json").read_bytes()
 
     assert orjson.loads(committed) == schema_of(Suite, "Headrace policy tests")
 
 
-def test_nobody_is_asked_about_a_call_that_is_played(tmp_path: Path) -> None:
+def test_played_call_sends_nothing(tmp_path: Path) -> None:
     guard = "{guard: bias, deployment: sturdy}"
     (tmp_path / "guards.yaml").write_text(
         f"policies: {{default: {{input: [{guard}, {{guard: sponge}}], output: [{guard}]}}}}"
@@ -245,9 +237,7 @@ def test_nobody_is_asked_about_a_call_that_is_played(tmp_path: Path) -> None:
     ("key", "status"),
     [("widget", 200), ("gone", 401), ("ended", 401), ("changed", 401), ("nobody", 401)],
 )
-def test_a_key_that_counts_no_more_is_refused_as_one_that_never_was(
-    key: str, status: int, tmp_path: Path
-) -> None:
+def test_expired_key_is_refused(key: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "keys.yaml").write_text(
         f"""\
 keys:
@@ -264,7 +254,7 @@ revoked: [gone]
     assert not report.failed, report
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_unknown_name_lists_known_names(tmp_path: Path) -> None:
     expect = {"guards": {"input.pii": "passed"}, "charged": {"no-such": 1}}
 
     [result] = play(tmp_path, {"deployment": "chat"}, expect).results
@@ -273,6 +263,6 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) ->
     assert "charged.no-such: expected 1, got nothing" in result.differences[1]
 
 
-def test_a_folder_without_tests_is_told_so(tmp_path: Path) -> None:
+def test_folder_without_tests_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"^tests:1:1: does not exist"):
         read_cases(tmp_path)

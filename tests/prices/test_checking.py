@@ -1,4 +1,4 @@
-"""Prices that are missing, old, clashing or absurd are named with their place."""
+"""Findings of `headrace prices check` with their locations."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ prices:
 """.replace("AAAA", "0" * 64)
 
 
-def told(folder: Path, text: str, days: int | None = 60) -> list[str]:
+def findings(folder: Path, text: str, days: int | None = 60) -> list[str]:
     (folder / "p.yaml").write_text(text)
     return [
         str(problem).removeprefix("p.yaml:") for problem in check_prices(folder, DAY, days).errors
     ]
 
 
-def test_good_prices_are_good(tmp_path: Path) -> None:
-    assert told(tmp_path, GOOD) == []
+def test_valid_prices_have_no_findings(tmp_path: Path) -> None:
+    assert findings(tmp_path, GOOD) == []
 
 
 @for_each(
@@ -105,21 +105,21 @@ def test_good_prices_are_good(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_doubtful_is_told(old: str, new: str, finding: str, tmp_path: Path) -> None:
-    assert told(tmp_path, GOOD.replace(old, new, 1)) == [finding]
+def test_doubtful_prices_are_reported(old: str, new: str, finding: str, tmp_path: Path) -> None:
+    assert findings(tmp_path, GOOD.replace(old, new, 1)) == [finding]
 
 
-def test_age_is_told_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    assert told(tmp_path, GOOD.replace("2026-05-20", "2020-05-20"), days=None) == []
+def test_age_is_checked_on_request(tmp_path: Path) -> None:
+    assert findings(tmp_path, GOOD.replace("2026-05-20", "2020-05-20"), days=None) == []
 
 
-def test_a_folder_that_is_wrong_is_told_as_such(tmp_path: Path) -> None:
+def test_invalid_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(GOOD.replace("upstream: openai", "upstream: opnai"))
 
     assert "invalid" in check_prices(tmp_path, DAY, None).summary
 
 
-def test_the_shipped_prices_are_good() -> None:
+def test_shipped_prices_are_valid() -> None:
     folder = Path(__file__).parents[2] / "policies"
 
     assert check_prices(folder, date(2026, 11, 21), 1).errors == ()

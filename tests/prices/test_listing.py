@@ -1,4 +1,4 @@
-"""Which prices are in force: of targets, and of what the table knows, on any day."""
+"""Prices of targets and names on a day."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ prices:
 """.replace("AAAA", "0" * 64)
 
 
-def told(folder: Path, day: str, model: str | None = None) -> Listing:
+def listing(folder: Path, day: str, model: str | None = None) -> Listing:
     (folder / "p.yaml").write_text(POLICIES)
     loaded = load(folder)
     return list_prices(loaded, compile_policies(loaded, None), date.fromisoformat(day), model)
@@ -48,21 +48,21 @@ def inputs(expected: Listing) -> list[tuple[str, str | None, str]]:
 
 
 @pytest.mark.parametrize(
-    ("day", "mini", "own_text"),
+    ("day", "mini", "target_price"),
     [("2026-01-01", "0.15", "-"), ("2026-02-01", "0.15", "1.5"), ("2026-06-01", "0.1", "1.5")],
 )
-def test_each_target_has_the_price_of_the_day(
-    day: str, mini: str, own_text: str, tmp_path: Path
+def test_targets_have_the_current_price(
+    day: str, mini: str, target_price: str, tmp_path: Path
 ) -> None:
-    assert inputs(told(tmp_path, day)) == [
+    assert inputs(listing(tmp_path, day)) == [
         ("gpt-4o-mini-2026", "gpt-4o-mini*", mini),
-        ("gpt-4o", "target", own_text),
+        ("gpt-4o", "target", target_price),
         ("smol", None, "-"),
     ]
 
 
-def test_a_name_shows_what_the_table_knows_of_it_too(tmp_path: Path) -> None:
-    assert inputs(told(tmp_path, "2026-06-01", "gpt-4o*")) == [
+def test_listing_shows_rows_of_a_name(tmp_path: Path) -> None:
+    assert inputs(listing(tmp_path, "2026-06-01", "gpt-4o*")) == [
         ("gpt-4o-mini-2026", "gpt-4o-mini*", "0.1"),
         ("gpt-4o", "target", "1.5"),
         ("gpt-4o", "gpt-4o", "5"),
@@ -71,8 +71,8 @@ def test_a_name_shows_what_the_table_knows_of_it_too(tmp_path: Path) -> None:
     ]
 
 
-def test_the_table_is_for_people(tmp_path: Path) -> None:
-    lines = as_table(told(tmp_path, "2026-06-01")).splitlines()
+def test_table_format(tmp_path: Path) -> None:
+    lines = as_table(listing(tmp_path, "2026-06-01")).splitlines()
 
     assert lines == [
         "USD per million tokens on 2026-06-01; price table of 2026-03-01",
@@ -84,8 +84,8 @@ def test_the_table_is_for_people(tmp_path: Path) -> None:
     ]
 
 
-def test_json_is_for_machines_and_unknown_is_null(tmp_path: Path) -> None:
-    data = orjson.loads(as_json(told(tmp_path, "2026-06-01")))
+def test_json_has_null_for_unknown_prices(tmp_path: Path) -> None:
+    data = orjson.loads(as_json(listing(tmp_path, "2026-06-01")))
 
     assert (data["at"], data["as_of"]) == ("2026-06-01", "2026-03-01")
     assert data["prices"][0]["price"] == {

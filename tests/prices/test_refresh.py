@@ -1,4 +1,4 @@
-"""Renewing ``prices.yaml``: from the installed package, whole or not at all, history kept."""
+"""Atomic refresh of ``prices.yaml`` from the installed package."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SHIPPED = PRICE_TABLE
 MINI = "    gpt-4o-mini: {input: 0.15, cached_input: 0.075, output: 0.6, web_search: 10}\n"
 
 
-def outdated(folder: Path) -> None:
-    """The shipped table, as if one price had been another before."""
+def write_outdated(folder: Path) -> None:
+    """Write the shipped table with one other price."""
     text = SHIPPED.read_text()
     openai = text.index("  openai:\n")
     position = text.index(MINI, openai)
@@ -33,7 +33,7 @@ def outdated(folder: Path) -> None:
     (folder / refresh.FILE).write_text(text[:position] + old + text[position + len(MINI) :])
 
 
-def test_a_folder_without_prices_gets_all_of_them_and_their_licence(tmp_path: Path) -> None:
+def test_new_folder_gets_prices_and_license(tmp_path: Path) -> None:
     renewed = refresh.prepare_refresh(tmp_path, TODAY)
     refresh.write(tmp_path, renewed)
 
@@ -45,8 +45,8 @@ def test_a_folder_without_prices_gets_all_of_them_and_their_licence(tmp_path: Pa
     assert sorted(file.name for file in tmp_path.iterdir()) == [refresh.LICENCE, refresh.FILE]
 
 
-def test_a_price_that_changes_gets_a_row_from_today_on(tmp_path: Path) -> None:
-    outdated(tmp_path)
+def test_changed_price_gets_a_row(tmp_path: Path) -> None:
+    write_outdated(tmp_path)
 
     renewed = refresh.prepare_refresh(tmp_path, TODAY)
     refresh.write(tmp_path, renewed)
@@ -61,7 +61,7 @@ def test_a_price_that_changes_gets_a_row_from_today_on(tmp_path: Path) -> None:
 
 
 @for_each(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("prices: {openai: {smol: {inptu: 1}}}\n", "inptu: unknown key"),
         ("prices: {openai: 5}\n", "must be a mapping of providers to models"),
@@ -69,15 +69,15 @@ def test_a_price_that_changes_gets_a_row_from_today_on(tmp_path: Path) -> None:
         ("prices: {\n", "did not find expected node content"),
     ],
 )
-def test_a_file_that_it_cannot_keep_is_left_alone(text: str, why: str, tmp_path: Path) -> None:
+def test_unknown_file_is_not_overwritten(text: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / refresh.FILE).write_text(text)
 
-    with pytest.raises(PolicyError, match=re.escape(why)):
+    with pytest.raises(PolicyError, match=re.escape(reason)):
         refresh.prepare_refresh(tmp_path, TODAY)
 
 
-async def test_the_command_renews_and_says_what_changes(tmp_path: Path) -> None:
-    outdated(tmp_path)
+async def test_command_refreshes_and_reports(tmp_path: Path) -> None:
+    write_outdated(tmp_path)
     output, _ = await headrace("prices", "refresh", "--policies", str(tmp_path), "--check")
     code, text = await headrace("prices", "refresh", "--policies", str(tmp_path))
     second, nothing = await headrace("prices", "refresh", "--policies", str(tmp_path), "--check")
@@ -89,7 +89,7 @@ async def test_the_command_renews_and_says_what_changes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--check",)])
 @pytest.mark.parametrize("text", ["prices: {openai: 5}\n", "prices: {\n", "tags: {}\n", b"\xff"])
-async def test_a_file_that_cannot_be_read_is_no_file_that_would_change(
+async def test_unreadable_file_is_an_error(
     text: str | bytes, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     written = text if isinstance(text, bytes) else text.encode()
@@ -102,15 +102,11 @@ async def test_a_file_that_cannot_be_read_is_no_file_that_would_change(
     assert (tmp_path / refresh.FILE).read_bytes() == written
 
 
-async def test_a_folder_that_is_not_there_is_no_folder_that_would_change(tmp_path: Path) -> None:
-    nowhere = str(tmp_path / "nowhere")
+async def test_missing_folder_is_an_error(tmp_path: Path) -> None:
+    folder = str(tmp_path / "missing")
 
-    code, _ = await headrace("prices", "refresh", "--policies", nowhere, "--check")
+    code, _ = await headrace("prices", "refresh", "--policies", folder, "--check")
+    _, usage = await headrace("prices", "refresh", "--help")
 
     assert code == 2
-
-
-async def test_the_help_says_how_it_exits() -> None:
-    _, output = await headrace("prices", "refresh", "--help")
-
-    assert all(f"{code} " in output.partition("Exits")[2] for code in (1, 2))
+    assert all(f"{code} " in usage.partition("Exits")[2] for code in (1, 2))

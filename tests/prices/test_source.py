@@ -1,4 +1,4 @@
-"""The committed prices are what a refresh writes, and what their source would charge."""
+"""Committed prices, compared with their source."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.doubles import PriceBook
 from tests.for_each import for_each
 
 FOLDER = load.PRICE_TABLE.parent
-TAKEN = date(2026, 11, 21)
+REFRESHED = date(2026, 11, 21)
 SMALL = Tokens(input=200, cached_input=1000, cache_write=70, output=300)
 LARGE = Tokens(input=300_000, cached_input=1000, output=300)
-HEARD = Tokens(input=200, output=300, audio_input=40, audio_output=50)
-DAYS = (date(2025, 1, 1), date(2026, 7, 30), TAKEN, date(2027, 6, 1))
+AUDIO = Tokens(input=200, output=300, audio_input=40, audio_output=50)
+DAYS = (date(2025, 1, 1), date(2026, 7, 30), REFRESHED, date(2027, 6, 1))
 SOURCE = {provider.id: provider for provider in data.providers if provider.id in source.PRICED}
 
 
@@ -53,7 +53,7 @@ def _price(row: object) -> Price:
 
 
 def _charged(provider: str, name: str, tokens: Tokens, day: date) -> Decimal | None:
-    """What the source charges in nano-USD, in the dearest hour; None when it knows no model."""
+    """Return the highest charge of a day in nano-USD, or None for an unknown model."""
     model = SOURCE[provider].find_model(name, all_providers=data.providers)
     if model is None:
         return None
@@ -73,62 +73,73 @@ def _charged(provider: str, name: str, tokens: Tokens, day: date) -> Decimal | N
     return max(item.total_price for item in priced) * 10**9
 
 
-def _sold(price: Price, tokens: Tokens) -> Tokens:
-    """Leave out the answer of a model that gives none, such as one for embeddings."""
+def _without_output(price: Price, tokens: Tokens) -> Tokens:
+    """Remove the output of models without output, such as embeddings."""
     return tokens if price.output is not None else replace(tokens, output=0, audio_output=0)
 
 
 def _hours(model: types.ModelInfo) -> Sequence[int]:
-    """Noon stands for the day where the source says no hours."""
+    """Return noon, or all hours if the source has prices by hour."""
     dated = model.prices if isinstance(model.prices, list) else []
     hourly = any(isinstance(item.constraint, types.TimeOfDateConstraint) for item in dated)
     return range(24) if hourly else (12,)
 
 
-def test_a_refresh_changes_nothing_of_the_committed_prices() -> None:
-    renewed = refresh.prepare_refresh(FOLDER, TAKEN)
+def test_committed_prices_are_current() -> None:
+    renewed = refresh.prepare_refresh(FOLDER, REFRESHED)
 
     assert renewed.is_current
     assert (FOLDER / refresh.FILE).read_text("utf-8") == renewed.text
 
 
-def test_the_licence_of_the_prices_lies_beside_them() -> None:
+def test_license_is_committed() -> None:
     notice = metadata.distribution("genai-prices").read_text("licenses/LICENSE")
 
     assert (FOLDER / refresh.LICENCE).read_text("utf-8") == notice
 
 
-@pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4o-mini-2024-07-18"])
-def test_a_model_is_priced_by_its_short_and_its_dated_name(book: PriceBook, model: str) -> None:
-    price = book.find("openai", model, TAKEN)
+@for_each(
+    ("provider", "model", "day", "output"),
+    [
+        pytest.param("openai", "gpt-4o-mini", REFRESHED, "0.6", id="short-name"),
+        pytest.param("openai", "gpt-4o-mini-2024-07-18", REFRESHED, "0.6", id="dated-name"),
+        pytest.param("openai", "o3", date(2025, 6, 9), "40", id="before-a-change"),
+        pytest.param("openai", "o3", date(2025, 6, 10), "8", id="after-a-change"),
+        pytest.param("deepseek", "deepseek-chat", REFRESHED, "1.1", id="highest-of-a-day"),
+    ],
+)
+def test_price_depends_on_name_and_day(
+    book: PriceBook, provider: str, model: str, day: date, output: str
+) -> None:
+    price = book.find(provider, model, day)
 
     assert price is not None
-    assert price.cost(Tokens(input=200, cached_input=1000, output=300)) == 285_000
+    assert price.output == Decimal(output)
 
 
 @for_each("provider", source.PRICED)
-def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str) -> None:
+def test_prices_equal_the_source(book: PriceBook, provider: str) -> None:
     for entry in book.rows[provider]:
         name = entry.removesuffix("*")
         for day in DAYS:
             price = book.find(provider, name, day)
             assert price is not None, name
-            for used in (SMALL, LARGE, HEARD):
-                tokens = _sold(price, used)
+            for used in (SMALL, LARGE, AUDIO):
+                tokens = _without_output(price, used)
                 charged = _charged(provider, name, tokens, day)
                 assert price.cost(tokens) == charged, (name, day, tokens)
 
 
 @for_each("provider", source.PRICED)
-def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -> None:
+def test_unknown_models_have_no_price(book: PriceBook, provider: str) -> None:
     ids = {model.id for item in data.providers for model in item.models}
     names = ids | {name.rpartition("/")[2] for name in ids}
 
     for name in names:
-        price = book.find(provider, name, TAKEN)
+        price = book.find(provider, name, REFRESHED)
         if price is not None:
-            tokens = _sold(price, SMALL)
-            assert price.cost(tokens) == _charged(provider, name, tokens, TAKEN), name
+            tokens = _without_output(price, SMALL)
+            assert price.cost(tokens) == _charged(provider, name, tokens, REFRESHED), name
 
 
 @for_each(
@@ -142,31 +153,13 @@ def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -
         pytest.param("openai", "smol", id="never-heard-of"),
     ],
 )
-def test_what_the_token_does_not_pay_has_no_price(
-    book: PriceBook, provider: str, model: str
-) -> None:
-    assert book.find(provider, model, TAKEN) is None
+def test_models_not_priced_by_token_have_none(book: PriceBook, provider: str, model: str) -> None:
+    assert book.find(provider, model, REFRESHED) is None
 
 
-def test_what_is_kept_for_an_hour_and_searches_have_their_prices(book: PriceBook) -> None:
-    price = book.find("anthropic", "claude-opus-4-5", TAKEN)
+def test_cache_writes_and_searches_have_prices(book: PriceBook) -> None:
+    price = book.find("anthropic", "claude-opus-4-5", REFRESHED)
 
     assert price is not None
     used = Tokens(cache_write=300, cache_write_1h=100, web_searches=1)
     assert price.cost(used) == (200 * 6_250) + (100 * 10_000) + 10_000_000
-
-
-def test_a_price_waits_for_its_day(book: PriceBook) -> None:
-    initial = book.find("openai", "o3", date(2025, 6, 9))
-    final = book.find("openai", "o3", date(2025, 6, 10))
-
-    assert initial is not None
-    assert final is not None
-    assert (initial.output, final.output) == (Decimal(40), Decimal(8))
-
-
-def test_where_the_hours_differ_the_dearest_counts(book: PriceBook) -> None:
-    price = book.find("deepseek", "deepseek-chat", TAKEN)
-
-    assert price is not None
-    assert price.output == Decimal("1.1")

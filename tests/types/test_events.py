@@ -1,4 +1,4 @@
-"""The order of events: what `tests.checked` accepts, and what it rejects."""
+"""Order of events that `tests.checked` accepts and rejects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOFT = Part("text", 0, closing="implicit")
 USAGE = UsageReport(Tokens(1), {})
 
 
-def test_order_that_is_kept() -> None:
+def test_valid_order_is_accepted() -> None:
     events: list[Event] = [START, Begin(ITEM), Begin(CHILD), Delta(CHILD, "a"), End(CHILD)]
     events += [End(ITEM), Begin(SOFT), Delta(SOFT, "b"), USAGE, Finish(0, "stop"), STOP]
     frames = [Frame((event,)) for event in events]
@@ -53,7 +53,7 @@ def test_order_that_is_kept() -> None:
         ([START, STOP, USAGE], "after Stop"),
     ],
 )
-def test_order_that_is_broken(events: list[Event], rule: str) -> None:
+def test_invalid_order_is_rejected(events: list[Event], rule: str) -> None:
     with pytest.raises(AssertionError, match=rule):
         checked([Frame((event,)) for event in events])
 
@@ -66,6 +66,6 @@ def test_frames_of_split_streams_have_one_delta() -> None:
         checked([Frame((START, Begin(TEXT), Delta(TEXT, "a"), End(TEXT)))], split=True)
 
 
-def test_parts_of_a_sequenced_stream_follow_one_another() -> None:
+def test_parts_of_a_sequenced_stream_do_not_overlap() -> None:
     with pytest.raises(AssertionError, match="two parts are open"):
         checked([Frame((START, Begin(TEXT), Begin(CALL)))], sequenced=True)

@@ -1,4 +1,4 @@
-"""What follows from the rules of a call: worked out once, and again for other rules."""
+"""Properties of guard rules that are computed once."""
 
 from __future__ import annotations
 
@@ -8,28 +8,22 @@ from proxy.types.guard import GuardPlan, GuardRule, StageRules
 from tests.guards.doubles import AsAsked, Elsewhere, rule
 
 
-def test_rules_are_told_apart_by_who_looks() -> None:
+def test_rules_are_identified_by_detector() -> None:
     own_rule, asks = rule("hippo", shadow=True), GuardRule("elsewhere", Elsewhere(), action="flag")
     rules = StageRules.of((own_rule, asks))
 
-    assert (rules.every, rules.detectors, rules.services) == (
-        (own_rule, asks),
-        (own_rule,),
-        (asks,),
-    )
+    assert rules.every == (own_rule, asks)
+    assert (rules.detectors, rules.services) == ((own_rule,), (asks,))
     assert (rules.contextual, rules.enforces, rules.restores, rules.retries) == (False,) * 4
     assert rules.in_force
     assert StageRules.of((GuardRule("as asked", AsAsked()),)).contextual
     assert not StageRules.of((own_rule,)).in_force
 
 
-def test_other_rules_have_other_consequences() -> None:
+def test_consequences_depend_on_the_action() -> None:
     guards = GuardPlan(output=(rule("hippo", action="mask", digest="a"),))
     other_plan = replace(guards, output=(rule("hippo", action="retry", digest="b"),))
 
     assert (guards.of_output.retries, guards.keeps_answers, guards.digest) == (False, False, "| a")
-    assert (other_plan.of_output.retries, other_plan.keeps_answers, other_plan.digest) == (
-        True,
-        True,
-        "| b",
-    )
+    output = other_plan.of_output
+    assert (output.retries, other_plan.keeps_answers, other_plan.digest) == (True, True, "| b")

@@ -1,4 +1,4 @@
-"""What a limit may say, and the whole numbers that are made of it."""
+"""Validation of limits, and their integer arithmetic."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DAY = Calendar("day")
     ],
     ids=str,
 )
-def test_what_cannot_be_counted_is_refused(fields: dict[str, Any], problem: str) -> None:
+def test_uncountable_limit_is_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Limit(**{"name": "team", "kind": KINDS["requests"], "amount": 60, "window": 60, **fields})
 
 
-def test_a_rate_is_kept_in_lowest_terms_so_that_nothing_is_rounded() -> None:
+def test_rate_is_a_reduced_fraction() -> None:
     limit = Limit("team", KINDS["requests"], 7, 60)
 
     assert (limit.debt_per_unit, limit.drain_per_ms) == (60_000, 7)
@@ -38,10 +38,10 @@ def test_a_rate_is_kept_in_lowest_terms_so_that_nothing_is_rounded() -> None:
     ("window", "amount"),
     [(60, 200_000), (86_400, 100_000_000), (2_592_000, 1_000_000_000), (60, 1_234_567)],
 )
-def test_the_limits_that_people_write_can_be_counted(window: int, amount: int) -> None:
+def test_common_limits_can_be_counted(window: int, amount: int) -> None:
     assert Limit("team", KINDS["tokens"], amount, window).capacity == amount
 
 
 @for_each(("share", "warn"), [(0.8, 80), (0.07, 7), (0.001, 1), (1.0, 100)])
-def test_a_share_is_taken_as_it_was_written(share: float, warn: int) -> None:
+def test_warning_share_is_exact(share: float, warn: int) -> None:
     assert Limit("team", KINDS["requests"], 100, 60, warn_at=share).warn_amount == warn

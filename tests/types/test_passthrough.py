@@ -1,4 +1,4 @@
-"""Paths that are passed on: which requests they fit."""
+"""Matching of requests with passthrough paths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = PassthroughPath("/v1/files/{id}", frozenset({"GET", "DELETE"}))
 @pytest.mark.parametrize(
     "path", ["/v1/files/file-1", "/v1/files/ft:gpt-4o:org::a1", "/v1/files/a.b~c_d=e@f+g"]
 )
-def test_an_id_of_any_provider_fits(path: str) -> None:
+def test_ids_of_providers_match(path: str) -> None:
     assert FILES.fits(path) is not None
 
 
@@ -26,7 +26,7 @@ def test_an_id_of_any_provider_fits(path: str) -> None:
     "value",
     ["", ".", "..", "../x", "a/b", "a%2Fb", "%61", "a b", "a?b", "a#b", "a\\b", "-a", "a\n", "é"],
 )
-def test_what_might_lead_elsewhere_does_not_fit(value: str) -> None:
+def test_unsafe_segments_do_not_match(value: str) -> None:
     assert FILES.fits(f"/v1/files/{value}") is None
 
 
@@ -34,7 +34,7 @@ def test_what_might_lead_elsewhere_does_not_fit(value: str) -> None:
     st.text(max_size=12)
     | st.lists(st.sampled_from([*"/.%\\;?#a0-", "..", "%2e", "%2f", "\r\n"])).map("".join)
 )
-def test_what_fits_leads_nowhere_but_where_it_is_listed(value: str) -> None:
+def test_matching_path_stays_below_its_pattern(value: str) -> None:
     path = f"/v1/files/{value}/content"
 
     if PassthroughPath("/v1/files/{id}/content").fits(path) is not None:
@@ -44,11 +44,11 @@ def test_what_fits_leads_nowhere_but_where_it_is_listed(value: str) -> None:
         assert path.count("/") == 4
 
 
-def test_letters_that_mean_something_to_patterns_are_letters() -> None:
+def test_special_characters_are_literal() -> None:
     assert PassthroughPath("/v1/a.b").fits("/v1/axb") is None
 
 
-def test_a_word_goes_before_a_name() -> None:
+def test_literal_precedes_parameter() -> None:
     path = PassthroughPath("/v1/files/{id}", frozenset({"GET"}))
     word = PassthroughPath("/v1/files/list", frozenset({"GET"}))
 
@@ -61,7 +61,7 @@ def test_a_word_goes_before_a_name() -> None:
     assert PassthroughPaths.merge([PassthroughPaths.of([path]), paths]).paths == paths.paths
 
 
-def test_values_go_where_their_names_stand() -> None:
+def test_values_replace_parameters() -> None:
     match = FILES.fits("/v1/files/a")
 
     assert match is not None
@@ -69,12 +69,7 @@ def test_values_go_where_their_names_stand() -> None:
     assert sample_request("/v1/files/{id}").path == FILES.sample == "/v1/files/x"
 
 
-def test_only_what_changes_nothing_may_be_repeated() -> None:
-    assert [FILES.may_repeat(method) for method in ("GET", "DELETE", "PUT", "POST", "PATCH")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+def test_only_safe_methods_are_repeatable() -> None:
+    methods = ("GET", "DELETE", "PUT", "POST", "PATCH")
+    assert [method for method in methods if FILES.may_repeat(method)] == ["GET", "DELETE", "PUT"]
     assert PassthroughPath("/v1/rerank", repeatable=True).may_repeat("POST")

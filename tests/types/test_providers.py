@@ -1,4 +1,4 @@
-"""The table of providers: addresses that policies take, by names that prices know."""
+"""Table of providers: names that prices have, and valid base URLs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.for_each import for_each
 
 
 @for_each("word", BY_WORD)
-def test_a_provider_is_one_that_a_policy_may_name(word: str) -> None:
+def test_providers_are_policy_values(word: str) -> None:
     provider = BY_WORD[word]
 
     assert TypeAdapter(Name).validate_python(provider.name) == provider.name
@@ -29,5 +29,5 @@ def test_a_provider_is_one_that_a_policy_may_name(word: str) -> None:
     ("word", "variable"),
     [("hosted_vllm", "HOSTED_VLLM_API_KEY"), ("openai-eu.1", "OPENAI_EU_1_API_KEY")],
 )
-def test_an_account_has_a_variable_of_its_name(word: str, variable: str) -> None:
+def test_account_has_its_variable(word: str, variable: str) -> None:
     assert variable_of(word) == variable

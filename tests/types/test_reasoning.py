@@ -1,4 +1,4 @@
-"""Models that think before they answer, by their names and by what is asked of them."""
+"""Recognition of reasoning models by their names and by requests."""
 
 from __future__ import annotations
 
@@ -7,29 +7,23 @@ from typing import Any
 from proxy.types.reasoning import is_reasoning_model
 from tests.for_each import for_each
 
-
-@for_each(
-    "model",
-    [
-        "o1", "o3-mini", "o4-mini-2025-04-16", "openai/o1-preview", "gpt-5", "gpt-5.1-mini",
-        "gpt-oss-120b", "deepseek-reasoner", "deepseek-ai/DeepSeek-R1", "qwq-32b", "grok-4",
-        "gemini-2.5-flash", "Qwen3-4B-Thinking-2507", "accounts/fireworks/models/deepseek-r1",
-        "phi-4-reasoning", "magistral-small",
-    ],
+REASONING = (
+    "o1", "o3-mini", "o4-mini-2025-04-16", "openai/o1-preview", "gpt-5", "gpt-5.1-mini",
+    "gpt-oss-120b", "deepseek-reasoner", "deepseek-ai/DeepSeek-R1", "qwq-32b", "grok-4",
+    "gemini-2.5-flash", "Qwen3-4B-Thinking-2507", "accounts/fireworks/models/deepseek-r1",
+    "phi-4-reasoning", "magistral-small",
 )  # fmt: skip
-def test_they_are_known_by_their_names(model: str) -> None:
-    assert is_reasoning_model(model, {})
-
-
-@for_each(
-    "model",
-    ["gpt-4o-mini", "gpt-5-chat-latest", "smol", "llama-3.1-8b", "deepseek-chat", "claude-sonnet-4",
-     "gpt-4.1", "foo1", "gemini-2.0-flash", "mistral-small", "qwen3-non-thinking",
-     "grok-4-fast-non-reasoning", "x-ai/Grok-4-1-Fast-Non-Reasoning", "qwen3-nonthinking",
-     "some_non_reasoning_model"],
+OTHER_MODELS = (
+    "gpt-4o-mini", "gpt-5-chat-latest", "smol", "llama-3.1-8b", "deepseek-chat", "claude-sonnet-4",
+    "gpt-4.1", "foo1", "gemini-2.0-flash", "mistral-small", "qwen3-non-thinking",
+    "grok-4-fast-non-reasoning", "x-ai/Grok-4-1-Fast-Non-Reasoning", "qwen3-nonthinking",
+    "some_non_reasoning_model",
 )  # fmt: skip
-def test_others_do_not(model: str) -> None:
-    assert not is_reasoning_model(model, {})
+
+
+@for_each("model", [*REASONING, *OTHER_MODELS])
+def test_reasoning_models_are_recognized(model: str) -> None:
+    assert is_reasoning_model(model, {}) is (model in REASONING)
 
 
 @for_each(
@@ -43,5 +37,5 @@ def test_others_do_not(model: str) -> None:
         ({"messages": []}, False),
     ],
 )
-def test_any_does_that_is_asked_to(body: dict[str, Any], is_requested: bool) -> None:
+def test_requested_reasoning_counts(body: dict[str, Any], is_requested: bool) -> None:
     assert is_reasoning_model("smol", body) is is_requested

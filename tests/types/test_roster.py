@@ -1,4 +1,4 @@
-"""Whose a counter is, as far as the policies themselves name it."""
+"""Label values of a counter, bounded by the names in the policies."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ROSTER = LabelCatalog(
         ("tag.team:anything", {}),
         ("tag.env:", {}),
         ("key:batch|user:alice", {"key": "batch"}),
-        ("user:alice|key:batch", {}),  # what a user says may look like what follows it
+        ("user:alice|key:batch", {}),  # a user name may contain a separator
         ("key:nobody", {}),
         ("model:never-heard-of", {}),
     ],
 )
-def test_only_names_of_the_policies_are_told(scope: str, owners: dict[str, str]) -> None:
+def test_only_names_of_policies_are_labels(scope: str, owners: dict[str, str]) -> None:
     assert ROSTER.owners(scope) == owners

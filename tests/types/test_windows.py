@@ -17,10 +17,9 @@ ZONES = ["UTC", "Europe/Berlin", "America/Santiago", "Asia/Kolkata", "Pacific/Ap
 ZONES += ["Australia/Lord_Howe", "Asia/Kathmandu", "Asia/Pyongyang"]
 
 
-def ms(*when: int, zone: str = "UTC") -> int:
-    year, month, day, *remainder = when
-    hour, minute = (*remainder, 0, 0)[:2]
-    return int(datetime(year, month, day, hour, minute, tzinfo=ZoneInfo(zone)).timestamp()) * 1000
+def ms(year: int, month: int, day: int, hour: int = 0, minute: int = 0, zone: str = "UTC") -> int:
+    moment = datetime(year, month, day, hour, minute, tzinfo=ZoneInfo(zone))
+    return int(moment.timestamp()) * 1000
 
 
 @for_each(
@@ -33,13 +32,13 @@ def ms(*when: int, zone: str = "UTC") -> int:
         ("month", ms(2026, 1, 1), ms(2026, 2, 1)),
     ],
 )
-def test_a_window_is_the_one_that_a_calendar_shows(unit: Unit, begin: int, end: int) -> None:
+def test_window_is_a_calendar_unit(unit: Unit, begin: int, end: int) -> None:
     bounds = Calendar(unit).window_bounds(ms(2026, 1, 15, 12, 30) + 59_999)
 
     assert bounds[1:3] == (begin, end)
 
 
-def test_a_month_in_a_zone_begins_at_its_own_midnight() -> None:
+def test_month_starts_at_local_midnight() -> None:
     berlin = Calendar("month", "Europe/Berlin").window_bounds(ms(2026, 7, 31, 23, 30))
 
     assert berlin[1:3] == (
@@ -49,7 +48,7 @@ def test_a_month_in_a_zone_begins_at_its_own_midnight() -> None:
 
 
 @pytest.mark.parametrize(("month", "day", "hours"), [(3, 29, 23), (10, 25, 25), (6, 1, 24)])
-def test_a_day_is_as_long_as_the_zone_makes_it(month: int, day: int, hours: int) -> None:
+def test_day_length_follows_the_zone(month: int, day: int, hours: int) -> None:
     noon = ms(2026, month, day, 12, zone="Europe/Berlin")
     bounds = Calendar("day", "Europe/Berlin").window_bounds(noon)
 
@@ -59,7 +58,7 @@ def test_a_day_is_as_long_as_the_zone_makes_it(month: int, day: int, hours: int)
 @pytest.mark.parametrize(
     ("zone", "minute"), [("Asia/Kolkata", 30), ("Asia/Kathmandu", 15), ("Europe/Berlin", 0)]
 )
-def test_an_hour_begins_when_the_zones_clocks_say_so(zone: str, minute: int) -> None:
+def test_hour_starts_on_local_clock(zone: str, minute: int) -> None:
     begin = ms(2026, 1, 15, 12, zone=zone)
     bounds = Calendar("hour", zone).window_bounds(begin + 40 * 60_000)
 
@@ -67,7 +66,7 @@ def test_an_hour_begins_when_the_zones_clocks_say_so(zone: str, minute: int) -> 
     assert begin // 60_000 % 60 == minute
 
 
-def test_a_change_of_half_an_hour_ends_an_hour_and_begins_one() -> None:
+def test_half_hour_change_splits_the_hour() -> None:
     change = ms(2026, 10, 4, 2, zone="Australia/Lord_Howe")  # at two the clocks show half past two
     bounds = Calendar("hour", "Australia/Lord_Howe").window_bounds(change + 60_000)
 
@@ -79,9 +78,7 @@ def test_a_change_of_half_an_hour_ends_an_hour_and_begins_one() -> None:
     zone=st.sampled_from(ZONES),
     seconds=st.integers(946_684_800, 2_114_380_800),
 )
-def test_every_moment_lies_in_one_window_and_windows_follow_each_other(
-    unit: Unit, zone: str, seconds: int
-) -> None:
+def test_windows_are_contiguous(unit: Unit, zone: str, seconds: int) -> None:
     calendar, index = Calendar(unit, zone), seconds * 1000 + 1
     count_before, begin, end, count_after = calendar.window_bounds(index)
 
@@ -92,6 +89,6 @@ def test_every_moment_lies_in_one_window_and_windows_follow_each_other(
 
 
 @for_each("zone", ["Europe/Brelin", "", "../etc", "Europe"])
-def test_an_unknown_zone_is_refused(zone: str) -> None:
+def test_unknown_zone_is_refused(zone: str) -> None:
     with pytest.raises(ValueError, match="unknown time zone"):
         Calendar("day", zone)
