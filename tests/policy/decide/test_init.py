@@ -141,6 +141,20 @@ def test_a_caller_may_add_allowed_tags_only(snapshot: Snapshot) -> None:
     assert "tag team ignored: clients may not set this value" in plan.warnings
 
 
+def test_refresh_needs_permission_of_the_key(snapshot: Snapshot) -> None:
+    search = Secret("hr-search-key").digest
+    plans = [
+        decide(snapshot, call(name, digest=digest, bypass_cache=True))
+        for name, digest in (("smol", search), ("support-chat", HEAD.digest))
+    ]
+
+    ignored = "cache refresh ignored: this key may not refresh the cache"
+    assert [(plan.may_refresh, ignored in plan.warnings) for plan in plans] == [
+        (False, True),
+        (True, False),
+    ]
+
+
 @for_each(
     "value",
     ["x" * 65, "se\u200barch", "a\nb", "", "\udcff"],
