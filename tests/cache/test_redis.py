@@ -60,9 +60,7 @@ async def test_redis_key_is_a_hash_and_expires(server: Server) -> None:
             assert 0 < int(admin.pttl(PREFIX + KEY.hex().encode())) <= 60_000
 
 
-async def test_unreachable_server_is_skipped_until_pause_ends(
-    server: Server,
-) -> None:
+async def test_unreachable_server_is_skipped_until_pause_ends(server: Server) -> None:
     clock, events = Clock(), StoreEventLog()
     async with store(server, events, clock) as opened:
         opened.put(KEY, b"value", 60)
@@ -83,9 +81,7 @@ async def test_unreachable_server_is_skipped_until_pause_ends(
     assert events.failures == 1
 
 
-async def test_hanging_server_costs_one_timeout(
-    server: Server,
-) -> None:
+async def test_hanging_server_costs_one_timeout(server: Server) -> None:
     events = StoreEventLog()
     async with store(server, events, Clock(), timeout_s=1) as opened:
         opened.put(KEY, b"value", 60)
@@ -97,9 +93,7 @@ async def test_hanging_server_costs_one_timeout(
         server.signal(signal.SIGCONT)
 
 
-async def test_queued_read_skips_failed_server(
-    server: Server,
-) -> None:
+async def test_queued_read_skips_failed_server(server: Server) -> None:
     events = StoreEventLog()
     async with store(server, events, Clock(), timeout_s=0.1) as opened:
         server.signal(signal.SIGSTOP)

@@ -151,9 +151,7 @@ async def _keeps_on(opened: Sqlite) -> None:
     assert await opened.get(bytes([2] * 32)) == b"value"
 
 
-async def test_failed_batch_is_reported_and_next_is_written(
-    tmp_path: Path,
-) -> None:
+async def test_failed_batch_is_reported_and_next_is_written(tmp_path: Path) -> None:
     events = StoreEventLog()
     async with store(tmp_path, events) as opened:
         opened.put(KEY, "\ud800", 60)  # type: ignore[arg-type]  # no driver can encode it
@@ -226,9 +224,7 @@ async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
     assert events.replaced_files == [("damaged", "cache.db.damaged")]
 
 
-async def test_reader_retries_to_open_a_new_file(
-    tmp_path: Path,
-) -> None:
+async def test_reader_retries_to_open_a_new_file(tmp_path: Path) -> None:
     events, file, path = StoreEventLog(), tmp_path / "cache.db", tmp_path / "away.db"
     async with store(tmp_path, events) as filled:
         for number in range(20):

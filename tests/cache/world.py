@@ -128,10 +128,7 @@ def patient(policies: str) -> str:
 
 @asynccontextmanager
 async def cached_proxy(
-    folder: Path,
-    upstream: ScriptedUpstream,
-    *,
-    guards: Guards | None = None,
+    folder: Path, upstream: ScriptedUpstream, *, guards: Guards | None = None
 ) -> AsyncIterator[Cached]:
     folder.mkdir(exist_ok=True)
     (folder / "policies.yaml").write_text(patient(world(upstream.url)))
@@ -161,10 +158,7 @@ async def cached_proxy(
         handler = server.data_handler(
             pipeline,
             server.DataPort(
-                via="via",
-                new_id=lambda: f"req_{next(numbers)}",
-                bounds=Bounds(),
-                calls=calls,
+                via="via", new_id=lambda: f"req_{next(numbers)}", bounds=Bounds(), calls=calls
             ),
             on_bug=lambda bug, request_id: bugs.append(bug),
         )

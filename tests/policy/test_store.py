@@ -91,10 +91,7 @@ async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> No
     [
         ("tags: {team: [support]}\n", NO_KEYS_LEFT),
         ("keys:\n", NO_KEYS_LEFT),
-        (
-            "upstream: {}\n",
-            'policies.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?',
-        ),
+        ("upstream: {}\n", 'policies.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?'),
     ],
     ids=["no keys", "half written", "broken"],
 )
@@ -191,9 +188,7 @@ async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stor
     assert all(stored.store.find(item) is not None for item in revisions[1:])
 
 
-async def test_unexpected_error_keeps_snapshot_and_revocations(
-    stored: Stored,
-) -> None:
+async def test_unexpected_error_keeps_snapshot_and_revocations(stored: Stored) -> None:
     stored.raises = RecursionError("deep inside")
     (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
     revision = stored.store.current.revision

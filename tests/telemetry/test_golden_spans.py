@@ -160,11 +160,7 @@ def attributes(of: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_has_the_spans_that_are_drawn(
-    name: str,
-    tmp_path: Path,
-    upstream: ScriptedUpstream,
-    collector: Collector,
-    update_golden: bool,
+    name: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector, update_golden: bool
 ) -> None:
     spans = await spans_of(CALLS[name], tmp_path, upstream, collector)
 

@@ -133,9 +133,7 @@ def test_full_disk_loses_no_written_part_of_a_batch(size: int, total: int) -> No
     assert drops.counts == {"write_failed": 2 * len(lines) - total}
 
 
-def test_broken_line_is_counted_and_next_ones_are_written(
-    tmp_path: Path,
-) -> None:
+def test_broken_line_is_counted_and_next_ones_are_written(tmp_path: Path) -> None:
     drops, failures = Drops(), list[Exception]()
     broken = threading.Event()
     fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)

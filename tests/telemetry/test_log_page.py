@@ -188,9 +188,7 @@ async def test_other_lines_have_documented_fields(
         async with (
             aiohttp.ClientSession() as client,
             client.post(
-                f"{url}/v1/chat/completions",
-                headers=BEARER,
-                json={"model": "support-chat", **body},
+                f"{url}/v1/chat/completions", headers=BEARER, json={"model": "support-chat", **body}
             ) as response,
         ):
             assert response.status == 200

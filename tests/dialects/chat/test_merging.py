@@ -108,10 +108,7 @@ def test_what_is_no_text_takes_no_text_away(other_value: Any) -> None:
 
     assert [
         item["text"] for item in message(*fields)["content"] if item["text"] != other_value
-    ] == [
-        "a",
-        "b",
-    ]
+    ] == ["a", "b"]
     assert message({"refusal": "a"}, {"refusal": other_value}, {"refusal": "b"})["refusal"] == "ab"
 
 

@@ -11,17 +11,7 @@ from proxy.dialects.chat.tables import MAX_PARTS
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.errors import ResponseTooLarge
-from proxy.types.events import (
-    STOP,
-    Attach,
-    Begin,
-    Delta,
-    Event,
-    Finish,
-    Frame,
-    Native,
-    Start,
-)
+from proxy.types.events import STOP, Attach, Begin, Delta, Event, Finish, Frame, Native, Start
 from tests.dialects.chat.replay import call_for, read_documents, written
 from tests.doubles import Json
 

@@ -21,10 +21,7 @@ from proxy.dialects.chat.signed_calls import (
     without_signatures,
 )
 from proxy.dialects.chat.splitting import alone, blanked
-from proxy.dialects.chat.tool_calls import (
-    CallNumbers,
-    named_by_us,
-)
+from proxy.dialects.chat.tool_calls import CallNumbers, named_by_us
 from proxy.dialects.frames.sequencer import ObjectEnd
 from proxy.errors import ResponseTooLarge
 from tests.doubles import Json

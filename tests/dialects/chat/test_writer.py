@@ -30,12 +30,7 @@ from proxy.types.events import (
     UsageReport,
 )
 from proxy.types.guard import GuardResult, GuardResults
-from tests.dialects.chat.replay import (
-    call_for,
-    documents,
-    read_documents,
-    written,
-)
+from tests.dialects.chat.replay import call_for, documents, read_documents, written
 from tests.doubles import Json, chat, chat_events, legacy, legacy_events
 
 MATCHES: GuardResults = [

@@ -320,10 +320,7 @@ def test_the_end_of_another_text_leaves_a_half() -> None:
 
 
 def test_texts_of_a_frame_without_a_document_are_joined() -> None:
-    frames = [
-        Frame((Begin(PART), Delta(PART, "a" + HIGH))),
-        Frame((Delta(PART, LOW),)),
-    ]
+    frames = [Frame((Begin(PART), Delta(PART, "a" + HIGH))), Frame((Delta(PART, LOW),))]
     joiner = SurrogateJoiner()
 
     [begin, delta] = [joiner.feed(frame) for frame in frames]

@@ -15,17 +15,7 @@ from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
-from proxy.types.events import (
-    Begin,
-    Delta,
-    End,
-    Finish,
-    Frame,
-    Native,
-    Stop,
-    ToolCall,
-    UsageReport,
-)
+from proxy.types.events import Begin, Delta, End, Finish, Frame, Native, Stop, ToolCall, UsageReport
 from tests.checked import checked
 from tests.doubles import block_events, message, message_events, text_events
 from tests.for_each import for_each

@@ -38,10 +38,7 @@ def user(*blocks: Any) -> dict[str, Any]:
 def test_texts_and_pictures_become_parts() -> None:
     pictures = (
         {"type": "image", "source": DATA},
-        {
-            "type": "image",
-            "source": {"type": "url", "url": "https://a.test/a.png"},
-        },
+        {"type": "image", "source": {"type": "url", "url": "https://a.test/a.png"}},
     )
 
     chat, losses = crossed(user(TEXT, *pictures), user(TEXT))

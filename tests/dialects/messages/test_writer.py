@@ -29,12 +29,7 @@ from proxy.types.events import (
     ToolCall,
 )
 from tests.checked import checked
-from tests.dialects.messages.test_reader import (
-    CALL,
-    SERVER,
-    TOOL_USE,
-    frames_of,
-)
+from tests.dialects.messages.test_reader import CALL, SERVER, TOOL_USE, frames_of
 from tests.dialects.vendors.test_anthropic import STREAM, THOUGHT, accumulated, events_of
 from tests.doubles import chat, message, message_events, text_events
 from tests.for_each import for_each

@@ -12,12 +12,7 @@ from proxy.dialects.responses.items import MAX_ITEMS
 from proxy.dialects.responses.reader import ResponsesReader
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import Attach, Begin, Delta, Finish, Native, Start, UsageReport
-from tests.dialects.responses.frames import (
-    CALL,
-    kinds,
-    read,
-    texts,
-)
+from tests.dialects.responses.frames import CALL, kinds, read, texts
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
 

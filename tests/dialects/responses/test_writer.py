@@ -28,14 +28,7 @@ from proxy.types.events import (
     UsageReport,
     with_text,
 )
-from tests.dialects.responses.frames import (
-    CALL,
-    kinds,
-    read,
-    texts,
-    without_bytes,
-    written,
-)
+from tests.dialects.responses.frames import CALL, kinds, read, texts, without_bytes, written
 from tests.dialects.responses.test_reader import FUNCTION_CALL, MESSAGE, STREAM
 from tests.dialects.test_responses import accumulated, streamed
 from tests.doubles import Json, item_events, response, response_events

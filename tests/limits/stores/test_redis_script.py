@@ -13,13 +13,7 @@ from uuid import uuid4
 import pytest
 
 from proxy.limits.kinds import KINDS
-from proxy.limits.stores.redis_script import (
-    MAX_WAITING,
-    Batcher,
-    ClaimEncoder,
-    Reply,
-    ScriptCall,
-)
+from proxy.limits.stores.redis_script import MAX_WAITING, Batcher, ClaimEncoder, Reply, ScriptCall
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar

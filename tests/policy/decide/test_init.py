@@ -299,10 +299,7 @@ def test_calls_that_come_the_same_way_share_a_plan_that_holds_none_of_them(tmp_p
     policies = house_snapshot(tmp_path, {})
 
     shared_plan(policies, chat_call())
-    second, third = (
-        shared_plan(policies, chat_call()),
-        shared_plan(policies, chat_call()),
-    )
+    second, third = (shared_plan(policies, chat_call()), shared_plan(policies, chat_call()))
 
     assert second is third
     assert type(second) is Plan

@@ -25,13 +25,7 @@ from proxy.policy.decide.conditions import (
 )
 from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.routes import Candidates, Routes
-from proxy.policy.decide.rules import (
-    Effects,
-    PolicyRules,
-    Rule,
-    compile_chain,
-    evaluate,
-)
+from proxy.policy.decide.rules import Effects, PolicyRules, Rule, compile_chain, evaluate
 from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Endpoint, ParameterOverrides, RuleRefusal, Target, Upstream
