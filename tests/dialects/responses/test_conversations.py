@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call
-from proxy.errors import InvalidField
 from proxy.types import RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER_KEY, House, house, policy
@@ -387,26 +385,3 @@ async def test_it_is_explained_and_counted_as_any_call(gateway: House) -> None:
 
 def head(method: str, end: str) -> RequestHead:
     return RequestHead("openai", "conversations", f"/v1/conversations{end}", "r", method=method)
-
-
-ENDS = [
-    (method, path.removeprefix("/conversations"))
-    for method, path in OPERATIONS
-    if path.startswith("/conversations")
-]
-
-
-def test_a_body_has_what_its_path_takes() -> None:
-    fields = {"items": [QUESTION], "metadata": {"a": "b"}, "model": "m"}
-    took = {
-        key: (call.body, call.warnings)
-        for key in ENDS
-        for call in [read_conversation_call(head(*key), fields)]
-    }
-
-    items, metadata = {"input": [QUESTION]}, {"metadata": {"a": "b"}}
-    assert took["POST", ""] == (items | metadata, ("model dropped",))
-    assert took["POST", "/{id}"] == (metadata, ("items dropped", "model dropped"))
-    assert took["POST", "/{id}/items"] == (items, ("metadata dropped", "model dropped"))
-    with pytest.raises(InvalidField, match=r"items\.0\.type"):
-        read_conversation_call(head("POST", ""), {"items": [{"type": []}]})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.app import telemetry
 from proxy.dialects.responses.sealing import MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
-from proxy.dialects.responses.state_refs import resolve_response
+from proxy.dialects.responses.state_refs import resolve_response, resolve_state, restore_item_ids
 from proxy.errors import NotFound
 from proxy.guards.text.documents import collect_texts, native_walk
 from proxy.settings import Address, Settings, from_environment
@@ -230,3 +230,55 @@ def test_fingerprints_differ_where_secrets_do_and_reveal_none() -> None:
     assert steps[0]["ids"] == steps[1]["ids"] != steps[2]["ids"]
     assert steps[0]["accepted"] != steps[1]["accepted"] == steps[2]["accepted"]
     assert all(len(fingerprint) == 8 for step in steps for fingerprint in step.values())
+
+
+THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": []}
+CALL: Json = {
+    **{"id": "fc_1", "type": "function_call", "call_id": "call_1", "status": "completed"},
+    **{"name": "look_up", "arguments": '{"city": "Paris"}'},
+}
+
+
+OTHER_ID = IDS.seal_item("search-box", *STORED_AT, "rs_" + "0af1" * 12)
+FOREIGN = ["rs_" + "0af1" * 12, OTHER_ID, "rs_9", "item_0", "item_1", "__fake_id__", "x" * 9_999]
+
+
+def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
+    call = resolve_state(Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS)
+    results: list[Json] = restore_item_ids(call.body["input"], call.item_ids)
+    return results
+
+
+@for_each("text", [*FOREIGN, "é", "\ud800", " "])
+def test_foreign_id_is_replaced(text: str) -> None:
+    own_value = {**CALL, "id": IDS.seal_item(*PLACE, "fc_1")}
+
+    thought, calls, repeated = restored_items(
+        {**THOUGHT, "id": text}, own_value, {**THOUGHT, "id": text}
+    )
+
+    assert calls == CALL
+    assert thought == repeated == {**THOUGHT, "id": thought["id"]}
+    assert thought["id"] != text
+    assert len(thought["id"]) <= 64
+    assert thought["id"].startswith("rs_" if text.startswith("rs_") else "item_")
+    assert thought == restored_items({**THOUGHT, "id": text})[0]
+    assert thought != restored_items({**THOUGHT, "id": text}, caller="search-box")[0]
+
+
+def test_encrypted_item_loses_foreign_id() -> None:
+    thought = {**THOUGHT, "encrypted_content": "gAAA"}
+    excluded = {name: value for name, value in thought.items() if name != "id"}
+    own_value = {**thought, "id": IDS.seal_item(*PLACE, "rs_1")}
+
+    assert restored_items({**thought, "id": OTHER_ID}, thought, own_value) == [
+        excluded,
+        excluded,
+        thought,
+    ]
+
+
+def test_empty_id_is_unchanged() -> None:
+    item = {**CALL, "id": ""}
+
+    assert restored_items(item) == [item]

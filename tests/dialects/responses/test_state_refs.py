@@ -16,6 +16,7 @@ from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.documents import collect_texts, native_walk, request_texts
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
+from tests.dialects.responses.test_sealing import CALL, FOREIGN, IDS, PLACE, STORED_AT, THOUGHT
 from tests.dialects.test_leaning import OTHER_KEY, House, house
 from tests.doubles import (
     Json,
@@ -30,15 +31,7 @@ from tests.doubles import (
 )
 from tests.for_each import for_each
 
-IDS = ResponseIds.of(["a secret of replicas"])
-STORED_AT = ("support-chat", "openai/gpt-4o-mini")
-PLACE = ("support-widget", *STORED_AT)
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
-THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": []}
-CALL: Json = {
-    **{"id": "fc_1", "type": "function_call", "call_id": "call_1", "status": "completed"},
-    **{"name": "look_up", "arguments": '{"city": "Paris"}'},
-}
 OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "Sunny."}
 PROVIDERS = {"rs_1", "msg_1", "fc_1"}
 
@@ -130,59 +123,6 @@ def test_items_that_are_sent_whole_pin_nothing() -> None:
     assert (call.state_ref, len(call.item_ids)) == (None, 1)
 
 
-OTHER_VALUES = IDS.seal_item("search-box", *STORED_AT, "rs_" + "0af1" * 12)
-FOREIGN = [
-    "rs_" + "0af1" * 12,
-    OTHER_VALUES,
-    "rs_9",
-    "item_0",
-    "item_1",
-    "__fake_id__",
-    "x" * 9_999,
-]
-
-
-def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
-    call = resolve_state(Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS)
-    results: list[Json] = restore_item_ids(call.body["input"], call.item_ids)
-    return results
-
-
-@for_each("text", [*FOREIGN, "é", "\ud800", " "])
-def test_an_id_that_nobody_sealed_for_the_key_stands_for_no_item_of_a_provider(text: str) -> None:
-    own_value = {**CALL, "id": IDS.seal_item(*PLACE, "fc_1")}
-
-    thought, calls, repeated = restored_items(
-        {**THOUGHT, "id": text}, own_value, {**THOUGHT, "id": text}
-    )
-
-    assert calls == CALL
-    assert thought == repeated == {**THOUGHT, "id": thought["id"]}
-    assert thought["id"] != text
-    assert len(thought["id"]) <= 64
-    assert thought["id"].startswith("rs_" if text.startswith("rs_") else "item_")
-    assert thought == restored_items({**THOUGHT, "id": text})[0]
-    assert thought != restored_items({**THOUGHT, "id": text}, caller="search-box")[0]
-
-
-def test_what_is_encrypted_is_bound_to_an_id_and_goes_without_one_that_is_not_its_own() -> None:
-    thought = {**THOUGHT, "encrypted_content": "gAAA"}
-    excluded = {name: value for name, value in thought.items() if name != "id"}
-    own_value = {**thought, "id": IDS.seal_item(*PLACE, "rs_1")}
-
-    assert restored_items({**thought, "id": OTHER_VALUES}, thought, own_value) == [
-        excluded,
-        excluded,
-        thought,
-    ]
-
-
-def test_an_id_of_no_characters_is_nobodys() -> None:
-    item = {**CALL, "id": ""}
-
-    assert restored_items(item) == [item]
-
-
 @for_each("place", [("other", STORED_AT[1]), (STORED_AT[0], "openai/other")])
 @for_each("with_response", [False, True])
 def test_references_lead_to_one_target(place: tuple[str, str], with_response: bool) -> None:
@@ -216,9 +156,6 @@ def test_a_reference_without_an_id_and_too_many_ids_are_wrong_fields() -> None:
         asking(*items)
     assert refused.value.param == f"input.{MAX_IDS}.id"
     assert asking(*items, ids=None).item_ids == ()
-
-
-# Over sockets
 
 
 @pytest.fixture

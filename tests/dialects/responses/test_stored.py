@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call
+from proxy.errors import InvalidField
+from proxy.types import RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER_KEY, SECRET, House, house, policy
 from tests.dialects.vendors.test_anthropic import events_of
@@ -354,3 +357,33 @@ async def test_references_never_reach_responses(upstream: ScriptedUpstream, tmp_
 
     assert (status, warning) == (200, "item_reference dropped")
     assert upstream.requests[-1].json["input"] == [{"role": "user", "content": "Hi."}]
+
+
+QUESTION: Json = {"type": "message", "role": "user", "content": "Where?"}
+
+
+def head(method: str, end: str) -> RequestHead:
+    return RequestHead("openai", "conversations", f"/v1/conversations{end}", "r", method=method)
+
+
+ENDS = [
+    (method, path.removeprefix("/conversations"))
+    for method, path in OPERATIONS
+    if path.startswith("/conversations")
+]
+
+
+def test_a_body_has_what_its_path_takes() -> None:
+    fields = {"items": [QUESTION], "metadata": {"a": "b"}, "model": "m"}
+    took = {
+        key: (call.body, call.warnings)
+        for key in ENDS
+        for call in [read_conversation_call(head(*key), fields)]
+    }
+
+    items, metadata = {"input": [QUESTION]}, {"metadata": {"a": "b"}}
+    assert took["POST", ""] == (items | metadata, ("model dropped",))
+    assert took["POST", "/{id}"] == (metadata, ("items dropped", "model dropped"))
+    assert took["POST", "/{id}/items"] == (items, ("metadata dropped", "model dropped"))
+    with pytest.raises(InvalidField, match=r"items\.0\.type"):
+        read_conversation_call(head("POST", ""), {"items": [{"type": []}]})

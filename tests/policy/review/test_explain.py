@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import CallExplanation, Decision, explain
-from proxy.policy.review.sample_call import chat_body, guess_path, sample_call
+from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 
@@ -340,50 +340,6 @@ policies:
 """
 
 
-@for_each(
-    ("arguments", "body", "words"),
-    [
-        (("--path", "/v1/images/generations"), None, "passthrough: POST /v1/images/generations"),
-        (("--path", "/v1/images/generations", "--deployment", "pictures"), None, "openai/dall-e-3"),
-        (("--path", "/v1/images/generations", "-"), b'{"prompt": "secret"}', "not evaluated"),
-        (("--path", "/v1/rerank", "-"), b'{"query": "a"}', "result: route to openai/files"),
-        (("--path", "/v1/rerank", "-"), b'{"model": "b"}', "404 model_not_found"),
-        (("--path", "/v1/rerank", "--deployment", "pictures"), None, "404 not_found"),
-        (("--path", "/v1/files/a", "--method", "get"), None, "passthrough: GET /v1/files/{id}"),
-        (("--path", "/v1/models", "--method", "GET"), None, "list the models of the key"),
-        (
-            ("--path", "/v1/conversations", "--deployment", "files"),
-            None,
-            "result: route to openai/files",
-        ),
-    ],
-)
-def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
-    arguments: tuple[str, ...], body: bytes | None, words: str, tmp_path: Path
-) -> None:
-    (tmp_path / "policies.yaml").write_text(PASSING.replace("AAAA", "a" * 64))
-
-    code, text = run(tmp_path, *arguments, body=body)
-
-    assert (code, words in text) == (0, True), text
-
-
-@pytest.mark.parametrize(
-    ("maximum", "decided"), [(2, "rejected with 429 by limit day"), (1, "route to")]
-)
-def test_path_cost_is_limited(maximum: int, decided: str, tmp_path: Path) -> None:
-    listed = f"{{path: /v1/images/generations, most_usd: {maximum}}}"
-    limit = "    limits: [{name: day, usd: 1 per day}]\n    policy: guarded\n"
-    text = PASSING.replace("AAAA", "a" * 64).replace("[/v1/images/generations]", f"[{listed}]")
-    text = text.replace("model: dall-e-3", "model: dall-e-3, price: {input: 1, output: 1}")
-    (tmp_path / "policies.yaml").write_text(text.replace("    policy: guarded\n", limit))
-
-    results = run(tmp_path, "--path", "/v1/images/generations")[1]
-
-    assert f"result: {decided}" in results
-    assert f"this call reserves {maximum} USD" in results
-
-
 def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
     folder = tmp_path / "policies.yaml"
     folder.write_text(PASSING.replace("AAAA", "a" * 64))
@@ -420,24 +376,6 @@ def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
 
     assert code == 2
     assert 'give REQUEST_FILE or --deployment; key "widget" may use: ' in text
-
-
-@for_each(
-    ("body", "path"),
-    [
-        ({"prompt": "Hi"}, "/v1/completions"),
-        ({"messages": [], "max_tokens": 9}, "/v1/chat/completions"),
-        ({"messages": [], "max_tokens": 9, "system": "Be kind."}, "/v1/messages"),
-        ({"messages": [], "tools": [{"name": "f", "input_schema": {}}]}, "/v1/messages"),
-        ({"input": "Hi"}, "/v1/responses"),
-        ({"input": [{"role": "user", "content": "Hi"}]}, "/v1/responses"),
-        ({"input": ["Hi"]}, "/v1/embeddings"),
-        ({"input": "Hi", "dimensions": 8}, "/v1/embeddings"),
-        ({}, "/v1/chat/completions"),
-    ],
-)
-def test_guesses_path_of_body(body: dict[str, Any], path: str) -> None:
-    assert guess_path(body) == path
 
 
 def test_the_command_says_what_it_took_a_body_for(folder: Path) -> None:

@@ -1,19 +1,22 @@
-"""The parameters that ``explain`` shows are those that the upstream receives."""
+"""Explanations show the parameters that the upstream receives, and explain passthrough paths."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from proxy.cli import main
 from proxy.dialects import DIALECTS, ROUTES
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import without_texts
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import guess_path, sample_call
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.policytest.harness import run_case
@@ -150,3 +153,137 @@ async def test_explain_shows_the_parameters_that_the_upstream_receives(
             assert explained(snapshot, past) == changed(plain, request_body), (rules, request_body)
         compared += 1
     assert compared or client[1] == "embeddings" or request_ != "bound"
+
+
+POLICIES = """\
+upstreams:
+  openai: {dialect: openai, base_url: 'https://api.example.test', provider: openai}
+  eu: {dialect: openai, base_url: 'https://eu.example.test'}
+tags:
+  team: [support]
+  env: [prod]
+  feature: {pattern: '[a-z]+', caller: true}
+keys:
+  widget: {sha256: AAAA, deployments: [support-chat, even, drawn], tags: {team: support}}
+policies:
+  public:
+    match: first
+    rules:
+      - name: europe
+        when: {header: {x-region: eu}}
+        targets: [{upstream: eu, model: m}]
+        cap: {max_tokens: 100}
+      - {name: never, when: {stream: true}, refuse: no streams}
+      - {name: short, extra: 1}
+      - {name: later, model: other}
+    extends: house
+  house:
+    match: all
+    rules:
+      - {name: calm, set: {temperature: 0}}
+      - {name: calmer, set: {temperature: 0.1}, cap: {max_tokens: 200}}
+      - {name: would, mode: shadow, when: {tag: {team: support}}, refuse: not you}
+deployments:
+  support-chat:
+    tags: {env: prod}
+    policy: public
+    targets: [{upstream: openai, model: m, price: {input: 1, output: 2}}]
+    fallback: [{upstream: eu, model: spare}]
+    passthrough: [/v1/rerank, {path: '/v1/files/{id}', methods: [GET]}]
+  even:
+    balance: least_loaded
+    targets: [{upstream: openai, model: a}, {upstream: eu, model: b}]
+  drawn:
+    sticky: key
+    targets: [{upstream: openai, model: x, weight: 1}, {upstream: eu, model: y, weight: 1}]
+""".replace("AAAA", "0" * 64).replace("extra: 1", "cap: {n: 1}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "p.yaml").write_text(POLICIES)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str, body: bytes | None = None) -> tuple[int, str]:
+    command = ["explain", "--policies", str(folder), "--key", "widget", *arguments]
+    result = CliRunner().invoke(main, command, input=body)
+    return result.exit_code, result.output
+
+
+PASSING = """\
+upstreams: {openai: {dialect: openai, base_url: 'https://api.example.test'}}
+keys: {widget: {sha256: AAAA, deployments: [pictures, files]}}
+deployments:
+  pictures:
+    targets: [{upstream: openai, model: dall-e-3}]
+    passthrough: [/v1/images/generations]
+    policy: guarded
+  files:
+    targets: [{upstream: openai, model: files}]
+    passthrough: [{path: '/v1/files/{id}', methods: [GET]}, /v1/rerank]
+policies:
+  guarded: {input: [{name: words, guard: keywords, words: [secret], action: block}]}
+"""
+
+
+@for_each(
+    ("arguments", "body", "words"),
+    [
+        (("--path", "/v1/images/generations"), None, "passthrough: POST /v1/images/generations"),
+        (("--path", "/v1/images/generations", "--deployment", "pictures"), None, "openai/dall-e-3"),
+        (("--path", "/v1/images/generations", "-"), b'{"prompt": "secret"}', "not evaluated"),
+        (("--path", "/v1/rerank", "-"), b'{"query": "a"}', "result: route to openai/files"),
+        (("--path", "/v1/rerank", "-"), b'{"model": "b"}', "404 model_not_found"),
+        (("--path", "/v1/rerank", "--deployment", "pictures"), None, "404 not_found"),
+        (("--path", "/v1/files/a", "--method", "get"), None, "passthrough: GET /v1/files/{id}"),
+        (("--path", "/v1/models", "--method", "GET"), None, "list the models of the key"),
+        (
+            ("--path", "/v1/conversations", "--deployment", "files"),
+            None,
+            "result: route to openai/files",
+        ),
+    ],
+)
+def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
+    arguments: tuple[str, ...], body: bytes | None, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policies.yaml").write_text(PASSING.replace("AAAA", "a" * 64))
+
+    code, text = run(tmp_path, *arguments, body=body)
+
+    assert (code, words in text) == (0, True), text
+
+
+@pytest.mark.parametrize(
+    ("maximum", "decided"), [(2, "rejected with 429 by limit day"), (1, "route to")]
+)
+def test_path_cost_is_limited(maximum: int, decided: str, tmp_path: Path) -> None:
+    listed = f"{{path: /v1/images/generations, most_usd: {maximum}}}"
+    limit = "    limits: [{name: day, usd: 1 per day}]\n    policy: guarded\n"
+    text = PASSING.replace("AAAA", "a" * 64).replace("[/v1/images/generations]", f"[{listed}]")
+    text = text.replace("model: dall-e-3", "model: dall-e-3, price: {input: 1, output: 1}")
+    (tmp_path / "policies.yaml").write_text(text.replace("    policy: guarded\n", limit))
+
+    results = run(tmp_path, "--path", "/v1/images/generations")[1]
+
+    assert f"result: {decided}" in results
+    assert f"this call reserves {maximum} USD" in results
+
+
+@for_each(
+    ("body", "path"),
+    [
+        ({"prompt": "Hi"}, "/v1/completions"),
+        ({"messages": [], "max_tokens": 9}, "/v1/chat/completions"),
+        ({"messages": [], "max_tokens": 9, "system": "Be kind."}, "/v1/messages"),
+        ({"messages": [], "tools": [{"name": "f", "input_schema": {}}]}, "/v1/messages"),
+        ({"input": "Hi"}, "/v1/responses"),
+        ({"input": [{"role": "user", "content": "Hi"}]}, "/v1/responses"),
+        ({"input": ["Hi"]}, "/v1/embeddings"),
+        ({"input": "Hi", "dimensions": 8}, "/v1/embeddings"),
+        ({}, "/v1/chat/completions"),
+    ],
+)
+def test_guesses_path_of_body(body: dict[str, Any], path: str) -> None:
+    assert guess_path(body) == path
