@@ -1,17 +1,28 @@
-"""What leaves is what aiohttp's own responses send, byte by byte, and no header ends itself."""
+"""Response bytes and headers: what aiohttp would send, and the headers of docs."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
+from hypothesis import given
+from hypothesis import strategies as st
 from pytest_aiohttp.plugin import AiohttpRawServer
 
 from proxy.errors import ClientDisconnected
-from proxy.server.response import PIECE, ResponseWriter
+from proxy.limits.kinds import KINDS as LIMIT_KINDS
+from proxy.server import response as response_module
+from proxy.server.response import PIECE, ResponseWriter, limit_headers
+from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, outcome
+from tests.conftest import KEY, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 FIELDS = {"content-type": "application/json", "server": "headrace", "x-name": "\u00e9\tb"}
@@ -158,3 +169,133 @@ async def test_unfinished_response_closes_connection(aiohttp_raw_server: Aiohttp
     async with asyncio.timeout(10):
         assert (await reader.read()).endswith(b"\r\n\r\n3\r\nabc\r\n")
     writer.close()
+
+
+PAGE = (Path(__file__).parents[2] / "docs/headers.md").read_text()
+KINDS = ("whole response", "stream", "error")
+OURS = re.compile(r"x-headrace-.*|x-ratelimit-.*|x-request-id|x-trace-id|x-should-retry|retry-.*")
+POLICIES = """
+policies:
+  default:
+    match: all
+    rules:
+      - name: limited
+        when: {header: {x-case: limited}}
+        limits: [{name: calls, requests: 100 per day}, {name: words, tokens: 1M per day}]
+      - {name: rate, when: {header: {x-case: rate}}, limits: [{name: r, requests: 1 per day}]}
+      - {name: large, when: {header: {x-case: large}}, limits: [{name: t, tokens: 1 per day}]}
+"""
+CASES: dict[str, list[dict[str, str]]] = {
+    "whole response": [{}, {"model": "search-answers"}, {"x-case": "limited"}, {"key": "search"}],
+    "stream": [{}, {"x-case": "limited"}, {"key": "search"}],
+    "error": [{"route": "/v1/nowhere"}, {"key": "hr-wrong"}, {"model": "unknown"},
+        {"x-case": "rate"}, {"x-case": "rate"}, {"x-case": "large", "key": "search"},
+        {"key-of-ours": "wrong"}],
+}  # fmt: skip
+
+
+def rows() -> dict[str, dict[str, str]]:
+    """Return what the page says of each header: `always`, `some` or `never`, by kind."""
+    results = {}
+    for line in PAGE.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        for name in re.findall(r"`([a-z-]+)`", cells[1]) if len(cells) > 5 else ():
+            results[name] = dict(zip(KINDS, cells[2:5], strict=True))
+    return results
+
+
+class Asking:
+    """Makes calls, and gathers the headers of ours of their responses."""
+
+    def __init__(self, client: ClientSession, upstream: ScriptedUpstream) -> None:
+        self.client, self.upstream = client, upstream
+
+    async def sent(self, kind: str, case: dict[str, str]) -> set[str]:
+        key = {"search": "hr-search-key"}.get(case.get("key", ""), case.get("key", KEY))
+        model = case.get("model", "search-answers" if "key" in case else "support-chat")
+        sent_body = {"authorization": f"Bearer {key}"}
+        if "key" in case:  # which may not have policies read again, and is warned
+            sent_body["x-headrace-refresh-cache"] = "true"
+        body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+        body["stream"] = kind == "stream"
+        script = stream(chat_events("Hi")) if body["stream"] else answer(chat("Hi"))
+        self.upstream.answer_with(answer({}, status=401) if "key-of-ours" in case else script)
+        route = case.get("route", "/v1/chat/completions")
+        case_header = {"x-case": case["x-case"]} if "x-case" in case else {}
+        async with self.client.post(
+            route, headers={**sent_body, **case_header}, json=body
+        ) as response:
+            await response.read()
+            return {name.lower() for name in response.headers if OURS.fullmatch(name.lower())}
+
+
+@pytest.fixture
+async def context(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set[str]]]:
+    """Return the headers of ours of all responses, by their kind."""
+    async with running_proxy(tmp_path / "p", world(upstream.url) + POLICIES) as proxy:
+        asking = Asking(proxy.client, upstream)
+        results = {kind: [await asking.sent(kind, case) for case in CASES[kind]] for kind in KINDS}
+        bearer = {"authorization": f"Bearer {KEY}"}
+        async with proxy.client.get("/v1/models", headers=bearer) as response:
+            listed = {name.lower() for name in response.headers}
+    refused = [item for item in results["error"] if "x-headrace-error" in item]
+    answered = [item for item in results["error"] if "x-headrace-error" not in item]
+    full_list = [*results["whole response"], *answered, {n for n in listed if OURS.fullmatch(n)}]
+    return {"whole response": full_list, "stream": results["stream"], "error": refused}
+
+
+async def test_the_page_lists_each_header_of_ours(context: dict[str, list[set[str]]]) -> None:
+    sent_value = {name for kind in context.values() for item in kind for name in item}
+
+    assert sent_value == set(rows())
+
+
+async def test_each_header_is_sent_when_the_page_says(context: dict[str, list[set[str]]]) -> None:
+    wrong = []
+    for name, kinds in rows().items():
+        for kind, when in kinds.items():
+            times = sum(name in item for item in context[kind])
+            real = {0: "never", len(context[kind]): "always"}.get(times, "some")
+            if real != when:
+                wrong.append(f"{name} of a {kind}: {when}, really {real}")
+
+    assert wrong == []
+
+
+def test_the_names_of_the_code_are_those_of_the_page() -> None:
+    code = (Path(response_module.__file__)).read_text()
+    names = set(re.findall(r"\"(x-headrace-[a-z-]+)\"", code))
+
+    assert names == {name for name in rows() if name.startswith("x-headrace-")}
+
+
+SEVEN = Limit("seven", LIMIT_KINDS["requests"], 7, 60)
+LIMITS = (REQUESTS, SEVEN, TOKENS, replace(REQUESTS, shadow=True), MONTH, PLACES)
+
+
+def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
+    """Return the first of the rates of a kind that have the least share left."""
+    standings = [
+        standing
+        for standing in admission.standings
+        if standing.limit.kind is kind and not standing.limit.shadow
+    ]
+    return min(
+        standings, key=lambda standing: standing.remaining / standing.limit.capacity, default=None
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from(LIMITS), st.integers(0, 10**7)), max_size=6))
+def test_clients_read_of_their_tightest_rate_of_each_kind(counted: list[tuple[Limit, int]]) -> None:
+    readings = [number for _, level in counted for number in (level, -1, 0, 0)]
+    admission = outcome(claims(*[(limit, 1) for limit, _ in counted]), readings)
+
+    headers: dict[str, str] = {}
+    for kind in LIMIT_KINDS.values():
+        rate = tightest(admission, kind)
+        if kind.headers is not None and rate is not None:
+            events = str(rate.limit.capacity), str(rate.remaining), f"{rate.reset_s or 0:g}s"
+            headers |= zip(kind.headers, events, strict=True)
+
+    assert limit_headers(admission) == headers
+    assert [*limit_headers(admission)] == [*headers]

@@ -1,4 +1,4 @@
-"""Preambles, rate limits and bills of responses."""
+"""Responses of upstreams and of the proxy itself: preambles, bills, model lists, token counts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from types import SimpleNamespace as Some
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
 from proxy.call.attempts import Attempt
 from proxy.dialects.document import document_frame
 from proxy.dialects.responses.sealing import ResponseIds
-from proxy.types import StateRef
+from proxy.policy.review.sample_call import sample_call
+from proxy.types import ModelCall, Plan, StateRef, Target, Upstream
 from proxy.types.events import (
     STOP,
     Begin,
@@ -29,9 +31,12 @@ from proxy.types.events import (
 )
 from proxy.upstream.attempt import remaining_rate_limit
 from proxy.upstream.background_billing import BackgroundBilling, has_bill
+from proxy.upstream.local_responses import IMAGE_TOKENS, estimate_tokens, is_counted_here
 from proxy.upstream.response import MAX_PREAMBLE_FRAMES, is_preamble
-from tests.doubles import Json, response
+from tests.conftest import KEY, Proxy
+from tests.doubles import Json, ScriptedUpstream, answer, response
 from tests.for_each import for_each
+from tests.limits.test_claims import CALL_TIME
 
 TEXT, CALL = Part("text", 0), Part("arguments", 1)
 ROLE = Frame((Start("id", "model", None), Begin(TEXT), Delta(TEXT, "")))
@@ -163,3 +168,195 @@ async def test_disconnect_during_billing_loses_no_bill(other_flag: bool, twice: 
     is_billed = twice or not other_flag  # in doubt nothing is lost
     assert (attempt.is_billed, attempt.bill) == (is_billed, None)
     assert (attempt.meter.reported is not None) is is_billed
+
+
+OTHER_VALUES = {"Authorization": "Bearer hr-search-key"}
+
+
+@pytest.mark.parametrize(
+    "name", ["smol", "search-answers", "openai/smol", "openai%2Fsmol"], ids=str
+)
+async def test_any_name_finds_model(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    response = await proxy.send(f"{proxy.url}/v1/models/{name}", headers=OTHER_VALUES, method="GET")
+
+    assert response.status == 200
+    assert (response.json["id"], response.json["object"]) == (name.replace("%2F", "/"), "model")
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, record.head.route) == ("success", "/v1/models/{model}")
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("name", ["gpt-4o-mini", "support-chat", "nobody-has-it", "a/b/c"])
+async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
+    response = await proxy.send(f"/v1/models/{name}", headers=OTHER_VALUES, method="GET")
+
+    assert response.status == 404
+    assert response.json["error"] == {
+        "message": f"No deployment of this key serves the model {name}. "
+        "GET /v1/models lists the models of this key.",
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "client_error"
+
+
+async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy) -> None:
+    listed = await proxy.send("/v1/models", headers=OTHER_VALUES, method="GET")
+    head = await proxy.send("/v1/models", headers=OTHER_VALUES, method="HEAD")
+
+    assert (head.status, head.raw) == (200, b"")
+    assert int(head.headers["content-length"]) == len(listed.raw)
+
+
+async def test_a_stranger_learns_of_no_model(proxy: Proxy) -> None:
+    for name in ("smol", "nobody-has-it"):
+        async with proxy.client.get(f"/v1/models/{name}") as response:
+            body = await response.json()
+        assert (response.status, body["error"]["code"]) == (401, "invalid_api_key")
+
+
+FIRST_DOCUMENT = {"Authorization": "Bearer hr-test-key"}
+OTHER_NAMES = {"openai/gpt-4o-mini", "scale/scale-model"}
+DEPLOYMENTS = ["compare", "legacy-only", "resilient", "responses-only", "search-answers"]
+LISTED_MODELS = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
+
+
+async def test_list_has_one_id_per_model_unless_asked(proxy: Proxy) -> None:
+    listed = {}
+    for query in ("", "?names=all", "?names=some"):
+        response = await proxy.send(f"/v1/models{query}", headers=FIRST_DOCUMENT, method="GET")
+        listed[query] = response.json
+
+    names = {query: [model["id"] for model in listed[query].get("data", ())] for query in listed}
+    assert names[""][: len(DEPLOYMENTS)] == DEPLOYMENTS
+    assert {*names[""]} > LISTED_MODELS
+    assert OTHER_NAMES.isdisjoint(names[""])
+    assert {*names["?names=all"]} > {*names[""]} | OTHER_NAMES
+    assert listed["?names=some"]["error"]["param"] == "names"
+    assert all(item["owned_by"] for item in listed["?names=all"]["data"])
+    assert [item["owned_by"] for item in listed[""]["data"] if item["id"] == "smol"] == ["openai"]
+
+
+async def test_listed_ids_work(client: ClientSession, upstream: ScriptedUpstream) -> None:
+    async with client.get("/v1/models", headers=FIRST_DOCUMENT) as response:
+        names = [model["id"] for model in (await response.json())["data"]]
+
+    for name in names:  # whatever comes of it: it was a deployment's
+        body = {"model": name, "prompt": "Hi"}
+        async with client.post("/v1/completions", headers=FIRST_DOCUMENT, json=body) as response:
+            assert response.headers.get("x-headrace-deployment"), (name, await response.text())
+    assert {request.json["model"] for request in upstream.requests} >= LISTED_MODELS
+
+
+ANTHROPICS = [
+    {"x-api-key": KEY},
+    {"x-api-key": KEY, "anthropic-version": "2023-06-01"},
+    {"Authorization": f"Bearer {KEY}", "anthropic-version": "2023-06-01"},
+]
+
+
+@pytest.mark.parametrize("headers", ANTHROPICS, ids="+".join)
+async def test_anthropic_page_format(headers: dict[str, str], proxy: Proxy) -> None:
+    pages: list[Json] = []
+    for query in ("", "?limit=2", "?limit=2&after_id=legacy-only", "?limit=2&before_id=first"):
+        response = await proxy.send(f"/v1/models{query}", headers=headers, method="GET")
+        pages.append(response.json)
+        assert response.headers["request-id"] == response.headers["x-request-id"]
+
+    full_value, first_value, value_after, value_before = pages
+    assert full_value["has_more"] is False
+    assert {"anthropic-model", *LISTED_MODELS} < {model["id"] for model in full_value["data"]}
+    assert [model["id"] for model in first_value["data"]] == DEPLOYMENTS[:2]
+    assert (first_value["has_more"], first_value["first_id"], first_value["last_id"]) == (
+        True,
+        *DEPLOYMENTS[:2],
+    )
+    assert [model["id"] for model in value_after["data"]] == DEPLOYMENTS[2:4]
+    assert [model["id"] for model in value_before["data"]] == ["enkrypt-model", "fireworks-model"]
+
+
+async def test_invalid_page_size_is_refused(proxy: Proxy) -> None:
+    response = await proxy.send("/v1/models?limit=0", headers=ANTHROPICS[0], method="GET")
+
+    assert (response.status, response.json["type"]) == (400, "error")
+    assert response.json["error"]["message"] == "limit: must be an integer between 1 and 1000"
+
+
+async def test_missing_model_is_an_anthropic_error(proxy: Proxy) -> None:
+    response = await proxy.send("/v1/models/nobody-has-it", headers=ANTHROPICS[1], method="GET")
+
+    assert (response.status, response.json["error"]["type"]) == (404, "not_found_error")
+    assert response.headers["x-headrace-error"] == "model_not_found"
+
+
+async def test_fireworks_paths_work(client: ClientSession, upstream: ScriptedUpstream) -> None:
+    vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
+    upstream.answer_with(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
+    async with client.get("/inference/v1/models", headers=FIRST_DOCUMENT) as response:
+        names = [model["id"] for model in (await response.json())["data"]]
+    async with client.get(
+        "/inference/v1/models/fireworks/fireworks-model", headers=FIRST_DOCUMENT
+    ) as single_response:
+        model = await single_response.json()
+    body = {"model": "via-fireworks", "input": "Hi"}
+    async with client.post(
+        "/inference/v1/embeddings", headers=FIRST_DOCUMENT, json=body
+    ) as response:
+        embedded = await response.json()
+
+    assert "fireworks-model" in names
+    assert model["owned_by"] == "fireworks"
+    assert embedded["data"][0]["embedding"] == [0.5]
+    assert upstream.requests[-1].path == "/inference/v1/embeddings"
+
+
+COUNT = "/v1/messages/count_tokens"
+
+
+def count_call(content: Any, path: str = COUNT, **fields: Any) -> Any:
+    body = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
+    return sample_call(body, {}, CALL_TIME, path)
+
+
+def plan(dialect: str) -> Plan:
+    target = Target(Upstream("u", dialect, ""), "m")
+    return Plan("r", "k", "d", {}, (ModelCall("m", (target,)),))
+
+
+def data(media_type: str, size: int) -> dict[str, Any]:
+    kind = "image" if media_type.startswith("image/") else "document"
+    return {
+        "type": kind,
+        "source": {"type": "base64", "media_type": media_type, "data": "A" * size},
+    }
+
+
+def test_only_what_its_upstream_cannot_count_is_counted_here() -> None:
+    assert is_counted_here(plan("openai"), count_call("Hello"))
+    assert not is_counted_here(plan("anthropic"), count_call("Hello"))
+    chat = count_call("Hello", "/v1/messages", max_tokens=4)
+    assert not is_counted_here(plan("openai"), chat)
+
+
+def test_every_text_counts() -> None:
+    short, long = estimate_tokens(count_call("x" * 40)), estimate_tokens(count_call("x" * 440))
+
+    assert long - short == 100
+    assert estimate_tokens(count_call("x" * 40, system="y" * 400)) - short >= 100
+
+
+def test_a_picture_counts_as_one_and_a_file_by_its_size() -> None:
+    nothing = estimate_tokens(count_call([{"type": "text", "text": "x"}]))
+    image = estimate_tokens(count_call([{"type": "text", "text": "x"}, data("image/png", 300_000)]))
+    small = estimate_tokens(
+        count_call([{"type": "text", "text": "x"}, data("application/pdf", 100)])
+    )
+    large = estimate_tokens(
+        count_call([{"type": "text", "text": "x"}, data("application/pdf", 300_000)])
+    )
+
+    assert IMAGE_TOKENS < image - nothing < IMAGE_TOKENS + 50
+    assert IMAGE_TOKENS < small - nothing < IMAGE_TOKENS + 50
+    assert large - nothing > 3 * IMAGE_TOKENS
