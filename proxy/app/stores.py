@@ -276,7 +276,9 @@ async def _cache_file(context: Context, path: Path) -> Sqlite:
 
     failed = partial(context.failed, "cache")
     max_bytes = context.settings.cache_bytes
-    file = Sqlite(path, max_bytes, since_epoch, context.metrics, replaced, failed)
+    file = Sqlite(
+        path, max_bytes, since_epoch, events=context.metrics, replaced=replaced, failed=failed
+    )
     try:
         return await context.opened.enter_async_context(file)
     except (sqlite3.Error, OSError, ForeignFile) as error:

@@ -6,6 +6,8 @@ The leader fetches; every listener gets all frames from the first on. This modul
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from proxy.cache.cached_answer import CachedAnswer, for_call
@@ -16,6 +18,7 @@ from proxy.types import Call, ResponseHead
 from proxy.types.events import Frame
 
 
+@dataclass(slots=True)
 class Flight:
     """Frames of one response that is being fetched. ``cached`` is set instead if it was cached.
 
@@ -24,23 +27,17 @@ class Flight:
     bounded. ``base`` is the position of the first held frame. ``saved`` is set with the last frame.
     """
 
-    __slots__ = (
-        *("_waiters", "base", "cached", "error", "frames", "head", "is_closed", "is_complete"),
-        *("is_oversize", "listeners", "saved"),
-    )
-
-    def __init__(self) -> None:
-        self.cached: CachedAnswer | None = None
-        self.head = ResponseHead(streamed=False)
-        self.error: ProxyError | None = None
-        self.saved: CacheSavings | None = None
-        self.is_oversize = False
-        self.is_complete = False
-        self.is_closed = False
-        self.frames: list[Frame] = []
-        self.base = 0
-        self.listeners: set[Listener] = set()
-        self._waiters: list[asyncio.Future[None]] = []
+    cached: CachedAnswer | None = None
+    head: ResponseHead = field(default_factory=partial(ResponseHead, streamed=False))
+    error: ProxyError | None = None
+    saved: CacheSavings | None = None
+    is_oversize: bool = False
+    is_complete: bool = False
+    is_closed: bool = False
+    frames: list[Frame] = field(default_factory=list)
+    base: int = 0
+    listeners: set[Listener] = field(default_factory=set)
+    _waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
     def is_joinable(self) -> bool:

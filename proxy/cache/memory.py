@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Self
 
 from proxy.cache.store import StoreEvents
@@ -16,27 +17,25 @@ def _cost(value: bytes) -> int:
     return ENTRY_BYTES + len(value) * 9 // 8
 
 
+@dataclass(slots=True)
 class Memory:
     """Store that ends with the process and takes at most ``max_bytes``. ``now`` returns seconds."""
 
-    def __init__(
-        self, max_bytes: int, now: Callable[[], float], events: StoreEvents, name: str = "memory"
-    ) -> None:
-        self._max_bytes = max_bytes
-        self._now = now
-        self._events = events
-        self._name = name
-        self._entries: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
-        self._size = 0
+    max_bytes: int
+    now: Callable[[], float]
+    events: StoreEvents
+    name: str = "memory"
+    _entries: OrderedDict[bytes, tuple[float, bytes]] = field(default_factory=OrderedDict)
+    _size: int = 0
 
     async def get(self, key: bytes) -> bytes | None:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        if entry[0] <= self._now():
+        if entry[0] <= self.now():
             self._drop(key)
-            self._events.evicted("expired", 1)
-            self._events.set_cache_size(self._name, len(self._entries), self._size)
+            self.events.evicted("expired", 1)
+            self.events.set_cache_size(self.name, len(self._entries), self._size)
             return None
         self._entries.move_to_end(key)
         return entry[1]
@@ -45,18 +44,18 @@ class Memory:
         if key in self._entries:
             self._drop(key)
         cost = _cost(value)
-        if cost > self._max_bytes:
-            self._events.evicted("dropped", 1)
+        if cost > self.max_bytes:
+            self.events.evicted("dropped", 1)
             return
-        self._entries[key] = (self._now() + ttl, value)
+        self._entries[key] = (self.now() + ttl, value)
         self._size += cost
         evicted = 0
-        while self._size > self._max_bytes:
+        while self._size > self.max_bytes:
             self._drop(next(iter(self._entries)))
             evicted += 1
         if evicted:
-            self._events.evicted("full", evicted)
-        self._events.set_cache_size(self._name, len(self._entries), self._size)
+            self.events.evicted("full", evicted)
+        self.events.set_cache_size(self.name, len(self._entries), self._size)
 
     def _drop(self, key: bytes) -> None:
         self._size -= _cost(self._entries.pop(key)[1])

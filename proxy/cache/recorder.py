@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.dialects.families import FAMILIES, client_family
@@ -41,6 +42,7 @@ def _texts(value: Any) -> int:
     return len(value) if isinstance(value, list) and value and not isinstance(value[0], int) else 1
 
 
+@dataclass(slots=True)
 class AnswerRecorder:
     """Collects the documents of a response while it is sent.
 
@@ -50,36 +52,21 @@ class AnswerRecorder:
     upstream, lacks a choice or its end, or calls a tool and the rule excludes tool calls.
     """
 
-    __slots__ = (
-        *("_expected", "_finished", "_is_cacheable", "_open_writer", "_rule", "_started"),
-        *("_streamed", "_vectors", "_writer", "family", "is_complete", "is_flagged"),
-        *("is_oversize", "lines", "size"),
-    )
-
-    def __init__(
-        self,
-        rule: CacheRule,
-        expected: int,
-        family: FamilyName,
-        open_writer: Callable[[FamilyName], FamilyWriter],
-        *,
-        streamed: bool,
-    ) -> None:
-        self._rule = rule
-        self._expected = expected
-        self._open_writer = open_writer
-        self._streamed = streamed
-        self._writer: FamilyWriter | None = None
-        self._is_cacheable = True
-        self._vectors = 0
-        self._started: set[int] = set()
-        self._finished: set[int] = set()
-        self.family = family
-        self.lines: list[bytes] = []
-        self.size = 0
-        self.is_oversize = False
-        self.is_flagged = False
-        self.is_complete = False
+    rule: CacheRule
+    expected: int
+    family: FamilyName
+    open_writer: Callable[[FamilyName], FamilyWriter]
+    streamed: bool
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+    is_oversize: bool = False
+    is_flagged: bool = False
+    is_complete: bool = False
+    _writer: FamilyWriter | None = None
+    _is_cacheable: bool = True
+    _vectors: int = 0
+    _started: set[int] = field(default_factory=set)
+    _finished: set[int] = field(default_factory=set)
 
     def encode(self, frame: Frame) -> bytes:
         """Encode a frame in its API family. Takes long for a large frame."""
@@ -87,7 +74,7 @@ class AnswerRecorder:
             return b""
         if self._writer is None:
             self.family = frame.family or self.family
-            self._writer = self._open_writer(self.family)
+            self._writer = self.open_writer(self.family)
         return self._writer.feed(frame)
 
     def feed(self, frame: Frame, encoded: bytes | None = None) -> None:
@@ -101,27 +88,27 @@ class AnswerRecorder:
         if not self._is_cacheable:
             self.lines.clear()
         if frame.last:
-            has_all_choices = len(self._started) + self._vectors >= self._expected
+            has_all_choices = len(self._started) + self._vectors >= self.expected
             is_cacheable = self._is_cacheable and not self.is_flagged and has_all_choices
             self.is_complete = is_cacheable and self._started == self._finished
 
     def _add(self, encoded: bytes) -> None:
-        for line in _documents(encoded) if self._streamed else (encoded,) * bool(encoded):
+        for line in _documents(encoded) if self.streamed else (encoded,) * bool(encoded):
             self.size += len(line) + 1
             self.lines.append(line)
-        if self.size > self._rule.max_bytes:
+        if self.size > self.rule.max_bytes:
             self.is_oversize, self._is_cacheable, self._writer = True, False, None
 
     def _judge(self, event: Event, frame: Frame) -> None:
         match event:
             case Begin(part):
                 self._started.add(part.choice)
-                self._is_cacheable &= part.kind not in CALLS or self._rule.tool_calls
+                self._is_cacheable &= part.kind not in CALLS or self.rule.tool_calls
             case Finish(choice, reason, native):
                 self._started.add(choice)
                 self._finished.add(choice)
                 self._is_cacheable &= reason != "content_filter" and native != "error"
-                self._is_cacheable &= reason != "tool_calls" or self._rule.tool_calls
+                self._is_cacheable &= reason != "tool_calls" or self.rule.tool_calls
             case Extension(name, value):
                 self.is_flagged = self.is_flagged or is_flagged({name: value})
             case Native() if frame.doc is not None and isinstance(frame.doc.get("data"), list):
@@ -144,4 +131,5 @@ def open_recorder(head: ResponseHead, call: Call, rule: CacheRule, expected: int
     def open_writer(family: FamilyName) -> FamilyWriter:
         return FAMILIES[family].writer(WriteOptions(call, not head.streamed, nobody, complete=True))
 
-    return AnswerRecorder(rule, expected, client_family(call), open_writer, streamed=head.streamed)
+    family, streamed = client_family(call), head.streamed
+    return AnswerRecorder(rule, expected, family=family, open_writer=open_writer, streamed=streamed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Self
 
 from proxy.cache.store import StoreEvents
@@ -25,34 +26,30 @@ def _name(key: bytes) -> bytes:
     return PREFIX + key.hex().encode()
 
 
+@dataclass(slots=True)
 class Redis:
     """Store for many processes, which owns ``server``. ``now`` returns monotonic seconds.
 
     After an error it is not used for ``rest_s``. Entering succeeds without a server.
     """
 
-    def __init__(
-        self,
-        server: RedisServer,
-        now: Callable[[], float],
-        events: StoreEvents,
-        *,
-        rest_s: float = 1.0,
-        name: str = "redis",
-    ) -> None:
-        self._now = now
-        self._events = events
-        self._rest_s = rest_s
-        self._name = name
-        self._resume_at = 0.0
-        self._pending: dict[bytes, tuple[bytes, int]] = {}  # value and TTL in milliseconds
-        self._pending_bytes = 0
-        self._has_puts = asyncio.Event()
-        self._idle = asyncio.Event()
+    server: RedisServer
+    now: Callable[[], float]
+    events: StoreEvents
+    rest_s: float = 1.0
+    name: str = "redis"
+    _resume_at: float = 0.0
+    _pending: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    """Values and their TTL in milliseconds."""
+    _pending_bytes: int = 0
+    _has_puts: asyncio.Event = field(default_factory=asyncio.Event)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
+    _connections: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS))
+    _writer: asyncio.Task[None] = field(init=False)
+
+    def __post_init__(self) -> None:
         self._idle.set()
-        self._group = asyncio.TaskGroup()
-        self._server = server
-        self._connections = asyncio.Semaphore(CONNECTIONS)
 
     async def get(self, key: bytes) -> bytes | None:
         pending = self._pending.get(key)
@@ -65,7 +62,7 @@ class Redis:
                 if self._is_paused:  # another call failed meanwhile
                     return None
                 name = _name(key)
-                value = await self._server.run(name, "GET", name)
+                value = await self.server.run(name, "GET", name)
         except REDIS_ERRORS:
             self._pause()
             return None
@@ -74,15 +71,15 @@ class Redis:
     @property
     def _is_paused(self) -> bool:
         """True while the server is not used after an error."""
-        return self._now() < self._resume_at
+        return self.now() < self._resume_at
 
     def _pause(self) -> None:
-        self._resume_at = self._now() + self._rest_s
-        self._events.failed(self._name)
+        self._resume_at = self.now() + self.rest_s
+        self.events.failed(self.name)
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         if self._is_paused or self._pending_bytes + len(value) > MAX_PENDING_BYTES:
-            self._events.evicted("dropped", 1)
+            self.events.evicted("dropped", 1)
             return
         self._forget(key)
         self._pending[key] = (value, max(1, round(ttl * 1000)))
@@ -110,13 +107,13 @@ class Redis:
     async def _write_some(self) -> None:
         batch = list(itertools.islice(self._pending.items(), BATCH))
         try:
-            await self._server.run_all(
+            await self.server.run_all(
                 ("SET", _name(key), value, "PX", milliseconds)
                 for key, (value, milliseconds) in batch
             )
         except REDIS_ERRORS:
             self._pause()
-            self._events.evicted("dropped", len(batch))
+            self.events.evicted("dropped", len(batch))
         for key, entry in batch:
             if self._pending.get(key) is entry:
                 self._forget(key)
@@ -131,4 +128,4 @@ class Redis:
         await self._group.__aexit__(None, None, None)
         if self._pending:
             await self._write_some()
-        await self._server.aclose()
+        await self.server.aclose()

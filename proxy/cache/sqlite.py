@@ -10,6 +10,8 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -48,6 +50,7 @@ class DatabaseThread:
         self.database.close()
 
 
+@dataclass(slots=True)
 class Sqlite:
     """Store for one machine. ``max_bytes`` bounds the responses in the file. ``now`` returns
     seconds since the epoch.
@@ -57,40 +60,31 @@ class Sqlite:
     ``ForeignFile``, ``sqlite3.Error`` or ``OSError``.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        max_bytes: int,
-        now: Callable[[], float],
-        events: StoreEvents,
-        replaced: Replaced,
-        failed: Callable[[BaseException], None],
-    ) -> None:
-        self._file = file
-        self._identity: tuple[int, int] | None = None
-        self._replaced = replaced
-        self._damaged = False
-        self._max_bytes = max_bytes
-        self._now = now
-        self._events = events
-        self._failed = failed
-        self._reader_identity: tuple[int, int] | None = None
-        self._reader = DatabaseThread("cache-reader")
-        self._writer = DatabaseThread("cache-writer")
-        self._pending: dict[bytes, Row] = {}
-        self._pending_bytes = 0
-        self._touched: dict[bytes, float] = {}
-        self._write_task: asyncio.Future[tuple[int, int, int, int]] | None = None
+    file: Path
+    max_bytes: int
+    now: Callable[[], float]
+    events: StoreEvents
+    replaced: Replaced
+    failed: Callable[[BaseException], None]
+    _identity: tuple[int, int] | None = None
+    _reader_identity: tuple[int, int] | None = None
+    _damaged: bool = False
+    _reader: DatabaseThread = field(default_factory=partial(DatabaseThread, "cache-reader"))
+    _writer: DatabaseThread = field(default_factory=partial(DatabaseThread, "cache-writer"))
+    _pending: dict[bytes, Row] = field(default_factory=dict)
+    _pending_bytes: int = 0
+    _touched: dict[bytes, float] = field(default_factory=dict)
+    _write_task: asyncio.Future[tuple[int, int, int, int]] | None = None
 
     async def get(self, key: bytes) -> bytes | None:
         pending = self._pending.get(key)
         if pending is not None:
-            return pending[0] if pending[1] > self._now() else None
+            return pending[0] if pending[1] > self.now() else None
         run = asyncio.get_running_loop().run_in_executor
         try:
-            value = await run(self._reader.thread, self._read, key, self._now())
+            value = await run(self._reader.thread, self._read, key, self.now())
         except (sqlite3.Error, OSError) as error:  # such as an unmounted folder
-            self._events.failed(NAME)
+            self.events.failed(NAME)
             if files.is_damage(error) and self._reader_identity == self._identity:
                 self._damaged = True
                 self._flush()
@@ -98,18 +92,18 @@ class Sqlite:
         if self._reader_identity is None:
             self._flush()  # opens the current file
         if value is not None:
-            self._touched[key] = self._now()
+            self._touched[key] = self.now()
             if len(self._touched) >= TOUCHED:
                 self._flush()
         return value
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         size = len(value) + ROW_BYTES
-        if size > self._max_bytes or self._pending_bytes + size > MAX_PENDING_BYTES:
-            self._events.evicted("dropped", 1)
+        if size > self.max_bytes or self._pending_bytes + size > MAX_PENDING_BYTES:
+            self.events.evicted("dropped", 1)
             return
         self._forget(key)
-        self._pending[key] = (value, self._now() + ttl)
+        self._pending[key] = (value, self.now() + ttl)
         self._pending_bytes += size
         self._flush()
 
@@ -125,7 +119,7 @@ class Sqlite:
         batch, touched = list(self._pending.items()), self._touched
         self._touched = {}
         run = asyncio.get_running_loop().run_in_executor
-        work = run(self._writer.thread, self._write, batch, list(touched.items()), self._now())
+        work = run(self._writer.thread, self._write, batch, list(touched.items()), self.now())
         self._write_task = work
         work.add_done_callback(lambda write_task: self._written(write_task, batch))
 
@@ -136,14 +130,14 @@ class Sqlite:
                 self._forget(key)
         error = write_task.exception()
         if error is not None:
-            self._events.failed(NAME)
-            self._failed(error)
-            self._events.evicted("dropped", len(batch))
+            self.events.failed(NAME)
+            self.failed(error)
+            self.events.evicted("dropped", len(batch))
         else:
             entries, size, expired, full = write_task.result()
-            self._events.set_cache_size(NAME, entries, size)
-            self._events.evicted("expired", expired)
-            self._events.evicted("full", full)
+            self.events.set_cache_size(NAME, entries, size)
+            self.events.evicted("expired", expired)
+            self.events.evicted("full", full)
         if self._pending:
             self._flush()
 
@@ -206,7 +200,7 @@ class Sqlite:
         """Evict the least recently used entries until the rest fits. Recount wrong totals, so
         that the loop ends."""
         evicted = 0
-        while (totals := files.read_totals(database))[1] > self._max_bytes:
+        while (totals := files.read_totals(database))[1] > self.max_bytes:
             count = database.execute(OLDEST, (max(1, totals[0] // SHARE),)).rowcount
             evicted += count
             if not count:
@@ -216,37 +210,37 @@ class Sqlite:
 
     def _is_in_place(self) -> bool:
         """Return True if the path still has the file that the writer has open."""
-        return self._identity is not None and self._identity == file_identity(self._file)
+        return self._identity is not None and self._identity == file_identity(self.file)
 
     def _open(self) -> None:
         """Open the file. Replace an unreadable one unless another process has replaced it."""
-        identity = file_identity(self._file)
+        identity = file_identity(self.file)
         try:
-            self._writer.database = files.open_file(self._file)
+            self._writer.database = files.open_file(self.file)
         except files.UnreadableFile as error:
             self._move_damaged(identity, str(error))
-            self._writer.database = files.open_file(self._file)
-        self._identity = file_identity(self._file)
+            self._writer.database = files.open_file(self.file)
+        self._identity = file_identity(self.file)
 
     def _start_new_file(self) -> None:
         """Continue with a new file, or with the one that another process has created."""
         self._writer.close()
         identity, self._identity = self._identity, None  # until a file is open
-        if file_identity(self._file) is not None:
+        if file_identity(self.file) is not None:
             self._move_damaged(identity, "damaged")
         elif identity is not None:
-            files.remove_log(self._file)
-            self._replaced("gone", None)
+            files.remove_log(self.file)
+            self.replaced("gone", None)
         self._open()
         self._damaged = False
 
     def _move_damaged(self, identity: tuple[int, int] | None, reason: str) -> None:
-        if file_identity(self._file) == identity:
-            self._replaced(reason, files.move_damaged(self._file))
+        if file_identity(self.file) == identity:
+            self.replaced(reason, files.move_damaged(self.file))
 
     def _open_reader(self) -> None:
         identity = self._identity
-        self._reader.database = files.connect(self._file)
+        self._reader.database = files.connect(self.file)
         self._reader_identity = identity  # only after success, so that a failure is retried
 
     async def __aenter__(self) -> Self:

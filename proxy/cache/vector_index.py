@@ -10,6 +10,7 @@ import math
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import mul
 from typing import Any
@@ -59,15 +60,16 @@ def parse_vector(model: str, document: Any) -> Vector:
     return Vector(model, array("f", [number / length for number in numbers]), signs)
 
 
+@dataclass(slots=True)
 class VectorIndex:
     """Vectors by space and cache key. Beyond ``max_bytes``, the oldest vector of the least
     recently used space is evicted. ``on_change`` gets the number of vectors and their bytes."""
 
-    def __init__(self, max_bytes: int, on_change: Callable[[int, int], None]) -> None:
-        self._max_bytes = max_bytes
-        self._on_change = on_change
-        self._spaces: OrderedDict[Hashable, dict[bytes, Vector]] = OrderedDict()
-        self._entries = self._size = 0
+    max_bytes: int
+    on_change: Callable[[int, int], None]
+    _spaces: OrderedDict[Hashable, dict[bytes, Vector]] = field(default_factory=OrderedDict)
+    _entries: int = 0
+    _size: int = 0
 
     def find(self, space: Hashable, vector: Vector, threshold: float) -> list[bytes]:
         """Return the cache keys of the vectors that match, nearest first."""
@@ -91,7 +93,7 @@ class VectorIndex:
             self.drop(space, next(iter(vectors)))
         vectors[key] = vector
         self._change(1, vector.size)
-        while self._size > self._max_bytes:
+        while self._size > self.max_bytes:
             oldest = next(iter(self._spaces))
             self.drop(oldest, next(iter(self._spaces[oldest])))
 
@@ -107,4 +109,4 @@ class VectorIndex:
     def _change(self, entries: int, size: int) -> None:
         self._entries += entries
         self._size += size
-        self._on_change(self._entries, self._size)
+        self.on_change(self._entries, self._size)

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,25 +21,24 @@ BEGIN = b'{"row":'
 CHARGE_FIELDS = ("budget", "scope", "cost_nano_usd")
 
 
+@dataclass(slots=True)
 class JsonlStore:
     """Appends lines. A line that a full disk cut is ended before the next one.
 
     A file that log rotation moved away is created again. Dead runs are unknown.
     """
 
+    path: Path
+    run: str
     dead: frozenset[str] = frozenset()
-
-    def __init__(self, path: Path, run: str) -> None:
-        self._path = path
-        self._run = run
-        self._fd: int | None = None
-        self._rest = b""
+    _fd: int | None = None
+    _rest: bytes = b""
 
     def open(self) -> None:
         if self._fd is not None:
             return
         try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
             ours, ended = _state(self._fd)
             if ours and not ended:
                 os.write(self._fd, b"\n")
@@ -51,10 +51,10 @@ class JsonlStore:
 
     def write(self, rows: Rows, counts: Counts) -> None:
         if not self._rest:
-            if self._fd is not None and not is_in_place(self._fd, self._path):
+            if self._fd is not None and not is_in_place(self._fd, self.path):
                 self._close()
             try:
-                self._rest = b"".join(lines(self._run, rows))
+                self._rest = b"".join(lines(self.run, rows))
             except orjson.JSONEncodeError:
                 raise RowsRefused("not JSON") from None
         self.open()
@@ -119,13 +119,13 @@ def refused_path(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.refused.jsonl")
 
 
+@dataclass(slots=True)
 class RefusedRows:
     """Appends rows that a store refused, one line for each call, for an operator to inspect. The
     file is created with the first one."""
 
-    def __init__(self, path: Path, run: str) -> None:
-        self.path = path
-        self.run = run
+    path: Path
+    run: str
 
     def add(self, reason: str, rows: Rows) -> None:
         """Write the rows of a call. Raises ``Unwritten``, or ``Unusable`` if no retry can help."""

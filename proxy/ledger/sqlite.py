@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.ledger import call_counters
@@ -57,6 +57,7 @@ class ProcessRun:
     keep_ms: int | None = None
 
 
+@dataclass(slots=True)
 class SqliteStore:
     """Writes rows to SQLite.
 
@@ -64,44 +65,37 @@ class SqliteStore:
     than before, with the new path of the previous file's write-ahead log.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        run: ProcessRun,
-        on_crash: Callable[[Crash], None],
-        on_new_file: Callable[[Path | None], None],
-    ) -> None:
-        self._path = path
-        self._run = run
-        self._on_crash = on_crash
-        self._on_new_file = on_new_file
-        self._id = 0
-        self._written = 0
-        self._has_marked = False
-        self._prune_at = 0
-        self._file: sqlite3.Connection | None = None
-        self._file_identity: tuple[int, int] | None = None
-        self.dead: frozenset[str] = frozenset()
+    path: Path
+    run: ProcessRun
+    on_crash: Callable[[Crash], None]
+    on_new_file: Callable[[Path | None], None]
+    dead: frozenset[str] = frozenset()
+    _id: int = 0
+    _written: int = 0
+    _has_marked: bool = False
+    _prune_at: int = 0
+    _file: sqlite3.Connection | None = None
+    _file_identity: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Mark the dead runs, once, and report them after that."""
         if self._has_marked:
             return
-        now, position = self._run.now_ms(), read_position(self._path)
+        now, position = self.run.now_ms(), read_position(self.path)
         with self._writing() as file:
             is_new = self._id == 1 and position is not None
-            dead = dict(crashes(file, self._run.folder, None if is_new else position))
-            dead.pop(self._run.name, None)
+            dead = dict(crashes(file, self.run.folder, None if is_new else position))
+            dead.pop(self.run.name, None)
             for name, crash in dead.items():
                 mark(file, name, crash, now)
         self._has_marked = True
         self.dead = frozenset(dead)
-        write_position(self._path, Position(self._run.name, self._written))
+        write_position(self.path, Position(self.run.name, self._written))
         if is_new:
-            self._on_new_file(None)
+            self.on_new_file(None)
         for name, crash in dead.items():
-            call_counters.forget(self._run.folder, name)
-            self._on_crash(crash)
+            call_counters.forget(self.run.folder, name)
+            self.on_crash(crash)
 
     def write(self, rows: Rows, counts: Counts) -> None:
         self.open()
@@ -110,14 +104,14 @@ class SqliteStore:
             self._update_run(file, counts, self._written + len(rows.calls), new_calls)
             query = "SELECT written FROM runs WHERE id = ?"
             [written] = file.execute(query, [self._id]).fetchone()
-        write_position(self._path, Position(self._run.name, written))
+        write_position(self.path, Position(self.run.name, written))
         self._written += len(rows.calls)
 
     def prune(self) -> bool:
         if self._file_identity is not None and self._is_another():
             with self._writing():  # creates the file again without a call
                 pass
-        now, keep = self._run.now_ms(), self._run.keep_ms
+        now, keep = self.run.now_ms(), self.run.keep_ms
         if keep is None or now < self._prune_at:
             return False
         self._prune_at = now + PRUNE_EVERY_MS
@@ -138,7 +132,7 @@ class SqliteStore:
     def _is_another(self) -> bool:
         """Return True if the path has another file than before, False if that is unknown."""
         try:
-            return self._file_identity != file_identity(self._path)
+            return self._file_identity != file_identity(self.path)
         except OSError:
             return False
 
@@ -146,7 +140,7 @@ class SqliteStore:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Run a transaction. After a failure the next one gets a new connection."""
         try:
-            if self._file is None or self._file_identity != file_identity(self._path):
+            if self._file is None or self._file_identity != file_identity(self.path):
                 self._file = self._opened()
             self._file.execute("BEGIN IMMEDIATE")
             require_current(self._file)
@@ -169,20 +163,20 @@ class SqliteStore:
 
     def _opened(self) -> sqlite3.Connection:
         """Open the file at the path. SQLite would continue to write to a moved or deleted one."""
-        identity, log = file_identity(self._path), None
+        identity, log = file_identity(self.path), None
         is_another = self._file_identity is not None and self._file_identity != identity
         self._disconnect()  # after `file_identity`: a freed inode number could be reused
         if is_another and identity is None:
-            log = _preserve_log(self._path, self._run.now_ms())
-        file = _connect(self._path, self._run.folder)
-        self._file_identity = file_identity(self._path)
+            log = _preserve_log(self.path, self.run.now_ms())
+        file = _connect(self.path, self.run.folder)
+        self._file_identity = file_identity(self.path)
         if is_another:
-            self._on_new_file(log)
+            self.on_new_file(log)
         return file
 
     def _begin(self, file: sqlite3.Connection) -> None:
         """Insert the row of this run unless it exists."""
-        run = self._run
+        run = self.run
         now = run.now_ms()
         file.execute(
             "INSERT INTO runs (name, version, started_ms, seen_ms, charges) VALUES (?, ?, ?, ?, 1) "
@@ -201,7 +195,7 @@ class SqliteStore:
             "dropped = :dropped, failures = :failures, written = written + :new_calls, "
             "crashed_ms = NULL, exact = NULL WHERE id = :run",
             {
-                "now": self._run.now_ms(),
+                "now": self.run.now_ms(),
                 "begun": counts.started,
                 "ended": counts.ended,
                 "settled": written + counts.dropped,

@@ -64,7 +64,7 @@ def test_retried_batch_is_not_stored_twice(path: Path, store: Stores) -> None:
     rows = batch(1, 2)
     kept_in.write(rows, counted(2))
     reopened, _ = store(path)
-    reopened._run = kept_in._run  # the same process, which did not learn that it had worked
+    reopened.run = kept_in.run  # the same process, which did not learn that it had worked
     reopened.write(rows, counted(2))
 
     assert len(kept(path)) == 2

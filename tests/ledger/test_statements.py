@@ -176,7 +176,7 @@ def test_prunes_at_intervals(path: Path, dying: Dying) -> None:
 
 def test_without_a_word_on_it_rows_stay(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [2000])
-    store._run = replace(store._run, keep_ms=None)
+    store.run = replace(store.run, keep_ms=None)
 
     assert store.prune() is False
     assert len(kept(path)) == 1
