@@ -257,7 +257,8 @@ class Price:
     highest: dict[tuple[bool, ...], tuple[int | None, int | None]] = memo(dict)
 
     def __post_init__(self) -> None:
-        one_hour = _or(self.cache_write_1h, self.rate("cache_write"))
+        one_hour = self.cache_write_1h
+        one_hour = self.rate("cache_write") if one_hour is None else one_hour
         prices = [*map(self.rate, TOKEN_TYPES), one_hour]
         exact = [None if price is None else Fraction(price) * 1000 for price in prices]
         exact.append(None if self.web_search is None else Fraction(self.web_search) * NANO / 1000)
@@ -313,15 +314,9 @@ class Price:
         return self
 
     def in_tier(self, tier: Tier) -> Price:
-        return replace(
-            self,
-            input=_or(tier.input, self.input),
-            output=_or(tier.output, self.output),
-            cached_input=_or(tier.cached_input, self.cached_input),
-            cache_write=_or(tier.cache_write, self.cache_write),
-            cache_write_1h=_or(tier.cache_write_1h, self.cache_write_1h),
-            tiers=(),
-        )
+        prices = {f.name: getattr(tier, f.name) for f in fields(tier) if f.name != "above"}
+        known = {name: price for name, price in prices.items() if price is not None}
+        return replace(self, tiers=(), **known)
 
 
 FALLBACK_TYPES = {
@@ -352,10 +347,6 @@ def _divide(total: int, unit: int) -> int:
     """Return a quotient, rounded half to even."""
     quotient, remainder = divmod(total, unit)
     return quotient + (2 * remainder > unit or (2 * remainder == unit and quotient % 2 == 1))
-
-
-def _or(value: Decimal | None, default: Decimal | None) -> Decimal | None:
-    return default if value is None else value
 
 
 def price_on(prices: Sequence[Price], day: date) -> Price | None:
