@@ -16,7 +16,7 @@ from proxy.dialects.wire import large_json, upstream_json
 from proxy.errors import words
 from proxy.fields import token_bounds
 from proxy.guards import engine
-from proxy.guards.kinds import grounded, passages, pii, secrets
+from proxy.guards.kinds import evidence, passages, pii, secrets
 from proxy.guards.services import judge, moderation, presidio, webhook
 from proxy.guards.text import base64_text
 from proxy.guards.text import documents as guard_documents
@@ -91,7 +91,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, reconcile.INTERVAL_S),
     ("ledger.md", "for at most a twentieth of the time", 20, reconcile.IDLE_FACTOR),
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, passages.MAX_PROMPT),
-    ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.MAX_CONTEXT),
+    ("limits.md", "for a context of 64 KiB", 64 * KIB, evidence.MAX_CONTEXT),
     ("limits.md", "`pii` withholds at most 400 characters", 400, pii.LOOKBACK),
     ("limits.md", "`secrets` 4096", 4096, secrets.SecretsConfig().reach),
     ("limits.md", "parts of one message beyond 64 KiB", 64 * KIB, joined_parts.MAX_JOINED),

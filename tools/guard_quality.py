@@ -17,9 +17,8 @@ from pathlib import Path
 import yaml
 
 from proxy.guards.kinds import language
-from proxy.guards.kinds.grounded import Grounded
+from proxy.guards.kinds.evidence import Grounded, Relevant
 from proxy.guards.kinds.injection import OTHER_LANGUAGES, Injection, language_rules
-from proxy.guards.kinds.relevant import Relevant
 from proxy.guards.kinds.topic import Topic
 from proxy.guards.kinds.wordlist import Nsfw, Toxicity
 from proxy.guards.matching import english

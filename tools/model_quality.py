@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.guards.kinds.grounded import EntailmentModel
+from proxy.guards.kinds.evidence import EntailmentModel
 from proxy.guards.services.judge import GROUNDED, Judge
 from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.guards.services.wire import BadAnswer, Unsure

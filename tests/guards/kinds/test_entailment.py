@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guards.kinds.grounded import MAX_MODEL_PAIRS, EntailmentModel
+from proxy.guards.kinds.evidence import MAX_MODEL_PAIRS, EntailmentModel
 from proxy.guards.kinds.onnx import HINT, MAX_CHARACTERS, REQUIRED_PACKAGES, Unjudged
 from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.types.guard import Finding, PromptContext

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.guards.kinds.grounded import KINDS, MAX_CONTEXT, Grounded, GroundedConfig, grounded
+from proxy.guards.kinds.evidence import KINDS, MAX_CONTEXT, Grounded, GroundedConfig, grounded
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio

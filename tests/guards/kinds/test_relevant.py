@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guards.kinds.relevant import Relevant, RelevantConfig, relevant
+from proxy.guards.kinds.evidence import Relevant, RelevantConfig, relevant
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
-from proxy.guards.kinds.grounded import Grounded
+from proxy.guards.kinds.evidence import Grounded
 from proxy.guards.output import MAX_OPENING, FirstContent, WithDeadlines
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.documents import IN_A_SECOND, LIGHT, SHEET

@@ -1,13 +1,14 @@
-"""The `grounded` guard: finds sentences of a response that the context does not support.
+"""The `grounded` and `relevant` guards: judge a response by the context or question of its call.
 
-It compares words, numbers and names. It finds unmentioned facts, and contradictions by another
-number or name, a negation or an opposite. It misses swapped subjects and objects, and flags true
-paraphrases.
+`grounded` compares words, numbers and names. It finds unmentioned facts, and contradictions by
+another number or name, a negation or an opposite. It misses swapped subjects and objects, and flags
+true paraphrases. With ``nli``, a user's model of natural language inference judges instead: a
+classifier of text pairs in the format of the `onnx` guard, with labels for entailment,
+contradiction or both. Each sentence of a response is paired with the sentences of the context that
+share the most words. Claims that need several sentences look unsupported.
 
-With ``nli``, a user's model of natural language inference judges instead: a classifier of text
-pairs in the format of the `onnx` guard, with labels for entailment, contradiction or both. Each
-sentence of a response is paired with the sentences of the context that share the most words. Claims
-that need several sentences look unsupported.
+`relevant` finds responses that share no words with the question or the context. Paraphrased answers
+look irrelevant, and responses that repeat the question look relevant.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, GuardClient, Piece, PromptContext
 
 KINDS = ("number", "name", "negation", "unsupported")
+MIN_ANSWER_STEMS = 4  # minimum of a response; a name, a number or "yes" has fewer
+MIN_QUESTION_STEMS = 2  # stems of the question that make a response relevant
 MIN_STEMS = 4  # minimum for a sentence without numbers and names
 MAX_PAIRS = 20_000  # pairs of sentences per response, about 20 ms
-MAX_CONTEXT = 64 * 1024  # characters of a context, about 100 ms
+MAX_CONTEXT = 64 * 1024  # characters of a context or a question, about 100 ms
 MIN_SIMILARITY = 0.5  # minimum share of common stems of comparable sentences
 
 NEAREST = 4  # sentences of the context per sentence of the response
@@ -247,7 +250,7 @@ def grounded(threshold: float) -> ByContext[Grounded]:
     return ByContext(about)
 
 
-KIND = GuardKind(
+GROUNDED_GUARD = GuardKind(
     GroundedConfig,
     lambda keys, context: (
         EntailmentModel(keys.nli, keys.threshold) if keys.nli else grounded(keys.threshold)
@@ -262,6 +265,80 @@ KIND = GuardKind(
             "adherence",
             "adherence_score",
             inverse_details("adherence_score"),
+            summary=inverse_summary,
+        ),
+    ),
+)
+
+
+class Relevant:
+    """Detector for the responses to one question. Finds responses with an irrelevance of at
+    least ``threshold``.
+
+    The question and the context are parsed with the first response.
+    """
+
+    def __init__(self, question: str, context: str = "", threshold: float = 0.8) -> None:
+        self._question, self._context, self._threshold = question, context, threshold
+
+    lookback = None
+
+    @property
+    def weight(self) -> int:
+        return len(self._question) + len(self._context)
+
+    @cached_property
+    def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
+        question = (*english.stems(self._question), *english.numbers(self._question))
+        return frozenset(question), frozenset(english.stems(self._context))
+
+    def find(self, text: str) -> Sequence[Finding]:
+        score = self.judge(text)
+        if score < self._threshold:
+            return []
+        start = len(text) - len(text.lstrip())
+        return [Finding(start, len(text.rstrip()), kind="irrelevant", score=score)]
+
+    def judge(self, text: str) -> float:
+        """Return the irrelevance of a response, from 0 to 1."""
+        question, context = self._stems
+        stems = frozenset(english.stems(text))
+        if len(stems) < MIN_ANSWER_STEMS or not question:
+            return 0.0
+        stems |= frozenset(english.numbers(text))
+        shared = min(1.0, len(stems & question) / min(MIN_QUESTION_STEMS, len(question)))
+        context_share = len(stems & context) / len(stems) if context else 0.0
+        return round(1 - max(shared, context_share), 2)
+
+
+def relevant(threshold: float) -> ByContext[Relevant]:
+    def about(question: PromptContext) -> Relevant | None:
+        if not question.asked.strip():
+            return None
+        return Relevant(question.asked[:MAX_CONTEXT], question.context[:MAX_CONTEXT], threshold)
+
+    return ByContext(about)
+
+
+class RelevantConfig(Section):
+    """Responses that share no word with the question or the `context` of the call."""
+
+    action: Action = "flag"
+    """Action on findings. Default `flag`, because of false positives."""
+    threshold: Certain = 0.8
+    """Minimum irrelevance of a response."""
+
+
+RELEVANT_GUARD = GuardKind(
+    RelevantConfig,
+    lambda keys, context: relevant(keys.threshold),
+    fields=frozenset({"content"}),
+    answers=True,
+    detections=(
+        DetectionFormat(
+            "relevancy",
+            "relevancy_score",
+            inverse_details("relevancy_score"),
             summary=inverse_summary,
         ),
     ),
