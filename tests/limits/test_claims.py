@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.call.meter import Meter
 from proxy.call.record import Record, TraceIds
 from proxy.fields.token_bounds import ASSUMED_TOKENS
-from proxy.guards.kinds.size import Length
+from proxy.guards.kinds.resources import Length
 from proxy.limits.claims import actual_usage, estimate_claims, estimate_tokens, hidden_output
 from proxy.limits.kinds import KINDS
 from proxy.limits.kinds.usd import max_cost

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from proxy.guards.kinds.size import Length, count_lines, count_tokens
+from proxy.guards.kinds.resources import Length, count_lines, count_tokens
 from proxy.types.guard import Finding
 from tests.for_each import for_each
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guards.kinds.sponge import SLICE_LENGTH, WORD, Sponge, slices
+from proxy.guards.kinds.resources import SLICE_LENGTH, WORD, Sponge, slices
 from tests.for_each import for_each
 from tests.guards.growth import growth
 

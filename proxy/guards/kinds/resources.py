@@ -1,7 +1,8 @@
-"""The `sponge` guard: finds texts with extreme repetition, which waste processing time.
+"""The `length`, `sponge` and `economics` guards: limit what a call may use.
 
-Tables, logs and generated data rarely repeat this much. Random text does not repeat and is not
-found.
+`length` limits the size of a text, and `economics` the estimated cost of a call, which the limiter
+checks. `sponge` finds texts with extreme repetition, which waste processing time. Tables, logs and
+generated data rarely repeat this much. Random text does not repeat and is not found.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from proxy.config.scalars import Section
+from proxy.config.scalars import PositiveInt, PositiveUsd, Section
+from proxy.config.shapes import Requirement, any_of, has, is_present, not_
 from proxy.dialects.findings import flag_details
-from proxy.guards.guard_kind import GuardKind
+from proxy.guards.guard_kind import GuardContext, GuardKind, MostCost, only_under
+from proxy.money.estimate import text_quarters, to_tokens
+from proxy.money.usage import NANO
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -22,6 +27,62 @@ RUN = re.compile(r"(\S)\1{15,}+")  # possessive: no character is tried twice
 WORD = re.compile(r"\w+")
 WORD_REST = re.compile(r"\w*")
 SLICE_LENGTH = 64 * 1024  # characters
+
+
+@frozen
+class Length:
+    """Detector of texts that exceed a limit. The kind of the finding is the first exceeded
+    limit."""
+
+    characters: int | None = None
+    lines: int | None = None
+    tokens: int | None = None
+
+    lookback = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        for kind, bound, count in (
+            ("characters", self.characters, len),
+            ("lines", self.lines, count_lines),
+            ("tokens", self.tokens, count_tokens),
+        ):
+            if bound is not None and count(text) > bound:
+                return (Finding(0, len(text), kind),)
+        return ()
+
+
+def count_lines(text: str) -> int:
+    """Return the number of lines. The last line needs no line feed. An empty text has no lines."""
+    return text.count("\n") + (not text.endswith("\n") and bool(text))
+
+
+def count_tokens(text: str) -> int:
+    return to_tokens(text_quarters(text))
+
+
+class LengthConfig(Section):
+    """Texts that are too long."""
+
+    REQUIREMENTS = (
+        Requirement(
+            any_of(has("characters"), has("lines"), has("tokens")),
+            "must have characters, lines or tokens",
+        ),
+    )
+
+    characters: PositiveInt | None = None
+    """Maximum characters of one text."""
+    lines: PositiveInt | None = None
+    """Maximum lines."""
+    tokens: PositiveInt | None = None
+    """Maximum tokens, estimated."""
+
+
+LENGTH_GUARD = GuardKind(
+    LengthConfig,
+    lambda keys, context: Length(keys.characters, keys.lines, keys.tokens),
+    example={"characters": 1},
+)
 
 
 def slices(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
@@ -89,10 +150,35 @@ class SpongeConfig(Section):
     """Texts with long repetitions, which waste processing time."""
 
 
-KIND = GuardKind(
+SPONGE_GUARD = GuardKind(
     SpongeConfig,
     lambda keys, context: Sponge(),
     detections=(
         DetectionFormat("sponge_attack", "sponge_attack", flag_details("sponge_attack_detected")),
     ),
 )
+
+
+class EconomicsConfig(Section):
+    """Calls whose estimated maximum cost is too high. Allowed under `input` only."""
+
+    REQUIREMENTS = (
+        Requirement(
+            not_(any_of(is_present("roles"), is_present("fields"), is_present("deadline"))),
+            "must not set roles, fields or deadline, because it inspects no text",
+        ),
+    )
+
+    action: Literal["block", "flag"] = "block"
+    """Action on calls that may cost more: `block` or `flag`."""
+    max_cost_usd: PositiveUsd
+    """Maximum cost of a call in USD."""
+
+
+def _cost_cap(keys: EconomicsConfig, context: GuardContext) -> MostCost:
+    if context.stage == "output":
+        raise ValueError(only_under("economics", "input"))
+    return MostCost(int(keys.max_cost_usd * NANO))
+
+
+ECONOMICS_GUARD = GuardKind(EconomicsConfig, _cost_cap, example={"max_cost_usd": 1})
