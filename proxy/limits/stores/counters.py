@@ -36,11 +36,17 @@ class Rate:
     level_at: int = 0
 
     def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
-        level = self._drained(limit, now)
+        unit = limit.debt_per_unit
+        if unit == self.unit:
+            elapsed = now - self.debt_at
+            level = self.debt - elapsed * limit.drain_per_ms if elapsed > 0 else self.debt
+            level = level if level > 0 else 0
+        else:
+            level = self._drained(limit, now)
         self.level, self.level_at = level, now
         if not 0 <= amount <= limit.capacity:
             return NEVER
-        excess = level + (amount - limit.capacity) * limit.debt_per_unit
+        excess = level + (amount - limit.capacity) * unit
         return 0 if excess <= 0 else -(-excess // limit.drain_per_ms)
 
     def _drained(self, limit: Limit, now: int) -> int:
