@@ -11,8 +11,9 @@ from proxy import egress
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
-from proxy.dialects.frames import reader, shapes
-from proxy.dialects.wire import large_json, upstream_json
+from proxy.dialects import family
+from proxy.dialects.frames import reader
+from proxy.dialects.wire import large_json, strict_json
 from proxy.errors import words
 from proxy.fields import token_bounds
 from proxy.guards import engine
@@ -80,7 +81,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("guard-services.md", "at most 512 tokens are requested", 512, judge.ANSWER_TOKENS),
     ("guard-services.md", "of the analyzer, four at a time", 4, presidio.MAX_REQUESTS),
     ("guard-services.md", "32 in one request", 32, moderation.MAX_TEXTS),
-    ("guards.md", "at most 128 characters without white space", 128, shapes.MAX_NAME),
+    ("guards.md", "at most 128 characters without white space", 128, family.MAX_NAME),
     ("guards.md", "from 16 KiB on leave the event loop", 16 * KIB, engine.ABOVE),
     ("ledger.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
     ("ledger.md", "five times a second at most", 1 / 5, writer.GATHER_S),
@@ -128,8 +129,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "of embeddings 256MiB", 256 * MIB, attempt.MAX_EMBEDDINGS_BYTES),
     ("policies.md", "max_answer_values: 100000", 100_000, UPSTREAM["max_answer_values"].default),
     ("policies.md", "event of more than 8 MiB", 8 * MIB, reader.MAX_EVENT_BYTES),
-    ("policies.md", "deeper than 246", 246, large_json.MOST_DEPTH - len(upstream_json.DEEPER)),
-    ("policies.md", "ten times", 10, upstream_json.LOGPROBS_TIMES),
+    ("policies.md", "deeper than 246", 246, large_json.MOST_DEPTH - len(strict_json.DEEPER)),
+    ("policies.md", "ten times", 10, strict_json.LOGPROBS_TIMES),
     ("policies.md", "larger than 64 KiB", 64 * KIB, fair_queue.LARGE_BYTES),
     ("policies.md", "propagate_trace: false", False, UPSTREAM["propagate_trace"].default),
     ("policies.md", "{failures: 5, rest: 10s}", (5, 10), (BREAKER.failures, BREAKER.rest)),

@@ -17,7 +17,7 @@ from proxy.call.facts import CacheResult
 from proxy.cli import COMMANDS
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
 from proxy.dialects.vendors.portkey import answer_headers
-from proxy.fields.denied import NOT_THE_CLIENTS
+from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.render import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import DIALECTS, read_call
+from proxy.dialects import read_call
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
 from proxy.types import RequestHead
@@ -70,7 +70,7 @@ def translate_content(client: str, upstream: str, role: str, item: dict[str, Any
     messages.append({"role": role, "content": [TEXT, item]})
     call = read_call(RequestHead(client, "chat", "/", "r"), {**MESSAGES, "messages": messages})
     try:
-        request = build_request(call, target(upstream), DIALECTS[client], DIALECTS[upstream])
+        request = build_request(call, target(upstream))
     except InvalidField:
         return "refused"
     dropped = ", ".join(f"`{name}`" for name in request.dropped)

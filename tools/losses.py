@@ -185,7 +185,7 @@ def send(sample: Sample, body: dict[str, Any], target: Target) -> ReceivedReques
         call = resolve_state(read_call(head, {**body, CONVERSATION: sealed}), IDS)
     else:
         call = read_call(head, body)
-    request = build_request(call, target, sample.dialect, DIALECTS[target.upstream.dialect])
+    request = build_request(call, target)
     return ReceivedRequest(orjson.loads(request.body), (*call.warnings, *request.dropped))
 
 

@@ -22,7 +22,7 @@ from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.responses.schema import ECHOED
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import ProxyError
 from proxy.money.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 from proxy.runtime.fair_queue import LARGE_BYTES

@@ -15,8 +15,8 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.request_headers import forwarded_headers
 from proxy.dialects.responses.schema import PREVIOUS
 from proxy.dialects.wire.large_json import write_pieces
-from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS
+from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import CacheRule, Call, ModelCall, ParameterOverrides, Plan, Target
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects.families import FAMILIES, client_family
+from proxy.dialects.families import FAMILIES, client_family, nobody
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
 from proxy.dialects.wire import sse
-from proxy.dialects.writing import nobody
 from proxy.types import CacheRule, Call, Json, ResponseHead
 from proxy.types.events import (
     CALLS,

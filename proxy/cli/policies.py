@@ -11,7 +11,7 @@ import orjson
 
 from proxy import settings
 from proxy.cli.parameters import FOLDER, MOMENTS, format_option, policies_option
-from proxy.dialects.wire import request_json
+from proxy.dialects.wire import strict_json
 from proxy.errors import ProxyError
 from proxy.errors.words import quoted
 from proxy.policy import schema
@@ -99,7 +99,7 @@ def explain_command(
             message = f"give REQUEST_FILE or --deployment; key {quoted(name)} may use: {names}"
             raise click.UsageError(message)
         default = chat_body(deployment or "") if is_chat else {}
-        body = request_json.read_json(request_file.read()) if request_file else default
+        body = strict_json.read_json(request_file.read()) if request_file else default
         method = options["method"].upper()
         call = sample_call(body, headers, at, path, method=method, passthrough=snapshot.passthrough)
         if request_file is not None and path is None:

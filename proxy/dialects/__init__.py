@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, Headers
-from proxy.dialects.chat.signed_calls import without_signatures
-from proxy.dialects.paths import (
+from proxy.dialects.chat.tool_calls import without_signatures
+from proxy.dialects.request_headers import (
     Parameters,
     azure_deployment,
     compile_route,
     dropped_parameters,
     is_pattern,
+    joined_names,
     not_served,
     openai_path,
     path_parameters,
@@ -24,7 +25,6 @@ from proxy.dialects.paths import (
     query_parameters,
     with_model_of_path,
 )
-from proxy.dialects.request_headers import joined_names
 from proxy.dialects.vendors import (
     anthropic,
     enkrypt,
@@ -78,15 +78,6 @@ HEADER_PREFIXES: dict[str, Dialect] = {
 }
 
 
-def _sharing(dialect: Dialect) -> dict[str, Dialect]:
-    """Return the dialects that have the very same routes, by what their joined headers hold."""
-    return {
-        f"\n{prefix}": sharer
-        for prefix, sharer in HEADER_PREFIXES.items()
-        if sharer is not dialect and sharer.client.routes == dialect.client.routes
-    }
-
-
 def _routes() -> dict[tuple[str, str], tuple[str, Endpoint]]:
     """Return the dialect of each route. Dialects recognized only by headers are excluded."""
     routes: dict[tuple[str, str], tuple[str, Endpoint]] = {}
@@ -106,9 +97,14 @@ def _owners() -> dict[str, tuple[str, ...]]:
 
 
 SHARING: dict[str, dict[str, Dialect]] = {
-    name: _sharing(dialect) for name, dialect in DIALECTS.items()
+    name: {
+        f"\n{prefix}": sharer
+        for prefix, sharer in HEADER_PREFIXES.items()
+        if sharer is not dialect and sharer.client.routes == dialect.client.routes
+    }
+    for name, dialect in DIALECTS.items()
 }
-"""By the name of a dialect: those that share its routes and are told apart by their headers."""
+"""Dialects with the same routes as a dialect, by the prefix of their headers in joined names."""
 _KNOWN_BY_HEADERS = {other.name for sharing in SHARING.values() for other in sharing.values()}
 _BY_PATH = [each for each in DIALECTS.values() if each.name not in _KNOWN_BY_HEADERS]
 ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = _routes()
@@ -157,7 +153,11 @@ def dialect_of(path: str, headers: Headers) -> Dialect:
 def spoken_by(path: str, headers: Headers) -> tuple[Dialect, str]:
     """Return the dialect of a request, and the joined names of its headers."""
     names = joined_names(headers)
-    return _spoken(PATHS.get(path) or _owner(path, headers), names), names
+    name = PATHS.get(path) or _owner(path, headers)
+    for mark, dialect in SHARING[name].items():
+        if mark in names:
+            return dialect, names
+    return DIALECTS[name], names
 
 
 def _owner(path: str, headers: Headers) -> str:
@@ -187,14 +187,6 @@ def _speaking(names: tuple[str, ...], headers: Headers) -> str:
         if first_client.credential(headers) is None and client.credential(headers) is not None:
             return name
     return names[0]
-
-
-def _spoken(name: str, names: str) -> Dialect:
-    """Return the dialect of a path that belongs to ``name``, by the joined names of headers."""
-    for mark, dialect in SHARING[name].items():
-        if mark in names:
-            return dialect
-    return DIALECTS[name]
 
 
 def no_passthrough() -> None:
@@ -340,10 +332,10 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     models = tuple(model) if type(model) is list else (model,)
     body, signatures = without_signatures(DIALECTS[head.dialect].families.get(endpoint), body)
     chat = client.to_chat(endpoint, body)
-    _check_names("model", *models)
+    check_names("model", *models)
     if (head.user or head.deployment or deployment) is not None or "user" in chat:
-        _check_names("user", chat.get("user"), head.user)
-        _check_names("deployment", head.deployment, deployment)
+        check_names("user", chat.get("user"), head.user)
+        check_names("deployment", head.deployment, deployment)
     return Call(
         head=head,
         body=chat,
@@ -378,9 +370,8 @@ def _read_metadata(
     return other_gateways.read_metadata_tags(head, body)
 
 
-def _check_names(param: str, *names: Any) -> None:
-    """Raise ``InvalidField`` for a name that is too long for counters and the explanation of
-    calls."""
+def check_names(param: str, *names: Any) -> None:
+    """Raise ``InvalidField`` for a name that is no string of at most 256 characters."""
     for name in names:
         if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
             raise InvalidField(param, BAD_NAME)

@@ -1,21 +1,21 @@
-"""Answers that are one document without parts: embeddings, token counts, lists, stored objects."""
+"""Responses that are one document without parts, and bytes that pass through unread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from proxy.dialects.chat.writer import ChatWholeWriter
-from proxy.dialects.family import Family, ReadOptions
+from proxy.dialects.family import ReadOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
+from proxy.dialects.wire.large_json import dump
 from proxy.errors import UpstreamInvalid
-from proxy.money.usage import read_usage
-from proxy.types import Json
+from proxy.types import Json, PassthroughHead
 from proxy.types.events import STOP, Event, Extension, FamilyName, Frame, Native, Start, UsageReport
 
 COUNT: Final = "input_tokens"
 """The member of a token count."""
+NON_OBJECT = ""
+"""The member that holds JSON that is not an object, so that guards read it."""
 
 
 class Content(NamedTuple):
@@ -69,30 +69,26 @@ class DocumentReader:
         raise UpstreamInvalid("The upstream sent no document.")
 
 
-def _embeddings(doc: Json, options: ReadOptions) -> Content:
-    usage = doc.get("usage")
-    if usage is None:
-        return Content()
-    return Content(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
+class PassthroughWriter:
+    """Writes a passthrough response: its bytes, or the document that guards changed."""
 
+    __slots__ = ("media_type",)
 
-def _document(doc: Json, options: ReadOptions) -> Content:
-    if options.call.head.endpoint == "count_tokens" and type(doc.get(COUNT)) is not int:
-        raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT}.")
-    return Content()
+    def __init__(self, head: PassthroughHead) -> None:
+        self.media_type = head.media_type
 
+    def weight(self, frame: Frame) -> int:
+        return frame.size if frame.raw is None else 0
 
-EMBEDDINGS: Final = Family(
-    name="embeddings",
-    reader=partial(DocumentReader, family="embeddings", read_content=_embeddings),
-    writer=partial(ChatWholeWriter, family="embeddings"),
-    marks_parts=False,
-    answers="data",
-    has_vectors=True,
-)
-DOCUMENT: Final = Family(
-    name="document",
-    reader=partial(DocumentReader, family="document", read_content=_document),
-    writer=partial(ChatWholeWriter, family="document"),
-    marks_parts=False,
-)
+    def feed(self, frame: Frame) -> bytes:
+        if frame.raw is not None:
+            return frame.raw
+        if frame.doc is None:
+            return b""
+        value: Any = frame.doc
+        if list(value) == [NON_OBJECT]:
+            value = value[NON_OBJECT]
+        return dump(value, frame.size)
+
+    def fail(self, document: bytes) -> bytes:
+        return b""

@@ -1,20 +1,118 @@
-"""The API families by name, and by dialect and endpoint."""
+"""The table of API families, and responses in the family of the client.
+
+Embeddings, token counts, lists and stored objects are families of documents without parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Dialect
-from proxy.dialects.chat.family import CHAT, COMPLETIONS
-from proxy.dialects.chat.writer import KIN
-from proxy.dialects.document import DOCUMENT, EMBEDDINGS
-from proxy.dialects.family import Family
-from proxy.dialects.messages.family import MESSAGES
-from proxy.dialects.responses.family import RESPONSES, STORED
-from proxy.types import Call, Endpoint
-from proxy.types.events import FamilyName
+from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, ok
+from proxy.dialects.chat import choices
+from proxy.dialects.chat.choices import CHOICES
+from proxy.dialects.chat.reader import ChatReader
+from proxy.dialects.chat.writer import KIN, ChatWholeWriter, chat_writer
+from proxy.dialects.document import COUNT, Content, DocumentReader, PassthroughWriter, ReadContent
+from proxy.dialects.family import (
+    Family,
+    FamilyWriter,
+    ReadOptions,
+    RequestForm,
+    WriteOptions,
+)
+from proxy.dialects.findings import is_flagged
+from proxy.dialects.messages import from_chat, to_chat
+from proxy.dialects.messages.reader import MessageReader, WholeMessageReader
+from proxy.dialects.messages.writer import MessageWriter, WholeMessageWriter
+from proxy.dialects.responses import requests
+from proxy.dialects.responses.reader import ResponsesReader
+from proxy.dialects.responses.schema import find_failure
+from proxy.dialects.responses.whole import WholeResponseReader
+from proxy.dialects.responses.writer import ResponsesWriter
+from proxy.errors import ProxyError, UpstreamInvalid
+from proxy.money.usage import read_usage
+from proxy.types import Call, Endpoint, Json, ResponseHead
+from proxy.types.events import Extension, FamilyName, Frame, UsageReport
+from proxy.types.guard import GuardResults
+
+
+def _embeddings(doc: Json, options: ReadOptions) -> Content:
+    usage = doc.get("usage")
+    if usage is None:
+        return Content()
+    return Content(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
+
+
+def _document(doc: Json, options: ReadOptions) -> Content:
+    if options.call.head.endpoint == "count_tokens" and type(doc.get(COUNT)) is not int:
+        raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT}.")
+    return Content()
+
+
+def _read_stored(doc: Json, options: ReadOptions) -> Content:
+    from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
+
+    return stored.read_stored(doc, options.call.head)
+
+
+def _document_family(name: FamilyName, read_content: ReadContent, **columns: Any) -> Family:
+    return Family(
+        name=name,
+        reader=partial(DocumentReader, family=name, read_content=read_content),
+        writer=partial(ChatWholeWriter, family=name),
+        marks_parts=False,
+        **columns,
+    )
+
+
+# The families
+
+CHAT, COMPLETIONS = (
+    Family(
+        name=form.family,
+        reader=partial(ChatReader, form=form),
+        writer=partial(chat_writer, family=form.family),
+        marks_parts=False,
+        answers=CHOICES,
+        answers_prevail=True,
+        done=True,
+    )
+    for form in (choices.CHAT, choices.COMPLETIONS)
+)
+MESSAGES: Final = Family(
+    name="messages",
+    reader=lambda options: (WholeMessageReader if options.whole else MessageReader)(options),
+    writer=lambda options: (WholeMessageWriter if options.whole else MessageWriter)(),
+    marks_parts=True,
+    answers="content",
+    request=RequestForm(
+        to_chat=to_chat.convert_to_chat,
+        from_chat=from_chat.convert_from_chat,
+        tidy=from_chat.tidy,
+        lost=from_chat.lost_fields,
+        bound=from_chat.MAX_OUTPUT_TOKENS,
+    ),
+)
+RESPONSES: Final = Family(
+    name="responses",
+    reader=lambda options: (WholeResponseReader if options.whole else ResponsesReader)(options),
+    writer=ResponsesWriter,
+    marks_parts=True,
+    seals_ids=True,
+    answers="output",
+    failure=find_failure,
+    request=RequestForm(
+        to_chat=requests.convert_to_chat, from_chat=requests.convert_from_chat, tidy=requests.tidy
+    ),
+)
+EMBEDDINGS: Final = _document_family("embeddings", _embeddings, answers="data", has_vectors=True)
+DOCUMENT: Final = _document_family("document", _document)
+STORED: Final = _document_family("stored", _read_stored, seals_ids=True, failure=lambda doc: None)
+"""Objects that a provider stores. An error in a stored response is not an error of the call."""
 
 FAMILIES: Final[Mapping[FamilyName, Family]] = {
     family.name: family
@@ -51,3 +149,64 @@ def crosses(client: FamilyName, upstream: FamilyName) -> bool:
     Documents of chat and of legacy completions are converted into each other.
     """
     return client != upstream and not KIN.issuperset((client, upstream))
+
+
+# Responses in the client's dialect
+
+
+def nobody() -> GuardResults:
+    """Return no guard results."""
+    return ()
+
+
+def answer_status(
+    client: ClientDialect, verdicts: GuardResults, *, flagged: bool, data: Json | None = None
+) -> int:
+    """Return the status of a successful response. ``data`` is its first document, which may have
+    findings of guards of the upstream."""
+    if client.status is ok:
+        return 200
+    flagged = flagged or (data is not None and is_flagged(data))
+    return client.status(_visible(verdicts), flagged=flagged)
+
+
+def refusal(
+    client: ClientDialect, error: ProxyError, request_id: str, verdicts: GuardResults
+) -> ErrorResponse:
+    """Return an error in the client's format, with guard results if the format has them."""
+    response = client.refuse(error, request_id)
+    visible = _visible(verdicts)
+    if client.add_verdicts is None or not (visible or error.findings):
+        return response
+    return replace(response, body=client.add_verdicts(response.body, visible, error.findings))
+
+
+def _visible(verdicts: GuardResults) -> GuardResults:
+    return [(stage, result) for stage, result in verdicts if not result.shadow]
+
+
+def first_document(frame: Frame) -> Json:
+    """Return the members of a frame that decide on the head of a response: findings of upstream
+    guards, and usage."""
+    members: Json = {}
+    for event in frame.events:
+        if type(event) is Extension:
+            members[event.name] = event.value
+        elif type(event) is UsageReport and event.tokens is not None:
+            members["usage"] = {"prompt_tokens": event.tokens.prompt_total}
+    return members
+
+
+def has_content(frame: Frame) -> bool:
+    """Return True if a frame is not a keep-alive."""
+    return frame.last or bool(frame.events) or frame.doc is not None
+
+
+def answer_writer(
+    call: Call, head: ResponseHead, verdicts: Callable[[], GuardResults]
+) -> FamilyWriter:
+    """Return the writer of an answer for its client."""
+    if head.passthrough is not None:
+        return PassthroughWriter(head.passthrough)
+    options = WriteOptions(call, whole=not head.streamed, verdicts=verdicts)
+    return FAMILIES[client_family(call)].writer(options)

@@ -15,9 +15,8 @@ import orjson
 
 from proxy import dialects
 from proxy.call.record import Record
-from proxy.dialects.families import FAMILIES, client_family
+from proxy.dialects.families import FAMILIES, client_family, nobody
 from proxy.dialects.family import FamilyWriter, WriteOptions
-from proxy.dialects.writing import nobody
 from proxy.errors import (
     ProxyError,
     StaleConnection,

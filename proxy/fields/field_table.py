@@ -9,12 +9,13 @@ Sources: the API references and SDKs that the modules of the dialects name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from proxy.errors.field_problems import STORED_AT_PROVIDER
+from proxy.errors import InvalidField
+from proxy.errors.field_problems import NOT_SUPPORTED, STORED_AT_PROVIDER
 from proxy.errors.words import MAX_MODELS
 from proxy.fields.checks import (
     MAX_TOKENS,
@@ -72,7 +73,7 @@ class RequestField:
             ``refuse`` the request as the answer would be another, ``fulfill`` it in the proxy.
         nothing: Values that ask for no more than leaving the field out does, beside its default.
         elsewhere: By API the name of a chat's field, or its path, where another API has it under
-            another one: ``renaming`` moves it there and back.
+            another one: ``to_api`` and ``from_api`` move it there and back.
         also: Other fields that say the same.
         allowed: The only words that clients may use unless the upstream accepts the field: others
             can cost more than the model's price.
@@ -309,3 +310,59 @@ def fields_of(*apis: str) -> Fields:
             else:
                 fields.pop(row.name, None)
     return dict(sorted(fields.items(), key=lambda item: not item[1].required))
+
+
+Json = dict[str, Any]
+Conversions = Mapping[str, Callable[[Any], Any]]
+"""Functions that return a value as the other API has it, by the chat's name of the field. None
+leaves the field out."""
+PATHS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    api: tuple(
+        (row.name, *row.elsewhere[api].partition(".")[::2]) for row in ROWS if api in row.elsewhere
+    )
+    for api in ("messages", "responses")
+}
+"""By API: names of a chat, and the field and its member that say the same in the API."""
+
+
+def to_api(body: Json, api: str, conversions: Conversions) -> Json:
+    """Return a copy of a request in which fields of a chat have their place in another API. Raises
+    ``InvalidField``."""
+    renamed = dict(body)
+    for name, api_field, member in PATHS[api]:
+        value = renamed.pop(name, None)
+        if value is not None and name in conversions:
+            value = conversions[name](value)
+        if value is None:
+            continue
+        group = renamed.get(api_field) if member else None
+        if not isinstance(group, dict | None):
+            raise InvalidField(api_field, NOT_SUPPORTED)
+        renamed[api_field] = {**(group or {}), member: value} if member else value
+    return renamed
+
+
+def from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[str]]:
+    """Return the chat fields of a request of another API, and the fields with removed members."""
+    chat: Json = {}
+    members_by_field: dict[str, set[str]] = {}
+    for name, api_field, member in PATHS[api]:
+        value = body.get(api_field)
+        if member:
+            members_by_field.setdefault(api_field, set()).add(member)
+            value = value.get(member) if isinstance(value, dict) else None
+        if value is not None and name in conversions:
+            value = conversions[name](value)
+        if value is not None:
+            chat[name] = value
+    return chat, {
+        api_field
+        for api_field, members in members_by_field.items()
+        if has_other(body.get(api_field), members)
+    }
+
+
+def has_other(value: Any, members: set[str]) -> bool:
+    """Return True if an object has values in other members than these."""
+    other_members = value.keys() - members if isinstance(value, dict) else ()
+    return any(value[name] not in (None, [], {}) for name in other_members)

@@ -189,9 +189,8 @@ def _size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize
         return CallSize(target, prompt=0, output=0, body={})
     if call.head.passthrough is not None:
         return _passthrough_size(call, target, None)
-    client, upstream = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     try:
-        request = translate_request(call, target, client, upstream, overrides)
+        request = translate_request(call, target, overrides)
     except InvalidField:
         return None
     field_quarters = {  # of the fields that are sent unchanged

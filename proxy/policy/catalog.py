@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from types import MappingProxyType
 
-from proxy.dialects import DIALECTS
 from proxy.dialects.requests.target_routes import target_endpoint
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot
@@ -212,8 +211,7 @@ def shared_response_stores(snapshot: Snapshot) -> list[str]:
         name: {
             target.upstream.name
             for _, target in deployment.targets
-            if target_endpoint("responses", target, DIALECTS[target.upstream.dialect])
-            == "responses"
+            if target_endpoint("responses", target) == "responses"
         }
         for name, deployment in snapshot.deployments.items()
     }

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import orjson
 
-from proxy.dialects.families import FAMILIES
+from proxy.dialects.families import FAMILIES, nobody
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.responses.stored import CONVERSATIONS_PATH
 from proxy.dialects.vendors import anthropic, openai
-from proxy.dialects.writing import nobody
 from proxy.money.usage import read_usage
 from proxy.policytest.cases import ScriptedAnswer
 from proxy.types import Call, Endpoint, Json, RequestHead

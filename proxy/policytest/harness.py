@@ -18,9 +18,9 @@ from proxy import dialects
 from proxy.app import Stages, build_pipeline
 from proxy.cache import NullCache
 from proxy.call.record import Record, TraceIds
-from proxy.dialects import Received, writing
+from proxy.dialects import Received, families
+from proxy.dialects.families import answer_writer
 from proxy.dialects.family import FamilyWriter
-from proxy.dialects.writing import answer_writer
 from proxy.errors import (
     ProxyError,
     Unauthorized,
@@ -253,7 +253,7 @@ class _Exchange:
         self._case_run.body += written
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
-        refusal = writing.refusal(self._client, error, REQUEST, record.guard_results())
+        refusal = families.refusal(self._client, error, REQUEST, record.guard_results())
         body = orjson.dumps(refusal.body)
         if self._started:
             self._case_run.body += self._writer.fail(body)

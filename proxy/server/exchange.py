@@ -13,11 +13,11 @@ from aiohttp import web
 
 from proxy import dialects
 from proxy.call.record import Record
-from proxy.dialects import writing
+from proxy.dialects import families
+from proxy.dialects.families import answer_writer, has_content
 from proxy.dialects.family import FamilyWriter
-from proxy.dialects.paths import where_key_belongs
+from proxy.dialects.request_headers import where_key_belongs
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
-from proxy.dialects.writing import answer_writer, has_content
 from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -298,7 +298,7 @@ class HttpExchange:
 
     async def _send_error(self, error: ProxyError) -> None:
         out, record = self._out, self._record
-        refusal = writing.refusal(self._client, error, self.request_id, record.guard_results())
+        refusal = families.refusal(self._client, error, self.request_id, record.guard_results())
         body = orjson.dumps(refusal.body)
         if not out.begun:
             fields = error_headers(record, error) | dict(refusal.headers)

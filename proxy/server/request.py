@@ -18,7 +18,7 @@ from multidict import CIMultiDictProxy
 from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.dialects.request_headers import GEMINI_KEY, bad_header
 from proxy.dialects.vendors.other_gateways import MEANINGS
-from proxy.dialects.wire.request_json import counted, read_json
+from proxy.dialects.wire.strict_json import counted, read_json
 from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge
 from proxy.errors.field_problems import too_large
 from proxy.errors.wire import (

@@ -15,7 +15,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.writing import answer_status, first_document
+from proxy.dialects.families import answer_status, first_document
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import usd_text

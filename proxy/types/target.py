@@ -7,9 +7,8 @@ from dataclasses import field
 from datetime import date
 from hashlib import sha256
 
-from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import LIMITED
-from proxy.fields.rules import FieldRules, Verdict, field_rules
+from proxy.fields.rules import NOT_THE_CLIENTS, FieldRules, Verdict, field_rules
 from proxy.money.usage import Price, price_on
 from proxy.runtime.frozen import frozen, memo
 from proxy.types.endpoints import Endpoint, TargetEndpoint, TargetRoute

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, NoReturn
 from proxy.call.attempts import AttemptReason
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS, LEANING
-from proxy.dialects.requests.upstream_request import UpstreamRequest, build_request
+from proxy.dialects.requests.upstream_request import (
+    UpstreamRequest,
+    build_conversation_request,
+    build_request,
+    build_stored_request,
+)
 from proxy.dialects.statuses import meaning_of
 from proxy.errors import (
     CircuitOpen,
@@ -329,12 +334,9 @@ def _build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
         from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
 
         return passthrough.build_request(context, target)
-    client, upstream = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     if call.head.endpoint in ("stored", "conversations"):
-        from proxy.dialects.requests import stored_request  # noqa: PLC0415  # few calls
-
         if call.head.endpoint == "stored":
-            return stored_request.build_stored_request(call, target, upstream)
-        return stored_request.build_conversation_request(call, target, upstream)
+            return build_stored_request(call, target)
+        return build_conversation_request(call, target)
     overrides = context.model_call.overrides_for(target)
-    return build_request(call, target, client, upstream, overrides)
+    return build_request(call, target, overrides)

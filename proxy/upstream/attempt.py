@@ -13,7 +13,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader, FrameReader, Rewrite
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.requests.upstream_request import UpstreamRequest
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import (
     ProxyError,
     RequestTimeout,

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from proxy.dialects.responses.schema import UNFINISHED, chat_usage, member
+from proxy.dialects.family import as_object
+from proxy.dialects.responses.schema import UNFINISHED, chat_usage
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import MAX_ID, word_of
@@ -27,7 +28,7 @@ def has_bill(response: Json) -> bool:
     status = response.get("status")
     if not isinstance(status, str) or status in UNFINISHED:
         return False
-    return status in FINISHED or bool(member(response.get("usage")))
+    return status in FINISHED or bool(as_object(response.get("usage")))
 
 
 @frozen
@@ -39,7 +40,7 @@ class BackgroundBilling:
 
     async def settle(self, open_attempt: OpenAttempt, frames: Sequence[Frame]) -> None:
         """Record whether an attempt pays for the response in its last frame."""
-        response = member(frames[-1].doc)
+        response = as_object(frames[-1].doc)
         usage = chat_usage(response)
         if response.get("background") is not True:
             return

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from proxy.call.meter import Meter
-from proxy.dialects import DIALECTS
 from proxy.dialects.frames.reader import FrameReader
 from proxy.dialects.passthrough.request import build_passthrough
 from proxy.dialects.passthrough.response import (
@@ -19,7 +18,7 @@ from proxy.dialects.passthrough.response import (
     shown_headers,
 )
 from proxy.dialects.requests.upstream_request import UpstreamRequest
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import ProxyError
 from proxy.money.usage import Json, Tokens, read_usage
 from proxy.types import ResponseHead, Target
@@ -46,8 +45,7 @@ def build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
     passthrough, path = context.call.head.passthrough, context.plan.passthrough
     if passthrough is None or path is None:
         raise RuntimeError("the call is no passthrough call")
-    dialect = DIALECTS[target.upstream.dialect]
-    return build_passthrough(context.call, passthrough, path, target, dialect)
+    return build_passthrough(context.call, passthrough, path, target)
 
 
 def new_meter(method: str) -> Meter:

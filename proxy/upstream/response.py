@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from proxy.dialects import DIALECTS
 from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
 from proxy.dialects.frames.reader import FrameReader
-from proxy.dialects.wire.upstream_json import Document
+from proxy.dialects.wire.strict_json import Document
 from proxy.errors import ProxyError
 from proxy.ports import Feed
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlices

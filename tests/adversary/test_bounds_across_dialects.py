@@ -104,8 +104,7 @@ def call_of(door: str, fields: dict[str, Any]) -> Call:
 def sent_body(
     call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
 ) -> dict[str, Any]:
-    dialect, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
-    body: dict[str, Any] = json.loads(build_request(call, target, dialect, spoken, changes).body)
+    body: dict[str, Any] = json.loads(build_request(call, target, changes).body)
     return body
 
 

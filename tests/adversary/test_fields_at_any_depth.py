@@ -14,8 +14,8 @@ from aiohttp import ClientSession
 from proxy.dialects.passthrough.form import check_form_field
 from proxy.dialects.requests.field_filter import permitted
 from proxy.errors import InvalidField
-from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.member_table import FREE_FORM, MEMBERS
+from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.types import Target, Upstream
 from tests.conftest import KEY
 from tests.dialects.test_leaning import House, house, policy

@@ -10,7 +10,7 @@ from time import process_time
 import pytest
 
 from proxy.dialects import read_call
-from proxy.dialects.responses.sealing import PROOF_BYTES, ResponseIds
+from proxy.dialects.responses.sealing import ITEMS, PROOF_BYTES, ResponseIds
 from proxy.dialects.responses.state_refs import resolve_response, resolve_state
 from proxy.errors import BadRequest, NotFound
 from proxy.types import RequestHead
@@ -68,7 +68,9 @@ def test_nothing_that_is_made_of_good_ids_opens() -> None:
 def test_forged_item_ids_do_not_open() -> None:
     draw = random.Random(11)  # noqa: S311  # the same each time
     good = [
-        raw_of(IDS.seal_item(*place, f"resp_{index}")) for place in PLACES for index in range(4)
+        raw_of(IDS.seal(*place, f"resp_{index}", kind=ITEMS))
+        for place in PLACES
+        for index in range(4)
     ]
     kinds = ("msg_", "rs_", "resp_", "item_")
 
@@ -82,7 +84,7 @@ def test_forged_item_ids_do_not_open() -> None:
 
 
 def is_open(text: str, key: str) -> bool:
-    return IDS.open_item(text, key) is not None
+    return IDS.open(text, key, kind=ITEMS) is not None
 
 
 @for_each("shape", SHAPES)

@@ -16,7 +16,7 @@ from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.responses.schema import find_failure
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.types.events import FamilyName, replaced
 from tests.adversary.answers import CARD, SAYS, cut, frames_of, guarded
 from tests.adversary.odd_values import SURROGATES, internal_errors, places, with_odd

@@ -9,8 +9,7 @@ import pytest
 from proxy.dialects import CHECKED_FIELDS
 from proxy.dialects.messages import from_chat as chat_to_messages
 from proxy.dialects.messages import to_chat as messages_to_chat
-from proxy.dialects.responses import from_chat as chat_to_responses
-from proxy.dialects.responses import to_chat as responses_to_chat
+from proxy.dialects.responses import requests as responses_requests
 from proxy.dialects.responses.state_refs import RULES
 from proxy.dialects.vendors.anthropic import user_of
 from proxy.errors import BadRequest
@@ -140,7 +139,7 @@ def chat_as_messages(body: Json) -> None:
 
 def chat_as_responses(body: Json) -> None:
     check_body(CHECKED_FIELDS["openai"]["chat"], body)
-    chat_to_responses.convert_from_chat(body)
+    responses_requests.convert_from_chat(body)
 
 
 def check_responses(body: Json) -> None:
@@ -152,12 +151,12 @@ def check_responses(body: Json) -> None:
 def responses_as_chat(body: Json) -> None:
     check_responses(body)
     for keeps_thoughts in (True, False):
-        responses_to_chat.convert_to_chat(body, keeps_thoughts=keeps_thoughts)
+        responses_requests.convert_to_chat(body, keeps_thoughts=keeps_thoughts)
 
 
 def responses_as_responses(body: Json) -> None:
     check_responses(body)
-    chat_to_responses.tidy(body)
+    responses_requests.tidy(body)
     prompt_context(body)
     request_texts(body)
     without_broken(RESPONSES, {**RESPONSES, "instructions": ""})

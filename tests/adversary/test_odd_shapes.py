@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.chat.content_parts import joined_message
+from proxy.dialects.chat.requests import joined_message
 from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.types.events import FamilyName, Frame
 from tests.adversary.answers import CARD, PAIRS, SAYS, cut, documents_of, frames_of, guarded, output
 from tests.doubles import (

@@ -19,9 +19,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from proxy.dialects.vendors.portkey import CONFIG, _object
-from proxy.dialects.wire.json_size import read_distinct
-from proxy.dialects.wire.request_json import read_json
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents, read_distinct, read_json
 from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
 from proxy.guards.services import wire

@@ -187,11 +187,11 @@ def target(dialect: str) -> Target:
 def test_stop_sequences_beside_stop_reach_who_knows_both_and_are_named_elsewhere() -> None:
     fields = {"model": "m", "prompt": "p", "stop": ["a"], "stop_sequences": ["b"]}
     call = read_call(RequestHead("scale", "completions", "/", "r"), fields)
-    scale, openai = DIALECTS["scale"], DIALECTS["openai"]
+    scale = DIALECTS["scale"]
     ways: Any = ("completions", "completions")
 
-    request = translate(scale, scale, ways, call.body, target("scale"))
-    context = translate(scale, openai, ways, call.body, target("openai"))
+    request = translate(scale, ways, call.body, target("scale"))
+    context = translate(scale, ways, call.body, target("openai"))
 
     assert (request.body["stop"], request.body["stop_sequences"], request.dropped_fields) == (
         ["a"],

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects import PLAIN_ROUTES, Received, dialect_of, parse_head, request_headers
-from proxy.dialects.paths import (
+from proxy.dialects.request_headers import (
     MOST_PARTS,
     PASSTHROUGH,
     compile_route,

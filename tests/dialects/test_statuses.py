@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.document import EMBEDDINGS
-from proxy.dialects.families import FAMILIES, FAMILY_OF_ENDPOINT, family_name
+from proxy.dialects.families import (
+    EMBEDDINGS,
+    FAMILIES,
+    FAMILY_OF_ENDPOINT,
+    answer_status,
+    family_name,
+    refusal,
+)
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.statuses import (
     DENIALS,
@@ -22,7 +28,6 @@ from proxy.dialects.statuses import (
     meaning_of_error,
     parse_error,
 )
-from proxy.dialects.writing import answer_status, refusal
 from proxy.errors import GuardBlocked, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Endpoint, Json, RequestHead

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.errors import InvalidField
-from proxy.fields.field_table import ROWS
-from proxy.fields.renaming import PATHS, from_api, has_other, to_api
+from proxy.fields.field_table import PATHS, ROWS, from_api, has_other, to_api
 
 VALUES = {"user": "u", "reasoning_effort": "low", "stop": ["a"], "verbosity": "low"}
 

@@ -12,11 +12,10 @@ from typing import Any
 from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions, WriteOptions
-from proxy.dialects.frames.reader import MAX_EVENT_BYTES, check_error
+from proxy.dialects.frames.reader import MAX_EVENT_BYTES, SurrogateJoiner, check_error
 from proxy.dialects.frames.sequencer import Sequencer
-from proxy.dialects.frames.surrogates import SurrogateJoiner
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import ProxyError
 from proxy.types import Call, Endpoint, RequestHead
 from proxy.types.events import FamilyName, Frame

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.wire.request_json import read_json
+from proxy.dialects.wire.strict_json import read_json
 from proxy.errors import GuardBlocked, InvalidField
 from proxy.guards.engine import Engine
 from proxy.guards.text.documents import answer_texts, request_texts

@@ -76,7 +76,7 @@ def test_chat_is_sent_with_credential(name: str, targets: dict[str, Target]) -> 
     upstream = targets[name].upstream
     dialect = DIALECTS[upstream.dialect]
 
-    url, headers = beside(upstream, dialect, dialect.server.paths["chat"])
+    url, headers = beside(upstream, dialect.server.paths["chat"])
 
     assert (url, upstream.provider) == (f"{BASES[name][0]}/chat/completions", BASES[name][1])
     assert headers.get("authorization") == (None if name in AT_HOME else "Bearer sk-1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.call.meter import Meter
-from proxy.dialects.chat.conversion import LegacyToChat
+from proxy.dialects.chat.merging import LegacyToChat
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.guards.capture import Capturing

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from proxy.dialects.chat.choices import Choice, ChoiceReader, Unit
+from proxy.dialects.chat.choices import (
+    CHAT,
+    IDENTITY,
+    PADDING,
+    SILENT_MEMBERS,
+    ChatForm,
+    Choice,
+    ChoiceReader,
+    Unit,
+)
 from proxy.dialects.chat.merging import as_stream
 from proxy.dialects.chat.splitting import split
-from proxy.dialects.chat.tables import CHAT, IDENTITY, PADDING, SILENT_MEMBERS, ChatForm
 from proxy.dialects.chat.tool_calls import EMPTY
-from proxy.dialects.family import ReadOptions
+from proxy.dialects.family import ReadOptions, fits
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.frames.sequencer import SPACE
-from proxy.dialects.frames.shapes import fits
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import read_usage
 from proxy.types import Json

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from proxy.dialects.chat.choices import Choice, Unit
-from proxy.dialects.chat.tables import IDENTITY, ChatForm
+from proxy.dialects.chat.choices import IDENTITY, ChatForm, Choice, Unit
 from proxy.types import Json
 from proxy.types.events import Attach, Begin, Delta, Event, Slot
 

@@ -1,22 +1,29 @@
-"""Reads the bytes of an upstream response into frames. The cuts between the bytes do not matter."""
+"""Reads the bytes of an upstream response into frames. The cuts between the bytes do not matter.
+
+Surrogate pairs are joined: a server that cuts text into UTF-16 units escapes each half of a
+character in a separate event, and strict JSON parsers reject a single half.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
+
+import orjson
 
 from proxy.call.meter import frame_quarters
 from proxy.dialects.base import UpstreamDialect
 from proxy.dialects.family import Family, ReadOptions
-from proxy.dialects.frames.surrogates import SurrogateJoiner, without_halves
 from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.large_json import dump
-from proxy.dialects.wire.upstream_json import Document, Documents, GatheredDocument
+from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json
-from proxy.types.events import Frame, Stop
+from proxy.types.events import Delta, End, Event, Finish, Frame, Part, Stop, replaced
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Rewrite = Callable[[Json], Json | None]
@@ -117,8 +124,13 @@ class FamilyFrameReader:
         frames = self._reader.read(doc, raw)
         if self._order is not None or self._joiner is not None:
             frames = self._in_place(frames)
-        if len(raw) > LARGE_BYTES:
-            frames = _sized(frames, len(raw))
+        if len(raw) > LARGE_BYTES:  # its estimates take long
+            frames = [
+                frame._replace(size=len(raw), quarters=frame_quarters(frame))
+                if frame.quarters is None
+                else frame._replace(size=len(raw))
+                for frame in frames
+            ]
         if self._body is not None or (frames and type((frames[-1].events or (None,))[-1]) is Stop):
             self._is_over = True
             return _with_last(frames)
@@ -193,16 +205,79 @@ def check_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
         raise reported
 
 
-def _sized(frames: Sequence[Frame], size: int) -> Sequence[Frame]:
-    """Return the frames of a large document with their estimates, which take long."""
-    return [
-        frame._replace(
-            size=size,
-            quarters=frame_quarters(frame) if frame.quarters is None else frame.quarters,
-        )
-        for frame in frames
-    ]
-
-
 def _with_last(frames: Sequence[Frame]) -> Sequence[Frame]:
     return [*frames[:-1], frames[-1]._replace(last=True)]
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_HIGH_AT_END = re.compile("[\ud800-\udbff]\\Z")
+
+
+class SurrogateJoiner:
+    """Moves the first half of a pair to the next delta of its part. Keeps one half per part."""
+
+    __slots__ = ("_halves",)
+
+    def __init__(self) -> None:
+        self._halves: dict[Part, str] = {}
+
+    def feed(self, frame: Frame) -> Frame:
+        """Return a frame whose texts have complete pairs.
+
+        Raises `UpstreamInvalid` for a half that never gets its counterpart, or is in another
+        string.
+        """
+        events, doc = list(frame.events), frame.doc
+        is_changed = False
+        for position, event in enumerate(events):
+            if self._halves and self._ends_half(event):
+                raise _invalid()
+            if type(event) is not Delta:
+                continue
+            text = self._joined(event)
+            if text != event.text:
+                is_changed = True
+                events[position] = Delta(event.part, text, event.slot)
+                doc = replaced(doc, event.slot, text) if doc is not None and event.slot else doc
+        try:
+            orjson.dumps((doc, events), default=_plain)
+        except TypeError:
+            raise _invalid() from None
+        if not is_changed and b"\n" not in (frame.raw or b""):
+            return frame
+        return frame._replace(events=tuple(events), doc=doc, raw=None)
+
+    def _ends_half(self, event: Event) -> bool:
+        """Return True if an event ends the text of a half."""
+        if isinstance(event, End):
+            return event.part in self._halves
+        if isinstance(event, Finish):
+            return any(part.choice == event.choice for part in self._halves)
+        return isinstance(event, Stop)
+
+    def _joined(self, event: Delta) -> str:
+        text = self._halves.pop(event.part, "") + event.text
+        if _SURROGATE.search(text) is None:
+            return text
+        if _HIGH_AT_END.search(text) is not None:
+            self._halves[event.part], text = text[-1], text[:-1]
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise _invalid() from None
+
+
+def without_halves(doc: Json) -> Json:
+    """Return a document with a question mark in place of each half."""
+    plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
+    document: Json = orjson.loads(plain)
+    return document
+
+
+def _plain(value: Any) -> Any:
+    """Return what orjson writes for an event, or for its part or tool call."""
+    return value.id if isinstance(value, Part) else [*value]
+
+
+def _invalid() -> UpstreamInvalid:
+    return UpstreamInvalid("The upstream sent invalid JSON.")

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_arguments
-from proxy.dialects.wire.upstream_json import MOST_SHALLOW
+from proxy.dialects.wire.strict_json import MOST_SHALLOW
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.fields.field_table import Conversions, to_api
 from proxy.fields.member_table import TOOL_MEMBERS
-from proxy.fields.renaming import Conversions, to_api
 from proxy.types import Json
 
 MAX_OUTPUT_TOKENS = 8192

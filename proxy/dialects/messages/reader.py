@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.dialects.family import ReadOptions
-from proxy.dialects.frames.shapes import Shape, fits, is_name
+from proxy.dialects.family import ReadOptions, Shape, as_object, fits, is_name
 from proxy.dialects.messages import schema
-from proxy.dialects.messages.schema import USUAL_EVENTS
-from proxy.dialects.messages.whole import stream_events
+from proxy.dialects.messages.schema import USUAL_EVENTS, stream_events
 from proxy.dialects.wire.large_json import dump
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, read_usage
@@ -147,7 +145,7 @@ class MessageReader:
                 raise UpstreamInvalid("The upstream started a second message in one stream.")
             return self._frames((), doc, raw)
         self._has_started = True
-        message = _object(doc.get("message"))
+        message = as_object(doc.get("message"))
         self._add_usage(message.get("usage"))
         start = Start(self._name(message.get("id")), self._name(message.get("model")), None)
         events = (start, *self._report(is_final=False))
@@ -155,7 +153,7 @@ class MessageReader:
 
     def _message_delta(self, doc: Json, raw: bytes) -> list[Frame]:
         self._add_usage(doc.get("usage"))
-        reason = _object(doc.get("delta")).get("stop_reason")
+        reason = as_object(doc.get("delta")).get("stop_reason")
         frames: list[Frame] = []
         events = self._start()
         if reason is not None and not self._has_finished:
@@ -194,7 +192,7 @@ class MessageReader:
         return (finish,)
 
     def _add_usage(self, usage: Any) -> None:
-        for name, value in _object(usage).items():
+        for name, value in as_object(usage).items():
             if value is not None or name not in self._usage:
                 self._usage[name] = value
 
@@ -234,7 +232,7 @@ class MessageReader:
         return (*events, *map(End, closed))
 
     def _block_start(self, doc: Json, raw: bytes) -> list[Frame]:
-        index, block = block_index(doc), _object(doc.get("content_block"))
+        index, block = block_index(doc), as_object(doc.get("content_block"))
         kind = block.get("type")
         block_type = kind if kind.__class__ is str and kind in schema.KINDS else ""
         number = len(self._open) if index is None else index
@@ -277,7 +275,7 @@ class MessageReader:
         return [frame._replace(raw=None) for frame in frames]
 
     def _block_delta(self, doc: Json, raw: bytes) -> list[Frame]:
-        index, delta = block_index(doc), _object(doc.get("delta"))
+        index, delta = block_index(doc), as_object(doc.get("delta"))
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
         member, part_kind = schema.DELTAS.get(kind, ("", "opaque"))
@@ -363,10 +361,6 @@ def _with_document_slot(event: Event) -> Event:
     if isinstance(event, Delta) and event.part.kind in SHOWN:
         return event._replace(slot=("content", event.part.number, event.slot[-1]))
     return event._replace(slot=()) if isinstance(event, Begin | Delta | Attach) else event
-
-
-def _object(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
 
 
 def block_index(event: Json) -> int | None:

@@ -5,13 +5,14 @@ Source: the typed models of Anthropic's Python SDK, 2.12.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
 
-from proxy.dialects.frames.shapes import Shape, is_empty, is_name, is_number, is_text, one_of
-from proxy.dialects.wire.upstream_json import MOST_SHALLOW, deeper
+from proxy.dialects.family import Shape, is_empty, is_name, is_number, is_text, one_of
+from proxy.dialects.wire.strict_json import MOST_SHALLOW, deeper
+from proxy.errors import UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, Tokens
 from proxy.types import Json
 from proxy.types.events import FinishReason, Kind
@@ -192,3 +193,53 @@ def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
     except (orjson.JSONDecodeError, TypeError):
         return on_invalid(arguments)
     return value if isinstance(value, dict) else on_invalid(value)
+
+
+# Whole messages
+
+
+def stream_events(message: Json) -> Iterator[Json]:
+    """Yield the events of a stream that results in a message.
+
+    Raises:
+        UpstreamInvalid: A content block is not an object.
+    """
+    content, usage = message.get("content"), message.get("usage")
+    blocks = content if isinstance(content, list) else []
+    head = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
+    yield {"type": MESSAGE_START, "message": head}
+    for index, block in enumerate(blocks):
+        if not isinstance(block, dict):
+            raise UpstreamInvalid("The upstream sent a content block that is not an object.")
+        start, deltas = _split_block(block)
+        yield {"type": BLOCK_START, "index": index, "content_block": start}
+        for delta in deltas:
+            yield {"type": BLOCK_DELTA, "index": index, "delta": delta}
+        yield {"type": BLOCK_STOP, "index": index}
+    end = {name: message.get(name) for name in ("stop_reason", "stop_sequence")}
+    counts = {} if usage is None else {"usage": usage}
+    yield {"type": MESSAGE_DELTA, "delta": end, **counts}
+    yield {"type": MESSAGE_STOP}
+
+
+def _split_block(block: Json) -> tuple[Json, list[Json]]:
+    """Return the start of a block and its deltas."""
+    kind, start, deltas = block.get("type"), dict(block), list[Json]()
+    if kind == "text" and isinstance(block.get("text"), str):
+        start["text"] = ""
+        deltas.append({"type": "text_delta", "text": block["text"]})
+        citations = block.get("citations")
+        if isinstance(citations, list):
+            del start["citations"]
+            deltas += ({"type": "citations_delta", "citation": item} for item in citations)
+    elif kind == "thinking" and isinstance(block.get("thinking"), str):
+        start["thinking"] = ""
+        deltas.append({"type": "thinking_delta", "thinking": block["thinking"]})
+        if "signature" in block:
+            start["signature"] = ""
+            deltas.append({"type": "signature_delta", "signature": block["signature"]})
+    elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+        start["input"] = {}
+        arguments = orjson.dumps(block.get("input") or {}).decode()
+        deltas.append({"type": "input_json_delta", "partial_json": arguments})
+    return start, deltas

@@ -1,11 +1,12 @@
-"""Converts a Messages request into a chat request.
+"""Checks a Messages request and converts it into a chat request.
 
-A part that would change the response is refused. A part that only tunes it is dropped and reported.
+Only blocks that guards or a conversion read are checked. The upstream checks other types. A part
+that would change the response is refused. A part that only tunes it is dropped and reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -13,10 +14,88 @@ import orjson
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.fields.checks import (
+    Fields,
+    check_member,
+    either,
+    mapping,
+    objects,
+    required,
+    string,
+)
+from proxy.fields.field_table import PATHS, Conversions, from_api
 from proxy.fields.member_table import TOOL_MEMBERS
-from proxy.fields.renaming import PATHS, Conversions, from_api
 from proxy.types import Json
 from proxy.types.reasoning import is_reasoning_model
+
+_CONTENT = required(either(string(), objects()))
+_TEXT: Fields = {"text": required(string())}
+_SOURCE: Fields = {"source": required(mapping())}
+
+BLOCKS: Mapping[str, Fields] = {
+    "text": _TEXT,
+    "image": _SOURCE,
+    "document": _SOURCE,
+    "thinking": {"thinking": required(string()), "signature": string()},
+    "redacted_thinking": {"data": required(string())},
+    "search_result": {"content": required(objects())},
+    "tool_reference": {"tool_name": required(string())},
+    "tool_use": {
+        "id": required(string()),
+        "name": required(string()),
+        "input": required(mapping()),
+    },
+    "tool_result": {
+        "tool_use_id": required(string()),
+        "content": either(string(), objects()),
+    },
+}
+"""Members of blocks by type."""
+
+_TYPE = required(string())
+
+
+def check_blocks(body: Json) -> None:
+    """Raise ``InvalidField`` for a malformed block, and for a tool result without its tool call in
+    the last turn of the assistant."""
+    call_ids: set[str] = set()
+    role = None
+    for index, message in enumerate(body.get("messages") or ()):
+        place = f"messages.{index}.content"
+        blocks: Any = message.get("content")
+        if type(blocks) is str:
+            blocks = ()
+        else:
+            check_member("content", blocks, _CONTENT, f"messages.{index}")
+            _check_all(blocks, place)
+        if message["role"] == "assistant":
+            call_ids = call_ids if role == "assistant" else set()  # messages of one turn
+            call_ids |= {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
+        else:
+            _check_results(blocks, call_ids, place)
+        role = message["role"]
+    if isinstance(body.get("system"), list):
+        _check_all(body["system"], "system")
+
+
+def _check_all(blocks: Sequence[Json], place: str) -> None:
+    for index, block in enumerate(blocks):
+        block_place = f"{place}.{index}"
+        kind: Any = block.get("type")
+        if type(kind) is not str:
+            check_member("type", kind, _TYPE, block_place)
+        for name, field in BLOCKS.get(kind, {}).items():
+            check_member(name, block.get(name), field, block_place)
+        if kind == "tool_result" and type(block.get("content")) is list:
+            _check_all(block["content"], f"{block_place}.content")
+
+
+def _check_results(blocks: Sequence[Json], call_ids: set[str], place: str) -> None:
+    for index, block in enumerate(blocks):
+        if block["type"] == "tool_result" and block["tool_use_id"] not in call_ids:
+            problem = "must be the id of a tool_use block in the assistant message before it"
+            raise InvalidField(f"{place}.{index}.tool_use_id", problem)
+
 
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
 CHAT_CHOICES = {messages: chat for chat, messages in TOOL_CHOICES.items()}

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.chat.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
+from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.messages import schema
-from proxy.dialects.messages.whole import MessageAccumulator
+from proxy.dialects.messages.schema import parse_arguments
 from proxy.dialects.wire.large_json import dump
 from proxy.dialects.wire.sse import named_event
 from proxy.types import Json
@@ -271,3 +271,46 @@ class WholeMessageWriter:
 def signed_id(call_id: str, signature: Any) -> Any:
     """Return the id of a tool call with its thought signature."""
     return shown_id({"id": call_id, BESIDE: {VENDOR: {SIGNATURE: signature}}})
+
+
+class MessageAccumulator:
+    """Composes a whole message of the events of a stream."""
+
+    __slots__ = ("_blocks", "_message", "_texts")
+
+    def __init__(self) -> None:
+        self._message: Json = {}
+        self._blocks: dict[Any, Json] = {}  # by index
+        self._texts: dict[tuple[Any, str], list[str]] = {}  # by index and member
+
+    def add(self, event: Json) -> None:
+        """Add the next event."""
+        kind, index = event.get("type"), event.get("index")
+        if kind == schema.MESSAGE_START:
+            self._message = dict(event["message"])
+        elif kind == schema.BLOCK_START:
+            self._blocks[index] = dict(event["content_block"])
+        elif kind == schema.BLOCK_DELTA:
+            self._add_delta(index, event["delta"])
+        elif kind == schema.MESSAGE_DELTA:
+            usage = {**self._message.get("usage", {}), **event.get("usage", {})}
+            self._message |= {**event["delta"], "usage": usage}
+
+    def _add_delta(self, index: Any, delta: Json) -> None:
+        for member, value in delta.items():
+            if member == "citation":
+                block = self._blocks[index]
+                block["citations"] = [*(block.get("citations") or ()), value]
+            elif member != "type" and isinstance(value, str):
+                self._texts.setdefault((index, member), []).append(value)
+
+    def message(self) -> Json:
+        """Return the whole message."""
+        for (index, member), texts in self._texts.items():
+            text, block = "".join(texts), self._blocks[index]
+            if member == "partial_json":
+                block["input"] = parse_arguments(text, lambda value: {"arguments": value})
+            else:
+                block[member] = block.get(member, "") + text
+        self._texts.clear()
+        return {**self._message, "content": [*self._blocks.values()]}

@@ -10,18 +10,20 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from proxy.dialects import DIALECTS
-from proxy.dialects.base import Dialect
+from proxy.dialects import DIALECTS, check_names
 from proxy.dialects.passthrough.form import FormUpload, is_form
-from proxy.dialects.paths import REDUNDANT, with_model_of_path
-from proxy.dialects.request_headers import SETTINGS, forwarded_headers
+from proxy.dialects.request_headers import (
+    REDUNDANT,
+    SETTINGS,
+    forwarded_headers,
+    with_model_of_path,
+)
 from proxy.dialects.requests.field_filter import declared_fields, permitted
 from proxy.dialects.requests.target_routes import beside
 from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest
 from proxy.dialects.wire.large_json import dump
 from proxy.errors import BadRequest, InvalidField
-from proxy.errors.field_problems import BAD_NAME
-from proxy.errors.words import MAX_NAME, ascii_word
+from proxy.errors.words import ascii_word
 from proxy.fields.checks import check_spelling
 from proxy.money.estimate import field_quarters
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -61,7 +63,9 @@ def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str =
             check_spelling(MODEL_FIELD, MODEL_FIELD, name)
     body, warnings = with_model_of_path(head, body)
     model = body.get("model")
-    _check_names(model=model, user=body.get("user"), deployment=head.deployment)
+    check_names("model", model)
+    check_names("user", body.get("user"))
+    check_names("deployment", head.deployment)
     return Call(
         head=head,
         body=body,
@@ -74,16 +78,11 @@ def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str =
     )
 
 
-def _check_names(**names: object) -> None:
-    for param, name in names.items():
-        if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
-            raise InvalidField(param, BAD_NAME)
-
-
 def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
     """Return the call of a body that is forwarded unread."""
     model = head.parameter("deployment")
-    _check_names(model=model, deployment=head.deployment)
+    check_names("model", model)
+    check_names("deployment", head.deployment)
     return Call(
         head=head,
         body={},
@@ -108,9 +107,9 @@ def is_any_json(media_type: str) -> bool:
 
 
 def build_passthrough(
-    call: Call, request: PassthroughRequest, path: PassthroughPath, target: Target, dialect: Dialect
+    call: Call, request: PassthroughRequest, path: PassthroughPath, target: Target
 ) -> UpstreamRequest:
-    """Return the request for a target of a dialect.
+    """Return the request for a target.
 
     Raises:
         InvalidField: The client may not set a field or a parameter.
@@ -118,7 +117,7 @@ def build_passthrough(
     """
     upstream, upload = target.upstream, call.upload
     query, dropped_query = _query(request.query, path)
-    url, headers = _address(request, path, upstream, dialect)
+    url, headers = _address(request, path, upstream)
     requires_model = MODEL not in url and _is_model_call(call, path, target)
     url = url.replace(MODEL, quote(target.model, ""))
     if query:
@@ -189,13 +188,13 @@ def _query(query: str, path: PassthroughPath) -> tuple[str, bool]:
 
 
 def _address(
-    request: PassthroughRequest, path: PassthroughPath, upstream: Upstream, dialect: Dialect
+    request: PassthroughRequest, path: PassthroughPath, upstream: Upstream
 ) -> tuple[str, dict[str, str]]:
     """Return the URL without the client's query, and the headers of all requests to an upstream."""
     route = request.path
     if path.upstream_route is None and route.startswith(CLIENT_PREFIX + "/"):
-        return beside(upstream, dialect, route.removeprefix(CLIENT_PREFIX))
-    _, headers = beside(upstream, dialect, "")
+        return beside(upstream, route.removeprefix(CLIENT_PREFIX))
+    _, headers = beside(upstream, "")
     base, query = upstream.base_url.rstrip("/"), f"?{upstream.query}" if upstream.query else ""
     if path.upstream_route is not None:
         parts = urlsplit(base)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 
-from proxy.dialects.document import Content, document_frame
+from proxy.dialects.document import NON_OBJECT, Content, document_frame
 from proxy.dialects.frames.reader import MAX_EVENT_BYTES
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.large_json import dump
-from proxy.dialects.wire.upstream_json import Document, Documents, GatheredDocument
+from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument
 from proxy.errors import ResponseTooLarge
 from proxy.money.usage import Tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -21,8 +20,6 @@ from proxy.types.events import Event, Frame, Native, UsageReport
 FindUsage = Callable[[Json], Tokens | None]
 """Returns the tokens that a document reports, None if it reports none."""
 MAX_FRAME_BYTES = 64 * 1024
-NON_OBJECT = ""
-"""The member that holds JSON that is not an object, so that guards read it."""
 EVENTS = "text/event-stream"
 DEFAULT_TYPE = "application/octet-stream"
 MAX_HEADER_LENGTH = 256
@@ -167,28 +164,3 @@ class PassthroughDocument:
 
     def left(self) -> Sequence[Frame]:
         return ()
-
-
-class PassthroughWriter:
-    """Writes a passthrough response: its bytes, or the document that guards changed."""
-
-    __slots__ = ("media_type",)
-
-    def __init__(self, head: PassthroughHead) -> None:
-        self.media_type = head.media_type
-
-    def weight(self, frame: Frame) -> int:
-        return frame.size if frame.raw is None else 0
-
-    def feed(self, frame: Frame) -> bytes:
-        if frame.raw is not None:
-            return frame.raw
-        if frame.doc is None:
-            return b""
-        value: Any = frame.doc
-        if list(value) == [NON_OBJECT]:
-            value = value[NON_OBJECT]
-        return dump(value, frame.size)
-
-    def fail(self, document: bytes) -> bytes:
-        return b""

@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from proxy.dialects import CHECKED_FIELDS
+from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.dialects.base import Dialect, unchanged
 from proxy.dialects.requests.field_filter import listed_fields
-from proxy.dialects.requests.parameters import READ, apply_parameters
-from proxy.dialects.requests.translation import UNANSWERED, fields_of, obeyed_by, takes_zero
+from proxy.dialects.requests.translation import (
+    READ,
+    UNANSWERED,
+    apply_parameters,
+    fields_of,
+    obeyed_by,
+    takes_zero,
+)
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import no_endpoint
@@ -39,25 +45,22 @@ INSTEAD: Mapping[Endpoint, tuple[Endpoint, ...]] = {
 MOST_KEPT = 256  # of what requests have said on one way: a client may say any number
 
 
-def route_for(
-    endpoint: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect
-) -> TargetRoute:
+def route_for(endpoint: Endpoint, from_dialect: Dialect, target: Target) -> TargetRoute:
     """Return the route from a client's endpoint to a target. Raises ``InvalidField`` if there is
     none."""
     routes = target.upstream.routes
     key = from_dialect.name, endpoint, target.endpoint
     if key not in routes:
-        routes[key] = _new_route(endpoint, from_dialect, target, to_dialect)
+        routes[key] = _new_route(endpoint, from_dialect, target)
     return routes[key]
 
 
-def _new_route(
-    client_endpoint: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect
-) -> TargetRoute:
-    endpoint, upstream = target_endpoint(client_endpoint, target, to_dialect), target.upstream
-    if endpoint not in _served(target, to_dialect):
+def _new_route(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) -> TargetRoute:
+    to_dialect = DIALECTS[target.upstream.dialect]
+    endpoint, upstream = target_endpoint(client_endpoint, target), target.upstream
+    if endpoint not in _served(target):
         raise InvalidField("model", no_endpoint(endpoint))
-    fields = fields_of(target, to_dialect, endpoint)
+    fields = fields_of(target, endpoint)
     checks = {name: field.check for name, field in fields.items()}
     families = from_dialect.families.get(client_endpoint), to_dialect.families.get(endpoint)
     server = to_dialect.server
@@ -67,7 +70,7 @@ def _new_route(
     is_same = is_same and (endpoint != "chat" or upstream.traits.is_plain)
     client_fields = CHECKED_FIELDS[from_dialect.name][client_endpoint]
     is_kept = from_dialect.client.to_chat in (unchanged, openai.to_chat)  # as it was checked
-    url, headers = beside(upstream, to_dialect, to_dialect.server.paths[endpoint])
+    url, headers = beside(upstream, to_dialect.server.paths[endpoint])
     return TargetRoute(
         endpoint=endpoint,
         url=url,
@@ -81,7 +84,7 @@ def _new_route(
             if not (is_kept and name in client_fields and client_fields[name].check is check)
         ),
         obeyed=obeyed_by(upstream, fields),
-        takes_zero=takes_zero(upstream, to_dialect),
+        takes_zero=takes_zero(upstream),
         asked_for_usage=server.streams
         and server.usage_option
         and families[1] is None
@@ -90,23 +93,23 @@ def _new_route(
     )
 
 
-def target_endpoint(client_endpoint: Endpoint, target: Target, upstream: Dialect) -> Endpoint:
+def target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoint:
     """Return the endpoint of the target that serves the call: its only one, else the client's."""
     if client_endpoint == "count_tokens":
         return client_endpoint
     if client_endpoint != "embeddings" and target.endpoint is not None:
         return target.endpoint
-    endpoints = _served(target, upstream)
+    endpoints = _served(target)
     return next(
         (endpoint for endpoint in INSTEAD.get(client_endpoint, ()) if endpoint in endpoints),
         client_endpoint,
     )
 
 
-def _served(target: Target, dialect: Dialect) -> frozenset[Endpoint]:
-    """Return the endpoints of the dialect that a target supports."""
+def _served(target: Target) -> frozenset[Endpoint]:
+    """Return the endpoints of its dialect that a target supports."""
     missing = ENDPOINTS - target.upstream.traits.endpoints - {target.endpoint}
-    return frozenset(dialect.server.paths) - missing
+    return frozenset(DIALECTS[target.upstream.dialect].server.paths) - missing
 
 
 def passed_on(
@@ -193,16 +196,15 @@ def _changed_numbers(
     return ChangedFields(changed, max_tokens)
 
 
-def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[str, str]]:
-    """Return the URL of a path of an upstream, and the headers of a request to it."""
+def beside(upstream: Upstream, path: str) -> tuple[str, dict[str, str]]:
+    """Return the URL of a path of an upstream, and the headers of a request to it.
+
+    The headers are the proxy's and the policy's, none is the client's.
+    """
+    server = DIALECTS[upstream.dialect].server
     base = upstream.base_url.rstrip("/")
-    prefix = "" if urlsplit(base).path else dialect.server.prefix
+    prefix = "" if urlsplit(base).path else server.prefix
     query = f"?{upstream.query}" if upstream.query else ""
-    return base + prefix + path + query, _headers(upstream, dialect)
-
-
-def _headers(upstream: Upstream, dialect: Dialect) -> dict[str, str]:
-    """By allow-list: ours and the policy's. No header of the client is among them."""
     headers = {
         "accept": "application/json, text/event-stream",
         "accept-encoding": "identity",
@@ -211,8 +213,8 @@ def _headers(upstream: Upstream, dialect: Dialect) -> dict[str, str]:
     }
     headers.update((name.lower(), value.reveal()) for name, value in upstream.headers)
     if upstream.api_key is not None:
-        name, value = dialect.server.authorize(upstream.api_key.reveal())
+        name, value = server.authorize(upstream.api_key.reveal())
         if upstream.key_header is not None:
             name, value = upstream.key_header, upstream.api_key.reveal()
         headers[name] = value
-    return headers
+    return base + prefix + path + query, headers

@@ -7,21 +7,34 @@ the response would differ. The tables in ``docs/dialects.md`` are generated from
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
+from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect, UpstreamDialect
 from proxy.dialects.chat import requests
-from proxy.dialects.chat.requests import provider_chat
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import RequestForm
 from proxy.dialects.requests.field_filter import permitted
-from proxy.dialects.requests.parameters import apply_parameters
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import FIELDS, SAME_FIELD, UNDECLARED
-from proxy.fields.token_bounds import most_tokens, prompts_of, within
+from proxy.fields.token_bounds import (
+    BOUNDS,
+    BUDGETS,
+    CHOICES,
+    FLOORS,
+    GROUPS,
+    LEGACY_DEFAULT,
+    LENGTHS,
+    counts_as,
+    groups,
+    most_tokens,
+    prompts_of,
+    within,
+)
 from proxy.types import (
     UNCHANGED,
     Endpoint,
@@ -33,6 +46,7 @@ from proxy.types import (
 )
 from proxy.types.events import FamilyName
 from proxy.types.providers import Provider
+from proxy.types.reasoning import WISHES, is_reasoning_model
 
 _CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
 """Endpoints whose requests are conversations."""
@@ -42,7 +56,6 @@ UNANSWERED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 
 def translate(
     from_dialect: Dialect,
-    to_dialect: Dialect,
     endpoints: tuple[Endpoint, Endpoint],
     body: Json,
     target: Target,
@@ -54,12 +67,12 @@ def translate(
     that the upstream lacks, that exceeds its range, or that the policy refuses.
     """
     from_endpoint, to_endpoint = endpoints
-    upstream = target.upstream
-    known_there = fields_of(target, to_dialect, to_endpoint)
+    upstream, to_dialect = target.upstream, DIALECTS[target.upstream.dialect]
+    known_there = fields_of(target, to_endpoint)
     obeyed = obeyed_by(upstream, known_there)
     allowed, dropped = permitted(body, upstream, target.model)
     allowed["model"] = target.model
-    zero = takes_zero(upstream, to_dialect)
+    zero = takes_zero(upstream)
     known_here = from_dialect.fields.get(from_endpoint, {})
     families = from_dialect.families.get(from_endpoint), to_dialect.families.get(to_endpoint)
     if families[0] != families[1]:
@@ -75,7 +88,7 @@ def translate(
             for name, field in known_there.items()
             if not (FIELDS.get(name, UNDECLARED).is_ambiguous and name in known_here)
         }
-    result, unknown = _fitting(body, known_here, known_there, target, to_dialect)
+    result, unknown = _fitting(body, known_here, known_there, target)
     dropped += unknown
     return TranslatedRequest(
         body=result,
@@ -90,21 +103,17 @@ def translate(
 
 
 def _fitting(
-    body: Json, client_fields: Fields, target_fields: Fields, target: Target, to_dialect: Dialect
+    body: Json, client_fields: Fields, target_fields: Fields, target: Target
 ) -> tuple[Json, list[str]]:
-    """Return the fields that an upstream supports, and the names of the others.
-
-    ``here`` are the fields of the client's dialect, ``there`` those of the upstream. Raises
-    ``InvalidField``.
-    """
-    upstream, implied = target.upstream, to_dialect.server.implied
+    """Return the fields that an upstream supports, and the names of the others. Raises
+    ``InvalidField``."""
+    upstream = target.upstream
+    implied = DIALECTS[upstream.dialect].server.implied
     result: Json = {}
     dropped: list[str] = []
     for name, value in body.items():
-        row, default = (
-            FIELDS.get(name, UNDECLARED),
-            client_fields[name].default if name in client_fields else None,
-        )
+        row = FIELDS.get(name, UNDECLARED)
+        default = client_fields[name].default if name in client_fields else None
         if name in target_fields:
             problem = None if value is None else target_fields[name].check(value)
             if problem is None:
@@ -144,9 +153,7 @@ def _crossed(
             raise InvalidField("n", "must be 1, because this API returns one choice")
         body, left_out = client_form.to_chat(body, keeps_thoughts=traits.thoughts == "required")
     elif target_family is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
-        from proxy.dialects.chat.content_parts import without_thoughts  # noqa: PLC0415  # few calls cross
-
-        body, left_out = without_thoughts(body)
+        body, left_out = requests.without_thoughts(body)
     body = _turned(*endpoints, body)
     if (target_form := _form(target_family)) is not None:
         left_out = (*left_out, *target_form.lost(body))
@@ -174,7 +181,7 @@ def _written(
 ) -> tuple[Json, Collection[str]]:
     """Return a body in the form of an upstream, and the names of what the upstream lacks of it."""
     if endpoint == "chat" and not traits.is_plain:
-        return provider_chat(body, traits)
+        return requests.provider_chat(body, traits)
     form = _form(families[1])
     if form is None:
         return server.from_chat(endpoint, body), ()
@@ -190,11 +197,10 @@ def answered(
     return most_tokens(body, obeyed, takes_zero=takes_zero) * prompts_of(body)
 
 
-def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields:
+def fields_of(target: Target, endpoint: Endpoint) -> Fields:
     """Return the fields that a target takes, with its ranges. Raises ``InvalidField``."""
-    ranges = (
-        to_dialect.types if target.upstream.open_ranges and to_dialect.types else to_dialect.fields
-    )
+    dialect = DIALECTS[target.upstream.dialect]
+    ranges = dialect.types if target.upstream.open_ranges and dialect.types else dialect.fields
     fields = ranges.get(endpoint)
     if fields is None:
         raise InvalidField("model", no_endpoint(endpoint))
@@ -211,9 +217,9 @@ def obeyed_by(upstream: Upstream, fields: Fields) -> Collection[str]:
     return fields.keys() | upstream.accepts if upstream.accepts else fields
 
 
-def takes_zero(upstream: Upstream, to_dialect: Dialect) -> bool:
+def takes_zero(upstream: Upstream) -> bool:
     """Return True if an upstream is known to read a bound of 0 as no answer."""
-    return to_dialect is OPENAI and not upstream.open_ranges
+    return upstream.dialect == "openai" and not upstream.open_ranges
 
 
 def blamed(name: str, names: Collection[str]) -> str:
@@ -251,3 +257,130 @@ def _is_nothing(value: object, *nothing: object) -> bool:
         value == default and isinstance(value, bool) is isinstance(default, bool)
         for default in nothing
     )
+
+
+SAME: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(BOUNDS, frozenset(LENGTHS)),
+    "n": frozenset(CHOICES) - {"best_of"},
+}
+"""Names of a parameter at servers, if it has more than one."""
+
+READ = GROUPS.union(LENGTHS, CHOICES, WISHES)
+"""Fields on which the change of a request may depend, beside those that the rules name."""
+
+Change = Callable[[str, Any], Any]
+
+
+def apply_parameters(
+    endpoint: Endpoint,
+    body: Json,
+    changes: ParameterOverrides,
+    obeyed: Collection[str],
+    *,
+    takes_zero: bool = False,
+) -> Json:
+    """Return the body as changed by rules, the same object if they change nothing.
+
+    ``endpoint`` is the target's, ``obeyed`` are the fields that the target is known to obey. A cap
+    leaves a bound of at least 1 unless the target ``takes_zero``: other servers read 0 as no bound.
+    """
+    if not (changes.set or changes.cap) or endpoint not in OPENAI.fields:
+        return body  # an estimate has no parameters
+    for name, value in changes.set.items():
+        body = _set(endpoint, body, name, value)
+    for name, maximum in changes.cap.items():
+        minimum = 0 if takes_zero else 1
+        body = _cap(endpoint, body, name, (minimum, maximum), obeyed)
+    return body
+
+
+def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
+    is_known = name in OPENAI.fields[endpoint] or endpoint in FIELDS.get(name, UNDECLARED).elsewhere
+    if not is_known and name not in BOUNDS:
+        return body
+
+    def change(field: str, old: Any) -> Any:
+        if field in BUDGETS:
+            return _thought(old, value)
+        return min(old, value) if field in FLOORS else None
+
+    body = _mapped(body, name, change)
+    if name in BOUNDS:
+        bound = _bound_name(endpoint, body, name)
+        return body if bound is None else body | {bound: value}
+    return body | {name: value}
+
+
+def _cap(
+    endpoint: Endpoint,
+    body: Json,
+    name: str,
+    bounds: tuple[int, float],
+    obeyed: Collection[str],
+) -> Json:
+    minimum, maximum = bounds
+
+    def change(field: str, old: Any) -> Any:
+        if field in BUDGETS:
+            return _thought(old, maximum)
+        if field not in BOUNDS:
+            return min(old, maximum)
+        return min(max(old, minimum), maximum) if old >= BOUNDS[field] else maximum
+
+    body = _mapped(body, name, change)
+    bound = _bound_name(endpoint, body, name) if name in BOUNDS else None
+    if bound is None:
+        return body
+    for field in BOUNDS.keys() & body.keys():
+        if field in obeyed and body[field] is not None:
+            return body
+    return body | {bound: _lowest(endpoint, body, maximum)}
+
+
+def _thought(budget: Any, maximum: Any) -> Any:
+    """Return a reasoning budget below a bound: some servers count reasoning as output."""
+    return min(budget, max(1, maximum - 1))
+
+
+def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
+    """Return the body with a number changed under all its names, also in groups of options. A
+    change to None removes the field."""
+    names = SAME.get(name) or {name}
+    if names.isdisjoint(body) and GROUPS.isdisjoint(body):
+        return body
+    changed: Json = {}
+    for field, value in body.items():
+        if field in names and type(value) in (int, float):
+            if (new := change(counts_as(path, field), value)) is not None:
+                changed[field] = new
+        elif field in GROUPS and isinstance(value, dict):
+            changed[field] = _mapped(value, name, change, f"{path}{field}.")
+        else:
+            changed[field] = value
+    return changed
+
+
+def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
+    """Return an endpoint's name for the bound of an answer, None if it has no answers."""
+    if endpoint == "completions":
+        return "max_tokens"
+    if endpoint == "responses":
+        return "max_output_tokens"
+    if endpoint != "chat":
+        return None
+    if is_reasoning_model(str(body.get("model")), body):  # such models refuse the old name
+        return "max_completion_tokens"
+    return name
+
+
+def _lowest(endpoint: Endpoint, body: Json, maximum: float) -> float:
+    """Return the bound to add for a target that may ignore those of the request.
+
+    It is the lowest of them and of the endpoint's default, at least 1.
+    """
+    lowest = min(maximum, LEGACY_DEFAULT) if endpoint == "completions" else maximum
+    for path, group in groups(body):
+        for name in BOUNDS.keys() & group.keys():
+            if group[name] is not None and counts_as(path, name) in BOUNDS:
+                lowest = min(lowest, group[name])
+    return max(1, lowest)

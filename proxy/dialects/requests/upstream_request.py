@@ -1,27 +1,31 @@
-"""Builds the request to an upstream: path, headers and body."""
+"""Builds requests to upstreams: method, URL, headers and body.
+
+Requests about stored responses and conversations have a path, a query and perhaps new items.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Dialect
-from proxy.dialects.chat.signed_calls import signed
+from proxy.dialects.chat.tool_calls import signed
 from proxy.dialects.request_headers import forwarded_headers
-from proxy.dialects.requests.parameters import apply_parameters
 from proxy.dialects.requests.target_routes import (
+    beside,
     changed_fields,
     passed_on,
     route_for,
     target_endpoint,
 )
-from proxy.dialects.requests.translation import blamed, names_of, translate
+from proxy.dialects.requests.translation import apply_parameters, blamed, names_of, translate
+from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.state_refs import restore_item_ids, unknown_id
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.dialects.wire.large_json import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.errors import InvalidField
@@ -67,39 +71,22 @@ class UpstreamRequest:
 
 
 def translate_request(
-    call: Call,
-    target: Target,
-    from_dialect: Dialect,
-    to_dialect: Dialect,
-    changes: ParameterOverrides = UNCHANGED,
+    call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
 ) -> TranslatedRequest:
     """Return the body for one target, changed by rules, for limit claims and for sending.
 
     It is cached with the call unless it is large. Raises ``InvalidField`` with the client's field
     name.
     """
-    way = route_for(call.head.endpoint, from_dialect, target, to_dialect)
-    return _translated(way, call, target, from_dialect, to_dialect, changes)
-
-
-def _translated(
-    way: TargetRoute,
-    call: Call,
-    target: Target,
-    from_dialect: Dialect,
-    to_dialect: Dialect,
-    changes: ParameterOverrides,
-) -> TranslatedRequest:
     for cached_target, cached_changes, cached in call.translations:
         if cached_target is target and cached_changes is changes:
             return cached
-    endpoint = call.head.endpoint
+    endpoint, dialect = call.head.endpoint, DIALECTS[call.head.dialect]
+    way = route_for(endpoint, dialect, target)
     result = passed_on(way, endpoint, call.body, target.model, changes)
     if result is None:
         try:
-            result = translate(
-                from_dialect, to_dialect, (endpoint, way.endpoint), call.body, target, changes
-            )
+            result = translate(dialect, (endpoint, way.endpoint), call.body, target, changes)
         except InvalidField as error:
             raise InvalidField(
                 blamed(error.param or "", call.field_aliases), error.problem
@@ -127,9 +114,10 @@ def parameters(call: Call, target: Target, changes: ParameterOverrides) -> Json:
         changed = changed_fields(way, call.body, target.model, changes)
         if changed is not None and not (way.takes_zero and 0 in changed.fields.values()):
             return {**call.body, **changed.fields}
-    to_dialect = DIALECTS[target.upstream.dialect]
-    endpoint = target_endpoint(call.head.endpoint, target, to_dialect)
-    names = to_dialect.fields.get(endpoint, {}).keys() | target.upstream.accepts
+    endpoint = target_endpoint(call.head.endpoint, target)
+    names = (
+        DIALECTS[target.upstream.dialect].fields.get(endpoint, {}).keys() | target.upstream.accepts
+    )
     body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, names)
     del body["model"]
     return {**body, "model": call.body["model"]} if "model" in call.body else body
@@ -143,10 +131,8 @@ def rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Jso
     """
     if not changes or call.head.endpoint not in OPENAI.fields:
         return {}
-    dialects = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     values_before, values_after = (
-        dict(_members(translate_request(call, target, *dialects, overrides).body))
-        for overrides in (UNCHANGED, changes)
+        dict(_members(translate_request(call, target).body)) for overrides in (UNCHANGED, changes)
     )
     names = sorted({*values_before, *values_after})
     return {
@@ -165,18 +151,14 @@ def _members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def build_request(
-    call: Call,
-    target: Target,
-    from_dialect: Dialect,
-    to_dialect: Dialect,
-    changes: ParameterOverrides = UNCHANGED,
+    call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
 ) -> UpstreamRequest:
     """Write the call, as rules have changed it, for one target.
 
     Raises ``InvalidField`` when the target's dialect cannot express it.
     """
-    way = route_for(call.head.endpoint, from_dialect, target, to_dialect)
-    fit_for = _translated(way, call, target, from_dialect, to_dialect, changes)
+    way = route_for(call.head.endpoint, DIALECTS[call.head.dialect], target)
+    fit_for = translate_request(call, target, changes)
     body, dropped = fit_for.body, fit_for.dropped_fields
     if call.stream and way.asked_for_usage:
         options = {**(body.get("stream_options") or {}), "include_usage": True}
@@ -191,7 +173,7 @@ def build_request(
         raise _too_deep(body, call) from None
     return UpstreamRequest(
         url=way.url if MODEL not in way.url else way.url.replace(MODEL, quote(target.model, "")),
-        headers=_headers(call, target, way, from_dialect, to_dialect),
+        headers=_headers(call, target, way),
         body=written,
         endpoint=way.endpoint,
         dropped=_by_client(call, dropped) if dropped else (),
@@ -206,14 +188,10 @@ def _leaning(body: Json, call: Call, pin: StateRef | None, way: TargetRoute) -> 
     Raises ``NotFound`` if the target no longer supports Responses.
     """
     if way.endpoint != "responses":
-        from proxy.dialects.responses.state_refs import unknown_id  # noqa: PLC0415  # few calls lean
-
         if pin is not None:
             raise unknown_id(call.head, pin.client_id, pin.param)
         return body
     if call.item_ids:
-        from proxy.dialects.responses.state_refs import restore_item_ids  # noqa: PLC0415  # as above
-
         body = {**body, "input": restore_item_ids(body.get("input"), call.item_ids)}
     if pin is None or not pin.id:
         return body
@@ -239,15 +217,14 @@ def _too_deep(body: Json, call: Call) -> InvalidField:
     return InvalidField(blamed(name, call.field_aliases), problem)
 
 
-def _headers(
-    call: Call, target: Target, way: TargetRoute, from_dialect: Dialect, to_dialect: Dialect
-) -> dict[str, str]:
+def _headers(call: Call, target: Target, way: TargetRoute) -> dict[str, str]:
     """Return the headers of the route and the forwarded headers of the client. The policy's have
     priority."""
-    server = to_dialect.server
+    dialect = target.upstream.dialect
+    server = DIALECTS[dialect].server
     if server.forwarded_prefix is None:
         return way.headers
-    client_headers = call.head.headers if from_dialect is to_dialect else {}
+    client_headers = call.head.headers if call.head.dialect == dialect else {}
     forwarded = forwarded_headers(client_headers, server, target.upstream.accepts)
     return {**server.usual_headers, **forwarded, **way.headers}
 
@@ -256,3 +233,58 @@ def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names by which the client's body has the fields that are dropped."""
     names = (alias for name in dropped for alias in names_of(name, call.field_aliases))
     return tuple(dict.fromkeys(names))
+
+
+def build_stored_request(call: Call, target: Target) -> UpstreamRequest:
+    """Write a call about a response for the target that keeps it. Raises ``NotFound`` where that
+    speaks no Responses any more, and ``InvalidField``."""
+    head, pin = call.head, call.state_ref
+    if pin is None or target_endpoint("responses", target) != "responses":
+        raise unknown_id(head, head.parameter("id") or "")
+    return _request(call, target)
+
+
+def build_conversation_request(call: Call, target: Target) -> UpstreamRequest:
+    """Write a call about a conversation for a target of the upstream that keeps it, or that makes
+    it. Raises ``NotFound`` where that speaks no Responses any more, and ``InvalidField``."""
+    if target_endpoint("responses", target) != "responses":
+        if call.state_ref is None:
+            raise InvalidField("deployment", "has a target that does not support conversations")
+        raise unknown_id(call.head, call.state_ref.client_id)
+    if not stored.operation_of(call.head).fields:
+        return _request(call, target)
+    as_response = replace(call, head=replace(call.head, endpoint="responses"))
+    with stored.errors_name_items():
+        request = translate_request(as_response, target)
+    body: Json = {
+        name: request.body[name] for name in ("input", "metadata") if name in request.body
+    }
+    if "metadata" in call.body and call.body["metadata"] is None:  # there are to be none any more
+        body["metadata"] = None
+    if "input" in body:
+        body["items"] = restore_item_ids(body.pop("input"), call.item_ids)
+    written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
+    return _request(call, target, written, request.dropped_fields)
+
+
+def _request(
+    call: Call, target: Target, body: bytes | None = None, dropped: tuple[str, ...] = ()
+) -> UpstreamRequest:
+    """Return a request for a path of an upstream, with the query of its call."""
+    head = call.head
+    url, headers = beside(target.upstream, stored.upstream_path(call))
+    url = url.replace(MODEL, quote(target.model, ""))
+    query = urlencode(stored.upstream_query(head))
+    if query:
+        url += ("&" if urlsplit(url).query else "?") + query
+    if body is None:
+        headers = {name: value for name, value in headers.items() if name != "content-type"}
+    return UpstreamRequest(
+        url=url,
+        headers=headers,
+        body=body or b"",
+        endpoint=head.endpoint,
+        dropped=dropped,
+        most_answered=0,
+        method=head.method,
+    )

@@ -6,10 +6,11 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.chat.conversion import chat_form
-from proxy.dialects.chat.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
+from proxy.dialects.chat.merging import chat_form
+from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, shown_id
+from proxy.dialects.family import as_objects
 from proxy.dialects.responses import schema
-from proxy.dialects.responses.schema import TextType, objects, response_usage, status_members
+from proxy.dialects.responses.schema import TextType, response_usage, status_members
 from proxy.dialects.wire.large_json import dump
 from proxy.dialects.wire.sse import named_event
 from proxy.money.usage import Tokens
@@ -186,7 +187,7 @@ class Composer:
             logprobs: list[Json] = []
             if events:
                 value = chat_form(_attached(part, events, "logprobs"))
-                logprobs = objects(value.get("content") if isinstance(value, dict) else value)
+                logprobs = as_objects(value.get("content") if isinstance(value, dict) else value)
                 opened.logprobs += logprobs
             suffix = b',"logprobs":%b}\n\n' % (orjson.dumps(logprobs) if logprobs else b"[]")
         if self._out.is_whole:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import proxy
 
+from proxy.dialects.family import as_object, as_text
 from proxy.dialects.responses import schema
-from proxy.dialects.responses.schema import TextType, member, string
+from proxy.dialects.responses.schema import TextType
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import CALLS, Begin, End, Event, Part, ToolCall
@@ -161,13 +162,13 @@ class OpenItems:
 
 def begin_item(item: Json, index: int) -> Begin:
     """Return the event that begins an item."""
-    kind = schema.ITEM_KINDS.get(string(item.get("type")), "opaque")
-    part = Part(kind, index, id=string(item.get("id")))
+    kind = schema.ITEM_KINDS.get(as_text(item.get("type")), "opaque")
+    part = Part(kind, index, id=as_text(item.get("id")))
     if kind not in CALLS:
         return Begin(part)
     call = ToolCall(
-        id=string(item.get("call_id")),
-        name=string(item.get("name")),
+        id=as_text(item.get("call_id")),
+        name=as_text(item.get("name")),
         type="custom" if kind == "input" else "function",
     )
     return Begin(part, call)
@@ -345,9 +346,9 @@ def _next(number: int) -> int:
 
 def _ids(event: Json) -> list[str]:
     """Return the ids of the item of an event. Some servers use the id of a call for its item."""
-    item = member(event.get("item"))
+    item = as_object(event.get("item"))
     ids = [event.get(schema.ITEM_ID), item.get("id")]
-    if string(item.get("type")) in schema.BY_CALL:
+    if as_text(item.get("type")) in schema.BY_CALL:
         ids.append(item.get("call_id"))
     return [text for text in ids if isinstance(text, str) and 0 < len(text) <= MAX_ID_LENGTH]
 
@@ -357,8 +358,8 @@ def _item_type(kind: str, event: Json) -> str:
     if kind in _ITEM_TYPES:
         return _ITEM_TYPES[kind]
     if kind in (schema.ADDED, schema.DONE):
-        return string(member(event.get("item")).get("type"))
+        return as_text(as_object(event.get("item")).get("type"))
     if kind in _INDEX:
-        text = schema.BY_PART.get(string(member(event.get("part")).get("type")))
+        text = schema.BY_PART.get(as_text(as_object(event.get("part")).get("type")))
         return "" if text is None else text.item_type
     return kind.split(".")[1] if "." in kind else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from proxy.dialects.family import ReadOptions
+from proxy.dialects.family import ReadOptions, as_object, as_text
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbers, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
@@ -14,9 +14,7 @@ from proxy.dialects.responses.schema import (
     end_events,
     is_silent,
     is_silent_object,
-    member,
     start_event,
-    string,
 )
 from proxy.dialects.wire.large_json import dump
 from proxy.errors import UpstreamInvalid
@@ -142,13 +140,13 @@ class ResponsesReader:
         elif kind in schema.BY_DONE:
             self._text_done(schema.BY_DONE[kind])
         elif kind in schema.PART_INDEX:
-            self._part(kind, member(doc.get("part")))
+            self._part(kind, as_object(doc.get("part")))
         elif kind == schema.ADDED:
-            self._item_added(member(doc.get("item")))
+            self._item_added(as_object(doc.get("item")))
         elif kind == schema.DONE:
-            self._item_done(member(doc.get("item")))
+            self._item_done(as_object(doc.get("item")))
         elif kind in schema.OF_RESPONSE:
-            self._response(kind, member(doc.get("response")))
+            self._response(kind, as_object(doc.get("response")))
         elif kind == schema.ANNOTATED:
             self._annotation()
         else:
@@ -229,7 +227,7 @@ class ResponsesReader:
 
     def _part(self, kind: str, part: Json) -> None:
         doc = self._doc
-        text_type = schema.BY_PART.get(string(part.get("type")))
+        text_type = schema.BY_PART.get(as_text(part.get("type")))
         item = None if text_type is None else self._items.for_text(doc[schema.OUTPUT], text_type)
         if item is None or text_type is None:
             self._add_native(self._items.get(doc[schema.OUTPUT]))
@@ -246,7 +244,7 @@ class ResponsesReader:
     def _begin_text(self, text: OpenText, value: Json) -> Json:
         """Return a new part or item without its text, which is added to the first delta."""
         name = text.type.member
-        beginning = string(value.get(name))
+        beginning = as_text(value.get(name))
         if not beginning or text.has_delta:
             return value
         if not self._splits:
@@ -263,7 +261,7 @@ class ResponsesReader:
         Adds a delta if none has carried the text.
         """
         name = text.type.member
-        repeated = string(value.get(name))
+        repeated = as_text(value.get(name))
         if repeated and not text.has_delta:
             text.has_delta = True
             text.beginning = ""
@@ -276,7 +274,7 @@ class ResponsesReader:
 
     def _item_added(self, item: Json) -> None:
         open_item = self._items.begin(self._doc[schema.OUTPUT], item, is_added=True)
-        text_type = schema.BY_CALL.get(string(item.get("type")))
+        text_type = schema.BY_CALL.get(as_text(item.get("type")))
         if text_type is not None:
             item = self._begin_text(open_item.open_text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
@@ -298,18 +296,18 @@ class ResponsesReader:
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
                 inspected[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
-        text_type = schema.BY_CALL.get(string(item.get("type")))
+        text_type = schema.BY_CALL.get(as_text(item.get("type")))
         if text_type is not None and open_item.part.kind == text_type.kind:
             inspected = self._repeat(open_item.open_text(text_type, 0), inspected)
         self._items.end(index, open_item)
         return inspected
 
     def _end_part(self, item: OpenItem, list_member: str, index: int, part: Any) -> Any:
-        text_type = schema.BY_PART.get(string(member(part).get("type")))
+        text_type = schema.BY_PART.get(as_text(as_object(part).get("type")))
         if text_type is None or text_type.list_member != list_member or item.part.kind == "opaque":
             return part
         text = item.texts.get((text_type.kind, index))
-        if (text is None or not text.has_delta) and string(part.get(text_type.member)):
+        if (text is None or not text.has_delta) and as_text(part.get(text_type.member)):
             text = item.open_text(text_type, index)
         if text is None:
             return part

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.frames.shapes import is_name
+from proxy.dialects.family import as_object, as_objects, as_text, is_name
 from proxy.dialects.statuses import STATUS_OF_WORD
 from proxy.money.usage import Tokens, read_usage
 from proxy.types import Json
@@ -145,26 +145,6 @@ def is_silent_object(value: Json) -> bool:
     return all([is_silent(name, inner) for name, inner in value.items()])
 
 
-def member(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def objects(value: Any) -> list[Json]:
-    return (
-        [element for element in value if isinstance(element, dict)]
-        if isinstance(value, list)
-        else []
-    )
-
-
-def string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def number(value: Any) -> int:
-    return value if type(value) is int else 0
-
-
 # Start, usage and end of a response
 
 _FINISHES: Mapping[str, FinishReason] = {
@@ -178,8 +158,8 @@ _REASONS: Mapping[str, str] = {finish: reason for reason, finish in _FINISHES.it
 def start_event(response: Json) -> Start:
     created = response.get("created_at")
     return Start(
-        string(response.get("id")) or None,
-        string(response.get("model")) or None,
+        as_text(response.get("id")) or None,
+        as_text(response.get("model")) or None,
         int(created) if isinstance(created, int | float) else None,
     )
 
@@ -190,14 +170,14 @@ def end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
     usage = chat_usage(response)
     if usage is not None:
         events.append(UsageReport(read_usage(usage), response["usage"]))
-    native = string(response.get("status")) or None
+    native = as_text(response.get("status")) or None
     reason: FinishReason = "stop"
     if native == "incomplete":
-        native = string(member(response.get("incomplete_details")).get("reason")) or None
+        native = as_text(as_object(response.get("incomplete_details")).get("reason")) or None
         reason = _FINISHES.get(native or "", "stop")
     else:
-        items = objects(response.get("output"))
-        has_calls = has_calls or any(string(item.get("type")) in BY_CALL for item in items)
+        items = as_objects(response.get("output"))
+        has_calls = has_calls or any(as_text(item.get("type")) in BY_CALL for item in items)
     if reason == "stop" and has_calls:
         reason = "tool_calls"
     return [Finish(0, reason, native), *events]
@@ -228,12 +208,14 @@ def chat_usage(response: Json) -> Json | None:
     for name, chat_name in (("input", "prompt"), ("output", "completion")):
         if isinstance(usage.get(f"{name}_tokens_details"), dict):
             result[f"{chat_name}_tokens_details"] = usage[f"{name}_tokens_details"]
-    searches = member(member(response.get("tool_usage")).get("web_search")).get("num_requests")
+    searches = as_object(as_object(response.get("tool_usage")).get("web_search")).get(
+        "num_requests"
+    )
     if type(searches) is not int:
         searches = sum(
             item.get("type") == "web_search_call"
-            and member(item.get("action")).get("type", "search") == "search"
-            for item in objects(response.get("output"))
+            and as_object(item.get("action")).get("type", "search") == "search"
+            for item in as_objects(response.get("output"))
         )
     return result | ({"server_tool_use": {"web_search_requests": searches}} if searches else {})
 
@@ -261,12 +243,12 @@ def find_failure(doc: Json) -> Json | None:
     """
     kind, response = doc.get("type"), doc
     if kind == "error":
-        error = member(doc.get("error")) or doc
+        error = as_object(doc.get("error")) or doc
     elif kind in _FAILURE_EVENTS:
-        response = member(doc.get("response"))
-        error = member(response.get("error"))
+        response = as_object(doc.get("response"))
+        error = as_object(response.get("error"))
     elif doc.get("status") in FAILED:
-        error = member(doc.get("error"))
+        error = as_object(doc.get("error"))
     else:
         return doc if kind is None and doc.get("error") and "output" not in doc else None
     code, error_type = error.get("code"), error.get("type")

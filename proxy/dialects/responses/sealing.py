@@ -28,7 +28,6 @@ MAX_NAME_LENGTH = 8 * 1024
 MAX_SEALED_LENGTH = 4096
 
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
-_HEX_ITEM = re.compile(r"([a-z]{1,8})_((?:[0-9a-f]{2})+)")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]{24,}")
 _ITEM_PREFIX = re.compile(r"[a-z]{1,8}_")
 _PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,1023}")
@@ -75,30 +74,42 @@ class SealSecret:
 class StateKind(NamedTuple):
     """A kind of stored object: the prefix of its ids, and tags of packed ids.
 
-    `hex_tag` begins an id of hexadecimal digits, which takes half the bytes, `text_tag` any other.
-    Tags are unique, so that an id opens as its own kind only.
+    `prefix` is empty if it depends on the type of an item. `hex_tag` begins an id of hexadecimal
+    digits, which takes half the bytes, `text_tag` any other. Tags are unique, so that an id opens
+    as its own kind only.
     """
 
     prefix: str
     hex_tag: bytes
     text_tag: bytes
 
+    def prefix_of(self, own_id: str) -> str:
+        """Return the prefix by which clients recognize the type of an object."""
+        match = _ITEM_PREFIX.match(own_id)
+        return self.prefix or ("item_" if match is None else match[0])
+
     def pack(self, own_id: str) -> bytes:
-        digits = own_id.removeprefix(self.prefix)
+        prefix = self.prefix_of(own_id)
+        digits = own_id.removeprefix(prefix)
         if digits != own_id and _HEX.fullmatch(digits):
-            return self.hex_tag + bytes.fromhex(digits)
+            item_prefix = b"" if self.prefix else prefix.encode("ascii")
+            return self.hex_tag + item_prefix + bytes.fromhex(digits)
         return self.text_tag + own_id.encode("ascii")
 
     def unpack(self, packed: bytes) -> str | None:
         """Return a packed id, None if it is of another kind."""
-        if packed[:1] == self.hex_tag:
-            return self.prefix + packed[1:].hex()
-        return packed[1:].decode("ascii") if packed[:1] == self.text_tag else None
+        tag, raw = packed[:1], packed[1:]
+        if tag != self.hex_tag:
+            return raw.decode("ascii") if tag == self.text_tag else None
+        if self.prefix:
+            return self.prefix + raw.hex()
+        name, _, digits = raw.partition(b"_")
+        return f"{name.decode('ascii')}_{digits.hex()}"
 
 
 RESPONSES = StateKind("resp_", b"h", b"i")
 CONVERSATIONS = StateKind("conv_", b"c", b"d")
-_ITEM_HEX_TAG, _ITEM_TEXT_TAG = b"x", b"p"
+ITEMS = StateKind("", b"x", b"p")
 
 
 @frozen
@@ -119,29 +130,20 @@ class ResponseIds:
         ``target`` is the id of a target, or for a conversation the name of an upstream. An id that
         is malformed or becomes too long is returned unchanged.
         """
-        return self._seal(key, deployment, target, own_id, kind)
-
-    def seal_item(self, key: str, deployment: str, target: str, own_id: str) -> str:
-        """Return a provider's id of an item in sealed form, which keeps its prefix."""
-        return self._seal(key, deployment, target, own_id, None)
-
-    def _seal(
-        self, key: str, deployment: str, target: str, own_id: str, kind: StateKind | None
-    ) -> str:
         is_long = max(len(key), len(deployment), len(target)) > MAX_NAME_LENGTH
         if is_long or not _PROVIDER_ID.fullmatch(own_id):
             return own_id
-        prefix = item_prefix(own_id) if kind is None else kind.prefix
-        packed = _pack_item(own_id) if kind is None else kind.pack(own_id)
-        sealed = self.secrets[0].seal(key, _pack(deployment) + _pack(target) + packed)
-        text = prefix + urlsafe_b64encode(sealed).decode().rstrip("=")
+        plain = _pack(deployment) + _pack(target) + kind.pack(own_id)
+        sealed = self.secrets[0].seal(key, plain)
+        text = kind.prefix_of(own_id) + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MAX_SEALED_LENGTH else own_id
 
     def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> StateRef | None:
         """Return the object of a sealed id, None if the id was not sealed for the key."""
-        contents = self._open(text, kind.prefix, key)
+        prefix = kind.prefix_of(text)
+        contents = self._open(text, prefix, key)
         own_id = None if contents is None else kind.unpack(contents[2])
-        if contents is None or own_id is None:
+        if contents is None or own_id is None or kind.prefix_of(own_id) != prefix:
             return None
         deployment, target, _ = contents
         return StateRef(
@@ -151,18 +153,6 @@ class ResponseIds:
             id=own_id,
             is_conversation=kind is CONVERSATIONS,
         )
-
-    def open_item(self, text: str, key: str) -> StateRef | None:
-        """Return the item of a sealed id, None if the id was not sealed for the key."""
-        prefix = _ITEM_PREFIX.match(text)
-        contents = None if prefix is None else self._open(text, prefix[0], key)
-        own_id = None if contents is None else _unpack_item(contents[2])
-        if prefix is None or contents is None or own_id is None:
-            return None
-        if item_prefix(own_id) != prefix[0]:
-            return None
-        deployment, target, _ = contents
-        return StateRef(client_id=text, deployment=deployment, target=target, id=own_id)
 
     def _open(self, text: str, prefix: str, key: str) -> tuple[str, str, bytes] | None:
         """Return the deployment, the target and the packed id in a sealed id."""
@@ -193,27 +183,6 @@ def _unpack(raw: bytes) -> tuple[str, bytes]:
     """Return the first packed name and the remaining bytes."""
     end = 2 + int.from_bytes(raw[:2])
     return raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]
-
-
-def item_prefix(own_id: str) -> str:
-    """Return the prefix by which clients recognize the type of an item."""
-    match = _ITEM_PREFIX.match(own_id)
-    return "item_" if match is None else match[0]
-
-
-def _pack_item(own_id: str) -> bytes:
-    match = _HEX_ITEM.fullmatch(own_id)
-    if match is None:
-        return _ITEM_TEXT_TAG + own_id.encode("ascii")
-    return _ITEM_HEX_TAG + match[1].encode("ascii") + b"_" + bytes.fromhex(match[2])
-
-
-def _unpack_item(packed: bytes) -> str | None:
-    """Return a packed id, None if it is not the id of an item."""
-    if packed[:1] == _ITEM_TEXT_TAG:
-        return packed[1:].decode("ascii")
-    prefix, _, digits = packed[1:].partition(b"_")
-    return f"{prefix.decode('ascii')}_{digits.hex()}" if packed[:1] == _ITEM_HEX_TAG else None
 
 
 @frozen
@@ -308,7 +277,7 @@ class DocumentSealer:
             if own_id and isinstance(own_id, str):
                 sealed = self.sealed_items.get(own_id)
                 if sealed is None:
-                    sealed = self.ids.seal_item(self.key, self.deployment, self.target, own_id)
+                    sealed = self.ids.seal(self.key, self.deployment, self.target, own_id, ITEMS)
                     self.sealed_items[own_id] = sealed
                 members[name] = sealed
         return members

@@ -19,9 +19,9 @@ from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS, UNSTORED
 from proxy.dialects.responses.sealing import (
     CONVERSATIONS,
     ITEM_MEMBERS,
+    ITEMS,
     RESPONSES,
     ResponseIds,
-    item_prefix,
 )
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.field_problems import STORED_AT_PROVIDER, conflicts_with, missing
@@ -93,16 +93,14 @@ def resolve_state(call: Call, ids: ResponseIds | None) -> Call:
     items: Any = call.body.get("input")
     if not isinstance(items, list):
         return call
-    stored = [item for item in items if not _is_unstored(item)]
+    # the proxy composed unstored items of a chat
+    stored = [
+        item for item in items if not (is_reference(item) and f"_{UNSTORED}" in str(item.get("id")))
+    ]
     if stored and len(stored) < len(items):
         items, warnings = stored, (*call.warnings, "item_reference dropped")
         call = replace(call, body={**call.body, "input": items}, warnings=warnings)
     return resolve_items(call, items, ids)
-
-
-def _is_unstored(item: Json) -> bool:
-    """Return True for a reference to an item that the proxy composed of a chat."""
-    return is_reference(item) and f"_{UNSTORED}" in str(item.get("id"))
 
 
 def resolve_response(call: Call, ids: ResponseIds | None) -> Call:
@@ -155,7 +153,7 @@ def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Cal
         if client_id not in refs:
             if len(refs) == MAX_IDS:
                 raise InvalidField(place, f"exceeds the limit of {MAX_IDS} item ids per request")
-            refs[client_id] = ids.open_item(client_id, call.scheduling_key)
+            refs[client_id] = ids.open(client_id, call.scheduling_key, ITEMS)
         if is_referred:
             ref = refs[client_id]
             if ref is None:
@@ -216,7 +214,7 @@ def _derive_id(key: str, client_id: str) -> str:
     """Return the id that an upstream gets instead of one that was not sealed for a key."""
     text = f"{len(key)} {key}{client_id}".encode("utf-8", "surrogatepass")
     digest = blake2b(text, digest_size=DERIVED_ID_BYTES, person=b"headrace item id").hexdigest()
-    return item_prefix(client_id) + digest
+    return ITEMS.prefix_of(client_id) + digest
 
 
 def restore_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
@@ -243,7 +241,7 @@ def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:
 def resolve_page(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the item in the query parameter ``after``, if it is stored where the call goes."""
     cursor, call_ref = call.head.parameter(AFTER), call.state_ref
-    ref = None if cursor is None or ids is None else ids.open_item(cursor, call.scheduling_key)
+    ref = None if cursor is None or ids is None else ids.open(cursor, call.scheduling_key, ITEMS)
     if ref is None or call_ref is None or not call_ref.is_beside(ref):
         return call
     parameters = tuple(

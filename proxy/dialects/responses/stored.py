@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from proxy.dialects.document import Content
 from proxy.dialects.responses.schema import chat_usage
-from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
+from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, ResponseIds
 from proxy.dialects.responses.state_refs import (
     NOT_SEALED,
     check_items,
@@ -167,7 +167,7 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
             raise unknown_id(head, client_id)
         call = with_state(call, ref)
         if item_id is not None:
-            item_ref = ids.open_item(item_id, call.scheduling_key)
+            item_ref = ids.open(item_id, call.scheduling_key, ITEMS)
             if item_ref is None or not ref.is_beside(item_ref):
                 raise unknown_id(head, item_id, "item_id")
             call = replace(call, item_ids=((item_id, item_ref.id),))

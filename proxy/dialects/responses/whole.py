@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proxy.dialects.family import ReadOptions
+from proxy.dialects.family import ReadOptions, as_object, as_text
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import begin_item
 from proxy.dialects.responses.reader import ResponsesReader
-from proxy.dialects.responses.schema import TextType, end_events, member, start_event, string
+from proxy.dialects.responses.schema import TextType, end_events, start_event
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import STOP, Begin, Delta, End, Event, Frame, Part, Slot
@@ -93,13 +93,13 @@ def _texts(item: Json, index: int) -> Iterator[ItemText]:
     for name in ("summary", "content"):
         parts = item.get(name)
         for part_index, part in enumerate(parts if isinstance(parts, list) else ()):
-            text_type = schema.BY_PART.get(string(member(part).get("type")))
+            text_type = schema.BY_PART.get(as_text(as_object(part).get("type")))
             if text_type is not None and text_type.list_member == name:
                 slot = ("output", index, name, part_index, text_type.member)
-                yield text_type, part_index, string(part.get(text_type.member)), slot
-    text_type = schema.BY_CALL.get(string(item.get("type")))
+                yield text_type, part_index, as_text(part.get(text_type.member)), slot
+    text_type = schema.BY_CALL.get(as_text(item.get("type")))
     if text_type is not None:
-        text = string(item.get(text_type.member))
+        text = as_text(item.get(text_type.member))
         yield text_type, 0, text, ("output", index, text_type.member)
 
 

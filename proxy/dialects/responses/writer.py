@@ -6,18 +6,10 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import WriteOptions
+from proxy.dialects.family import WriteOptions, as_int, as_object, as_objects, as_text
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.composer import Composer, EventBytes, echoed
-from proxy.dialects.responses.schema import (
-    TextType,
-    member,
-    number,
-    objects,
-    response_usage,
-    status_members,
-    string,
-)
+from proxy.dialects.responses.schema import TextType, response_usage, status_members
 from proxy.dialects.wire.large_json import dump
 from proxy.dialects.wire.sse import KEEPALIVE, named_event
 from proxy.errors import GuardBlocked
@@ -140,14 +132,14 @@ class ResponsesWriter:
     # Streams of the family
 
     def _write_event(self, frame: Frame, doc: Json) -> bytes:
-        raw, kind = frame.raw, string(doc.get("type"))
+        raw, kind = frame.raw, as_text(doc.get("type"))
         self._is_native = True
         self._note_texts(frame.events)
         self._rewrites |= raw is None
         if kind in (schema.ADDED, schema.DONE):
-            self._items[number(doc.get(schema.OUTPUT))] = member(doc.get("item"))
+            self._items[as_int(doc.get(schema.OUTPUT))] = as_object(doc.get("item"))
         if kind in schema.OF_RESPONSE:
-            self._note_response(member(doc.get("response")), is_final=kind in schema.ENDS)
+            self._note_response(as_object(doc.get("response")), is_final=kind in schema.ENDS)
             doc = {**doc, "response": self._response}
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
@@ -199,7 +191,7 @@ class ResponsesWriter:
                 text = self._text_by_part.get(event.part)
                 if text is not None:
                     text.logprobs_count += 1
-                    text.logprobs += objects(event.value)
+                    text.logprobs += as_objects(event.value)
 
     def _note_response(self, response: Json, *, is_final: bool) -> None:
         self._response = {**response, **echoed(self._options.call)}
@@ -229,15 +221,15 @@ class ResponsesWriter:
 
     def _fill_event(self, doc: Json, kind: str) -> Json:
         """Return an event in which repeated texts are as sent."""
-        index = number(doc.get(schema.OUTPUT))
+        index = as_int(doc.get(schema.OUTPUT))
         if kind in schema.BY_DONE:
             text_type = schema.BY_DONE[kind]
-            part_index = number(doc.get(text_type.index_member))
+            part_index = as_int(doc.get(text_type.index_member))
             return self._fill(doc, text_type, index, part_index)
         if kind == schema.DONE:
-            return {**doc, "item": self._fill_item(member(doc.get("item")), index)}
+            return {**doc, "item": self._fill_item(as_object(doc.get("item")), index)}
         if kind in schema.PART_INDEX and kind.endswith(".done"):
-            part = self._fill_part(doc.get("part"), index, number(doc.get(schema.PART_INDEX[kind])))
+            part = self._fill_part(doc.get("part"), index, as_int(doc.get(schema.PART_INDEX[kind])))
             return {**doc, "part": part}
         return doc
 
@@ -247,11 +239,11 @@ class ResponsesWriter:
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
                 filled[name] = [self._fill_part(part, index, n) for n, part in parts]
-        text_type = schema.BY_CALL.get(string(item.get("type")))
+        text_type = schema.BY_CALL.get(as_text(item.get("type")))
         return filled if text_type is None else self._fill(filled, text_type, index, 0)
 
     def _fill_part(self, part: Any, index: int, part_index: int) -> Any:
-        text_type = schema.BY_PART.get(string(member(part).get("type")))
+        text_type = schema.BY_PART.get(as_text(as_object(part).get("type")))
         return part if text_type is None else self._fill(part, text_type, index, part_index)
 
     def _fill(self, value: Json, text_type: TextType, index: int, part_index: int) -> Json:

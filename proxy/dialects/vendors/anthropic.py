@@ -18,7 +18,7 @@ from proxy.dialects.base import (
     TableCells,
     UpstreamDialect,
 )
-from proxy.dialects.messages.checking import check_blocks
+from proxy.dialects.messages.to_chat import check_blocks
 from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
 from proxy.dialects.vendors import openai
 from proxy.errors import (

@@ -76,11 +76,6 @@ def _choice(model: str, part: Json) -> Json:
     return answer | ({"error": part["error"]} if "error" in part else {})
 
 
-def _total(counts: list[int | None]) -> int | None:
-    """Return the sum, None if a count is unknown."""
-    return None if None in counts else sum(filter(None, counts))
-
-
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     """Compose the response: one choice per model in the requested order, and the sum of usage.
 
@@ -88,13 +83,17 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     """
     choices = [_choice(model, parts[index]) for index, model in enumerate(call.requested_models)]
     usages = [choice["usage"] for choice in choices if "error" not in choice]
+    totals: Json = {}
+    for name in _COUNTS:
+        counts = [usage[name] for usage in usages]
+        totals[name] = None if None in counts else sum(counts)
+    times = [choice["usage"]["prediction_time_ms"] for choice in choices]
     return {
         "id": str(uuid.uuid4()),
         "object": "text_completion",
         "created": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         "choices": choices,
-        "usage": {name: _total([usage[name] for usage in usages]) for name in _COUNTS}
-        | {"prediction_time_ms": max(c["usage"]["prediction_time_ms"] for c in choices)},
+        "usage": {**totals, "prediction_time_ms": max(times)},
     }
 
 

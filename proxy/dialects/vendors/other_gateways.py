@@ -20,7 +20,7 @@ import orjson
 
 from proxy.dialects.base import Headers
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, bad_header, checked_tags
-from proxy.dialects.wire.json_size import read_distinct
+from proxy.dialects.wire.strict_json import read_distinct
 from proxy.errors.words import (
     MAX_ID,
     MAX_NAME,

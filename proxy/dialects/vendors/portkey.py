@@ -30,7 +30,7 @@ from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, bad_header
 from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.dialects.vendors import openai
-from proxy.dialects.wire.json_size import read_distinct
+from proxy.dialects.wire.strict_json import read_distinct
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
 from proxy.errors.words import MAX_NAME, listed
 from proxy.types import Json, RequestHead, Secret

@@ -12,11 +12,11 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # it is there, in C
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
-from proxy.errors import BadRequest
+from proxy.errors import BadRequest, ResponseTooLarge
 from proxy.runtime.frozen import frozen
 
 PIECE = 64 * 1024  # bytes or characters of one call into C: less than a millisecond
@@ -44,11 +44,20 @@ def decode_pieces(raw: bytes, size: int = PIECE) -> str:
     return "".join([*pieces, decoder.decode(b"", final=True)])
 
 
-class Allowance(Protocol):
-    """Number of values that a document may have."""
+@dataclass(slots=True)
+class ValueAllowance:
+    """The remaining number of values that a response may have."""
+
+    remaining: int
 
     def take(self) -> None:
-        """Take one. Raises what ends the reading."""
+        self.remaining -= 1
+        if self.remaining < 0:
+            raise too_many_values()
+
+
+def too_many_values() -> ResponseTooLarge:
+    return ResponseTooLarge("The upstream's response exceeds max_answer_values.")
 
 
 @frozen
@@ -62,7 +71,7 @@ class PieceReader:
     text: str
     decoder: JSONDecoder
     size: int = PIECE
-    allowance: Allowance | None = None
+    allowance: ValueAllowance | None = None
 
     def read(self) -> Any:
         """Return the document."""
@@ -87,17 +96,16 @@ class PieceReader:
         if mark == '"':
             return self._string(position + 1)
         if mark in ("{", "["):
-            return self._as_written(mark, position) or self._long(mark, position + 1, depth + 1)
+            if self.allowance is None:
+                value_end = self._short(position)
+            else:
+                value_end = self._numbers(position) if mark == "[" else None
+            read = self._object if mark == "{" else self._array
+            return value_end or read(position + 1, depth + 1)
         word, value = _WORDS.get(mark, ("", None))
         if word and self.text.startswith(word, position):
             return value, position + len(word)
         return self._number(position)
-
-    def _as_written(self, mark: str, position: int) -> tuple[Any, int] | None:
-        """Return an object or a list that need not be read value by value; None for any other."""
-        if self.allowance is None:
-            return self._short(position)
-        return self._numbers(position) if mark == "[" else None
 
     def _numbers(self, position: int) -> tuple[orjson.Fragment, int] | None:
         """Return a list of numbers as text, or None for any other list."""
@@ -121,9 +129,6 @@ class PieceReader:
         except (ValueError, RecursionError, BadRequest):
             return None
         return value, position + end
-
-    def _long(self, mark: str, position: int, depth: int) -> tuple[Any, int]:
-        return self._object(position, depth) if mark == "{" else self._array(position, depth)
 
     def _number(self, position: int) -> tuple[float, int]:
         match = _NUMBER.match(self.text, position)

@@ -13,7 +13,7 @@ import jsonschema_rs
 from pydantic import Field, WithJsonSchema
 
 from proxy.config.scalars import Section
-from proxy.dialects.wire.json_size import read_distinct
+from proxy.dialects.wire.strict_json import read_distinct
 from proxy.guards.guard_kind import GuardKind
 from proxy.types.guard import Finding
 

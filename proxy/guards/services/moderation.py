@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, TypeAdapter
 
 from proxy.config.scalars import Duration, Model, Name, Reference, Section, Share
-from proxy.dialects import DIALECTS
 from proxy.dialects.findings import TOXICITY
 from proxy.dialects.requests.target_routes import beside
 from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey
@@ -73,7 +72,7 @@ class Moderation:
 
     async def _moderated(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
-        url, headers = beside(self.upstream, DIALECTS[self.upstream.dialect], PATH)
+        url, headers = beside(self.upstream, PATH)
         answer = read(ANSWER, await post(outside, url, body, headers))
         if len(answer.results) != len(texts):
             raise BadAnswer

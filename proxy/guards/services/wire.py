@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from proxy.dialects.wire.json_size import read_distinct
+from proxy.dialects.wire.strict_json import read_distinct
 from proxy.types.guard import GuardClient, Piece
 
 MEANINGFUL_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})

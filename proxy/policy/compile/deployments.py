@@ -142,7 +142,7 @@ def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[Key
 
 def _embeds(target: Target) -> bool:
     try:
-        route_for(EMBEDDINGS, DIALECTS["openai"], target, DIALECTS[target.upstream.dialect])
+        route_for(EMBEDDINGS, DIALECTS["openai"], target)
     except InvalidField:
         return False
     return True

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from proxy.dialects import DIALECTS
 from proxy.errors.words import quoted
-from proxy.fields.denied import NOT_THE_CLIENTS
+from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.money import usage
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.dialects import DIALECTS
 from proxy.dialects.requests.target_routes import target_endpoint
 from proxy.dialects.responses.state_refs import unknown_id
 from proxy.errors import InvalidField, NotFound
@@ -44,7 +43,7 @@ def select_store(key: VirtualKey) -> KeyDeployment:
         for name, key_deployment in key.deployments.items()
         if not key_deployment.deployment.only_passthrough
         and any(
-            target_endpoint("responses", target, DIALECTS[target.upstream.dialect]) == "responses"
+            target_endpoint("responses", target) == "responses"
             for target in key_deployment.deployment.routes.candidates.active
         )
     }

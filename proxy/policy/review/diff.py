@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from proxy.dialects.wire.json_size import read_distinct
+from proxy.dialects.wire.strict_json import read_distinct
 from proxy.errors.words import counted
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import ChangeTally, compare_snapshots, decide_call

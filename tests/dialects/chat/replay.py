@@ -9,9 +9,9 @@ import orjson
 
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions, WriteOptions
-from proxy.dialects.frames.surrogates import SurrogateJoiner
+from proxy.dialects.frames.reader import SurrogateJoiner
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import UpstreamInvalid
 from proxy.types import Call, RequestHead
 from proxy.types.events import FamilyName, Frame

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects.chat.content_parts import (
-    PartTexts,
-    joined_message,
-    texts_of_parts,
-    without_thoughts,
-)
-from proxy.dialects.chat.conversion import (
+from proxy.dialects.chat.merging import (
     ChatToLegacy,
     LegacyLogprobs,
     LegacyToChat,
     chat_form,
     legacy_form,
 )
+from proxy.dialects.chat.requests import PartTexts, joined_message, texts_of_parts, without_thoughts
 from tests.adversary.odd_values import ODD
 from tests.doubles import chat, legacy
 from tests.for_each import for_each

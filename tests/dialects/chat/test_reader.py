@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.chat.tables import MAX_PARTS
+from proxy.dialects.chat.choices import MAX_PARTS
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.errors import ResponseTooLarge

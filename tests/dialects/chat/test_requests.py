@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from proxy.dialects import DIALECTS, read_call
+from proxy.dialects import read_call
 from proxy.dialects.chat import requests
 from proxy.dialects.chat.requests import SHORT_ID, UNKNOWN_THOUGHT, provider_chat
 from proxy.dialects.requests.upstream_request import build_request
@@ -179,9 +179,8 @@ def test_every_trait_changes_a_chat_by_itself(traits: Json) -> None:
     body = {"model": "m", "max_completion_tokens": 9, "messages": [*messages, fields, result]}
     head = RequestHead("openai", "chat", "/v1/chat/completions", "r")
     call = read_call(head, body, 1)
-    openai = DIALECTS["openai"]
 
-    request = build_request(call, Target(upstream, "m"), openai, openai)
+    request = build_request(call, Target(upstream, "m"))
 
     sent_value = json.loads(request.body)
     assert sent_value["messages"][:2] == messages

@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.chat.signed_calls import (
+from proxy.dialects.chat.splitting import alone, blanked
+from proxy.dialects.chat.tool_calls import (
     MARK,
     MAX_SIGNATURE,
     UNSIGNED,
+    CallNumbers,
+    named_by_us,
     shown_id,
     signature_of,
     signed,
     without_signatures,
 )
-from proxy.dialects.chat.splitting import alone, blanked
-from proxy.dialects.chat.tool_calls import CallNumbers, named_by_us
 from proxy.dialects.frames.sequencer import ObjectEnd
 from proxy.errors import ResponseTooLarge
 from tests.doubles import Json

@@ -10,12 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.family import Family, ReadOptions
-from proxy.dialects.frames.reader import FamilyFrameReader
-from proxy.dialects.frames.shapes import Shape, fits, is_empty, is_name, is_number, is_text, one_of
-from proxy.dialects.frames.surrogates import SurrogateJoiner
+from proxy.dialects.family import (
+    Family,
+    ReadOptions,
+    Shape,
+    fits,
+    is_empty,
+    is_name,
+    is_number,
+    is_text,
+    one_of,
+)
+from proxy.dialects.frames.reader import FamilyFrameReader, SurrogateJoiner
 from proxy.dialects.vendors.openai import OPENAI
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, RequestHead

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.schema import (
     SERVICE_TIERS,
     TOOL_CHOICES,
@@ -14,6 +13,7 @@ from proxy.dialects.messages.schema import (
     messages_usage,
     parse_arguments,
 )
+from proxy.dialects.messages.to_chat import check_blocks
 from proxy.errors import InvalidField
 from proxy.money.usage import read_usage
 from proxy.types import Json

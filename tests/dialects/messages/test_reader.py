@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.dialects.families import MESSAGES
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.messages.family import MESSAGES
 from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens

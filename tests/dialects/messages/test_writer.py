@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.dialects.families import FAMILIES
+from proxy.dialects.families import FAMILIES, MESSAGES
 from proxy.dialects.family import ReadOptions, WriteOptions
-from proxy.dialects.messages.family import MESSAGES
-from proxy.dialects.messages.whole import MessageAccumulator, stream_events
+from proxy.dialects.messages.schema import stream_events
+from proxy.dialects.messages.writer import MessageAccumulator
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import (

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS
+from proxy.dialects.document import PassthroughWriter
 from proxy.dialects.passthrough.request import build_passthrough, check_media_type, read_passthrough
 from proxy.dialects.passthrough.response import (
     PassthroughBytes,
     PassthroughDocument,
-    PassthroughWriter,
     parse_passthrough_head,
     shown_headers,
 )
-from proxy.dialects.wire.upstream_json import Documents
+from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import BadRequest, InvalidField, ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, RequestHead, Target, Upstream
@@ -147,8 +146,7 @@ def built(
         HEAD, passthrough=request, headers={"openai-beta": "assistants=v2", "cookie": "a"}
     )
     call = Call(head=head, body=body, size=len(body) and 10)
-    dialect = DIALECTS[upstream.dialect]
-    return build_passthrough(call, request, path, Target(upstream, "rerank-1"), dialect)
+    return build_passthrough(call, request, path, Target(upstream, "rerank-1"))
 
 
 @for_each(

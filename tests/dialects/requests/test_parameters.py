@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS, read_call
+from proxy.dialects import read_call
 from proxy.dialects.requests.field_filter import permitted
-from proxy.dialects.requests.parameters import apply_parameters
+from proxy.dialects.requests.translation import apply_parameters
 from proxy.dialects.requests.upstream_request import build_request, translate_request
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
-from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS, LIMITED
+from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import (
     UNCHANGED,
@@ -177,9 +177,7 @@ def question(upstream: Upstream, *, path: str = "/v1/completions", **fields: Any
     endpoint: Any = "chat" if "messages" in fields else "completions"
     body = {"model": "asked", **({} if "messages" in fields else {"prompt": "p"}), **fields}
     call = read_call(RequestHead("openai", endpoint, path, "req_1"), body)
-    return build_request(
-        call, Target(upstream, "served"), DIALECTS["openai"], DIALECTS[upstream.dialect]
-    )
+    return build_request(call, Target(upstream, "served"))
 
 
 @pytest.mark.parametrize(
@@ -224,28 +222,25 @@ def test_embeddings_are_refused_where_there_are_none() -> None:
     scale = Target(replace(UPSTREAM, dialect="scale"), "served")
 
     with pytest.raises(InvalidField, match="no embeddings"):
-        build_request(call, scale, DIALECTS["openai"], DIALECTS["scale"])
+        build_request(call, scale)
 
 
 def test_a_call_is_put_into_a_targets_form_once_and_anew_where_anything_differs() -> None:
-    openai = DIALECTS["openai"]
     request = {"model": "asked", "messages": [{"role": "user", "content": "p"}], "stream": True}
     call = read_call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), request)
     target, other_target = Target(UPSTREAM, "served"), Target(UPSTREAM, "other")
     capped = ParameterOverrides(set={"temperature": 0})
 
-    result = translate_request(call, target, openai, openai, capped)
-    sent_value = build_request(call, target, openai, openai, capped)
+    result = translate_request(call, target, capped)
+    sent_value = build_request(call, target, capped)
 
-    assert translate_request(call, target, openai, openai, capped) is result
+    assert translate_request(call, target, capped) is result
     assert json.loads(sent_value.body) == {**result.body, "stream_options": {"include_usage": True}}
     assert "stream_options" not in result.body
-    assert "temperature" not in translate_request(call, target, openai, openai).body
-    assert translate_request(call, other_target, openai, openai, capped).body["model"] == "other"
+    assert "temperature" not in translate_request(call, target).body
+    assert translate_request(call, other_target, capped).body["model"] == "other"
     masked = replace(call, body={**call.body, "messages": [{"role": "user", "content": "***"}]})
-    [message] = translate_request(masked, target, openai, openai, capped).body["messages"]
+    [message] = translate_request(masked, target, capped).body["messages"]
     assert message["content"] == "***"
     large = replace(call, size=LARGE_BYTES + 1)
-    assert translate_request(large, target, openai, openai) is not translate_request(
-        large, target, openai, openai
-    )
+    assert translate_request(large, target) is not translate_request(large, target)

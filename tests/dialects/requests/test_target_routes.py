@@ -9,9 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
-from proxy.dialects.requests.parameters import apply_parameters
 from proxy.dialects.requests.target_routes import MOST_KEPT, passed_on, route_for, target_endpoint
-from proxy.dialects.requests.translation import translate
+from proxy.dialects.requests.translation import apply_parameters, translate
 from proxy.dialects.requests.upstream_request import parameters, translate_request
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField, RequestError
@@ -91,15 +90,11 @@ def calls(draw: st.DrawFn) -> Call:
 def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     call: Call, target_upstream: Upstream, only: Any, model: str, changes: ParameterOverrides
 ) -> None:
-    dialect, spoken, target = (
-        DIALECTS[call.head.dialect],
-        DIALECTS[target_upstream.dialect],
-        Target(target_upstream, model),
-    )
+    dialect, target = DIALECTS[call.head.dialect], Target(target_upstream, model)
     if only is not None:
         target = Target(target_upstream, model, endpoint=only)
     try:
-        way = route_for(call.head.endpoint, dialect, target, spoken)
+        way = route_for(call.head.endpoint, dialect, target)
     except InvalidField:
         return
     document_before = dict(call.body)
@@ -109,7 +104,7 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     assert call.body == document_before
     if request is not None:
         endpoints = call.head.endpoint, way.endpoint
-        long = translate(dialect, spoken, endpoints, call.body, target, changes)
+        long = translate(dialect, endpoints, call.body, target, changes)
         assert long.body == request.body  # a field that is set may stand elsewhere
         assert {name: type(value) for name, value in long.body.items()} == {
             name: type(value) for name, value in request.body.items()
@@ -136,12 +131,12 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
     call: Call, target_upstream: Upstream, model: str, changes: ParameterOverrides, is_sent: bool
 ) -> None:
     target, spoken = Target(target_upstream, model), DIALECTS[target_upstream.dialect]
-    endpoint = target_endpoint(call.head.endpoint, target, spoken)
+    endpoint = target_endpoint(call.head.endpoint, target)
     known_names = spoken.fields.get(endpoint, {}).keys() | target_upstream.accepts
     with suppress(InvalidField):  # what was sent before is known already
-        route_for(call.head.endpoint, DIALECTS[call.head.dialect], target, spoken)
+        route_for(call.head.endpoint, DIALECTS[call.head.dialect], target)
         if is_sent:
-            translate_request(call, target, DIALECTS[call.head.dialect], spoken, changes)
+            translate_request(call, target, changes)
 
     document = parameters(call, target, changes)
 
@@ -160,17 +155,17 @@ def test_usual_way_is_short(
 ) -> None:
     usual = {**FIELDS["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
     target = Target(upstream(dialect, {}), "gpt-4o")
-    way = route_for("chat", OPENAI, target, DIALECTS[dialect])
+    way = route_for("chat", OPENAI, target)
 
     request = passed_on(way, "chat", usual, "gpt-4o", changes)
 
     assert request is not None
     assert request.body["model"] == "gpt-4o"
-    assert route_for("chat", OPENAI, target, DIALECTS[dialect]) is way
+    assert route_for("chat", OPENAI, target) is way
 
 
 def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
-    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
 
     hot = {**FIELDS["chat"], "temperature": 3}
 
@@ -179,7 +174,7 @@ def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
 
 def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
     changes = ParameterOverrides(cap={"max_tokens": 9})
-    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
 
     for number in range(1, 3 * MOST_KEPT):
         fields = {**FIELDS["chat"], "max_tokens": number}
@@ -200,7 +195,7 @@ class EmptiedByOthers(dict[Any, Any]):
 
 def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
     """Large requests take this way in a thread, at the same time as others."""
-    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
     way.unchanged = EmptiedByOthers()
 
     for _ in range(3):

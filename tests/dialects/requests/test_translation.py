@@ -21,13 +21,7 @@ def target(dialect: str, **options: Any) -> Target:
 
 
 def crossed(received: str, upstream_dialect: str, **fields: Any) -> Any:
-    return translate(
-        DIALECTS[received],
-        DIALECTS[upstream_dialect],
-        LEGACY,
-        {**BODY, **fields},
-        target(upstream_dialect),
-    )
+    return translate(DIALECTS[received], LEGACY, {**BODY, **fields}, target(upstream_dialect))
 
 
 def test_a_field_that_neither_knows_passes_with_its_value() -> None:
@@ -66,7 +60,7 @@ def test_codex_metadata(endpoint: Any, dialect: str, open_ranges: bool, is_sent:
     target_item = target(dialect, open_ranges=open_ranges)
     endpoints: Any = ("responses", endpoint)
 
-    fitted = translate(DIALECTS["openai"], DIALECTS[dialect], endpoints, body, target_item)
+    fitted = translate(DIALECTS["openai"], endpoints, body, target_item)
 
     assert ("client_metadata" in fitted.body) == is_sent
     assert ("client_metadata" in fitted.dropped_fields) != is_sent
@@ -88,9 +82,7 @@ def test_drops_field_of_same_name(received: str, upstream_dialect: str, value: A
         body["input"] = "Hi"
     ways = endpoints[received], endpoints[upstream_dialect]
 
-    fitted = translate(
-        DIALECTS[received], DIALECTS[upstream_dialect], ways, body, target(upstream_dialect)
-    )
+    fitted = translate(DIALECTS[received], ways, body, target(upstream_dialect))
 
     assert "context_management" in fitted.dropped_fields
     assert "context_management" not in fitted.body
@@ -101,7 +93,7 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
     names = ["provider", "PROVIDER", "\uff50rovider", "Provider"]
     body = {**BODY, **dict.fromkeys(names, 1)}
 
-    fitted = translate(DIALECTS["openai"], DIALECTS["openai"], LEGACY, body, context)
+    fitted = translate(DIALECTS["openai"], LEGACY, body, context)
 
     assert fitted.dropped_fields == ("provider",)
     assert not fitted.body.keys() & set(names)
@@ -132,7 +124,6 @@ def test_refuses_shaping_field_by_name(
 def test_an_upstream_may_take_more_than_its_dialect() -> None:
     fitted = translate(
         DIALECTS["fireworks"],
-        DIALECTS["openai"],
         LEGACY,
         {**BODY, "top_k": 40},
         target("openai", accepts=frozenset({"top_k"})),
@@ -143,13 +134,7 @@ def test_an_upstream_may_take_more_than_its_dialect() -> None:
 
 def test_an_upstream_without_the_endpoint_is_named() -> None:
     with pytest.raises(InvalidField, match="no embeddings endpoint"):
-        translate(
-            DIALECTS["openai"],
-            DIALECTS["scale"],
-            ("embeddings", "embeddings"),
-            BODY,
-            target("scale"),
-        )
+        translate(DIALECTS["openai"], ("embeddings", "embeddings"), BODY, target("scale"))
 
 
 @for_each("upstream_dialect", ["openai", "portkey", "scale", "multimodel", "enkrypt"])
@@ -193,9 +178,7 @@ def test_names_dropped_fields(
 ) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "p"}], **options}
 
-    fitted = translate(
-        DIALECTS["openai"], DIALECTS[dialect], ("chat", "completions"), body, target(dialect)
-    )
+    fitted = translate(DIALECTS["openai"], ("chat", "completions"), body, target(dialect))
 
     assert (fitted.body.get("max_tokens"), fitted.dropped_fields) == (bound, dropped)
 
@@ -215,7 +198,7 @@ def test_responses_has_one_answer(received: str, endpoint: Any, body: dict[str, 
     def translated(number: int | None) -> Any:
         ends: Any = endpoint, "chat"
         fields = {**body, "n": number}
-        return translate(DIALECTS[received], DIALECTS["openai"], ends, fields, target("openai"))
+        return translate(DIALECTS[received], ends, fields, target("openai"))
 
     for number in (None, 1):
         assert translated(number).body["model"] == "m"
@@ -240,10 +223,10 @@ THOUGHTS: Any = [
     [("anthropic", "chat"), ("openai", "responses"), ("openai", "completions")],
 )
 def test_thoughts_in_chat_requests_are_dropped(upstream_dialect: str, endpoint: Any) -> None:
-    openai, to_dialect = DIALECTS["openai"], DIALECTS[upstream_dialect]
+    openai = DIALECTS["openai"]
     body = {"model": "m", "max_tokens": 9, "messages": THOUGHTS}
 
-    fitted = translate(openai, to_dialect, ("chat", endpoint), body, target(upstream_dialect))
+    fitted = translate(openai, ("chat", endpoint), body, target(upstream_dialect))
 
     assert fitted.dropped_fields == ("reasoning_content", "thinking")
     assert "Hm." not in str(fitted.body)
@@ -253,7 +236,7 @@ def test_thoughts_in_chat_requests_are_dropped(upstream_dialect: str, endpoint: 
 def test_thoughts_go_back_to_an_upstream_of_the_same_form_as_they_came() -> None:
     openai, body = DIALECTS["openai"], {"model": "m", "messages": THOUGHTS}
 
-    fitted = translate(openai, openai, ("chat", "chat"), body, target("openai"))
+    fitted = translate(openai, ("chat", "chat"), body, target("openai"))
 
     assert (fitted.body["messages"], fitted.dropped_fields) == (THOUGHTS, ())
 
@@ -275,11 +258,11 @@ def test_an_upstream_of_messages_has_a_bound_and_one_that_nobody_said_is_told(
     bound: int,
     assumed: tuple[str, ...],
 ) -> None:
-    openai, anthropic = DIALECTS["openai"], DIALECTS["anthropic"]
+    openai = DIALECTS["openai"]
     body = {"model": "m", "input": "Where?", **fields}
     to = target("anthropic", most=maximum)
 
-    fitted = translate(openai, anthropic, ("responses", "chat"), body, to, changes)
+    fitted = translate(openai, ("responses", "chat"), body, to, changes)
 
     assert (fitted.body["max_tokens"], fitted.default_fields) == (bound, assumed)
     assert fitted.max_output_tokens == bound

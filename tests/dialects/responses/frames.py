@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from proxy.dialects.families import RESPONSES
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.frames.sequencer import Sequencer
-from proxy.dialects.responses.family import RESPONSES
 from proxy.dialects.responses.schema import find_failure
 from proxy.dialects.wire import sse
 from proxy.types import Call, RequestHead

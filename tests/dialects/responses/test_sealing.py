@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.app import telemetry
-from proxy.dialects.responses.sealing import MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
+from proxy.dialects.responses.sealing import ITEMS, MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import resolve_response, resolve_state, restore_item_ids
 from proxy.errors import NotFound
 from proxy.guards.text.documents import collect_texts, native_walk
@@ -137,13 +137,13 @@ def test_documents_and_events_get_sealed_ids() -> None:
 
     result = place.seal(document)
 
-    items = [text_item(" Paris.", IDS.seal_item(*PLACE, "msg_1"))]
+    items = [text_item(" Paris.", IDS.seal(*PLACE, "msg_1", kind=ITEMS))]
     sealed = {"id": SEALED, "previous_response_id": IDS.seal(*PLACE, "resp_0"), "output": items}
     assert result == {**document, **sealed}
     event = {"type": "response.completed", "response": document}
     assert place.seal(event) == {**event, "response": result}
     delta = {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "resp_1"}
-    by_name = {**delta, "item_id": IDS.seal_item(*PLACE, "msg_1")}
+    by_name = {**delta, "item_id": IDS.seal(*PLACE, "msg_1", kind=ITEMS)}
     assert place.seal(delta) == by_name
     odd = {"output": [], "id": 7, "previous_response_id": None}
     assert place.seal(odd) is None
@@ -239,7 +239,7 @@ CALL: Json = {
 }
 
 
-OTHER_ID = IDS.seal_item("search-box", *STORED_AT, "rs_" + "0af1" * 12)
+OTHER_ID = IDS.seal("search-box", *STORED_AT, "rs_" + "0af1" * 12, kind=ITEMS)
 FOREIGN = ["rs_" + "0af1" * 12, OTHER_ID, "rs_9", "item_0", "item_1", "__fake_id__", "x" * 9_999]
 
 
@@ -251,7 +251,7 @@ def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
 
 @for_each("text", [*FOREIGN, "é", "\ud800", " "])
 def test_foreign_id_is_replaced(text: str) -> None:
-    own_value = {**CALL, "id": IDS.seal_item(*PLACE, "fc_1")}
+    own_value = {**CALL, "id": IDS.seal(*PLACE, "fc_1", kind=ITEMS)}
 
     thought, calls, repeated = restored_items(
         {**THOUGHT, "id": text}, own_value, {**THOUGHT, "id": text}
@@ -269,7 +269,7 @@ def test_foreign_id_is_replaced(text: str) -> None:
 def test_encrypted_item_loses_foreign_id() -> None:
     thought = {**THOUGHT, "encrypted_content": "gAAA"}
     excluded = {name: value for name, value in thought.items() if name != "id"}
-    own_value = {**thought, "id": IDS.seal_item(*PLACE, "rs_1")}
+    own_value = {**thought, "id": IDS.seal(*PLACE, "rs_1", kind=ITEMS)}
 
     assert restored_items({**thought, "id": OTHER_ID}, thought, own_value) == [
         excluded,

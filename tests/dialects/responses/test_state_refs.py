@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.sealing import DocumentSealer, ResponseIds
+from proxy.dialects.responses.sealing import ITEMS, DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import MAX_IDS, resolve_state, restore_item_ids
 from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.documents import collect_texts, native_walk, request_texts
@@ -47,21 +47,21 @@ def reference(text: str) -> Json:
 
 @for_each("own_text", ["msg_1", "rs_" + "0af1" * 12, "3.x", "resp_1", "fc_A-b.c", "a_b_c"])
 def test_an_id_of_an_item_shows_its_kind_and_opens_for_its_key_alone(own_text: str) -> None:
-    sealed = IDS.seal_item(*PLACE, own_text)
-    pin = IDS.open_item(sealed, PLACE[0])
+    sealed = IDS.seal(*PLACE, own_text, kind=ITEMS)
+    pin = IDS.open(sealed, PLACE[0], kind=ITEMS)
 
     assert pin is not None
     assert (pin.deployment, pin.target, pin.id) == (*STORED_AT, own_text)
     assert sealed.startswith(own_text[: own_text.index("_") + 1] if "_" in own_text else "item_")
     assert own_text not in sealed
-    assert IDS.open_item(sealed, "search-box") is None
+    assert IDS.open(sealed, "search-box", kind=ITEMS) is None
     assert IDS.open(sealed, PLACE[0]) is None
-    assert IDS.open_item(IDS.seal(*PLACE, own_text), PLACE[0]) is None
-    assert IDS.open_item("other_" + sealed.partition("_")[2], PLACE[0]) is None
+    assert IDS.open(IDS.seal(*PLACE, own_text), PLACE[0], kind=ITEMS) is None
+    assert IDS.open("other_" + sealed.partition("_")[2], PLACE[0], kind=ITEMS) is None
 
 
 def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
-    sealed = IDS.seal_item(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff")
+    sealed = IDS.seal(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff", kind=ITEMS)
     document = response(text_item("x", sealed))
     full_value = collect_texts(native_walk(document, "responses", cut=False))
 
@@ -73,7 +73,7 @@ def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
 
 def test_answers_events_and_pages_have_sealed_ids_of_items() -> None:
     place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
-    sealed = IDS.seal_item(*PLACE, "msg_1")
+    sealed = IDS.seal(*PLACE, "msg_1", kind=ITEMS)
     item = text_item("msg_1")
 
     document = place.seal(response(item, "odd"))  # type: ignore[arg-type]  # of an upstream
@@ -90,7 +90,9 @@ def test_answers_events_and_pages_have_sealed_ids_of_items() -> None:
 
 
 def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_items() -> None:
-    first_text, thought = (IDS.seal_item(*PLACE, own_value) for own_value in ("msg_1", "rs_1"))
+    first_text, thought = (
+        IDS.seal(*PLACE, own_value, kind=ITEMS) for own_value in ("msg_1", "rs_1")
+    )
     echoed = {**THOUGHT, "id": thought}
 
     call = asking(reference(first_text), echoed, {"role": "user", "content": "x", "id": "msg_9"})
@@ -118,7 +120,7 @@ def test_what_an_approval_is_for_is_named_by_the_id_that_its_client_got() -> Non
 
 
 def test_items_that_are_sent_whole_pin_nothing() -> None:
-    call = asking({**THOUGHT, "id": IDS.seal_item(*PLACE, "rs_1")})
+    call = asking({**THOUGHT, "id": IDS.seal(*PLACE, "rs_1", kind=ITEMS)})
 
     assert (call.state_ref, len(call.item_ids)) == (None, 1)
 
@@ -126,9 +128,13 @@ def test_items_that_are_sent_whole_pin_nothing() -> None:
 @for_each("place", [("other", STORED_AT[1]), (STORED_AT[0], "openai/other")])
 @for_each("with_response", [False, True])
 def test_references_lead_to_one_target(place: tuple[str, str], with_response: bool) -> None:
-    elsewhere = reference(IDS.seal_item(PLACE[0], *place, "msg_2"))
+    elsewhere = reference(IDS.seal(PLACE[0], *place, "msg_2", kind=ITEMS))
     options: Json = {"previous_response_id": IDS.seal(*PLACE, "resp_1")} if with_response else {}
-    items = [elsewhere] if with_response else [reference(IDS.seal_item(*PLACE, "m_1")), elsewhere]
+    items = (
+        [elsewhere]
+        if with_response
+        else [reference(IDS.seal(*PLACE, "m_1", kind=ITEMS)), elsewhere]
+    )
 
     with pytest.raises(InvalidField, match="stored at another target") as refused:
         asking(*items, **options)
@@ -138,7 +144,7 @@ def test_references_lead_to_one_target(place: tuple[str, str], with_response: bo
 
 @for_each("text", ["", "msg_1", "msg_" + "A" * 40, "x" * 100_000, "é"])
 def test_a_reference_that_leads_nowhere_is_not_found_in_the_same_words(text: str) -> None:
-    other_text = IDS.seal_item("search-box", *STORED_AT, "msg_1")
+    other_text = IDS.seal("search-box", *STORED_AT, "msg_1", kind=ITEMS)
     for value in (text, other_text):
         with pytest.raises(NotFound) as refused:
             asking({"role": "user", "content": "x"}, reference(value))

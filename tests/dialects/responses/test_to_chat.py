@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.from_chat import convert_from_chat, tidy
-from proxy.dialects.responses.to_chat import convert_to_chat
+from proxy.dialects.responses.requests import convert_from_chat, convert_to_chat, tidy
 from proxy.errors import InvalidField
 from tests.for_each import for_each
 

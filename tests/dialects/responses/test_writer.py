@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.dialects.families import RESPONSES
 from proxy.dialects.family import WriteOptions
-from proxy.dialects.responses.family import RESPONSES
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types.events import (

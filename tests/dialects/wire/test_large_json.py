@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.wire import large_json, request_json
-from proxy.dialects.wire.json_size import count_values, values_of
+from proxy.dialects.wire import large_json, strict_json
 from proxy.dialects.wire.large_json import (
     MOST_DEPTH,
     PieceReader,
@@ -21,6 +20,7 @@ from proxy.dialects.wire.large_json import (
     whole_escapes,
     write_pieces,
 )
+from proxy.dialects.wire.strict_json import count_values, values_of
 from proxy.errors import BadRequest
 from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.for_each import for_each
@@ -42,7 +42,7 @@ DOCUMENTS = MARKS | BROKEN | st.tuples(MARKS, VALUES.map(json.dumps), MARKS).map
 
 
 def read_in_pieces(raw: bytes, size: int) -> Any:
-    return PieceReader(decode_pieces(raw, size), request_json._decoder, size).read()
+    return PieceReader(decode_pieces(raw, size), strict_json._request_decoder, size).read()
 
 
 def read_outcome(read: Any, *requests: Any) -> Any:
@@ -63,21 +63,21 @@ def test_it_is_written_as_by_the_writer_in_c(value: Any, size: int) -> None:
 def test_it_is_read_as_by_the_reader_in_c(value: Any, asc: bool, indent: int, size: int) -> None:
     raw = json.dumps(value, ensure_ascii=asc, indent=indent).encode("utf-8", "surrogatepass")
 
-    assert read_outcome(read_in_pieces, raw, size) == read_outcome(request_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
 
 
 @given(DOCUMENTS, SIZES)
 def test_what_is_no_json_is_refused_alike(text: str, size: int) -> None:
     raw = text.encode("utf-8", "surrogatepass")
 
-    assert read_outcome(read_in_pieces, raw, size) == read_outcome(request_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
 
 
 @given(st.binary(max_size=60), SIZES)
 def test_bytes_that_are_no_utf_8_are_refused_alike(raw: bytes, size: int) -> None:
     raw = b'{"a": "' + raw + b'"}'
 
-    assert read_outcome(read_in_pieces, raw, size) == read_outcome(request_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
 
 
 @given(st.lists(st.sampled_from(["\\\\", "\\u0061", "\\ud83d\\ude00", '\\"', "\\n", "é", "ud83d"])))
@@ -106,7 +106,7 @@ def test_it_may_be_as_deep_as_for_the_writer_in_c(of: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         dump_pieces(read_in_pieces(json.dumps(deeper).encode(), 64))
     with pytest.raises(BadRequest):
-        request_json.read_json(json.dumps([deeper, "x" * LARGE_BYTES]).encode())
+        strict_json.read_json(json.dumps([deeper, "x" * LARGE_BYTES]).encode())
 
 
 @for_each("value", ["\ud800", {"\udfff": 1}, [2**64], {1: 2}])
@@ -133,7 +133,7 @@ def test_a_large_body_is_read_and_written_the_same(name: str, asc: bool) -> None
     raw = json.dumps(body, ensure_ascii=asc).encode()
 
     assert len(raw) > LARGE_BYTES
-    assert request_json.read_json(raw) == body
+    assert strict_json.read_json(raw) == body
     assert dump_pieces(body) == orjson.dumps(body)
 
 

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.dialects.wire.large_json import PieceReader, decode_pieces
-from proxy.dialects.wire.request_json import read_json
-from proxy.dialects.wire.upstream_json import (
+from proxy.dialects.wire.large_json import PieceReader, ValueAllowance, decode_pieces
+from proxy.dialects.wire.strict_json import (
     LOGPROBS_TIMES,
     Documents,
     GatheredDocument,
-    ValueAllowance,
-    _decoder,
+    _response_decoder,
+    read_json,
 )
 from proxy.errors import BadRequest, ResponseTooLarge, UpstreamError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -80,7 +79,7 @@ def test_any_text_is_read_or_refused_alike(text: str) -> None:
 @given(st.dictionaries(st.text(max_size=3), VALUES | NUMBERS | st.lists(NUMBERS)), SIZES)
 def test_numbers_that_are_not_made_are_written_as_they_came(value: Any, size: int) -> None:
     raw = json.dumps(value).encode()
-    reader = PieceReader(decode_pieces(raw, size), _decoder, size, ValueAllowance(10**9))
+    reader = PieceReader(decode_pieces(raw, size), _response_decoder, size, ValueAllowance(10**9))
 
     assert orjson.loads(orjson.dumps(reader.read())) == orjson.loads(raw)
 
@@ -89,7 +88,7 @@ def test_numbers_that_are_not_made_are_written_as_they_came(value: Any, size: in
 @given(size=SIZES)
 def test_what_is_no_list_of_numbers_is_not_written(text: str, size: int) -> None:
     with pytest.raises(ValueError, match=r"value|document"):
-        PieceReader(text, _decoder, size, ValueAllowance(10**9)).read()
+        PieceReader(text, _response_decoder, size, ValueAllowance(10**9)).read()
 
 
 def vectors(count: int, numbers: list[float], **options: Any) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.requests.parameters import apply_parameters
+from proxy.dialects.requests.translation import apply_parameters
 from proxy.fields.token_bounds import BOUNDS
 from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import (

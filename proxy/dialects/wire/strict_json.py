@@ -1,0 +1,311 @@
+"""Parses JSON of clients and upstreams strictly, so that no two readers read it differently.
+
+Both readers reject the same name twice in an object, within bounds of values and depth. The caller
+parses a large document in a thread; it is parsed in pieces, so that other threads can run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import orjson
+
+from proxy.dialects.wire.large_json import (
+    MOST_DEPTH,
+    PIECE,
+    PieceReader,
+    ValueAllowance,
+    check_pieces,
+    decode_pieces,
+    too_many_values,
+)
+from proxy.errors import BadRequest, ResponseTooLarge, UpstreamInvalid
+from proxy.errors.words import ascii_word
+from proxy.runtime.fair_queue import LARGE_BYTES
+from proxy.runtime.frozen import frozen
+from proxy.types import Json
+
+MOST_VALUES = 100_000
+LOGPROBS_TIMES = 10  # times as many values, if the others are in log-probabilities
+DEEPER = "abcdefgh"  # one letter for each level that may be put around a response
+MOST_SHALLOW = MOST_DEPTH - len(DEEPER)
+SHALLOW = 2 * MOST_SHALLOW  # bytes of a document that cannot be too deep
+SMALL = 4 * 1024  # bytes of a request whose values need no exact count
+SPACE = b" \t\r\n"
+TOO_DEEP = f"The body must not be nested more than {MOST_DEPTH} levels deep."
+UNWRITABLE = {
+    "Integer exceeds 64-bit range": "The body contains an integer that does not fit in 64 bits.",
+    "Recursion limit reached": TOO_DEEP,
+    "str is not valid UTF-8: surrogates not allowed": "The body contains an unpaired surrogate.",
+    "too deep": TOO_DEEP,
+}
+"""Messages for JSON that cannot be serialized again, by those of the writers."""
+
+_NOT_A_LEVEL = bytes([code for code in range(256) if code not in b"[{"])
+_NOT_A_VALUE = bytes([code for code in _NOT_A_LEVEL if code != ord(",")])
+"""Bytes that open no level, and bytes that precede no value. Deleting them takes a third of the
+time of counting the others."""
+_LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
+
+Document = bytes | bytearray
+
+
+# Values and decoders
+
+
+def count_values(raw: bytes, maximum: int, size: int = PIECE) -> int:
+    """Return the number of values in JSON bytes. Counting stops above ``maximum``.
+
+    A value follows a comma, or is the first one of an object or a list. Strings are skipped.
+    """
+    inside, values, position, previous = False, 1, 0, b""
+    while position < len(raw) and values <= maximum + 1:  # the last may be of an empty list
+        piece = raw[position : position + size]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # an escape is not cut
+            piece = raw[position : position + size + 1]
+        position += len(piece)
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"x".join(parts[inside::2]).translate(None, SPACE)
+        values += sum(map(outside.count, (b",", b"[", b"{")))
+        values -= sum(map((previous + outside).count, (b"[]", b"{}")))  # which have no first
+        inside ^= len(parts) % 2 == 0
+        previous = b"" if inside else outside[-1:] or previous
+    return values - (previous in (b"[", b"{"))
+
+
+def values_of(value: Any) -> int:
+    """Return the number of values in a parsed document, itself included."""
+    count, stack = 0, [value]
+    while stack:  # no recursion: an upstream chooses how deep its answers are
+        item = stack.pop()
+        count += 1
+        if isinstance(item, dict):
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
+    return count
+
+
+def read_distinct(raw: bytes) -> Any:
+    """Parse JSON. Raises ``ValueError``, also if an object has the same name twice."""
+    document = orjson.loads(raw)
+    try:
+        written = orjson.dumps(document)
+    except TypeError:  # it is too deep
+        written = b""
+    if written == raw or written.translate(None, SPACE) == raw.translate(None, SPACE):
+        return document  # every token of it would be written again
+    if count_values(raw, len(raw)) != values_of(document):
+        raise ValueError("an object has the same name twice")
+    return document
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise BadRequest(f"The body is not valid JSON: {word} is not a number.")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> Json:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise BadRequest(f'The body contains the field "{ascii_word(name)}" twice in one object.')
+    return result
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise BadRequest("The body contains a number that does not fit in a 64-bit float.")
+    return number
+
+
+def _number(text: str) -> float:
+    """Parse an integer of a response. Above 64 bits it becomes a float, as orjson reads it."""
+    if len(text) < len(str(_LEAST_INT)) or _LEAST_INT <= int(text) <= _MOST_INT:
+        return int(text)
+    return _finite(text)
+
+
+_request_decoder, _response_decoder = (
+    json.JSONDecoder(
+        object_pairs_hook=_distinct,
+        parse_constant=_no_constant,
+        parse_float=_finite,
+        parse_int=parse_int,
+    )
+    for parse_int in (int, _number)
+)
+
+
+# Requests
+
+
+def _read_small(raw: bytes) -> Any:
+    try:
+        document = orjson.loads(raw)
+        if orjson.dumps(document) == raw:  # so no object has the same name twice
+            return document
+    except (ValueError, TypeError):  # the slower decoder reports the problem
+        pass
+    document = _request_decoder.decode(raw.decode("utf-8"))
+    orjson.dumps(document)  # raises for what cannot be forwarded
+    return document
+
+
+def counted(raw: bytes, max_values: int) -> int:
+    """Return the number of values of a body, for a small one an upper bound.
+
+    Raises ``BadRequest`` for more than ``max_values``.
+    """
+    if len(raw) <= SMALL:
+        values = 1 + len(raw.translate(None, _NOT_A_VALUE))
+        if values <= max_values:
+            return values
+    values = count_values(raw, max_values)
+    if values > max_values:
+        raise BadRequest(f"The body must not contain more than {max_values} JSON values.")
+    return values
+
+
+def read_json(raw: bytes, most_values: int | None = None) -> Json:
+    """Parse one JSON object in UTF-8. Raises ``BadRequest``.
+
+    Rejected are duplicate names, NaN and infinities, lone surrogates, other encodings, integers
+    beyond 64 bits, nesting that cannot be serialized again, and more than ``most_values`` values,
+    which are counted before parsing. Large bodies are parsed in pieces; ``_read_small`` is faster
+    for others.
+    """
+    if most_values is not None:
+        counted(raw, most_values)
+    try:
+        if len(raw) > LARGE_BYTES:
+            document = PieceReader(decode_pieces(raw), _request_decoder).read()
+            check_pieces(document)
+        else:
+            document = _read_small(raw)
+    except ValueError as error:
+        place = ""
+        if isinstance(error, json.JSONDecodeError) and len(raw) <= LARGE_BYTES:
+            place = f" (line {error.lineno}, column {error.colno})"
+        raise BadRequest(f"The body is not valid JSON in UTF-8{place}.") from None
+    except RecursionError:
+        raise BadRequest(TOO_DEEP) from None
+    except TypeError as error:
+        other = "The body contains a value that JSON cannot represent."
+        raise BadRequest(UNWRITABLE.get(str(error), other)) from None
+    if not isinstance(document, dict):
+        raise BadRequest("The body must be a JSON object.")
+    return document
+
+
+# Responses
+
+
+class GatheredDocument:
+    """Collects the bytes of one document. Raises ``ResponseTooLarge`` above `limit` bytes."""
+
+    __slots__ = ("_raw", "_remaining")
+
+    def __init__(self, limit: int) -> None:
+        self._remaining = limit
+        self._raw = bytearray()  # a list of pieces could take many times their bytes
+
+    def feed(self, piece: bytes) -> Sequence[Document]:
+        self._remaining -= len(piece)
+        if self._remaining < 0:
+            raise ResponseTooLarge("The upstream's response exceeds max_answer_bytes.")
+        self._raw += piece
+        return ()
+
+    def close(self) -> list[bytearray]:
+        return [self._raw]
+
+    def taken(self, document: Document) -> bytes:
+        """Return the document that ``close`` has returned, without keeping a second copy."""
+        raw = bytes(document)
+        self._raw.clear()
+        return raw
+
+
+def _check_depth(raw: bytes, document: Any) -> None:
+    """Raise ``TypeError`` for a document that is too deep to be serialized again."""
+    if len(raw.translate(None, _NOT_A_LEVEL)) > MOST_SHALLOW:
+        orjson.dumps(deeper(document))
+
+
+def deeper(document: Any) -> Any:
+    """Return a document within as many levels as a writer may put around it."""
+    for name in DEEPER:
+        document = {name: document}
+    return document
+
+
+@frozen
+class Documents:
+    """Parses documents with at most `most_values` values.
+
+    Documents may have ten times as many if the others are in log-probabilities. With `vectors`,
+    lists of numbers do not count; in a large document they are kept as text.
+    """
+
+    most_values: int = MOST_VALUES
+    vectors: bool = False
+
+    def read(self, raw: bytes) -> Json:
+        """Return an object. Raises ``ResponseTooLarge`` or ``UpstreamInvalid``."""
+        size = len(raw)
+        try:
+            if size <= LARGE_BYTES and size <= self.most_values:  # a value takes at least a byte
+                document = read_distinct(raw)
+                if size > SHALLOW:
+                    _check_depth(raw, document)
+            else:
+                document = self._read_many_values(raw)
+        except (RecursionError, TypeError):
+            raise UpstreamInvalid("The upstream sent JSON that is nested too deeply.") from None
+        except (BadRequest, ValueError):
+            raise UpstreamInvalid("The upstream sent invalid JSON.") from None
+        if type(document) is not dict:
+            raise UpstreamInvalid("The upstream sent JSON that is not an object.")
+        return document
+
+    def read_halves(self, raw: bytes) -> Json | None:
+        """Return an object with unpaired surrogates, which ``read`` rejects. None for any other
+        document, and above ``LARGE_BYTES``."""
+        try:
+            document = _response_decoder.decode(raw.decode()) if len(raw) <= LARGE_BYTES else None
+        except (BadRequest, RecursionError, ValueError):
+            return None
+        return document if type(document) is dict else None
+
+    def _read_many_values(self, raw: bytes) -> Any:
+        count, max_values = 0, self.most_values * LOGPROBS_TIMES
+        if not self.vectors:
+            count = count_values(raw, max_values)  # before the first value is made
+            if count > max_values:
+                raise too_many_values()
+        if len(raw) <= LARGE_BYTES:
+            document = read_distinct(raw)
+            _check_depth(raw, document)
+        else:
+            allowance = ValueAllowance(self.most_values) if self.vectors else None
+            document = PieceReader(
+                decode_pieces(raw), _response_decoder, allowance=allowance
+            ).read()
+            check_pieces(deeper(document))
+        if count > self.most_values:
+            logprobs = sum(map(values_of, _logprobs_in(document)))
+            if values_of(document) - logprobs > self.most_values:
+                raise too_many_values()
+        return document
+
+
+def _logprobs_in(document: Any) -> list[Any]:
+    """Return the log-probabilities in the objects of lists at the top of a document."""
+    members = document.values() if isinstance(document, dict) else ()
+    items = [item for member in members if isinstance(member, list) for item in member]
+    return [item["logprobs"] for item in items if isinstance(item, dict) and "logprobs" in item]
