@@ -15,6 +15,7 @@ import orjson
 
 from proxy import dialects
 from proxy.call.record import Record
+from proxy.dialects.chat.merging import choices_of, message_of
 from proxy.dialects.families import FAMILIES, client_family, nobody
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.errors import (
@@ -219,11 +220,8 @@ class InternalExchange:
 
     def text(self) -> str:
         """Return the text of the first choice. Raises ``ProxyError``."""
-        document = self.document()
-        try:
-            text = document["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError):
-            text = None
+        choices = choices_of(self.document())
+        text = message_of(choices[0]).get("content") if choices else None
         if not isinstance(text, str):
             raise UpstreamInvalid("The upstream's response has no text.")
         return text

@@ -50,7 +50,7 @@ APIS = frozenset(
 """Where a field has a type. ``messages.open`` is Messages of another provider than Anthropic. The
 names of vendors are what they add to OpenAI's fields, or take away. The type of ``any`` holds in
 every API that has no other."""
-Count = Literal["bound", "floor", "budget", "choices", "group", "thoughts"]
+Count = Literal["bound", "floor", "budget", "n", "group", "thoughts"]
 TextKind = Literal[
     "content", "prompt", "suffix", "prediction", "context", "tool", "schema", "stop", "metadata",
     "user"
@@ -78,7 +78,7 @@ class RequestField:
         allowed: The only words that clients may use unless the upstream accepts the field: others
             can cost more than the model's price.
         counts: How it bounds the tokens of an answer: as the ``bound`` of an answer, a ``floor``
-            below it, a ``budget`` of thoughts, a number of ``choices``, a ``group`` of options
+            below it, a ``budget`` of thoughts, a number ``n`` of choices, a ``group`` of options
             that some servers read as if they were at the top, or such a group for ``thoughts``.
         least: The smallest number that bounds an answer, or the smallest number of choices.
         only_openai: True if it is sent to OpenAI itself alone: Codex names local paths in it.
@@ -126,7 +126,7 @@ ROWS: tuple[RequestField, ...] = (
     _row("audio", {"chat scale": mapping()}, unknown="refuse"),
     _row("background", {"responses": boolean()}, unknown="refuse"),
     _row("best_of", {"completions": integer(0, 20, default=1), "fireworks": None, "any": tokens(0)},
-         counts="choices"),
+         counts="n"),
     _row("cache_control", {"messages count_tokens": mapping()}),
     _row("client_metadata", {"responses": mapping()}, text="metadata", cache="caller",
          only_openai=True),
@@ -186,7 +186,7 @@ ROWS: tuple[RequestField, ...] = (
          nothing=(["text"],)),
     _row("moderation", {"responses": mapping()}),
     _row("n", {"completions chat enkrypt": integer(1, 128, 1), "scale": integer(1, MAX_TOKENS, 1),
-         "any": tokens(1)}, unknown="refuse", counts="choices", least=1),
+         "any": tokens(1)}, unknown="refuse", counts="n", least=1),
     _row("output_config", {"messages count_tokens": mapping()}),
     _row("parallel_tool_calls", {"chat responses scale": boolean(default=True)},
          also=("tool_choice",)),
@@ -273,7 +273,7 @@ OF_SERVERS: tuple[RequestField, ...] = (
     _row("num_predict", {"any": _BOUND}, counts="bound", least=1),
     *(_row(name, {"any": tokens(0)}, counts="floor") for name in _FLOORS),
     *(_row(name, {"any": _BOUND}, counts="budget") for name in _BUDGETS),
-    *(_row(name, {"any": tokens(1)}, counts="choices", least=1) for name in _CHOICES),
+    *(_row(name, {"any": tokens(1)}, counts="n", least=1) for name in _CHOICES),
     *(_row(name, {"any": anything()}, counts="group") for name in _GROUPS),
     _row("reasoning_config", {"any": anything()}, counts="thoughts"),
     _row("thinking_config", {"any": anything()}, counts="thoughts"),

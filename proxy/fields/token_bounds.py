@@ -34,7 +34,7 @@ BUDGETS = frozenset(_counted("budget"))
 add them; 0 and less leave the number to the server."""
 THOUGHTS = frozenset(_counted("thoughts"))
 """Groups of options for thoughts: a bound in them is a budget."""
-CHOICES = _counted("choices")
+CHOICES = _counted("n")
 """Numbers of answers to one prompt, with the smallest value."""
 GROUPS = frozenset(_counted("group", "thoughts"))
 """Groups of options, whose members some servers read as if they were at the top."""
