@@ -55,6 +55,8 @@ def format_figure(value: float) -> str:
 
 @dataclass(frozen=True)
 class Line:
+    """A cost that grows linearly with a size."""
+
     base: float
     slope: float
 

@@ -40,6 +40,8 @@ class UnexpectedCacheUse(Exception):
 
 @dataclass(frozen=True)
 class Scenario:
+    """The calls of a round."""
+
     size: int = 1000
     stream: bool = False
     is_repeated: bool = False

@@ -35,6 +35,8 @@ class Workspace(NamedTuple):
 
 
 class Command(NamedTuple):
+    """A program and its environment."""
+
     arguments: tuple[str, ...]
     environment: dict[str, str]
     port_file: Path | None = None

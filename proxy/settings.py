@@ -158,9 +158,12 @@ def address(text: str) -> Address:
 
 
 def redis_at(text: str) -> RedisAt:
-    """Read ``redis://USER:PASSWORD@HOST:PORT/DATABASE``, ``rediss://`` for TLS, ``unix://PATH``,
-    or ``redis+cluster://`` and ``rediss+cluster://``, which may name several servers with commas.
-    Raises ``BadSetting``, without a word of the text: there may be a password in it."""
+    """Parse the URL of a Redis server or cluster.
+
+    Forms: ``redis://USER:PASSWORD@HOST:PORT/DATABASE``, ``rediss://`` for TLS, ``unix://PATH``,
+    ``redis+cluster://`` and ``rediss+cluster://`` with comma-separated servers. Raises
+    ``BadSetting`` without the URL, which may contain a password.
+    """
     match = REDIS_URL.fullmatch(text)
     if match is None:
         forms = "redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or rediss+cluster://"
@@ -188,8 +191,7 @@ def environment() -> Mapping[str, str]:
 
 @contextmanager
 def without_certificates() -> Iterator[None]:
-    """Hide the system's certificates while aiohttp is imported, which reads them for an unused
-    client."""
+    """Hide the system's certificates while aiohttp is imported: its client is not used."""
     hidden = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
     os.environ.update(dict.fromkeys(hidden, os.devnull))
     try:
@@ -203,8 +205,7 @@ def without_certificates() -> Iterator[None]:
 
 
 def restore_certificates() -> None:
-    """Let aiohttp's own client verify servers by the system's certificates where it was imported
-    ``without_certificates``: code of others may use it, and would trust nobody."""
+    """Restore the system's certificates for plugins that use aiohttp's client."""
     connector = sys.modules.get("aiohttp.connector")
     context = getattr(connector, "_SSL_CONTEXT_VERIFIED", None)
     if context is not None and not context.cert_store_stats()["x509"]:
@@ -268,8 +269,7 @@ def from_environment(
 
 
 def _check_names(environ: Mapping[str, str]) -> None:
-    """Raise ``BadSetting`` for variables that would be ours and are not: a misspelt one would do
-    nothing, in silence."""
+    """Raise ``BadSetting`` for an unknown ``HEADRACE_*`` variable."""
     unknown = []
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in VARIABLES and not KUBERNETES.fullmatch(name):
@@ -283,8 +283,7 @@ def _check_names(environ: Mapping[str, str]) -> None:
 
 
 def _body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, int]:
-    """Return how large a request may be, and what all under way may take. Raises ``BadSetting``
-    where the first is more than one key may have of the second: it would be refused for ever."""
+    """Return the limits of one body and of all bodies. Raise ``BadSetting`` if they conflict."""
     largest = _whole(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)
     together = _whole(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes)
     if largest > together // KEY_SHARE:
@@ -309,7 +308,9 @@ def _admin_token(admin: Address, token: str | None) -> str | None:
 
 def _secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
     """Return the secret of the cache and those of ids, of which the first seals and all open.
-    Older names have precedence for their use. Raises ``BadSetting`` without a word of them."""
+
+    Older names have precedence for their use. Raises ``BadSetting``.
+    """
     shared = environ.get("HEADRACE_SECRET") or None
     cache = environ.get("HEADRACE_CACHE_SECRET") or shared
     current = environ.get("HEADRACE_ID_SECRET") or shared

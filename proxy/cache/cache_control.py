@@ -31,8 +31,9 @@ _HEADERS = frozenset({"cache-control", _REFRESH, _NAMESPACE, _SKIP, _ENABLED})
 
 
 def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
-    """Read ``cache-control`` and the headers of Portkey, Cloudflare and Helicone, by lower-case
-    name.
+    """Read ``cache-control`` and the cache headers of Portkey, Cloudflare and Helicone.
+
+    Header names are lower-case.
 
     A header that disables the cache skips both lookup and storage. Unknown and malformed directives
     are ignored (RFC 9111, section 5.2). Raises ``BadRequest`` for a flag that is neither true nor

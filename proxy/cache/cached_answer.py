@@ -48,8 +48,10 @@ _ECHOED_CALLER = sorted(CALLER & ECHOED.keys())
 
 @frozen
 class AnswerMetadata:
-    """Origin of a response. ``ended_at`` is in seconds since the epoch, ``family`` the API
-    family of the documents."""
+    """Origin of a response.
+
+    ``ended_at`` is in seconds since the epoch, ``family`` the API family of the documents.
+    """
 
     ended_at: float
     streamed: bool
@@ -61,8 +63,10 @@ class AnswerMetadata:
 
 @frozen
 class CachedAnswer:
-    """Response read from ``size`` bytes. ``is_semantic`` is True for a response to a similar
-    prompt."""
+    """Response read from ``size`` bytes.
+
+    ``is_semantic`` is True for a response to a similar prompt.
+    """
 
     metadata: AnswerMetadata
     frames: tuple[Frame, ...]
@@ -73,8 +77,10 @@ class CachedAnswer:
 def dump(
     key: bytes, metadata: AnswerMetadata, lines: Sequence[bytes], *, skip_short: bool = False
 ) -> bytes:
-    """Encode a response. ``skip_short`` skips compression of a short one. No line may contain a
-    newline."""
+    """Encode a response.
+
+    ``skip_short`` skips compression of a short one. No line may contain a newline.
+    """
     pairs = zip(TOKEN_TYPES, metadata.tokens.counts(), strict=True)
     counts = {name: count for name, count in pairs if count}
     counts |= metadata.tokens.extra_counts()
@@ -87,8 +93,10 @@ def dump(
 
 
 def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
-    """Decompress an encoded response. Return None for another version, another key, or a
-    response of more than ``max_bytes``."""
+    """Decompress an encoded response.
+
+    Return None for another version, another key, or a response of more than ``max_bytes``.
+    """
     start = 1 + BYTES
     if len(key) != BYTES or value[1:start] != key:
         return None
@@ -118,8 +126,10 @@ def parse(text: bytes, call: Call) -> CachedAnswer | None:
 
 
 def _frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[Frame, ...]:
-    """Return the frames of documents as the call's client gets them, none if the response is
-    incomplete. Raises ``ProxyError``."""
+    """Return the frames of documents for the call's client, none if the response is incomplete.
+
+    Raises ``ProxyError``.
+    """
     family, client = FAMILIES.get(metadata.family), client_family(call)
     if family is None:
         return ()
@@ -177,7 +187,7 @@ def _unchanged_frames(
 
 
 def _parse_metadata(value: Any) -> AnswerMetadata:
-    """Raises ``ValueError`` or ``TypeError`` for invalid metadata."""
+    """Raise ``ValueError`` or ``TypeError`` for invalid metadata."""
     ended_at, streamed, upstream, model, counts, family = value
     if any(type(count) is not int or not 0 <= count <= MAX_TOKENS for count in counts.values()):
         raise ValueError("not a count of tokens")
@@ -202,8 +212,10 @@ class DecodedAnswers:
         self._answers: OrderedDict[Hashable, tuple[bytes, CachedAnswer]] = OrderedDict()
 
     def find(self, name: Hashable, value: bytes) -> CachedAnswer | None:
-        """Return the response decoded from a stored value, or None. ``name`` has the key and all
-        else that decoding depends on."""
+        """Return the response decoded from a stored value, or None.
+
+        ``name`` has the key and all else that decoding depends on.
+        """
         if name not in self._answers:
             return None
         stored, answer = self._answers[name]

@@ -95,8 +95,10 @@ class Flight:
         self.notify()
 
     def listen(self, call: Call | None = None) -> Listener:
-        """Return a listener at the first frame, active while it is entered. With ``call``,
-        frames repeat the request of that call."""
+        """Return a listener at the first frame, active while it is entered.
+
+        With ``call``, frames repeat the request of that call.
+        """
         return Listener(self, call)
 
     async def wait_started(self) -> None:
@@ -149,8 +151,10 @@ class Listener:
         self._flight.notify()
 
     async def next(self, limit: int = 1) -> list[Frame]:
-        """Wait for frames and return at most ``limit``. Raises the error of the flight after its
-        last frame."""
+        """Wait for frames and return at most ``limit``.
+
+        Raises the error of the flight after its last frame.
+        """
         flight = self._flight
         if flight.is_oversize:
             flight.notify()  # this listener has caught up
@@ -171,8 +175,10 @@ class Listener:
         return frames if call is None else [for_call(frame, call) for frame in frames]
 
     def deliver(self, frame: Frame, position: int) -> bool:
-        """Send a frame directly if it is the one that the listener waits for. Return False if
-        the listener has to be woken."""
+        """Send a frame directly if it is the one that the listener waits for.
+
+        Return False if the listener has to be woken.
+        """
         if self.sink is None or not self._is_waiting or self.position != position:
             return False
         if self._call is not None:

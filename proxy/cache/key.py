@@ -63,8 +63,10 @@ def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: st
 
 
 def _prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
-    """Return everything but the request as the begin of a JSON list. It is cached in the plan
-    unless it depends on the call."""
+    """Return everything but the request as the begin of a JSON list.
+
+    It is cached in the plan unless it depends on the call.
+    """
     head = call.head
     form: str = head.endpoint
     if call.stream and head.endpoint in DIALECTS[head.dialect].families:
@@ -89,8 +91,11 @@ def _prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
 
 
 def _model_call(model_call: ModelCall) -> list[Any]:
-    """Return a model call with its overrides. The order of targets counts: targets that are
-    drawn by weight have separate responses, so that the shares stay as configured."""
+    """Return a model call with its overrides.
+
+    The order of targets counts: targets that are drawn by weight have separate responses, so
+    that the shares stay as configured.
+    """
     return [
         model_call.model,
         model_call.pool_size,

@@ -77,8 +77,10 @@ class AnswerRecorder:
         return self._writer.feed(frame)
 
     def feed(self, frame: Frame, encoded: bytes | None = None) -> None:
-        """Record a frame, which ``write`` may have encoded as ``written``. An oversize response
-        is not held."""
+        """Record a frame, which ``write`` may have encoded as ``written``.
+
+        An oversize response is not held.
+        """
         if not self.is_oversize:
             self._add(self.encode(frame) if encoded is None else encoded)
         for event in frame.events:

@@ -52,7 +52,9 @@ class SemanticLookup:
         self, record: Record, take: Callable[[bytes], Awaitable[CachedAnswer | None]]
     ) -> CachedAnswer | None:
         """Return the cached response to a similar prompt; ``take`` reads a response by key.
-        Shadow mode only counts matches, in a background task."""
+
+        Shadow mode only counts matches, in a background task.
+        """
         prompt = prompt_of(self.call.body)
         if prompt is None or not self._is_eligible(record):
             self.cache.on_lookup("ineligible")
@@ -116,8 +118,7 @@ class SemanticLookup:
             self.cache.index.add(self._space, self._key, self._vector)
 
     def _is_eligible(self, record: Record) -> bool:
-        """Return True if the call uses no tools, asks for little variation, and no guard has a
-        finding in its prompt."""
+        """Return True for a call without tools, with little variation and no finding."""
         body = self.call.body
         if self.rule.tool_calls and (body.get("tools") or body.get("functions")):
             return False

@@ -52,8 +52,9 @@ class DatabaseThread:
 
 @dataclass(slots=True)
 class Sqlite:
-    """Store for one machine. ``max_bytes`` bounds the responses in the file. ``now`` returns
-    seconds since the epoch.
+    """Store for one machine.
+
+    ``max_bytes`` bounds the responses in the file. ``now`` returns seconds since the epoch.
 
     ``replaced`` is called in any thread with the reason for a new file and the path of the old one,
     if it was kept. ``failed`` gets the error of each batch that was not written. Entering raises
@@ -197,8 +198,10 @@ class Sqlite:
         return entries, size, expired, full
 
     def _make_room(self, database: sqlite3.Connection) -> int:
-        """Evict the least recently used entries until the rest fits. Recount wrong totals, so
-        that the loop ends."""
+        """Evict the least recently used entries until the rest fits.
+
+        Recount wrong totals, so that the loop ends.
+        """
         evicted = 0
         while (totals := files.read_totals(database))[1] > self.max_bytes:
             count = database.execute(OLDEST, (max(1, totals[0] // SHARE),)).rowcount

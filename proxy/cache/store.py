@@ -17,20 +17,23 @@ TAG_BYTES = 32
 
 
 class AnswerStore(AbstractAsyncContextManager[Any], Protocol):
-    """Values by key, with an expiry. Entering opens the store; leaving writes what waits, then
-    closes it."""
+    """Values by key, with an expiry.
+
+    Entering opens the store; leaving writes what waits, then closes it.
+    """
 
     async def get(self, key: bytes) -> bytes | None:
         """Return the value unless it has expired. Never raises: an outage is a miss."""
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        """Store a value for ``ttl`` seconds, readable at once. Never waits or raises: a value
-        that cannot be stored is dropped and reported."""
+        """Store a value for ``ttl`` seconds, readable at once.
+
+        Never waits or raises: a value that cannot be stored is dropped and reported.
+        """
 
 
 class StoreEvents(Protocol):
-    """Receives the entries and bytes of a store, evictions by reason, and failures to use the
-    store."""
+    """Receives counts of a store: entries, bytes, evictions by reason, and failures."""
 
     def set_cache_size(self, store: str, entries: int, size: int) -> None: ...
 
@@ -41,8 +44,9 @@ class StoreEvents(Protocol):
 
 @frozen
 class CacheBackend:
-    """Store, with the secret of its keys: 16 to 64 bytes, equal in all processes that share the
-    store.
+    """Store with the secret of its keys.
+
+    The secret has 16 to 64 bytes and is the same in all processes that share the store.
 
     Values in a store that others can write have a tag made with the secret. ``changed`` is called
     for a value with a wrong tag. Without ``changed``, values have no tags.

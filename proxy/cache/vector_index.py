@@ -25,8 +25,10 @@ ENTRY_BYTES = 800  # of an entry without its numbers
 
 @frozen
 class Vector:
-    """Vector of length 1, with one bit of ``signs`` per number. Vectors of different models or
-    lengths never match."""
+    """Vector of length 1, with one bit of ``signs`` per number.
+
+    Vectors of different models or lengths never match.
+    """
 
     model: str
     numbers: array[float]
@@ -62,8 +64,11 @@ def parse_vector(model: str, document: Any) -> Vector:
 
 @dataclass(slots=True)
 class VectorIndex:
-    """Vectors by space and cache key. Beyond ``max_bytes``, the oldest vector of the least
-    recently used space is evicted. ``on_change`` gets the number of vectors and their bytes."""
+    """Vectors by space and cache key.
+
+    Beyond ``max_bytes``, the oldest vector of the least recently used space is evicted.
+    ``on_change`` gets the number of vectors and their bytes.
+    """
 
     max_bytes: int
     on_change: Callable[[int, int], None]

@@ -303,8 +303,7 @@ def bill(
     hidden_output: Callable[[Attempt], HiddenOutput] | None,
     moment: datetime,
 ) -> Bill:
-    """Return the bill of an attempt at the prices of ``moment``, from reported or estimated
-    usage.
+    """Return the bill of an attempt, from reported or estimated usage, at the prices of ``moment``.
 
     ``hidden_output`` estimates output that the model may have produced without sending it. An
     attempt without usage costs nothing. Unknown usage has no known cost, except at free targets.

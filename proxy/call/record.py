@@ -276,8 +276,10 @@ class Record:
         return Billing(bills)
 
     def _bill(self, attempt: Attempt) -> Bill | None:
-        """Return the current bill of an attempt, or None if no model worked on it or another
-        attempt is billed. The bill is cached once the response or the call has ended."""
+        """Return the bill of an attempt, None if no model worked on it or another is billed.
+
+        The bill is cached once the response or the call has ended.
+        """
         head, is_billed = self.head, attempt.is_billed
         if is_billed is None:
             is_billed = head is None or head.endpoint not in UNBILLED

@@ -157,8 +157,10 @@ def _read(config: Path) -> Any:
 
 
 def new_key(name: str, deployments: Sequence[str], existing: Collection[str]) -> tuple[str, str]:
-    """Return the secret of a new key, and its entry in YAML, by default for all deployments. Raise
-    ``ValueError`` if a deployment does not exist or there is none."""
+    """Return the secret of a new key, and its entry in YAML, by default for all deployments.
+
+    Raise ``ValueError`` if a deployment does not exist or there is none.
+    """
     for deployment in deployments:
         if deployment not in existing:
             raise ValueError(does_not_exist("deployment", deployment, existing))

@@ -267,8 +267,10 @@ KeyRef = Annotated[
 
 @frozen
 class Reference:
-    """Annotates a key whose values are references: the name of a deployment, an upstream or a text
-    file, a secret, or the URL of a service."""
+    """Annotates a key whose values are references.
+
+    They name a deployment, upstream, text file or secret, or are the URL of a service.
+    """
 
     to: Referred
 

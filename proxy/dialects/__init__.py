@@ -161,8 +161,7 @@ def spoken_by(path: str, headers: Headers) -> tuple[Dialect, str]:
 
 
 def _owner(path: str, headers: Headers) -> str:
-    """Return the dialect for errors on a path: by its prefix, or by a header of one dialect's
-    clients."""
+    """Return the dialect for errors on a path, by its prefix or a client's header."""
     routes = (route for route, pattern in PATTERNS.items() if pattern.fullmatch(path))
     names = OWNERS.get(path) or OWNERS.get(next(routes, ""))
     if names is not None:
@@ -255,8 +254,10 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
 def _found(
     request_method: str, path: str, get_listed: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
-    """Return the route of a request that is none of the plain ones, and what its path names. Raises
-    a ``Refused`` where there is none. ``HEAD`` asks what ``GET`` does."""
+    """Return the route of a request that is none of the plain ones, and what its path names.
+
+    Raises a ``Refused`` where there is none. ``HEAD`` asks what ``GET`` does.
+    """
     method = "GET" if request_method == "HEAD" else request_method
     if (method, path) in PLAIN_ROUTES:
         return path, PLAIN_ROUTES[method, path], ()
@@ -276,9 +277,10 @@ def _found(
 def _passed_on(
     method: str, path: str, listed: PassthroughPaths | None, allowed: set[str]
 ) -> tuple[str, Parameters]:
-    """Return the listed path of a request, whose path the product serves for the ``allowed``
-    methods, and the deployment in a path of Azure's clients. Raise ``PathNotFound`` or
-    ``MethodNotAllowed``."""
+    """Return the passthrough path of a request, and the deployment named in an Azure path.
+
+    Raises ``PathNotFound`` or ``MethodNotAllowed``.
+    """
     if listed is not None:
         for parameters in ((), azure_deployment(path)):
             openai_form = openai_path(path, parameters)
@@ -292,8 +294,10 @@ def _passed_on(
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
-    """Return the headers that carry no credential, the caller's own under no name. A property may
-    be called as it likes, such as ``max-tokens``."""
+    """Return the headers that carry no credential, the caller's own under no name.
+
+    A property may be called as it likes, such as ``max-tokens``.
+    """
     result = dict(headers)
     for name in headers.keys() - USUAL_HEADERS:
         if _CREDENTIAL.search(name) is not None and not name.startswith(

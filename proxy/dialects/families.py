@@ -162,8 +162,10 @@ def nobody() -> GuardResults:
 def answer_status(
     client: ClientDialect, verdicts: GuardResults, *, flagged: bool, data: Json | None = None
 ) -> int:
-    """Return the status of a successful response. ``data`` is its first document, which may have
-    findings of guards of the upstream."""
+    """Return the status of a successful response.
+
+    ``data`` is its first document, which may have findings of guards of the upstream.
+    """
     if client.status is ok:
         return 200
     flagged = flagged or (data is not None and is_flagged(data))
@@ -186,8 +188,10 @@ def _visible(verdicts: GuardResults) -> GuardResults:
 
 
 def first_document(frame: Frame) -> Json:
-    """Return the members of a frame that decide on the head of a response: findings of upstream
-    guards, and usage."""
+    """Return the members of a frame that decide the response head.
+
+    These are findings of upstream guards, and usage.
+    """
     members: Json = {}
     for event in frame.events:
         if type(event) is Extension:

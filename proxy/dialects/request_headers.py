@@ -166,7 +166,7 @@ KEY_QUERIES = frozenset({"access_token", "api-key", "api_key", "apikey", "key", 
 
 
 def is_pattern(route: str) -> bool:
-    """True if a route names a part of its path."""
+    """Return True if a route names a part of its path."""
     return "{" in route
 
 
@@ -217,8 +217,10 @@ def openai_path(path: str, parameters: Parameters) -> str:
 
 
 def with_model_of_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, ...]]:
-    """Return the body with the model that the path names, as Azure's clients do. Warn if the body
-    names another one."""
+    """Return the body with the model that the path names, as Azure's clients do.
+
+    Warn if the body names another one.
+    """
     name = head.parameter("deployment")
     if name is None:
         return body, ()

@@ -57,8 +57,7 @@ def first_items(values: Iterable[T], max_items: int = MAX_WORDS) -> list[T]:
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Return texts as a list for a message: the first ``MAX_LISTED``, and the number of the
-    others."""
+    """Return the first ``MAX_LISTED`` texts as a list, with the number of the others."""
     words = [ascii_word(text) or EMPTY for text in texts[:MAX_LISTED]]
     remaining = len(texts) - len(words)
     return ", ".join(words) + (f" and {remaining} more" if remaining else "")

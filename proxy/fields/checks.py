@@ -25,8 +25,9 @@ MAX_TOKENS = 2**53
 
 @frozen
 class FieldType:
-    """Type of a field. ``says`` describes the values that ``check`` accepts. ``default``
-    replaces null.
+    """Type of a field.
+
+    ``says`` describes the values that ``check`` accepts. ``default`` replaces null.
 
     ``check`` returns None for a valid value, otherwise the problem, without the value. Values of
     the class ``good`` need no check. ``open`` is the type without its range, None if it has none.
@@ -48,9 +49,9 @@ NO_SPELLINGS: Mapping[str, str] = MappingProxyType({})
 def check_body(
     fields: Fields, body: Mapping[str, Any], spellings: Mapping[str, str] = NO_SPELLINGS
 ) -> None:
-    """Raise ``InvalidField`` for a field that is missing, or the first that has a wrong value or a
-    name that some servers take for a known one. ``spellings`` are names by what they are squeezed
-    to.
+    """Raise ``InvalidField`` for the first missing, invalid or misspelled field.
+
+    ``spellings`` maps squeezed names to known ones.
     """
     for name in fields:
         if not fields[name].required:
@@ -80,8 +81,10 @@ def check_member(name: str, value: Any, field: FieldType, path: str) -> None:
 def check_spelling(
     fields: Collection[str], spellings: Mapping[str, str], name: str, path: str = ""
 ) -> None:
-    """Raise ``BadRequest`` or ``InvalidField`` for a name that is too long, and ``InvalidField``
-    for one that some servers take for a known one."""
+    """Raise ``BadRequest`` or ``InvalidField`` for a name that is too long or misspelled.
+
+    A name is misspelled if some servers read it as a known one.
+    """
     if len(name) > MAX_NAME and not path:
         raise BadRequest(f"A field name in the body is longer than {MAX_NAME} characters.")
     if len(name) > MAX_NAME:
@@ -159,17 +162,17 @@ def _number(
 
 
 def number(low: float | None = None, high: float | None = None, default: Any = None) -> FieldType:
-    """A number, whole or not; true and false are none."""
+    """Return the type of numbers. Booleans are not numbers."""
     return _number("a number", (int, float), low, high, default)
 
 
 def integer(low: int | None = None, high: int | None = None, default: Any = None) -> FieldType:
-    """A whole number written as one: neither ``true`` nor ``1.0``."""
+    """Return the type of integers written as such, not as ``true`` or ``1.0``."""
     return _number("an integer", (int,), low, high, default)
 
 
 def tokens(minimum: int) -> FieldType:
-    """A count of tokens or choices, small enough for exact sums."""
+    """Return the type of counts that are small enough for exact sums."""
     return integer(minimum, MAX_TOKENS)
 
 
@@ -190,8 +193,10 @@ def mapping() -> FieldType:
 
 
 def unserved(field: FieldType, problem: str) -> FieldType:
-    """Return the type of a field that only an empty value may have, because it refers to what a
-    provider stores."""
+    """Return the type of a field that may only be empty.
+
+    Its values refer to objects that a provider stores.
+    """
 
     def check(value: Any) -> str | None:
         return field.check(value) or (problem if value else None)
@@ -209,7 +214,7 @@ def choice(*words: str, default: str | None = None) -> FieldType:
 def array(
     item: type | tuple[type, ...], says: str, low: int = 0, high: int | None = None
 ) -> FieldType:
-    """An array whose items are all of one kind; ``low`` and ``high`` bound its length."""
+    """Return the type of arrays of one item type, with ``low`` to ``high`` items."""
     kinds = item if isinstance(item, tuple) else (item,)
     max_length = inf if high is None else high
 
@@ -228,7 +233,7 @@ def objects() -> FieldType:
 
 
 def strings(*words: str) -> FieldType:
-    """An array of strings, of some words only if there are any."""
+    """Return the type of arrays of strings, which ``words`` may restrict."""
     if not words:
         return array(str, "an array of strings")
     says = f"an array of the strings {' and '.join(words)}"
@@ -245,7 +250,7 @@ def either(*types: FieldType) -> FieldType:
 
 
 def at_most(field: FieldType, maximum: float) -> FieldType:
-    """The type with a bound on a number, or on the length of an array."""
+    """Return the type with a bound on its number, or on the length of its array."""
 
     def check(value: Any) -> str | None:
         problem = field.check(value)
@@ -274,7 +279,7 @@ def _is_tokens(value: Any) -> bool:
 
 
 def prompt(default: str | None = None) -> FieldType:
-    """A text, texts, tokens, or token lists; an array must not be empty."""
+    """Return the type of a text, texts, tokens or token lists. Arrays must not be empty."""
 
     def is_good(value: Any) -> bool:
         if type(value) is str or _is_tokens(value):

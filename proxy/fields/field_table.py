@@ -299,8 +299,10 @@ LIMITED = frozenset(row.name for row in ROWS if row.allowed)
 
 
 def fields_of(*apis: str) -> Fields:
-    """Return the fields of an API, required ones first. A later API replaces the types of an
-    earlier one."""
+    """Return the fields of an API, required ones first.
+
+    A later API replaces the types of an earlier one.
+    """
     fields: dict[str, FieldType] = {}
     for row in FIELDS.values():
         for api in apis:
@@ -326,8 +328,10 @@ PATHS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 
 
 def to_api(body: Json, api: str, conversions: Conversions) -> Json:
-    """Return a copy of a request in which fields of a chat have their place in another API. Raises
-    ``InvalidField``."""
+    """Return a copy of a chat request with its fields renamed for another API.
+
+    Raises ``InvalidField``.
+    """
     renamed = dict(body)
     for name, api_field, member in PATHS[api]:
         value = renamed.pop(name, None)

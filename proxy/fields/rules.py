@@ -38,8 +38,10 @@ FieldRules = Mapping[str, tuple[FieldRule, ...]]
 
 
 def field_rules(names: Mapping[Verdict, Collection[str]], anywhere: Collection[str]) -> FieldRules:
-    """Return the rules for names such as ``stop`` or ``tools[].headers``. A name without a dot is
-    anchored unless it is one of ``anywhere`` or begins with ``**.``."""
+    """Return the rules for names such as ``stop`` or ``tools[].headers``.
+
+    A name without a dot is anchored unless it is one of ``anywhere`` or begins with ``**.``.
+    """
     rules_by_step: dict[str, list[FieldRule]] = {}
     for verdict in VERDICTS:
         for name in names.get(verdict, ()):

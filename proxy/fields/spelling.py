@@ -22,8 +22,9 @@ MIN_MISSPELLED = 6
 
 
 def folded(name: str) -> str:
-    """Return a name in lower case and plain letters, as servers that ignore case read it: Go's JSON
-    reads a long s as an s, and the Kelvin sign as a k.
+    """Return a name in lower case and plain letters, as case-insensitive servers read it.
+
+    Go's JSON reads a long s as an s, and the Kelvin sign as a k.
 
     Returns a name of more than ``MAX_NAME`` characters unchanged, because folding it may take
     minutes, and one with a character that is no form of an ASCII one.
@@ -38,8 +39,10 @@ def folded(name: str) -> str:
 
 
 def squeezed(name: str) -> str:
-    """Return a folded name without underscores and hyphens, which is the same for ``maxTokens``,
-    ``max-tokens`` and ``max_tokens``."""
+    """Return a folded name without underscores and hyphens.
+
+    ``maxTokens``, ``max-tokens`` and ``max_tokens`` give the same name.
+    """
     return folded(name).translate(MARKS)
 
 

@@ -146,8 +146,10 @@ def answers_of(body: Json) -> int:
 
 
 def prompts_of(body: Json) -> int:
-    """Count the prompts of a call: 1 except for lists in legacy calls. A list of numbers is one
-    prompt."""
+    """Count the prompts of a call: 1 except for lists in legacy calls.
+
+    A list of numbers is one prompt.
+    """
     if "prompt" not in body:
         return 1
     prompt = body["prompt"]

@@ -77,8 +77,10 @@ class Capturing:
         return Captured(self._redact(requests), self._redact(responses))
 
     def redact_error(self, message: str) -> str | None:
-        """Return the redacted message of an upstream, which may quote the request. Return None if
-        the policy does not capture both the request and the response."""
+        """Return the redacted message of an upstream, which may quote the request.
+
+        Return None if the policy does not capture both the request and the response.
+        """
         if not (self.capture.input and self.capture.output):
             return None
         text = Text(path=("error", "message"), text=message, kind="content", role="assistant")
@@ -129,8 +131,10 @@ def redaction_rules(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...
 
 
 def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
-    """Yield the texts of a frame, each with an id that is the same in later frames. Texts of a kind
-    are one text, except in tool calls."""
+    """Yield the texts of a frame, each with an id that is the same in later frames.
+
+    Texts of a kind are one text, except in tool calls.
+    """
     is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
     walk = native_walk(frame.doc or {}, frame.family, cut=False) if is_whole else other_texts(frame)
     for item in islice(walk, MAX_VALUES):

@@ -74,8 +74,11 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 @frozen
 class Inspection:
-    """Findings of rules in texts. ``changes`` are the masked texts by their paths; ``routed`` is
-    the rule that routes the call."""
+    """Findings of rules in texts.
+
+    ``changes`` are the masked texts by their paths; ``routed`` is the rule that routes the
+    call.
+    """
 
     results: tuple[GuardResult, ...]
     changes: dict[Path, str]
@@ -182,8 +185,11 @@ class Engine:
         size: int,
         caller: object = None,
     ) -> Texts:
-        """Return the texts of a document of ``size`` bytes. A thread reads a large one, because a
-        single text may be megabytes of base64; any other is read in steps."""
+        """Return the texts of a document of ``size`` bytes.
+
+        A thread reads a large one, because a single text may be megabytes of base64; any
+        other is read in steps.
+        """
         if self.pool is None or size <= LARGE_BYTES:
             read_plain = PLAIN_READERS.get(walk)
             plain = read_plain(data) if read_plain else None
@@ -235,8 +241,7 @@ class Engine:
         )
 
     def unasked(self, services: Sequence[GuardRule], error: str | None = None) -> list[GuardResult]:
-        """Return the results of services that were not called, because their call was blocked or
-        for an ``error``."""
+        """Return results of services that were not called, because of a block or an ``error``."""
         return [tally.result() for tally in uncalled_tallies(services, self.clock, error)]
 
 

@@ -276,8 +276,11 @@ MARGIN = MAX_MARKS + 10
 
 @dataclass(slots=True)
 class RuleCursor:
-    """Position of one rule. Findings that begin before ``decided`` are final; the next inspection
-    starts at ``since``. ``ahead`` is True if a finding is not final."""
+    """Position of one rule.
+
+    Findings that begin before ``decided`` are final; the next inspection starts at ``since``.
+    ``ahead`` is True if a finding is not final.
+    """
 
     tally: RuleTally
     rule: int

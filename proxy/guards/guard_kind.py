@@ -34,8 +34,10 @@ class WrongKey(ValueError):
 
 @frozen
 class GuardContext:
-    """Name and stage of a guard, and the files, secrets and upstreams that its keys refer to
-    (``proxy.config.scalars``), by the value of the key."""
+    """Name and stage of a guard, and the files, secrets and upstreams it refers to.
+
+    Each is keyed by the value in the policy (``proxy.config.scalars``).
+    """
 
     name: str = ""
     stage: Stage = "input"

@@ -26,9 +26,10 @@ def ignore_wait(seconds: float) -> None:
 
 @frozen
 class GuardThreads:
-    """Runs the jobs of one caller in threads, so that they delay neither the event loop nor other
-    callers. Without a ``pool``, jobs run at once. ``on_wait`` gets the seconds of each wait for a
-    turn."""
+    """Runs the jobs of one caller in threads, without delaying the loop or other callers.
+
+    Without a ``pool``, jobs run at once. ``on_wait`` gets the seconds of each wait.
+    """
 
     pool: Executor | None
     turn: CallerSlot
@@ -75,8 +76,10 @@ class ModelPool:
 
     @contextmanager
     def call(self, caller: object) -> Iterator[GuardThreads]:
-        """Yield the threads for one call. Raises ``Busy`` if too many calls of the caller are
-        running or waiting."""
+        """Yield the threads for one call.
+
+        Raises ``Busy`` if too many calls of the caller are running or waiting.
+        """
         if self._places.is_full(caller):
             raise Busy
         self._places.take(caller)

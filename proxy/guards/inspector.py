@@ -40,8 +40,10 @@ def document_of(frame: Frame) -> Json | None:
 
 
 def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
-    """Return the frame of a whole response with another document, and with its events. A changed
-    text loses its signature."""
+    """Return the frame of a whole response with another document, and with its events.
+
+    A changed text loses its signature.
+    """
     if frame.family == "messages":
         pairs = zip((frame.doc or {})["content"], doc["content"], strict=True)
         content = [
@@ -75,8 +77,10 @@ def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
 
 
 def _join_runs(read: Texts, frame: Frame) -> Texts:
-    """Return the texts of a whole response, with texts of one kind as a run: people read them in
-    sequence, and writers of other API families join them."""
+    """Return the texts of a response with adjacent texts of one kind as a run.
+
+    Readers see them in sequence, and writers of other API families join them.
+    """
     runs: dict[Path, tuple[int, str]] = {
         event.slot: (event.part.choice, KIND_OF[event.part.kind])
         for event in frame.events
@@ -171,8 +175,10 @@ class DocumentInspector:
 
 @dataclass(slots=True)
 class WholeResponseInspector:
-    """Inspects a whole response, which has one frame for each model call. The error of a failed
-    model call was inspected before."""
+    """Inspects a whole response, which has one frame for each model call.
+
+    The error of a failed model call was inspected before.
+    """
 
     engine: Engine
     record: Record

@@ -36,8 +36,10 @@ class FrameInspector(Protocol):
     """Inspects the frames of one response. Raises ``GuardBlocked``."""
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        """Inspect a frame if that is little work, and return the released frames. Return None and
-        take nothing otherwise."""
+        """Inspect a frame if that is little work, and return the released frames.
+
+        Return None and take nothing otherwise.
+        """
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         """Inspect a frame and return the released frames."""
@@ -153,8 +155,10 @@ class ValueRestorer:
         self._frames = StreamFilter(masks, self._threads) if call.stream else None
 
     async def restore(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Return the frames with their values, as far as they are certain. Their bytes are dropped,
-        as they may repeat words of the request with placeholders."""
+        """Return the frames with their values, as far as they are certain.
+
+        Their bytes are dropped, as they may repeat words of the request with placeholders.
+        """
         frames = list(map(as_read, frames))
         if self._frames is not None:
             return await self._frames.inspect_all(frames, self._clock)
@@ -241,8 +245,10 @@ class OutputInspector:
         return [frame if frame.raw is None else as_read(frame) for frame in frames]
 
     def abort(self) -> Sequence[Frame]:
-        """Return the held beginning of a placeholder. Return nothing if nothing was sent, so that
-        the client gets an error response."""
+        """Return the held beginning of a placeholder.
+
+        Return nothing if nothing was sent, so that the client gets an error response.
+        """
         return self._restorer.abort() if self._restorer is not None and self._was_shown else ()
 
 

@@ -80,8 +80,10 @@ class GuardedCall:
     _has_response: bool = False
 
     async def inspect(self) -> tuple[Plan, Call]:
-        """Return the plan, with other targets if a guard routes the call, and the call with masked
-        texts. Raises ``GuardBlocked``."""
+        """Return the plan and the call with masked texts.
+
+        A guard may change the targets of the plan. Raises ``GuardBlocked``.
+        """
         call, rules, engine = self.call, self.plan.guards.input_stage, self.guards.engine
         if not rules.every:
             return self.plan, call
@@ -134,8 +136,10 @@ class GuardedCall:
         return self.plan, safe
 
     async def redact_error(self, error: ProxyError) -> None:
-        """Apply the output guards to an upstream's words in an error. If a service would have to
-        inspect them, they are removed."""
+        """Apply the output guards to an upstream's words in an error.
+
+        If a service would have to inspect them, they are removed.
+        """
         guards, engine = self.plan.guards, self.guards.engine
         texts = error_texts(error)
         # Rules that enforce apply to errors whatever their fields and roles.

@@ -39,8 +39,7 @@ class ShownThoughts:
             del self._digests[next(iter(self._digests))]
 
     def known_blocks(self, body: Json, plan: Plan, key: str | None) -> frozenset[Path]:
-        """Return the paths of the thoughts in a Messages request that every upstream of the plan
-        has sent to the key."""
+        """Return the paths of thoughts that every upstream of the plan has sent to the key."""
         if not self._digests:
             return frozenset()
         upstreams = {target.upstream.name for call in plan.model_calls for target in call.targets}
@@ -109,8 +108,10 @@ def _thoughts_of(body: Json) -> Iterator[tuple[Path, str, str]]:
 
 
 def _thought(block: Any) -> tuple[str, str] | None:
-    """Return the text and the signature of a signed thought. The data of a redacted thought counts
-    as its signature."""
+    """Return the text and the signature of a signed thought.
+
+    The data of a redacted thought counts as its signature.
+    """
     match block:
         case {"type": "thinking", "thinking": str(text), "signature": str(signature)}:
             return text, signature
@@ -128,9 +129,11 @@ def without_blocks(read: Texts, blocks: frozenset[Path]) -> Texts:
 
 
 def without_broken(document_before: Json, document_after: Json) -> Json:
-    """Return a request without signed and encrypted thoughts that a guard has changed: an upstream
-    rejects them, and an encrypted one contains what was masked. Messages that consist of such
-    blocks only are removed."""
+    """Return a request without signed and encrypted thoughts that a guard has changed.
+
+    An upstream rejects them, and an encrypted one contains the masked text. Messages that
+    consist of such blocks only are removed.
+    """
     for name in ("input", "messages"):
         old, new = document_before.get(name), document_after.get(name)
         if old is not new and isinstance(old, list) and isinstance(new, list):

@@ -99,8 +99,11 @@ CHECKS: dict[str, str] = {
 
 @frozen
 class Audit:
-    """Result of an audit. The operator has accepted ``known_missing`` of the ``missing`` calls.
-    ``pruned`` has only the known cost."""
+    """Result of an audit.
+
+    The operator has accepted ``known_missing`` of the ``missing`` calls. ``pruned`` has only
+    the known cost.
+    """
 
     calls: int
     attempts: int

@@ -21,8 +21,9 @@ _POSITION = re.compile(r"([0-9a-f]{16}) ([0-9]{1,18})\n")
 
 @frozen
 class Crash:
-    """Run that did not close. ``unwritten`` calls had ended without a row, ``running`` had not
-    ended.
+    """Run that did not close.
+
+    ``unwritten`` calls had ended without a row, ``running`` had not ended.
 
     The sum of both is known if ``exact`` is True: the last running calls may have ended before they
     were counted. Otherwise both are lower bounds. ``is_older`` is True for a file that is a copy
@@ -71,8 +72,7 @@ def read_position(ledger: Path) -> Position | None:
 def crashes(
     file: sqlite3.Connection, folder: Path, position: Position | None
 ) -> Iterator[tuple[str, Crash]]:
-    """Yield the newly found dead runs by name, and the run of a position that the file does not
-    reach."""
+    """Yield newly found dead runs, and runs whose position the file does not reach."""
     rows = file.execute(
         "SELECT id, name, begun, ended, settled FROM runs "
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"

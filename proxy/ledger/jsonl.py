@@ -121,8 +121,10 @@ def refused_path(ledger: Path) -> Path:
 
 @dataclass(slots=True)
 class RefusedRows:
-    """Appends rows that a store refused, one line for each call, for an operator to inspect. The
-    file is created with the first one."""
+    """Appends rows that a store refused, one line for each call, for an operator to inspect.
+
+    The file is created with the first one.
+    """
 
     path: Path
     run: str

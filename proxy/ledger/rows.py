@@ -95,8 +95,10 @@ def charge_checksum(budget: Value, scope: Value, cost: Value) -> int:
 
 
 def counter_name(scope: str) -> str:
-    """Return a scope as rows contain it. A long or unprintable one, which a client wrote in part,
-    is replaced by its hash."""
+    """Return a scope as rows contain it.
+
+    A long or unprintable one, which a client wrote in part, is replaced by its hash.
+    """
     if scope.isprintable() and len(scope) <= MAX_SCOPE:
         return scope
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
@@ -180,8 +182,7 @@ _END_TOKENS = _FIRST_TOKENS + len(TOKENS)
 
 
 def _total(attempts: Sequence[Row], begin: int, end: int) -> int | None:
-    """Return the sum of columns of the attempts that used tokens, None if a value is unknown or
-    there is no such attempt."""
+    """Return the sum of columns over attempts that used tokens, None if it is unknown."""
     total: int | None = None
     for row in attempts:
         if row[_SOURCE] == "none":

@@ -22,8 +22,10 @@ APPLICATION = 0x48645263  # "HdRc", in the header of each ledger
 
 
 def _one_of(column: str, words: Any) -> str:
-    """Return the check that a column has a word of a ``Literal``. SQLite would build a table for a
-    longer ``IN`` list, for each row."""
+    """Return the check that a column has a word of a ``Literal``.
+
+    SQLite would build a table for a longer ``IN`` list, for each row.
+    """
     listed = " OR ".join(f"{column} = '{word}'" for word in get_args(words))
     return f"CHECK ({listed})"
 
@@ -223,8 +225,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
-    """Migrate a ledger. Raises ``Unusable`` for any other file, and while another process writes
-    it, whose counts are in ``folder``."""
+    """Migrate a ledger.
+
+    Raises ``Unusable`` for any other file, and while another process writes it, whose counts
+    are in ``folder``.
+    """
     file.execute("BEGIN IMMEDIATE")
     version = read_version(file)
     if version is None:

@@ -47,8 +47,10 @@ REFUSING = {
 
 @frozen
 class ProcessRun:
-    """Process that writes, with a random ``name``. ``folder`` has its counts of calls. Rows expire
-    after ``keep_ms``, if it is set."""
+    """Process that writes, with a random ``name``.
+
+    ``folder`` has its counts of calls. Rows expire after ``keep_ms``, if it is set.
+    """
 
     name: str
     version: str
@@ -188,8 +190,11 @@ class SqliteStore:
     def _update_run(
         self, file: sqlite3.Connection, counts: Counts, written: int, new_calls: int
     ) -> None:
-        """Update the row of the run. ``written`` counts all its calls, ``new_calls`` those that
-        are new in this file, which may be another one than before."""
+        """Update the row of the run.
+
+        ``written`` counts all its calls, ``new_calls`` those that are new in this file,
+        which may be another one than before.
+        """
         file.execute(
             "UPDATE runs SET seen_ms = :now, begun = :begun, ended = :ended, settled = :settled, "
             "dropped = :dropped, failures = :failures, written = written + :new_calls, "
@@ -214,8 +219,10 @@ class SqliteStore:
 
 
 def _preserve_log(path: Path, now_ms: int) -> Path | None:
-    """Rename the write-ahead log of a moved or deleted file. It has the last rows, and SQLite would
-    delete it. Return its new path, if there is one."""
+    """Rename the write-ahead log of a moved or deleted file.
+
+    It has the last rows, and SQLite would delete it. Return its new path, if there is one.
+    """
     log = Path(f"{path}-wal")
     Path(f"{path}-shm").unlink(missing_ok=True)
     if file_identity(log) is None or not log.stat().st_size:
@@ -224,8 +231,11 @@ def _preserve_log(path: Path, now_ms: int) -> Path | None:
 
 
 def _connect(path: Path, folder: Path) -> sqlite3.Connection:
-    """Open a ledger and migrate it. Raises ``Unusable`` for any other file, and while a process of
-    an earlier version writes it, whose counts are in ``folder``."""
+    """Open a ledger and migrate it.
+
+    Raises ``Unusable`` for any other file, and while a process of an earlier version writes it,
+    whose counts are in ``folder``.
+    """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
     file = sqlite3.connect(
@@ -268,8 +278,11 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
 
 
 def to_ledger_error(error: sqlite3.Error) -> Unwritten:
-    """Return the error for an error of SQLite: ``Unusable``, ``RowsRefused``, or ``Unwritten`` for
-    one that may pass, such as a full disk or a lock."""
+    """Convert an error of SQLite.
+
+    Returns ``Unusable``, ``RowsRefused``, or ``Unwritten`` for a temporary one, such as a full
+    disk or a lock.
+    """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in PERMANENT:
         return Unusable(PERMANENT[code])

@@ -48,8 +48,10 @@ def _insert(
 
 
 def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
-    """Insert charges, new budgets, and the start of each budget's first charge, which saves a query
-    over all its counters."""
+    """Insert charges, new budgets, and the start of each budget's first charge.
+
+    The start saves a query over all counters of the budget.
+    """
     budgets: dict[Row, None] = {}  # without repetitions
     first_charge_ms: dict[Value, Value] = {}
     for _, name, scope, started_ms, _ in sorted(rows, key=_STARTED, reverse=True):
@@ -92,8 +94,10 @@ def _flatten(rows: Sequence[Row]) -> list[str | int | None]:
 
 @frozen
 class Pruned:
-    """Number of pruned calls and their known cost. ``retained`` calls are old enough too, and
-    stay for budgets."""
+    """Number of pruned calls and their known cost.
+
+    ``retained`` calls are old enough too, and stay for budgets.
+    """
 
     calls: int = 0
     nano_usd: int = 0
@@ -115,8 +119,10 @@ def prune_limit_ms(before_ms: int, now_ms: int) -> int:
 
 
 def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
-    """Delete about ``PRUNE_BATCH`` of the oldest calls that started before a moment. A smaller
-    number means that there are no more."""
+    """Delete about ``PRUNE_BATCH`` of the oldest calls that started before a moment.
+
+    A smaller number means that there are no more.
+    """
     [last_ms] = file.execute(
         "SELECT MAX(started_ms) FROM "
         "(SELECT started_ms FROM calls WHERE started_ms < ? ORDER BY started_ms LIMIT ?)",

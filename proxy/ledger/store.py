@@ -39,8 +39,10 @@ class Counts:
 
 
 class LedgerStore(Protocol):
-    """Stores rows, for one thread at a time. ``dead`` are the names of the runs that were found
-    dead when it opened."""
+    """Stores rows, for one thread at a time.
+
+    ``dead`` are the names of the runs that were found dead when it opened.
+    """
 
     dead: frozenset[str]
 
@@ -48,12 +50,16 @@ class LedgerStore(Protocol):
         """Open the file. Raises ``Unusable``, or ``Unwritten`` if a retry may succeed."""
 
     def write(self, rows: Rows, counts: Counts) -> None:
-        """Write a whole batch. After ``Unwritten`` the caller retries the same batch, except after
-        ``RowsRefused``."""
+        """Write a whole batch.
+
+        After ``Unwritten`` the caller retries the same batch, except after ``RowsRefused``.
+        """
 
     def prune(self) -> bool:
-        """Delete some expired rows, if it is time. Return True if there are more. Raises
-        ``Unwritten``."""
+        """Delete some expired rows, if it is time.
+
+        Return True if there are more. Raises ``Unwritten``.
+        """
 
     def close(self, counts: Counts) -> None:
         """Mark the run as closed, and close the file. Raises ``Unwritten``."""

@@ -105,8 +105,10 @@ class Ledger:
         return self._spool.waiting
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Write the waiting calls, for at most ``timeout_s`` seconds, and count the others as
-        dropped. A write in progress may still succeed. The next process counts them too. Blocks."""
+        """Write the waiting calls for at most ``timeout`` seconds and count the others as dropped.
+
+        A write in progress may still succeed. The next process counts them too.
+        """
         self._spool.close(timeout_s)
         self._counters.close(settled=self._is_settled)
 
@@ -115,8 +117,7 @@ class Ledger:
             self._is_settled = self._retry(self._store.close)
 
     def _write(self, batch: list[CallEntry]) -> None:
-        """Write slices with pauses: a busy thread makes the event loop wait for the interpreter's
-        lock and for the processor."""
+        """Write slices with pauses, so that the thread does not starve the event loop."""
         size = SLICE if self._spool.waiting <= MAX_SLICED else len(batch)
         for start in range(0, len(batch), size):
             if self._spool.given_up:
@@ -140,8 +141,10 @@ class Ledger:
             self._reasons.clear()
 
     def _write_rows(self, rows: list[Rows]) -> None:
-        """Write the rows of calls. If the store refuses them, halves are tried until the refused
-        calls are found."""
+        """Write the rows of calls.
+
+        If the store refuses them, halves are tried until the refused calls are found.
+        """
         if not rows or self._spool.given_up:
             return
         try:
@@ -183,8 +186,10 @@ class Ledger:
         return GATHER_S if has_more else IDLE_S
 
     def _retry(self, step: Callable[[Counts], None]) -> bool:
-        """Retry a step until it succeeds. Return False when the time to stop is over. Raises errors
-        that no retry can help."""
+        """Retry a step until it succeeds.
+
+        Return False when the time to stop is over. Raises errors that no retry can help.
+        """
         while not self._spool.given_up:
             try:
                 # The dropped calls first: a call is counted as ended before it can be dropped.

@@ -44,8 +44,7 @@ def text_quarters(text: str) -> int:
 
 
 def value_quarters(value: Any) -> int:
-    """Return the estimate for the texts and numbers in a JSON value, without names of members and
-    punctuation."""
+    """Estimate a JSON value by its texts and numbers, without member names and punctuation."""
     if isinstance(value, str):
         return text_quarters(value)
     if isinstance(value, dict):
@@ -81,8 +80,10 @@ def _number_quarters(number: float) -> int:
 
 
 def prompt_quarters(value: Any) -> int:
-    """Return the estimate for a prompt, which is a text or token ids, or for a list of prompts. An
-    item of a list counts at least one token."""
+    """Return the estimate for a prompt, which is a text or token ids, or for a list of prompts.
+
+    An item of a list counts at least one token.
+    """
     if isinstance(value, list):
         return sum([max(QUARTERS, prompt_quarters(item)) for item in value])
     if type(value) is int and 0 <= value < MAX_TOKEN_ID:
@@ -100,8 +101,10 @@ def field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
 
 
 def estimate_quarters(body: Mapping[str, Any], estimates: Mapping[str, int] = NO_ESTIMATES) -> int:
-    """Return the estimate for all fields of a request. Fields in ``estimates`` are not estimated
-    again."""
+    """Return the estimate for all fields of a request.
+
+    Fields in ``estimates`` are not estimated again.
+    """
     fields = {name: value for name, value in body.items() if name not in estimates}
     total = sum(field_quarters(fields).values())
     return total + sum([estimates[name] for name in estimates if name in body])
@@ -113,8 +116,11 @@ def to_tokens(quarters: int) -> int:
 
 
 class HiddenOutput(NamedTuple):
-    """Output that a model may have written without sending it: ``answers`` responses for
-    ``seconds``, at most ``most`` tokens including the sent ones."""
+    """Output that a model may have written without sending it.
+
+    ``answers`` responses took ``seconds``, and have at most ``most`` tokens including the sent
+    ones.
+    """
 
     seconds: float = 0.0
     answers: int = 1

@@ -74,8 +74,10 @@ class Tokens:
         return (*prompt, *completion, self.cache_write_1h, self.web_searches)
 
     def at_least(self, prompt: int, completion: int) -> Tokens:
-        """Return counts with at least as many prompt and completion tokens. Missing ones are added
-        as text."""
+        """Return counts with at least as many prompt and completion tokens.
+
+        Missing ones are added as text.
+        """
         return replace(
             self,
             input=self.input + max(0, prompt - self.prompt_total),
@@ -99,8 +101,11 @@ BILLED_COUNTS = (*TOKEN_TYPES, *EXTRA_COUNTS)
 
 @frozen
 class Usage:
-    """Tokens and their source: reported by the provider, estimated for a part, unknown because the
-    response was not read, or none because the upstream accepted nothing."""
+    """Token counts and their source.
+
+    They are reported by the provider, estimated for a part, unknown because the response was
+    not read, or none because the upstream accepted nothing.
+    """
 
     tokens: Tokens
     source: Source
@@ -194,8 +199,11 @@ def _details_elsewhere(usage: Json, details: Any) -> dict[str, int]:
 
 
 def _add_difference(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
-    """Add the difference to a larger total: to the input if it equals the cached tokens in
-    Anthropic's members, whose input excludes them, otherwise to the output."""
+    """Add the difference to a larger total to input or output.
+
+    It is input if it equals the cached tokens in Anthropic's members, whose input excludes
+    them, otherwise output.
+    """
     difference = (_count(usage.get("total_tokens")) or 0) - counts["input"] - counts["output"]
     if difference > 0:
         cached = details.get("cached_tokens", 0) + details.get("cache_write_tokens", 0)

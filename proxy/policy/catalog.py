@@ -1,5 +1,7 @@
-"""Lists the parts of a snapshot for telemetry and the ledger: label values, limit counters,
-budgets, and state that several keys share."""
+"""Lists the parts of a snapshot for telemetry and the ledger.
+
+These are label values, limit counters, budgets, and state that several keys share.
+"""
 
 from __future__ import annotations
 

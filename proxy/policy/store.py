@@ -106,8 +106,11 @@ class PolicyStore:
         on_result: Callable[[Result, Snapshot], None],
         subject: str = "policy",
     ) -> None:
-        """Load the policies, or raise ``PolicyError``. ``on_result`` gets the result of each reload
-        and the active snapshot. Names of log events start with ``subject``."""
+        """Load the policies, or raise ``PolicyError``.
+
+        ``on_result`` gets the result of each reload and the active snapshot. Names of log
+        events start with ``subject``.
+        """
         self._subject = subject
         self._source = source
         self._now = now
@@ -340,8 +343,9 @@ class ChangeDebouncer:
 
 
 class FolderWatch:
-    """Calls ``reload`` after each change, and ``revoke`` before a change has settled and while
-    ``reload`` runs.
+    """Calls ``reload`` after each change.
+
+    ``revoke`` is also called before a change has settled and while ``reload`` runs.
 
     ``state`` is the state before the first load. ``read_state`` runs in a thread.
     """

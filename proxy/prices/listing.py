@@ -27,7 +27,9 @@ TARGET = "target"
 @frozen
 class PriceLine:
     """A price and its source: ``target``, a name in the price table, or None without a price.
-    ``price`` is None before its first day."""
+
+    ``price`` is None before its first day.
+    """
 
     provider: str | None
     upstream: str | None
@@ -46,8 +48,11 @@ class Listing:
 
 
 def list_prices(loaded: Loaded, snapshot: Snapshot, day: date, model: str | None = None) -> Listing:
-    """Return the prices of all targets. With a ``model`` such as ``gpt-4o*``, return only its
-    prices in targets and in the price table."""
+    """Return the prices of all targets.
+
+    With a ``model`` such as ``gpt-4o*``, return only its prices in targets and in the price
+    table.
+    """
     deployments = list_labels(snapshot).deployments.values()
     targets = dict.fromkeys(target for deployment in deployments for target in deployment.targets)
     lines = [_target_line(loaded, target, day) for target in targets]

@@ -10,8 +10,9 @@ T = TypeVar("T")
 
 
 class LazyTable(Mapping[str, T]):
-    """Maps names to values at ``module:name``, imported on access, which may raise
-    ``ImportError``.
+    """Maps names to values at ``module:name``, imported on access.
+
+    Access may raise ``ImportError``.
 
     ``companion`` is a module that is imported together with any value.
     """

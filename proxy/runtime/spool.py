@@ -151,8 +151,7 @@ class Spool(Generic[Item]):
         self._closing.wait(seconds)
 
     def close(self, within_s: float, grace_s: float = 0.0) -> None:
-        """Write the remaining items for at most ``within_s`` seconds, then wait ``grace_s`` for
-        the last write.
+        """Write remaining items for ``within_s`` seconds, then wait ``grace_s`` for the last write.
 
         Items that are left count as lost, even if a blocked write succeeds later. Blocks.
         """

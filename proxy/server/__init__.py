@@ -60,7 +60,7 @@ class Calls:
             self._none.set()
 
     def are_under_way(self) -> bool:
-        """True while a call is in progress."""
+        """Return True while a call is in progress."""
         return bool(self._tasks)
 
     async def drain(self, seconds: float) -> None:

@@ -199,13 +199,14 @@ class Incoming:
                 self.headers[name] = f"{self.headers[name]}, {value}"
 
     def given_id(self) -> str | None:
-        """The client's request id, if it is valid in headers and logs."""
+        """Return the client's request id if it is valid in headers and logs."""
         client_id = self.headers.get("x-request-id")
         return client_id if client_id and REQUEST_ID.fullmatch(client_id) else None
 
     def check_head(self) -> None:
-        """Raise ``RequestError`` for other HTTP versions and for repeated headers that must be
-        unique.
+        """Raise ``RequestError`` for other HTTP versions and repeated unique headers.
+
+        Two parsers could use different values of a repeated header.
 
         Two parsers could use different values of a repeated header.
         """

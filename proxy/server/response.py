@@ -183,8 +183,7 @@ class ResponseWriter:
 
 
 class SilenceTimer:
-    """Calls ``on_silence`` when nothing was written for ``silence_s`` seconds, or up to a
-    quarter longer.
+    """Calls ``on_silence`` after ``silence_s`` to 1.25 ``silence_s`` without a write.
 
     After a ping of the upstream the interval is half of that until the head is sent, so that a
     stream that fails early still gets an error status, and a quarter afterwards.
@@ -291,8 +290,10 @@ def limit_headers(admission: LimitDecision) -> dict[str, str]:
 def status_and_headers(
     record: Record, head: ResponseHead, client: ClientDialect, media_type: str, frame: Frame
 ) -> tuple[int, dict[str, str]]:
-    """Return the status and the headers of a response that begins with a frame. Streams lack the
-    cost, which is known only at the end."""
+    """Return the status and the headers of a response that begins with a frame.
+
+    Streams lack the cost, which is known only at the end.
+    """
     data, verdicts = first_document(frame), record.guard_results()
     status = answer_status(client, verdicts, flagged=head.is_flagged, data=data)
     headers = common_headers(record, flagged=head.is_flagged)

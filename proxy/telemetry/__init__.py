@@ -41,8 +41,10 @@ class BeginSink(RecordSink, Protocol):
 
 @runtime_checkable
 class EndCounter(RecordSink, Protocol):
-    """Sink whose count of ended calls survives a kill: ``count_end`` is called when a call ends,
-    up to ``EMIT_EVERY_S`` seconds before ``end``."""
+    """Sink whose count of ended calls survives a kill.
+
+    ``count_end`` is called when a call ends, up to ``EMIT_EVERY_S`` seconds before ``end``.
+    """
 
     def count_end(self, record: Record) -> None: ...
 

@@ -60,8 +60,11 @@ class SpanQueue:
             self._processor.on_end(span)
 
     def close(self, within_s: float = CLOSE_S, grace_s: float = GRACE_S) -> None:
-        """Export the waiting spans. No batch starts after ``within_s`` seconds, and the batch in
-        transit has ``grace_s`` more; the rest is counted as dropped. Blocks."""
+        """Export the waiting spans.
+
+        No batch starts after ``within_s`` seconds, and the batch in transit has ``grace_s``
+        more; the rest is counted as dropped. Blocks.
+        """
         closing = threading.Thread(target=self._processor.shutdown, name="span-queue", daemon=True)
         closing.start()
         closing.join(within_s)

@@ -170,8 +170,11 @@ class Traces:
         attributes: Attributes,
         events: Sequence[tuple[str, Attributes]] = (),
     ) -> ReadableSpan:
-        """Return a span. ``ids`` are its own and its parent's, ``times`` of the record's clock.
-        Events have the time of its end."""
+        """Return a span.
+
+        ``ids`` are its own and its parent's, ``times`` of the record's clock. Events have
+        the time of its end.
+        """
         is_server, trace_id = span_of == "server", int(record.ids.trace_id, 16)
         # Nanoseconds since the epoch when the record's monotonic clock was 0.
         epoch_us = round(record.started_at.timestamp() * 1e6)
@@ -234,8 +237,9 @@ SAMPLE, DROP = SamplingResult(Decision.RECORD_AND_SAMPLE), SamplingResult(Decisi
 
 
 class RateLimitedSampler(Sampler):
-    """Samples every call up to a rate, every failed or refused call up to a second such rate, and
-    ``SHARE`` of all calls beyond.
+    """Samples calls up to a rate, and failed or refused calls up to a second such rate.
+
+    Of all other calls it samples ``SHARE``.
 
     ``ratio`` is the share of the other calls that is considered at all. ``on_limit`` is called for
     a call that is dropped because of the rate. ``now`` returns monotonic seconds.

@@ -43,8 +43,9 @@ class CallSize(NamedTuple):
 
 
 class LimitKind:
-    """Kind of a limit. Policies, editors and docs show the docstring of a subclass in
-    ``proxy/limits/kinds``.
+    """Kind of a limit.
+
+    Policies, editors and docs show the docstring of a subclass in ``proxy/limits/kinds``.
 
     ``name`` is the key in policies and the ``type`` in errors. ``unit`` is the noun in texts.
     ``counter_type`` is ``rate`` (drains continuously), ``budget`` (money per calendar window) or

@@ -249,8 +249,11 @@ class ChoiceReader:
         indexes: set[object],
         response_id: object,
     ) -> Unit | None:
-        """Read a fragment of a tool call. `place` is the number of its choice, its position in the
-        list of calls, and its slot. None above the bound of parts."""
+        """Read a fragment of a tool call.
+
+        `place` is the number of its choice, its position in the list of calls, and its
+        slot. None above the bound of parts.
+        """
         number, position, slot = place
         numbered = call if self._is_whole else self._numbered(call, number, position, indexes)
         if numbered is None:
@@ -298,8 +301,7 @@ class ChoiceReader:
         tool: ToolCall | None,
         signature: str | None = None,
     ) -> tuple[Event, ...] | None:
-        """Return the events of a fragment of a tool call, whose object `inner` is at `slot`. None
-        above the bound of parts."""
+        """Return the events of a tool call fragment `inner`, None above the bound of parts."""
         member, text_kind = INPUTS[kind]
         part, events = self._part(*key, text_kind, tool=tool, slot=(*slot, "name"), closing="json")
         if part is None:

@@ -85,8 +85,11 @@ class _Fields(dict[str, Any]):
 
 
 class _Items:
-    """A list to which later chunks add. Items with the same ``index`` (tool calls) are merged, and
-    so are consecutive parts of one type."""
+    """A list to which later chunks add.
+
+    Items with the same ``index`` (tool calls) are merged, and so are consecutive parts of one
+    type.
+    """
 
     __slots__ = ("_positions", "items")
 
@@ -296,8 +299,10 @@ class ChatToLegacy(_TextLengths):
 
 
 class LegacyToChat:
-    """Converts legacy responses, whole or chunk by chunk, to chat. The first chunk of a choice has
-    the role."""
+    """Converts legacy responses, whole or chunk by chunk, to chat.
+
+    The first chunk of a choice has the role.
+    """
 
     __slots__ = ("_begun", "_streamed")
 
@@ -344,8 +349,10 @@ class LegacyLogprobs(_TextLengths):
 
 
 def legacy_form(logprobs: Any, begin: int) -> Json | None:
-    """Return chat's form as lists, None for any other form. `begin` is the position of the first
-    token in the text of the choice."""
+    """Return chat's form as lists, None for any other form.
+
+    `begin` is the position of the first token in the text of the choice.
+    """
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(content, list):
         return None

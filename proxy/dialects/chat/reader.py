@@ -168,8 +168,10 @@ class ChatReader:
         choices: list[Choice],
         tail: list[Event],
     ) -> list[Frame]:
-        """Return a frame for each text, and one for the rest. Only a document with a single text
-        stays in its frame."""
+        """Return a frame for each text, and one for the rest.
+
+        Only a document with a single text stays in its frame.
+        """
         units = [unit for choice in choices for unit in choice.units]
         finishes = [choice.finish for choice in choices if choice.finish is not None]
         is_single = len(units) == 1 and not (finishes or units[0].is_changed or self._held)
@@ -322,8 +324,7 @@ def _events_of(choices: list[Choice]) -> list[Event]:
 
 
 def _needs_split(choices: list[Choice]) -> bool:
-    """Return True for several texts, a text together with an end, or a tool call with another
-    number."""
+    """Return True for several texts, a text with an end, or a renumbered tool call."""
     texts = sum(len(unit.texts) for choice in choices for unit in choice.units)
     ends = sum(choice.finish is not None for choice in choices)
     if texts > 1 or ends > 1 or (texts and ends):

@@ -40,8 +40,7 @@ def logprobs_as_count(body: Json) -> Json:
 
 
 def logprobs_as_flag(body: Json) -> Json:
-    """Return a request with `logprobs` as chat has it: a flag, and the number of alternatives as
-    `top_logprobs`."""
+    """Convert `logprobs` to the form of chat: a flag, and the number in `top_logprobs`."""
     logprobs = body.get("logprobs")
     if type(logprobs) is not int:
         return body
@@ -58,8 +57,10 @@ def _one_text(prompt: Any) -> str:
 
 
 def chat_request(body: Json) -> Json:
-    """Return a legacy request as a chat, whose user message is the prompt. Raises
-    `InvalidField`."""
+    """Return a legacy request as a chat, whose user message is the prompt.
+
+    Raises `InvalidField`.
+    """
     message = {"role": "user", "content": _one_text(body.get("prompt"))}
     other_fields = {k: v for k, v in body.items() if k != "prompt"}
     return logprobs_as_flag({**other_fields, "messages": [message]})
@@ -81,8 +82,11 @@ def _text(message: Json) -> str:
 
 
 def legacy_request(body: Json) -> Json:
-    """Return a chat as a legacy request. The prompt has a paragraph `role: text` for each message,
-    and ends with `assistant:`. Raises `InvalidField` for content that is not text."""
+    """Return a chat as a legacy request.
+
+    The prompt has a paragraph `role: text` for each message, and ends with `assistant:`. Raises
+    `InvalidField` for content that is not text.
+    """
     turns = [f"{message['role']}: {_text(message)}" for message in body.get("messages") or ()]
     prompt = "\n\n".join([*turns, "assistant:"])
     other_fields = {k: v for k, v in body.items() if k not in ("messages", "max_completion_tokens")}

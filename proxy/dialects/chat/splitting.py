@@ -79,8 +79,10 @@ def _moved(event: Event, unit: Unit, depth: int, number: int) -> Event:
 
 
 def alone(value: Any, path: Slot, text: str) -> Any:
-    """Return a value whose only text is `text`, at a path. Items of lists keep their number and
-    type."""
+    """Return a value whose only text is `text`, at a path.
+
+    Items of lists keep their number and type.
+    """
     if not path:
         return text
     step, rest = path[0], path[1:]

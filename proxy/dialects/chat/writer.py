@@ -66,8 +66,11 @@ class ChunkMaker:
         self._forms: dict[Part, tuple[Json, Slot]] = {}
 
     def note(self, frame: Frame) -> None:
-        """Note what later chunks repeat: the identity of the answer, the numbers of its calls, and
-        the members of texts that have other names here than usual."""
+        """Remember what later chunks repeat.
+
+        That is the identity of the response, the indexes of its calls, and unusual names of
+        text members.
+        """
         for event in frame.events:
             if type(event) is Delta:
                 self._note_form(frame, event)
@@ -79,8 +82,10 @@ class ChunkMaker:
                 self._counts[choice] = number + 1
 
     def text(self, delta: Delta) -> bytes | None:
-        """Return the document of a text in its usual member, None for any other text. It must be
-        one of the first choice and no tool call."""
+        """Return the document of a text in its usual member, None for any other text.
+
+        It must be one of the first choice and no tool call.
+        """
         if delta.part in self._forms:
             return None
         if not self._prefix:
@@ -148,8 +153,10 @@ class ChunkMaker:
 
 
 def usage_of(tokens: Tokens, native: Json) -> Json:
-    """Return tokens as the usage of a chat, with the groups of counts of Messages and Responses in
-    `native`."""
+    """Return tokens as the usage of a chat completion.
+
+    ``native`` holds the token groups of Messages and Responses.
+    """
     prompt, completion = tokens.prompt_total, tokens.completion_total
     usage: Json = {
         "prompt_tokens": prompt,
@@ -247,8 +254,11 @@ class _ChatWriter:
 
 
 class ChatStreamWriter(_ChatWriter):
-    """Writes a stream. Unchanged documents are sent as received. A chunk with only usage is sent if
-    the client requested it."""
+    """Writes a stream.
+
+    Unchanged documents are sent as received. A chunk with only usage is sent if the client
+    requested it.
+    """
 
     media_type = "text/event-stream; charset=utf-8"
 
@@ -367,8 +377,10 @@ class ChatWholeWriter(_ChatWriter):
 
 
 def _written_events(frame: Frame) -> tuple[Event, ...]:
-    """Return the events to write. A client of the upstream's family gets only finishes that the
-    upstream sent."""
+    """Return the events to write.
+
+    A client of the upstream's family gets only finishes that the upstream sent.
+    """
     if frame.family not in KIN:
         return frame.events
     return tuple(

@@ -96,8 +96,10 @@ class ObjectEnd:
 
 
 class _PartQueue:
-    """The frames of one part that wait, in their order. Deltas that follow each other are joined
-    when they leave, so that each byte is copied once."""
+    """The frames of one part that wait, in their order.
+
+    Deltas that follow each other are joined when they leave, so that each byte is copied once.
+    """
 
     __slots__ = ("frames", "size")
 
@@ -167,8 +169,10 @@ class Sequencer:
         return out
 
     def _drain(self, out: list[Frame]) -> None:
-        """Release all frames that wait. An open part that no event has ended ends before another
-        begins."""
+        """Release all frames that wait.
+
+        An open part that no event has ended ends before another begins.
+        """
         self._close(out)
         while self._children or self._roots:
             if self._child is not None:
@@ -363,7 +367,7 @@ def _single_delta(frame: Frame) -> Delta | None:
 
 
 def _joins(previous: Frame, frame: Frame) -> bool:
-    """True if the documents of two deltas differ in nothing but their texts, or do not matter."""
+    """Return True if the documents of two deltas differ only in their texts, or do not matter."""
     delta, next_delta = previous.events[0], frame.events[0]
     if not (type(delta) is Delta and type(next_delta) is Delta):
         return False

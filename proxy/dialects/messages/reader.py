@@ -123,8 +123,11 @@ class MessageReader:
         return [self._frame(events, doc, raw)]
 
     def _name(self, value: Any) -> str | None:
-        """Return an id or a model. If the response is inspected and crosses, it must be a name,
-        because guards read only the document, which does not cross."""
+        """Return an id or a model.
+
+        If the response is inspected and crosses, it must be a name, because guards read
+        only the document, which does not cross.
+        """
         options = self._options
         if options.inspect and options.crossing and not is_name(value):
             return None

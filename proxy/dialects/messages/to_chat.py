@@ -56,8 +56,10 @@ _TYPE = required(string())
 
 
 def check_blocks(body: Json) -> None:
-    """Raise ``InvalidField`` for a malformed block, and for a tool result without its tool call in
-    the last turn of the assistant."""
+    """Raise ``InvalidField`` for a malformed block or a tool result without its tool call.
+
+    The call must be in the assistant's previous turn.
+    """
     call_ids: set[str] = set()
     role = None
     for index, message in enumerate(body.get("messages") or ()):

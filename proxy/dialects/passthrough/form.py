@@ -55,8 +55,11 @@ def is_form(media_type: str) -> bool:
 
 
 class FormUpload:
-    """An upload of a form. Checks each piece before the previous one is forwarded, so that an
-    upstream never receives the end of a refused form."""
+    """An upload of a form.
+
+    Checks each piece before the previous one is forwarded, so that an upstream never receives
+    the end of a refused form.
+    """
 
     __slots__ = ("_ahead", "_parts", "_upload")
 
@@ -187,8 +190,10 @@ class FormParts:
         return True
 
     def _checked_field(self, lines: str) -> str:
-        """Return the name of a field whose content must be checked: a text, or a file that a server
-        may read as text. Return "" for other files."""
+        """Return the name of a field whose content must be checked, "" for other files.
+
+        Checked are texts, and files that a server may read as text.
+        """
         headers: dict[str, str] = {}
         for line in lines.split("\r\n"):
             match = _HEADER.fullmatch(line)

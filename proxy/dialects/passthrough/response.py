@@ -36,8 +36,11 @@ def is_json(media_type: str) -> bool:
 def parse_passthrough_head(
     status: int, headers: Mapping[str, str], most_bytes: int
 ) -> PassthroughHead:
-    """Return the head of a response for the client. JSON with a ``content-length`` above
-    ``most_bytes`` is not read. An empty body counts as read."""
+    """Return the head of a response for the client.
+
+    JSON with a ``content-length`` above ``most_bytes`` is not read. An empty body counts as
+    read.
+    """
     header = headers.get("content-type", "")
     is_valid = header.isascii() and header.isprintable() and len(header) <= MAX_HEADER_LENGTH
     media_type = header.partition(";")[0].strip().lower()

@@ -33,9 +33,12 @@ MAX_STEPS = 8  # of a path in a message
 
 @dataclass(slots=True)
 class Place:
-    """The objects and lists of equal paths. ``depth_in_free`` counts steps within free-form JSON,
-    ``is_schema`` is True within a JSON schema. The name of a list ends in ``[]``. No place refers
-    to inner ones: a cycle would keep bodies in memory."""
+    """The objects and lists of equal paths.
+
+    ``depth_in_free`` counts steps within free-form JSON, ``is_schema`` is True within a JSON
+    schema. The name of a list ends in ``[]``. No place refers to inner ones: a cycle would keep
+    bodies in memory.
+    """
 
     outer: Place | None
     name: str
@@ -79,8 +82,10 @@ def declared_fields(path: PassthroughPath, upstream: Upstream) -> Collection[str
 
 
 def check_fields(body: Json, upstream: Upstream, model: str) -> None:
-    """Raise ``InvalidField`` for a field that would be dropped or refused: for a body that is not
-    rewritten."""
+    """Raise ``InvalidField`` for a field that would be dropped or refused.
+
+    Used for bodies that are not rewritten.
+    """
     refused = next(listed_fields(body, upstream.rules, model), None)
     if refused is not None:
         raise _refusal(refused, model)
@@ -145,8 +150,10 @@ def _inner_place(outer: Place, name: str, step: str) -> Place:
 
 
 def _fits(rule: FieldRule, place: Place) -> bool:
-    """Return True if a rule applies to a field of its last name at a place. In free-form JSON only
-    rules apply that begin outside of it."""
+    """Return True if a rule applies to a field of its last name at a place.
+
+    In free-form JSON only rules apply that begin outside of it.
+    """
     if len(rule.steps) <= place.depth_in_free or (rule.is_anchored and not place.is_group):
         return False
     outer: Place | None = place
@@ -160,8 +167,11 @@ def _fits(rule: FieldRule, place: Place) -> bool:
 def _decisive(
     rules: Iterable[FieldRule], place: Place, name: str, value: Any, parent: Json
 ) -> ListedField | None:
-    """Return the field with the rule that decides. Return None if there is none: an accepted field
-    that no other rule lists is inspected further."""
+    """Return the field with the rule that decides.
+
+    Return None if there is none: an accepted field that no other rule lists is inspected
+    further.
+    """
     matching = [rule for rule in rules if _fits(rule, place)]
     matching = [rule for rule in matching if not rule.is_text or _has_text(value)]
     if all(rule.verdict == "accept" for rule in matching):

@@ -46,8 +46,10 @@ MOST_KEPT = 256  # of what requests have said on one way: a client may say any n
 
 
 def route_for(endpoint: Endpoint, from_dialect: Dialect, target: Target) -> TargetRoute:
-    """Return the route from a client's endpoint to a target. Raises ``InvalidField`` if there is
-    none."""
+    """Return the route from a client's endpoint to a target.
+
+    Raises ``InvalidField`` if there is none.
+    """
     routes = target.upstream.routes
     key = from_dialect.name, endpoint, target.endpoint
     if key not in routes:
@@ -115,8 +117,7 @@ def _served(target: Target) -> frozenset[Endpoint]:
 def passed_on(
     way: TargetRoute, client_endpoint: Endpoint, body: Json, model: str, changes: ParameterOverrides
 ) -> TranslatedRequest | None:
-    """Return what ``translate`` makes of a body for a target's model, as rules have changed it, if
-    nothing of it needs a closer look."""
+    """Return the translated body of a request that needs no closer look, else None."""
     names = way.passed
     if not names.issuperset(body) or next(listed_fields(body, way.rules), None) is not None:
         return None
@@ -143,8 +144,10 @@ def passed_on(
 def changed_fields(
     way: TargetRoute, body: Json, model: str, changes: ParameterOverrides
 ) -> ChangedFields | None:
-    """Return what becomes of the fields that a body has and that decide it. None where it takes a
-    closer look."""
+    """Return what becomes of the fields that a body has and that decide it.
+
+    None where it takes a closer look.
+    """
     numbers = _numeric_fields(body, model, changes)
     if numbers is None:
         return None
@@ -178,8 +181,7 @@ def _numeric_fields(body: Json, model: str, changes: ParameterOverrides) -> Nume
 def _changed_numbers(
     way: TargetRoute, numbers: NumericFields, changes: ParameterOverrides
 ) -> ChangedFields | None:
-    """Return the changed fields, or None if one moves to another name or exceeds the upstream's
-    range."""
+    """Return the changed fields, None if one is renamed or exceeds the upstream's range."""
     model, fields = numbers[0], dict(numbers[1])
     result = apply_parameters(
         way.endpoint, {"model": model, **fields}, changes, way.obeyed, takes_zero=way.takes_zero

@@ -105,8 +105,10 @@ def translate(
 def _fitting(
     body: Json, client_fields: Fields, target_fields: Fields, target: Target
 ) -> tuple[Json, list[str]]:
-    """Return the fields that an upstream supports, and the names of the others. Raises
-    ``InvalidField``."""
+    """Return the fields that an upstream supports, and the names of the others.
+
+    Raises ``InvalidField``.
+    """
     upstream = target.upstream
     implied = DIALECTS[upstream.dialect].server.implied
     result: Json = {}
@@ -165,8 +167,10 @@ def _form(family: FamilyName | None) -> RequestForm | None:
 
 
 def _bounded(families: Families, body: Json, upstream: Upstream) -> tuple[Json, int | None]:
-    """Return a chat with the limit of output tokens that its upstream requires, and that limit if
-    it was added. The limit is added before rules, which only lower it."""
+    """Return a chat with the output limit that its upstream requires.
+
+    The limit is added before rules, which only lower it. It is also returned if it was added.
+    """
     form = _form(families[1])
     if form is None or form.bound is None or families[0] == families[1]:
         return body, None
@@ -343,8 +347,10 @@ def _thought(budget: Any, maximum: Any) -> Any:
 
 
 def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
-    """Return the body with a number changed under all its names, also in groups of options. A
-    change to None removes the field."""
+    """Return the body with a number changed under all its names, also in groups of options.
+
+    A change to None removes the field.
+    """
     names = SAME.get(name) or {name}
     if names.isdisjoint(body) and GROUPS.isdisjoint(body):
         return body

@@ -218,8 +218,10 @@ def _too_deep(body: Json, call: Call) -> InvalidField:
 
 
 def _headers(call: Call, target: Target, way: TargetRoute) -> dict[str, str]:
-    """Return the headers of the route and the forwarded headers of the client. The policy's have
-    priority."""
+    """Return the headers of the route and the forwarded headers of the client.
+
+    The policy's have priority.
+    """
     dialect = target.upstream.dialect
     server = DIALECTS[dialect].server
     if server.forwarded_prefix is None:
@@ -236,8 +238,10 @@ def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def build_stored_request(call: Call, target: Target) -> UpstreamRequest:
-    """Write a call about a response for the target that keeps it. Raises ``NotFound`` where that
-    speaks no Responses any more, and ``InvalidField``."""
+    """Write a call about a response for the target that keeps it.
+
+    Raises ``NotFound`` where that speaks no Responses any more, and ``InvalidField``.
+    """
     head, pin = call.head, call.state_ref
     if pin is None or target_endpoint("responses", target) != "responses":
         raise unknown_id(head, head.parameter("id") or "")
@@ -245,8 +249,10 @@ def build_stored_request(call: Call, target: Target) -> UpstreamRequest:
 
 
 def build_conversation_request(call: Call, target: Target) -> UpstreamRequest:
-    """Write a call about a conversation for a target of the upstream that keeps it, or that makes
-    it. Raises ``NotFound`` where that speaks no Responses any more, and ``InvalidField``."""
+    """Return a request about a conversation for the upstream that stores it.
+
+    Raises ``NotFound`` if that upstream no longer serves Responses, and ``InvalidField``.
+    """
     if target_endpoint("responses", target) != "responses":
         if call.state_ref is None:
             raise InvalidField("deployment", "has a target that does not support conversations")

@@ -182,8 +182,7 @@ class ResponsesReader:
         return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
     def _add_native(self, item: OpenItem | None, *inspected: str) -> None:
-        """Add `Native` if the document has text outside of the members `inspected`, or no other
-        event."""
+        """Add `Native` for text outside of ``inspected`` members, or if there is no event."""
         is_silent_doc = not self._inspects or all(
             [name in inspected or is_silent(name, value) for name, value in self._doc.items()]
         )

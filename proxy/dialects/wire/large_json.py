@@ -216,8 +216,7 @@ def _is_numbers(part: str) -> bool:
 
 
 def whole_escapes(piece: str) -> str:
-    """Return a piece of a JSON string without an incomplete escape, or half a surrogate pair, at
-    its end."""
+    """Return a piece of a JSON string without an incomplete escape or surrogate pair at its end."""
     position = max(0, len(piece) - LONGEST_CUT)
     while cut := _CUT_ESCAPE.search(piece, position):
         prefix = piece[: cut.start()]
@@ -253,7 +252,7 @@ def dump_pieces(value: Any) -> bytes:
 
 
 def _is_light(container: dict[str, Any] | list[Any]) -> bool:
-    """True if one call writes it soon: few values, short ones, none of them inside another."""
+    """Return True for a few short values, none of them nested, which one call writes quickly."""
     if len(container) > LIGHT:
         return False
     values = (*container, *container.values()) if isinstance(container, dict) else container
@@ -262,8 +261,11 @@ def _is_light(container: dict[str, Any] | list[Any]) -> bool:
 
 @dataclass(slots=True)
 class _Pieces:
-    """Puts what is written together to pieces of ``size`` bytes or more. The writer in C keeps
-    some 4 KiB for each of its results, however short: 100,000 of them would take 400 MB."""
+    """Puts what is written together to pieces of ``size`` bytes or more.
+
+    The writer in C keeps some 4 KiB for each of its results, however short: 100,000 of them
+    would take 400 MB.
+    """
 
     size: int
     _full: list[bytes] = field(default_factory=list)

@@ -41,8 +41,7 @@ class EventReader:
         self._begun = False
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Take the next bytes, return the data of the events they complete: at once where they are
-        nothing but events of one line each, as most are."""
+        """Return the data of the events that the next bytes complete."""
         is_between = self._begun and not (self._line or self._data or self._skip_lf)
         if is_between and piece[:6] == b"data: " and piece[-2:] == b"\n\n" and b"\r" not in piece:
             breaks = piece.count(b"\n")
@@ -84,7 +83,7 @@ class EventReader:
         return piece.removeprefix(MARK)
 
     def close(self) -> list[bytes]:
-        """The stream has ended: an event without its blank line still counts."""
+        """Return the last event at the end of the stream, even without its blank line."""
         line, self._line = bytes(self._line), bytearray()
         return self._events([line, b""])
 

@@ -274,8 +274,10 @@ class Documents:
         return document
 
     def read_halves(self, raw: bytes) -> Json | None:
-        """Return an object with unpaired surrogates, which ``read`` rejects. None for any other
-        document, and above ``LARGE_BYTES``."""
+        """Return an object with unpaired surrogates, which ``read`` rejects.
+
+        None for any other document, and above ``LARGE_BYTES``.
+        """
         try:
             document = _response_decoder.decode(raw.decode()) if len(raw) <= LARGE_BYTES else None
         except (BadRequest, RecursionError, ValueError):

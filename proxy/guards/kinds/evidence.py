@@ -46,8 +46,9 @@ ENTAILMENT, CONTRADICTION = "entail", "contra"  # prefixes of the labels
 
 
 class Grounded:
-    """Detector for the responses to one context. Finds sentences with a doubt of at least
-    ``threshold``.
+    """Detector for the responses to one context.
+
+    Finds sentences with a doubt of at least ``threshold``.
 
     The context is parsed with the first response. The time is proportional to the product of both
     lengths. Raises ``ValueError`` above the bounds, because part of a context would not support all
@@ -122,8 +123,10 @@ class Grounded:
         return [self._sentences[-index] for share, index in best if share >= MIN_SIMILARITY]
 
     def _support(self, sentence: Sentence, nearest: Sequence[Sentence]) -> float:
-        """Return the share of supported facts: 0.7 by the whole context, 0.3 by the nearest
-        sentences."""
+        """Return the share of supported facts.
+
+        The whole context has a weight of 0.7, the nearest sentences of 0.3.
+        """
         facts = sentence.stems | sentence.numbers
         if not facts:
             return 1.0
@@ -188,8 +191,10 @@ class EntailmentCheck:
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        """Return the findings for each text. Raises ``Unjudged``, and ``Busy`` if too many calls
-        wait."""
+        """Return the findings for each text.
+
+        Raises ``Unjudged``, and ``Busy`` if too many calls wait.
+        """
         if max(len(self.context), sum(len(piece.text) for piece in texts)) > MAX_CHARACTERS:
             raise Unjudged
         with self.by.model.pool.call(outside.caller) as in_thread:
@@ -232,8 +237,10 @@ def _label(model: Model, begins: str) -> str | None:
 
 
 class GroundedConfig(Section):
-    """Sentences of a response without support in the `context` of the call, judged by words,
-    numbers and names, or by your own model."""
+    """Sentences of a response without support in the call's `context`.
+
+    Words, numbers and names decide, or your own model.
+    """
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""
@@ -272,8 +279,9 @@ GROUNDED_GUARD = GuardKind(
 
 
 class Relevant:
-    """Detector for the responses to one question. Finds responses with an irrelevance of at
-    least ``threshold``.
+    """Detector for the responses to one question.
+
+    Finds responses with an irrelevance of at least ``threshold``.
 
     The question and the context are parsed with the first response.
     """

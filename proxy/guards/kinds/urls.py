@@ -31,8 +31,10 @@ Kind = Literal["denied", "unlisted"]
 
 
 class Urls:
-    """Detector of URLs with a host in or below ``deny``, or not in ``allow`` unless ``allow`` is
-    empty.
+    """Detector of URLs by host.
+
+    A URL is found if its host is in or below ``deny``, or if ``allow`` is not empty and does
+    not list it.
 
     In ``allow``, ``example.com`` is that host only, and ``*.example.com`` all its subdomains.
     Raises ``ValueError`` for an entry that is not a host, wildcard or address.

@@ -101,16 +101,20 @@ Nsfw = partial(WordList, ("sexual", "minors"))
 
 
 class ToxicityConfig(Section):
-    """Insults, profanity, slurs and threats, by a list of English words. It ignores who is
-    addressed, and misses polite malice."""
+    """Insults, profanity, slurs and threats, by a list of English words.
+
+    It ignores who is addressed, and misses polite malice.
+    """
 
     threshold: Share = 0.4
     """Minimum severity of a word."""
 
 
 class NsfwConfig(Section):
-    """Sexual content, by a list of English words. It misses scenes without such words, and may flag
-    medical and legal texts."""
+    """Sexual content, by a list of English words.
+
+    It misses scenes without such words, and may flag medical and legal texts.
+    """
 
     threshold: Share = 0.4
     """Minimum severity of a word."""

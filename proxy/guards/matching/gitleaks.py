@@ -125,8 +125,10 @@ def _is_random(body: bytes) -> bool:
 
 
 def is_password(data: bytes, span: Span) -> bool:
-    """Return True if a value after "the password is" contains letters and digits, or only
-    digits."""
+    """Return True if a value after "the password is" looks like a password.
+
+    It has letters and digits, or only digits.
+    """
     value = data[slice(*span)]
     if not re.search(rb"[0-9]", value) or _TERM.fullmatch(value) or _CODE.search(value):
         return False
@@ -158,8 +160,9 @@ PROPERTIES = {
 
 @frozen
 class Allowlist:
-    """An allowlist of a rule. In the line of a secret, a match must start before the secret
-    ends.
+    """An allowlist of a rule.
+
+    In the line of a secret, a match must start before the secret ends.
 
     ``partial_patterns`` find partial matches of the patterns.
     """
@@ -269,8 +272,7 @@ def read_all_rules() -> Sequence[SecretRule]:
 
 
 def assignment_pattern(names: Iterable[str]) -> str:
-    """Return a pattern for a value that is assigned to one of the names, up to its first 10
-    bytes."""
+    """Return a pattern for a value assigned to one of the names, up to its first 10 bytes."""
     return (
         rf"(?i)(?:{'|'.join(dict.fromkeys(names))})[ \t\w.-]{{0,20}}[\s'\"]{{0,3}}"
         r"(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'\"\s=]{0,5}[\w.=+/:-]{10}"
@@ -308,8 +310,7 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowlist]) -> SecretRu
 
 
 def _in_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
-    """Return a pattern whose secret may occur in a sentence, and the number of the secret's
-    group."""
+    """Return a pattern whose secret may be in a sentence, and the secret's group."""
     pattern = pattern.replace(IN_CODE, END)
     start = BY_ITSELF.match(pattern)
     if start is None:

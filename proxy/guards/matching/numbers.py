@@ -167,8 +167,7 @@ def find_numbers(
     score: Callable[[DigitRun], float],
     shape: re.Pattern[str],
 ) -> Iterator[tuple[DigitRun, float]]:
-    """Yield the numbers of ``min_digits`` to ``max_digits`` digits in a run whose ``score`` is
-    above 0.
+    """Yield numbers of ``min_digits`` to ``max_digits`` digits with a ``score`` above 0.
 
     The whole run is tried first, then without its last groups, then without its first groups, then
     the rest after a number. A run that is too long is searched for ``shape`` only.

@@ -208,8 +208,9 @@ class PartialMatchers:
 
 
 def beginnings(pattern: str, *, unspaced: bool = False) -> str | None:
-    """Return the pattern of partial matches of at least two characters that end with white
-    space, or None if there are none.
+    """Return the pattern of partial matches, None if there are none.
+
+    They have at least two characters and end with white space.
 
     With ``unspaced``, the partial matches end with a letter of a script without spaces instead.
     """
@@ -234,8 +235,7 @@ def _beginnings(pattern: str) -> tuple[str | None, str | None]:
 
 
 def _prefix(node: Node, min_length: int, ending: Ending, *, is_followed: bool) -> str | None:
-    """Return the pattern of a node's beginnings with at least ``min_length`` characters, or
-    None.
+    """Return the pattern of a node's prefixes of at least ``min_length`` characters, or None.
 
     With ``is_followed``, other nodes follow, so that the whole node is also a beginning.
     """
@@ -296,8 +296,7 @@ def _sequence_prefix(
 
 
 def _whole_patterns(node: Node, min_length: int) -> Iterator[tuple[str, int]]:
-    """Yield patterns of the whole node, each with the rest of ``min_length`` that other nodes
-    must match."""
+    """Yield patterns of the whole node with the length that other nodes must still match."""
     if isinstance(node, Repeat) and isinstance(node.part, Character):
         for times in range(node.min_count, int(min(min_length, node.max_count + 1))):
             yield repeat_pattern(node.part, times, times), min_length - times

@@ -1,7 +1,7 @@
-"""Parses RE2 patterns into tokens or a tree, and derives cheaper patterns.
+r"""Parses RE2 patterns into tokens or a tree, and derives cheaper patterns.
 
-The parser of the standard library is private and has another syntax: RE2 supports ``\\z``, ``\\pL``
-and ``\\Q..\\E``, and takes ``{,5}`` literally.
+The parser of the standard library is private and has another syntax: RE2 supports ``\z``, ``\pL``
+and ``\Q..\E``, and takes ``{,5}`` literally.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ def last_unspaced(text: str, start: int, end: int) -> int:
 
 
 def check_syntax(pattern: str) -> None:
-    """Raise ``ValueError`` for groups nested more than 64 deep, and for ``\\C``, which matches a
-    byte."""
+    r"""Raise ``ValueError`` for groups nested more than 64 deep and for ``\C``.
+
+    ``\C`` matches a single byte.
+    """
     depth = 0
     for token in TOKENS.finditer(pattern):
         if token["byte"]:
@@ -69,8 +71,9 @@ def check_syntax(pattern: str) -> None:
 
 
 def relax(pattern: str) -> str:
-    """Return a pattern that compiles faster and matches wherever ``pattern`` does, and possibly
-    elsewhere.
+    """Return a pattern that compiles faster and matches wherever ``pattern`` does.
+
+    It may match elsewhere too.
 
     RE2 copies a repeated part for each count, so long repeats lose their upper bound.
     """

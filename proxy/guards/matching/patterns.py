@@ -25,9 +25,9 @@ MAX_UNBOUNDED = 1000  # matches of a pattern without bound; the rest of the text
 
 @frozen
 class NamedPattern:
-    """RE2 pattern with the kind and the score of its findings.
+    r"""RE2 pattern with the kind and the score of its findings.
 
-    ``whole_words`` skips matches that start or end within a word of any alphabet, as ``\\b`` of
+    ``whole_words`` skips matches that start or end within a word of any alphabet, as ``\b`` of
     RE2 supports ASCII only. The search then continues at the next character, or after the match if
     its length is unbounded. ``is_linear`` removes the limit on the matches of an unbounded pattern,
     because its searches take linear time.

@@ -1,5 +1,4 @@
-"""Finds phone numbers: of given regions, international ones, and ones with a word such as
-"phone"."""
+"""Finds phone numbers of given regions, international ones, and ones after "phone"."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])",
 
 
 class Phones:
-    """Detector of international phone numbers, and of national numbers of ``regions`` such as
-    ``US``.
+    """Detector of international phone numbers and national ones of ``regions``, such as ``US``.
 
     Raises ``ValueError`` for an unknown region.
     """
@@ -132,8 +130,10 @@ def _international_score(part: DigitRun, digits: str) -> float:
 
 
 def _has_phone_grouping(part: DigitRun) -> bool:
-    """Return True if digits are grouped as in phone numbers, not as in an SSN, a fraction or a
-    series."""
+    """Return True if digits are grouped as in a phone number.
+
+    Other groupings are an SSN, a fraction or a series.
+    """
     groups = [len(group) for group in GROUP.findall(part.raw)]
     if groups == [3, 2, 4] or FRACTION.search(part.raw) or MIXED.match(part.raw):
         return False

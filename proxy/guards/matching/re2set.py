@@ -1,5 +1,4 @@
-"""RE2 for UTF-8 data: single patterns, and sets that find in one pass which patterns match a
-text.
+"""RE2 for UTF-8 data: single patterns, and sets of patterns searched in one pass.
 
 All searches take linear time.
 """
@@ -30,8 +29,10 @@ _COMPILING = threading.Lock()  # RE2 compiles with the GIL held
 
 
 def replace_surrogates(text: str) -> str:
-    """Return a text with U+FFFD in place of lone surrogates, which JSON may contain but UTF-8
-    may not."""
+    """Return a text with U+FFFD in place of lone surrogates.
+
+    JSON may contain them, UTF-8 may not.
+    """
     return text if text.isascii() else SURROGATES.sub("\ufffd", text)
 
 
@@ -62,8 +63,11 @@ def limit_blocking() -> Iterator[None]:
 
 
 def compile_pattern(pattern: str, memory: int = PATTERN_MEMORY) -> re2._Regexp:
-    """Compile a pattern. Raises ``ValueError`` with the message of RE2 for invalid syntax, or if
-    the pattern needs more than ``memory`` bytes."""
+    """Compile a pattern.
+
+    Raises ``ValueError`` with the message of RE2 for invalid syntax, or if the pattern needs
+    more than ``memory`` bytes.
+    """
     try:
         with limit_blocking():
             return re2.compile(pattern, _options(memory))
@@ -243,8 +247,10 @@ class Characters:
         self._byte = self._character = 0
 
     def span(self, start: int, end: int) -> Span:
-        """Convert a span to characters and move to its start, which must not be before the
-        current position."""
+        """Convert a byte span to characters and move to its start.
+
+        The start must not be before the current position.
+        """
         if self._is_ascii:
             return start, end
         self._character += len(self._data[self._byte : start].decode("utf-8", "replace"))

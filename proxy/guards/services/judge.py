@@ -1,5 +1,4 @@
-"""Guards that ask a model through a deployment of the policy: `judge`, `policy_violation`,
-`bias`.
+"""Guards that ask a model of a deployment: `judge`, `policy_violation`, `bias`.
 
 The model receives the texts as data between random marks and returns JSON of a fixed schema. Any
 other response, and the verdict "unsure", is a failure of the guard.
@@ -102,8 +101,10 @@ def schema(places: int) -> dict[str, Any]:
 
 
 class Verdict(StrictAnswer):
-    """Response of the model. The reason improves the verdict. It may quote a text and is
-    dropped."""
+    """Response of the model.
+
+    The reason improves the verdict. It may quote a text and is dropped.
+    """
 
     reason: str
     verdict: Literal["pass", "violation", "unsure"]

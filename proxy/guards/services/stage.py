@@ -64,8 +64,10 @@ class Reading:
 
 @frozen
 class ServiceFindings:
-    """Detector that returns the findings of a service. Raises ``KeyError`` for texts it did not
-    receive."""
+    """Detector that returns the findings of a service.
+
+    Raises ``KeyError`` for texts it did not receive.
+    """
 
     findings: Mapping[str, Sequence[Finding]]
     lookback: int | None = None
@@ -143,8 +145,10 @@ class ServiceCalls:
 def uncalled_tallies(
     rules: Iterable[GuardRule], clock: Clock, error: str | None = None
 ) -> list[RuleTally]:
-    """Return the tallies of services that were not called, because of ``error`` or without
-    texts."""
+    """Return the tallies of services that were not called.
+
+    ``error`` says why, None if there were no texts.
+    """
     return [
         RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error) for rule in rules
     ]
@@ -229,8 +233,10 @@ def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
 
 
 def _collector(kind: str, rules: Sequence[GuardRule], collected: list[Reading]) -> GuardRule:
-    """Return a rule that collects texts. It enforces if one of the rules does, so that it
-    inspects the same texts."""
+    """Return a rule that collects texts.
+
+    It enforces if one of the rules does, so that it inspects the same texts.
+    """
     acts = _any_applies((rule for rule in rules if rule.enforces), kind)
     action: Action = "mask" if acts else "flag"
     return GuardRule(

@@ -1,5 +1,4 @@
-"""The `webhook` guard: a user's service, which receives all texts of a call and returns
-findings.
+"""The `webhook` guard: sends all texts of a call to a user's service for findings.
 
 The signature covers the timestamp and the body. See `docs/guard-services.md`.
 """
@@ -58,8 +57,10 @@ ANSWER = TypeAdapter(WebhookAnswer)
 
 @frozen
 class Webhook:
-    """Calls a service. ``kinds`` are the allowed kinds of findings, and ``now`` returns Unix
-    seconds."""
+    """Calls a service.
+
+    ``kinds`` are the allowed kinds of findings, and ``now`` returns Unix seconds.
+    """
 
     name: str
     stage: str

@@ -18,14 +18,18 @@ from proxy.guards.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, 
 
 
 def weight_of_parts(arguments: str) -> int:
-    """Return about the weight of the number of texts in arguments: each string and each word
-    outside of strings is one."""
+    """Return the approximate inspection weight of the texts in arguments.
+
+    Each string and each word outside of strings is a text.
+    """
     return TEXT_WEIGHT * (arguments.count('"') + arguments.count(","))
 
 
 class ArgumentsWindow:
-    """Inspects the arguments of one tool call: strings of JSON with one filter, all other text with
-    another."""
+    """Inspects the arguments of one tool call.
+
+    One filter reads the strings of the JSON, another the rest.
+    """
 
     __slots__ = ("_bare", "_plain", "_splitter", "_string", "_tallies")
 

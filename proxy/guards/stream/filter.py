@@ -167,8 +167,7 @@ class StreamFilter:
         return released
 
     def try_inspect(self, frame: Frame) -> list[Frame] | None:
-        """Take a frame with only a delta of a known part, if that is little work. Return None and
-        take nothing otherwise."""
+        """Take a frame with one cheap delta of a known part, else return None."""
         if len(frame.events) != 1 or frame.last or self._joinable.ended:
             return None
         delta = frame.events[0]
@@ -252,8 +251,7 @@ class StreamFilter:
         return self._streams.values() if isinstance(event, Stop | Fault) else ()
 
     def _inspected(self, step: FrameTexts) -> tuple[Frame, list[FrameText]]:
-        """Return a frame with its complete texts masked and without those that a client may join to
-        others, and the texts that are left to inspect."""
+        """Return a frame with its complete texts masked or removed, and the texts to inspect."""
         frame, going, changes, hides = step.frame, list[FrameText](), dict[Path, str](), False
         for text in step.complete:
             masked_text = self._masked(frame, text)
@@ -277,8 +275,11 @@ class StreamFilter:
         return (without(changed, "logprobs") if hides else changed), going
 
     def _masked(self, frame: Frame, text: Text) -> str | None:
-        """Return a complete text with its findings masked. None if there are none. Texts at one
-        place of unknown events are also read as one, because a client may join them."""
+        """Return a complete text with its findings masked.
+
+        None if there are none. Texts at one place of unknown events are also read as one,
+        because a client may join them.
+        """
         place = unknown_place(frame, text.path)
         text_filter = None if place is None else self._unknown.get(place)
         if text_filter is None:
@@ -309,8 +310,7 @@ class StreamFilter:
                 yield self._start_first(stream.close())
 
     def _stream(self, going: FrameText) -> PartStream:
-        """Return the stream of a text. A new part may take over the stream of an ended one; above
-        `MAX_STREAMS` each text has its own."""
+        """Return the stream of a text. Above `MAX_STREAMS` each text has its own."""
         place = going.place
         stream = self._streams.get(place)
         if stream is None and isinstance(place, Part):
@@ -341,8 +341,7 @@ class StreamFilter:
         return next(streams, None)
 
     def _stream_before(self, frame: Frame) -> PartStream | None:
-        """Return the stream with waiting frames that a frame without a text of its own follows: of
-        its part, or of a child of its part."""
+        """Return the stream whose waiting frames a frame without text follows."""
         latest = self._latest
         is_untyped = frame.doc is not None and not frame.events
         stream = self._streams.get(latest) if latest is not None and is_untyped else None

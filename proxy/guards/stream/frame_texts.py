@@ -124,8 +124,10 @@ def other_texts(frame: Frame) -> Iterator[Found]:
 
 
 def path_of(frame: Frame, number: int) -> Path:
-    """Return the path of the value of an event, which starts with `number` if the document does
-    not have the value."""
+    """Return the path of an event's value.
+
+    It starts with `number` if the document does not have the value.
+    """
     event, doc = frame.events[number], frame.doc or {}
     if isinstance(event, Begin | Attach | Delta) and event.slot and frame.doc is not None:
         return event.slot
@@ -147,8 +149,10 @@ def place_of(frame: Frame, path: Path) -> Place | None:
 
 
 def unknown_place(frame: Frame, path: Path) -> Place | None:
-    """Return the place of a text in a document of which no event is known, None for others. Text
-    of a delta is at the place that `place_of` gives."""
+    """Return the place of a text in a document of which no event is known, None for others.
+
+    Text of a delta is at the place that `place_of` gives.
+    """
     doc = frame.doc or {}
     if frame.family in CHAT or isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED:
         return None
@@ -167,8 +171,10 @@ def is_of_event(frame: Frame, path: Path) -> bool:
 
 
 def numbered(doc: Json, path: Path) -> Place:
-    """Return a path in a choice with the index of each item instead of its position. The parts of
-    a message share one place."""
+    """Return a path in a choice with the index of each item instead of its position.
+
+    The parts of a message share one place.
+    """
     value: Any = doc
     steps: list[Any] = []
     for step in path:
@@ -229,8 +235,10 @@ VALUED = (Start, Begin, Delta, Attach, Extension)
 
 
 def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
-    """Return a frame with other texts at paths of its texts. A changed delta loses its log
-    probabilities, because their tokens spell the text."""
+    """Return a frame with other texts at paths of its texts.
+
+    A changed delta loses its log probabilities, because their tokens spell the text.
+    """
     if not changes:
         return frame
     doc = frame.doc
@@ -253,8 +261,10 @@ def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
 
 
 def without(frame: Frame, name: str) -> Frame:
-    """Return a frame without its attached values of a name. Of a signature the document keeps an
-    empty string, of log probabilities an empty value."""
+    """Return a frame without its attached values of a name.
+
+    Of a signature the document keeps an empty string, of log probabilities an empty value.
+    """
     if not any(isinstance(event, Attach) and event.name == name for event in frame.events):
         return frame
     doc, events = frame.doc, list[Event]()
@@ -307,8 +317,10 @@ def _has(value: Any, path: Path) -> bool:
 
 
 def _takes(doc: Json | None, path: Path) -> bool:
-    """Return True if a document takes a text at a path. Arguments that were an object are a text
-    once they are masked, which has no members."""
+    """Return True if a document takes a text at a path.
+
+    Arguments that were an object are a text once they are masked, which has no members.
+    """
     if not _has(doc, path[:-1]):
         return False
     parent: Any = doc

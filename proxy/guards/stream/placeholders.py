@@ -52,8 +52,10 @@ BEFORE = 8  # characters that tell whether a word or a mail address begins
 
 
 class RewrittenName(NamedTuple):
-    """Span of a placeholder in a text. ``name`` has no brackets. A ``quoted`` one is
-    percent-encoded, as part of an address."""
+    """Span of a placeholder in a text.
+
+    ``name`` has no brackets. A ``quoted`` one is percent-encoded, as part of an address.
+    """
 
     start: int
     end: int
@@ -72,8 +74,10 @@ class PlaceholderNames:
         self.longest = 3 * max(map(len, self._sorted), default=0) + 64 if self._sorted else 0
 
     def written(self, text: str, start_at: int) -> Iterator[RewrittenName]:
-        """Return the placeholders from a place of a text on. What is before it tells only whether
-        a word begins there."""
+        """Return the placeholders from a place of a text on.
+
+        What is before it tells only whether a word begins there.
+        """
         if "_" not in text and "%5" not in text:
             return
         position = start_at
@@ -108,14 +112,13 @@ class PlaceholderNames:
         return part.start() if part is not None else size
 
     def _is_open(self, text: str, begin: int) -> bool:
-        """True if what begins with a bracket may become a placeholder."""
+        """Return True if a word that begins with a bracket may become a placeholder."""
         inside = text[begin + (1 if text[begin] == "[" else 3) :]
         name = _plain(_PART.sub("", inside))
         return self._begins(name.removesuffix("]")) and not name.endswith("]")
 
     def _is_begun(self, word: str) -> bool:
-        """True if a word without a bracket may become a placeholder, or is one unless it goes
-        on."""
+        """Return True if a word without a bracket is or may become a placeholder."""
         name = _plain(_PART_OF_OPEN.sub("", word))
         return self._begins(name) or self._has(name.removesuffix("_"))
 
@@ -198,8 +201,10 @@ class Masks:
         return f"Masks({len(self)})"
 
     def replacement(self, rule: GuardRule, kind: str, text: str) -> str:
-        """Return what replaces a text that a rule masks: a placeholder if the rule restores, else
-        the name of the kind."""
+        """Return the replacement of a masked text.
+
+        It is a placeholder if the rule restores values, else the name of the kind.
+        """
         if not rule.restore:
             return named(rule, kind, text)
         return self.placeholder(kind, text, rule.restore_hosts)
@@ -248,8 +253,10 @@ class Masks:
 
 
 class Unmasker:
-    """Restores values in a streamed text, except in addresses of hosts that the value does not
-    allow. Holds only the beginning of a known placeholder.
+    """Restores values in a streamed text.
+
+    Values are not restored in addresses of hosts that the rule does not allow. Only the
+    beginning of a known placeholder is held.
     """
 
     __slots__ = ("_addresses", "_addresses_of", "_before", "_escaped", "_held", "_values", "names")

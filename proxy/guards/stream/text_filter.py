@@ -37,8 +37,10 @@ class TextFilter(Protocol):
         """Add characters and return the pieces that are now safe."""
 
     def release(self) -> list[ReleasedPiece]:
-        """Release everything, because something else is sent after it. The text may continue, and
-        a filter inspects it as one text if it can."""
+        """Release everything, because something else is sent after it.
+
+        The text may continue, and a filter inspects it as one text if it can.
+        """
 
     def close(self) -> list[ReleasedPiece]:
         """End the text and return all remaining pieces. What is fed next is another text."""

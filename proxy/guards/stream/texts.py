@@ -65,8 +65,10 @@ class HeldGroup:
         self._ready = 0
 
     def is_ready(self) -> bool:
-        """Return True if each text is clear, and at the head of its queue but for others of the
-        group. A text stays so until the group leaves, so it is checked once."""
+        """Return True if each text is clear and first in its queue, apart from its group.
+
+        A text stays ready until the group leaves, so it is checked once.
+        """
         while self._ready < len(self.texts):
             head = self.streams[self._ready].head
             if self.texts[self._ready].unclear or head is None or head.group is not self:
@@ -140,8 +142,7 @@ class PartStream:
                 self._unclear.popleft()
 
     def _drain(self) -> list[Frame]:
-        """Return the frames at the head that are clear, and those of other streams that these
-        held up."""
+        """Return clear frames from the head, and frames of other streams that waited for them."""
         out: list[Frame] = []
         streams = [self]
         while streams:
@@ -170,8 +171,7 @@ class PartStream:
 
 
 def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
-    """Return a frame without the signature of a part whose text has changed, if anything else is in
-    it."""
+    """Return a frame without the signature of a changed part, None if nothing else is in it."""
     for event in frame.events if edited else ():
         if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
             return [] if len(frame.events) == 1 else [without(frame, "signature")]
@@ -179,9 +179,11 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
 
 
 def _split(held_text: HeldText) -> list[Frame]:
-    """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``. The
-    rest has no document if the frame has other events than the text and its values. A writer of
-    Responses puts a text without a document into the event that repeats it."""
+    """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``.
+
+    The rest has no document if the frame has other events than the text and its values. A
+    writer of Responses puts a text without a document into the event that repeats it.
+    """
     frame = held_text.frame
     delta = None if held_text.group else delta_at(frame, held_text.path)
     is_delta = all(isinstance(event, Delta | Attach) for event in frame.events)
@@ -199,8 +201,11 @@ def _split(held_text: HeldText) -> list[Frame]:
 
 
 class TextFilters(Protocol):
-    """Makes the filters of the texts of a stream. ``tallies`` are the rules that may hold back
-    their findings. ``to_last``: texts go on after their choice has finished."""
+    """Makes the filters of the texts of a stream.
+
+    ``tallies`` are the rules that may hold back their findings. ``to_last``: texts go on after
+    their choice has finished.
+    """
 
     @property
     def tallies(self) -> Sequence[RuleTally]: ...
@@ -252,8 +257,10 @@ def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
 
 
 def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
-    """Return True if rules with a lookback have a finding in a repeated text: ``42`` is the number
-    of a card if it is repeated."""
+    """Return True if rules find something in a repeated text.
+
+    Repeating ``42`` can make the number of a card.
+    """
     copies = [
         RuleTally(tally.rule, tally.clock)
         for tally in tallies
@@ -293,8 +300,10 @@ class JoinableTexts:
         return key in self._first_values and key not in self._repeated
 
     def omits(self, frame: Frame, text: Text) -> bool:
-        """Return True if a complete text must be removed. Without an acting rule, record that it
-        was not inspected together with others."""
+        """Return True if a complete text must be removed.
+
+        Without an acting rule, record that it was not inspected together with others.
+        """
         acting_rules = acting(self._tallies, text)
         if text.kind == "logprobs" and acting_rules:
             return True
@@ -306,8 +315,7 @@ class JoinableTexts:
         return bool(acting_rules)
 
     def _passes(self, place: tuple[object, ...], text: str, tallies: Sequence[RuleTally]) -> bool:
-        """Return True if a text is the first one of its place, or equal to it and without a finding
-        if it is repeated."""
+        """Return True for the first text of a place, and for equal ones without a finding."""
         key, digest = _digest(repr(place)), _digest(text)
         if key not in self._first_values:
             if len(self._first_values) < MAX_PLACES:
@@ -319,8 +327,11 @@ class JoinableTexts:
         return self._first_values.get(key) == digest
 
     def omits_going(self, frame: Frame, going: FrameText) -> bool:
-        """Return True if a continued text must be removed. Without an acting rule, record that
-        it was inspected in two if its choice has finished."""
+        """Return True if a continued text must be removed.
+
+        Without an acting rule, record that it was inspected in two if its choice has
+        finished.
+        """
         place, text, choice = going.place, going.text, choice_of(going.place)
         has_ended = choice in self.ended
         if not acting(self._tallies, text):

@@ -166,8 +166,11 @@ class Window:
         return self._release_or_give_up()
 
     def _word_by_word(self, words: WordScanner) -> list[ReleasedPiece]:
-        """Release the text before the last word if nothing may begin there. Otherwise the rules
-        that may have a finding inspect it, as often as new characters allow."""
+        """Release the text before the last word if nothing may begin there.
+
+        Otherwise the rules that may have a finding inspect it, as often as new characters
+        allow.
+        """
         text, base, pending_start = self._text, self._text_start, self._decided - self._text_start
         pending_size = len(text) - pending_start
         end = last_end(text, pending_start, len(text) - 1)
@@ -226,8 +229,11 @@ class Window:
                 self._give_up_whole(self._parts)
 
     def release(self) -> list[ReleasedPiece]:
-        """Release everything. A finding across this position is masked from here on, or blocks; a
-        rule that needs the whole text reads two texts."""
+        """Release everything.
+
+        A finding across this position is masked from here on, or blocks; a rule that needs
+        the whole text reads two texts.
+        """
         if self._needs_whole:
             return self.close()
         pieces: list[ReleasedPiece] = []
@@ -279,8 +285,10 @@ class Window:
     def _inspect(
         self, cursors: Sequence[RuleCursor], start: int = 0, *, final: bool = False
     ) -> None:
-        """Inspect the held text, and set the pause before the next inspection by its cost: a text
-        that consists of beginnings of findings is not read again with each piece."""
+        """Inspect the held text and set the pause before the next inspection by its cost.
+
+        A text of partial findings is not read again for each piece.
+        """
         clock = self._tallies[0].clock
         # The clock of the tallies is cheaper, but may include the work of others.
         cpu_clock = self._cpu_clock if self._words or self._last_weight > LIGHT else clock
@@ -299,8 +307,7 @@ class Window:
             self._unread = 0
 
     def _read(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
-        """Return the number of letters that were read one by one, at most twice the longest
-        lookback."""
+        """Return the number of characters read one by one, at most twice the longest lookback."""
         text, escaped, base = self._text, self._escaped, self._text_start + start
         preceding = text[start - 1] if start else self._preceding
         text = text[start:] if start else text

@@ -22,8 +22,10 @@ from proxy.types.hold import PartialMatcher
 def find_held(
     cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, escaped: bool
 ) -> list[TextMatch]:
-    """Return the undecided matches in a held text, as if the text ended. It begins at ``base``,
-    after the character ``preceding``."""
+    """Return the undecided matches in a held text, as if the text ended.
+
+    It begins at ``base``, after the character ``preceding``.
+    """
     torn = is_torn(preceding, text)
     views = beginning(text, escaped=escaped, torn=torn, max_run=MOST_RUN, ends=True).views
     return [
@@ -36,8 +38,10 @@ def find_held(
 
 
 def count_whole(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
-    """Count the matches of rules that need the whole text and do not enforce. In a long text they
-    inspect only its first reading, as in a text that is not streamed."""
+    """Count the matches of rules that need the whole text and do not enforce.
+
+    In a long text they inspect only its first reading, as in a text that is not streamed.
+    """
     views = (View(text),) if len(text) > SHEET else variants(text, escaped=escaped)
     for cursor in cursors:
         if cursor.lookback is None:
@@ -71,9 +75,11 @@ class WordScanner:
         return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
 
     def advance(self, text: str, start_at: int, end: int, base: int) -> list[RuleCursor]:
-        """Move each cursor without a match after ``start_at`` to ``end``, the end of the last
-        complete word, or to the start of a partial match. Return the cursors whose rules must
-        inspect the text. ``text`` begins at ``base``."""
+        """Advance the cursors and return those whose rules must inspect the text.
+
+        A cursor moves to ``end``, the end of the last complete word, or to the start of a
+        partial match. ``text`` begins at ``base``.
+        """
         following = text[end + 1].isascii()
         if start_at > 1 and following and _PLAIN.match(text, start_at - 2, end + 1):
             return self._advance(
@@ -91,8 +97,10 @@ class WordScanner:
     def _advance(
         self, tail: str, start_at: int, start: int, base: int, *, plain: bool
     ) -> list[RuleCursor]:
-        """Move the cursors over a text of ASCII without another reading. ``tail`` begins at
-        ``start``."""
+        """Move the cursors over a text of ASCII without another reading.
+
+        ``tail`` begins at ``start``.
+        """
         raw, end = tail.encode(), start + len(tail) - 1
         unclear = []
         for cursor, hold in self._rules:
@@ -141,8 +149,10 @@ class WordScanner:
 
 
 def word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner | None:
-    """Return a scanner, or None if a rule that enforces has no partial matcher, or if all lookbacks
-    are so short that the text may be held."""
+    """Return a scanner, None if the rules allow none.
+
+    Each enforcing rule needs a partial matcher, and a lookback too long to hold the text.
+    """
     holding = [cursor for cursor in cursors if cursor.holds]
     longest = max((cursor.lookback or 0 for cursor in holding), default=0)
     if longest <= LEAST_REACH or any(cursor.hold is None for cursor in holding):
@@ -152,7 +162,9 @@ def word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner
 
 def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int, base: int) -> bool:
     """Return True if a text of ASCII, which begins at ``base``, has no match before a partial one.
-    The cursor moves to the partial match."""
+
+    The cursor moves to the partial match.
+    """
     place = min(hold.begins(text, start_at), len(text) - 1)
     if place <= start_at:
         return True
@@ -201,8 +213,10 @@ def last_end(text: str, start_at: int, end: int) -> int:
 
 
 def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_at: int) -> int:
-    """Return the position, from ``start_at`` on, of a partial match of a rule. If there is none,
-    return the position of the last settled white space."""
+    """Return the position, from ``start_at`` on, of a partial match of a rule.
+
+    If there is none, return the position of the last settled white space.
+    """
     places = [read.run]
     for view in read.views:
         if view.whole is not None:

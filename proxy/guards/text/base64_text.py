@@ -70,8 +70,11 @@ def open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) 
 def decodings(
     run: str, max_size: int | None = None, *, torn: bool = False
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the spans of base64 and hex in a run with their text, each of at most ``max_size``
-    characters. What begins before a ``torn`` run is skipped."""
+    """Yield the spans of base64 and hex in a run with their decoded text.
+
+    A decoded text has at most ``max_size`` characters. What begins before a ``torn`` run is
+    skipped.
+    """
     size = len(run) if max_size is None else min(len(run), max_size)
     if not torn and (text := plain(run[:size], cut=size < len(run))):
         yield 0, size, text
@@ -96,8 +99,10 @@ def plain(run: str, *, cut: bool = False) -> str | None:
 
 
 def wide_codec(raw: bytes) -> str | None:
-    """Return the UTF-16 codec that bytes look like, by their mark or because every other byte of
-    Latin letters is zero."""
+    """Return the UTF-16 codec that bytes seem to have, or None.
+
+    It is known by its mark, or because every other byte is zero.
+    """
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     zeros = raw[1::2].count(0), raw[::2].count(0)
@@ -256,8 +261,11 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
 
 
 def says_text(item: Json, outer_claim: TextClaim) -> TextClaim:
-    """Return the declared type of the data in an item, by its type, format or media type; else what
-    is declared around it (``outer_claim``). A declared text around it wins."""
+    """Return the declared type of an item's data.
+
+    It is declared by type, format or media type of the item, else around it (``outer_claim``).
+    A declared text around it has precedence.
+    """
     media = [media_type for name in MEDIA_MEMBERS if isinstance(media_type := item.get(name), str)]
     texts = (
         [name_given for name_given in media if _TEXT_MEDIA.match(name_given)] if media else media
@@ -290,8 +298,10 @@ def _decoded(encoded: str) -> bytes | None:
 
 
 def _read(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | None, bool]:
-    """Return bytes as text in the named or the apparent charset, or None, and True if a declared
-    text could only be read byte by byte."""
+    """Return bytes as text in the named or apparent charset, or None.
+
+    The second value is True if a declared text could only be read byte by byte.
+    """
     text = _decode_text(raw, charset) if charset in CHARSETS else None
     if text is None:
         text = _decode_text(raw, wide_codec(raw) or "utf-8")

@@ -160,8 +160,7 @@ def _changing() -> Iterator[str]:
 
 
 def _ranges(characters: Iterable[str], gap: int = 1) -> str:
-    """Return the inside of a character class, which may contain characters between two near
-    ones."""
+    """Return the inside of a character class, with characters that may occur between two others."""
     ranges: list[list[str]] = []
     for character in sorted(characters):
         if ranges and ord(character) - ord(ranges[-1][1]) <= gap:
@@ -173,9 +172,12 @@ def _ranges(characters: Iterable[str], gap: int = 1) -> str:
 
 @frozen
 class Compositions:
-    """Effects of NFKC. ``singles`` has single characters by their code point, and ``single``
-    matches a run of them. ``cluster`` matches a letter with marks or one that becomes several, and
-    ``marks_before`` the marks at the end of a reversed text."""
+    """Effects of NFKC normalization.
+
+    ``singles`` maps code points to characters, and ``single`` matches a run of them.
+    ``cluster`` matches a letter with marks or one that becomes several, and ``marks_before``
+    the marks at the end of a reversed text.
+    """
 
     singles: Mapping[int, str]
     single: re.Pattern[str]
@@ -185,8 +187,10 @@ class Compositions:
 
 @cache
 def compositions() -> Compositions:
-    """Return the effects of NFKC in this version of Unicode. It takes 15 ms; with guards, a thread
-    does so at a start."""
+    """Return the effects of NFKC in this version of Unicode.
+
+    It takes 15 ms; with guards, a thread does so at a start.
+    """
     every = [*_changing()]
     alone = {
         character: normalize("NFKC", character) for character in every if not _joins(character)
@@ -309,8 +313,10 @@ DISGUISES = PatternSet(
 
 
 def has_one_reading(raw: bytes) -> bool:
-    """Return True if a text of ASCII, and each of its lines, has no other reading. For several
-    lines it may be False although it is True for each."""
+    """Return True if a text of ASCII, and each of its lines, has no other reading.
+
+    For several lines it may be False although it is True for each.
+    """
     return DISGUISES.match(raw) == DISGUISES.nothing
 
 

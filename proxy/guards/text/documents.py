@@ -41,8 +41,7 @@ _CHAT_FORM = frozenset({"chat", "completions", "embeddings", "document"})
 
 
 def is_native(family: FamilyName) -> bool:
-    """Return True for a family whose documents do not have the form of a chat's: all their strings
-    are texts."""
+    """Return True for a family whose documents are not chats: all their strings are texts."""
     return family not in _CHAT_FORM
 
 
@@ -126,8 +125,10 @@ async def in_steps(walk: Iterator[Found], max_values: int = MOST_TEXTS) -> Texts
 
 @dataclass(slots=True)
 class TextWalker:
-    """Collects the texts of a walk step by step, up to ``remaining`` values within arguments, which
-    only this class counts because they are in a text."""
+    """Collects texts step by step, up to ``remaining`` values within arguments.
+
+    Only this class counts those, because they are inside of a text.
+    """
 
     walk: Iterator[Found]
     remaining: int = MOST_TEXTS
@@ -203,8 +204,10 @@ def plain_request(body: Json) -> Texts | None:
 
 
 def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
-    """Append the texts of messages. Return True if no two of one role follow each other, and None
-    for any other messages."""
+    """Append the texts of messages.
+
+    Return True if no two of one role follow each other, and None for any other messages.
+    """
     if messages.__class__ is not list or len(messages) > MAX_MESSAGES:
         return None
     is_apart, last_role = True, None
@@ -225,8 +228,7 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
 
 
 def plain_answer(data: Json) -> Texts | None:
-    """Return the texts of a response, or of a chunk of one, with one choice of plain texts, else
-    None."""
+    """Return the texts of a response or chunk with one choice of plain texts, else None."""
     choices = data.get(CHOICES)
     if choices.__class__ is not list or len(choices) != 1:
         return None

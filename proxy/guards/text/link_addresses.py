@@ -44,8 +44,11 @@ _HOST = re.compile(r"https?://([A-Za-z0-9.-]{1,253})(?::[0-9]{1,5})?[/?#]", re.I
 
 
 class Addresses:
-    """Reads a text in pieces. ``within`` is True if the next character is within an address, and
-    ``host`` is the host of that address."""
+    """Reads a text in pieces.
+
+    ``within`` is True if the next character is within an address, and ``host`` is the host of
+    that address.
+    """
 
     __slots__ = ("_recent", "_tags", "_targets", "_urls", "_words")
 
@@ -138,8 +141,10 @@ class EscapedAddresses:
 
 
 class _Urls:
-    """Addresses with a scheme or two slashes. They end with a space, or with the quote before
-    them."""
+    """Addresses with a scheme or two slashes.
+
+    They end with a space, or with the quote before them.
+    """
 
     __slots__ = ("_before", "_pattern", "_quote", "_spaced", "address", "within")
 
@@ -194,8 +199,10 @@ class _Urls:
 
 
 class _Words:
-    """Words that look like an address, such as ``a.example/b`` and ``mailto:a?b``. A label with a
-    value, such as ``Email:``, needs a delimiter."""
+    """Words that look like an address, such as ``a.example/b`` and ``mailto:a?b``.
+
+    A label with a value, such as ``Email:``, needs a delimiter.
+    """
 
     __slots__ = ("_before", "_quote", "address", "within")
 
@@ -278,8 +285,11 @@ class _Targets:
 
 
 class _Tags:
-    """Tags of HTML, from their name on. A quote opens a value only behind ``=``. A tag may also
-    begin within a value, because the surrounding element, comment or code is unknown."""
+    """Tags of HTML, from their name on.
+
+    A quote opens a value only behind ``=``. A tag may also begin within a value, because the
+    surrounding element, comment or code is unknown.
+    """
 
     __slots__ = ("_last", "_name", "_states", "is_link")
 

@@ -30,8 +30,7 @@ def kind_of(name: str) -> str:
 
 
 def is_opaque(name: str, value: Any, item: Json) -> bool:
-    """Return True if a member of an item is no text, by its name, by the item's type, or because
-    it is data."""
+    """Return True if a member of an item is not text, by its name, type or value."""
     if name in OPAQUE or is_data(value):
         return True
     kind = item.get("type")
@@ -81,8 +80,10 @@ OF_ITEMS = frozenset({
 
 
 def role_of_item(item: Mapping[str, Any]) -> str | None:
-    """Return the role of a message or an item of a request, or None. Outputs belong to the tool,
-    all other typed items to the assistant."""
+    """Return the role of a message or an item of a request, or None.
+
+    Outputs belong to the tool, all other typed items to the assistant.
+    """
     role, kind = item.get("role"), item.get("type")
     if isinstance(role, str):
         return role
@@ -99,8 +100,10 @@ _CALLS = frozenset(
 
 
 def name_in_chat(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
-    """Return the name in a chat of a member of an item at a path, so that its texts have the same
-    kind in every API family."""
+    """Return the chat name of a member of an item.
+
+    Its texts have the same kind in every API family.
+    """
     if name == "input" and path[-1:] == ("custom",) and path[0] in ITEM_LISTS:
         return "arguments"
     if name in ("content", "name"):
@@ -239,8 +242,10 @@ def unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
 
 
 def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Iterator[str]:
-    """Yield all strings and unknown names but the chosen ``tokens``, and the bytes of tokens that
-    were not chosen."""
+    """Yield all strings and unknown names except the chosen ``tokens``.
+
+    The bytes of tokens that were not chosen are included.
+    """
     stack: list[Any] = [logprobs]
     while stack:  # no recursion: an upstream chooses the depth
         value = stack.pop()

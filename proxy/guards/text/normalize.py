@@ -142,8 +142,10 @@ class View:
 
 
 def variants(text: str, *, escaped: bool = False, max_run: int | None = None) -> tuple[View, ...]:
-    """Return the text itself and all other readings; ``max_run`` bounds the characters of a run of
-    base64 that are decoded."""
+    """Return the text and all other readings.
+
+    Of a base64 run, ``max_run`` characters are decoded.
+    """
     return _read(text, escaped, torn=False, max_run=max_run)[0]
 
 
@@ -213,8 +215,11 @@ def _read(
     min_run: int | None = None,
     layers: int = MOST_LAYERS,
 ) -> tuple[tuple[View, ...], View, View, View]:
-    """Return all readings, with ``min_run`` except of a run at the end that may continue, and three
-    intermediate ones: without marks, without invisible characters, and without escapes."""
+    """Return all readings, and the intermediate ones.
+
+    Those are without marks, without invisible characters, and without escapes. ``min_run`` does
+    not apply to a run at the end, which may continue.
+    """
     itself = View(text)
     if _NUMBER.fullmatch(text):
         return (itself,), itself, itself, itself

@@ -78,8 +78,10 @@ def _settled(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
 
 
 def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> str:
-    """Return data with changed parts. If ``written`` changed beyond the head, it replaces the
-    base64."""
+    """Return data with changed parts.
+
+    If ``written`` changed beyond the head, it replaces the base64.
+    """
     run = original[original.find(";base64,") + 1 :]
     spells = written is not None and not written.endswith(run)
     for payload, text in parts.items():
@@ -135,8 +137,11 @@ def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
 
 
 def _free(name: str, members: Json, numbers: dict[str, int]) -> str:
-    """Return a free name, because two names may be masked alike. ``numbers`` keeps the last number
-    of each name, so that thousands of equal names take linear time."""
+    """Return a free name, because two names may be masked alike.
+
+    ``numbers`` keeps the last number of each name, so that thousands of equal names take linear
+    time.
+    """
     free = name
     while free in members:
         numbers[name] = number = numbers.get(name, 1) + 1

@@ -110,8 +110,11 @@ class Opaque:
 
 @frozen
 class Texts:
-    """Texts in order, and unreadable content. ``unread`` is the reason if texts are missing;
-    ``apart`` is True if no text is joined with another."""
+    """Texts in order, and unreadable content.
+
+    ``unread`` is the reason if texts are missing; ``apart`` is True if no text is joined with
+    another.
+    """
 
     texts: tuple[Text, ...]
     opaque: tuple[Opaque, ...] = ()
@@ -144,14 +147,18 @@ Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
 
 def request_walk(body: Json, unknown: str = "other", role: str | None = None) -> Iterator[Found]:
-    """Walk over a request in order. Unknown fields have the kind ``unknown`` and the role
-    ``role``."""
+    """Walk over a request in order.
+
+    Unknown fields have the kind ``unknown`` and the role ``role``.
+    """
     return walk_values(_fields(body, unknown, role), members, answer=False, cut=False)
 
 
 def passed_request_walk(body: Json) -> Iterator[Found]:
-    """Walk over a request of an unknown form. Unknown fields are texts of the user, so that no rule
-    for other roles skips them."""
+    """Walk over a request of an unknown form.
+
+    Unknown fields are texts of the user, so that no rule for other roles skips them.
+    """
     return request_walk(body, "content", "user")
 
 
@@ -161,8 +168,7 @@ def passed_answer_walk(data: Json) -> Iterator[Found]:
 
 
 def parts_of(path: Path) -> int | None:
-    """Return the number of steps to a value whose parts are read as one text, if the path leads to
-    a part of it, or to all of it. Return None for any other text."""
+    """Return the number of steps to a value whose parts are read as one text, else None."""
     if path[-1] in _IN_PARTS:
         return len(path)
     for index, step in enumerate(path[:-1]):
@@ -226,8 +232,10 @@ def walk_values(
 
 
 def _unwritten(place: Node, cut: bool) -> Found:
-    """Return the text of a number in arguments, which may be a card number. In a stream, only a
-    complete event has it."""
+    """Return the text of a number in arguments, which may be a card number.
+
+    In a stream, only a complete event has it.
+    """
     if isinstance(place.value, list):
         return Opaque(place.path, "tokens")
     if place.kind != "arguments" or place.value.__class__ not in (int, float):

@@ -113,8 +113,10 @@ class JoinedParts:
             yield pieces
 
     def is_one(self, match: TextMatch, detector: object) -> bool:
-        """Return True if a match across texts is one finding. At a boundary of messages, a detector
-        may decide that it is two values side by side."""
+        """Return True if a match across texts is one finding.
+
+        At a boundary of messages, a detector may decide that it is two values side by side.
+        """
         if not self.shares or not is_cuttable(detector):
             return True
         first_share = bisect_right(self.shares, match.start, key=lambda share: share[0]) - 1
@@ -195,14 +197,18 @@ def joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
 
 
 def weight_of_joined(texts: Sequence[Text]) -> int:
-    """Return the weight of all joined texts. Short messages of one role count up to twice, with a
-    space between them and without."""
+    """Return the weight of all joined texts.
+
+    Short messages of one role count up to twice, with a space between them and without.
+    """
     return sum(weight_of(joined.text.text) for joined in joined_texts(texts))
 
 
 def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
-    """Yield the messages with several parts, and the runs of several texts. Of a run that is too
-    long, the characters near the ends of its texts are joined."""
+    """Yield the messages with several parts, and the runs of several texts.
+
+    Of a run that is too long, the characters near the ends of its texts are joined.
+    """
     groups: dict[object, list[int]] = {}
     for number, text in enumerate(texts):
         steps = parts_of(text.path)
@@ -229,8 +235,10 @@ def _joined_ends(texts: Sequence[Text], number: int, next_number: int) -> Joined
 
 
 def message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
-    """Yield the boundaries between messages of one role. A short message is included completely, so
-    that a value cut in three is found."""
+    """Yield the boundaries between messages of one role.
+
+    A short message is included completely, so that a value cut in three is found.
+    """
     for row in _rows(texts):
         ends_in_space = all(
             message[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()

@@ -29,8 +29,10 @@ VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # without and 
 def prefilter_rules(
     rules: Sequence[GuardRule], read: Texts, max_weight: int, clock: Clock
 ) -> Sequence[GuardResult | None]:
-    """Return the results of rules that find nothing, and None for each rule that must inspect the
-    texts. All rules must if the texts weigh more than ``max_weight``."""
+    """Return the results of rules without findings, None for rules that must inspect the texts.
+
+    All rules must if the texts weigh more than ``max_weight``.
+    """
     all_rules: list[GuardResult | None] = [None] * len(rules)
     remaining = max_weight - TEXT_WEIGHT * len(read.texts)
     if remaining < 0 or read.opaque or read.unread:
@@ -69,7 +71,9 @@ def _results(
     clock: Clock,
 ) -> list[GuardResult | None]:
     """Return the results of each rule's prefilter; ``total`` is the number of bytes of the texts.
-    Raise any error of a detector."""
+
+    Raise any error of a detector.
+    """
     cased, lower, is_plain = lines
     results: list[GuardResult | None] = []
     started_at = clock()
@@ -103,8 +107,7 @@ def _results(
 
 
 def _inspected(rule: GuardRule, texts: Sequence[Text], total: int) -> tuple[int, int]:
-    """Return how many bytes of ``total``, and how many texts, a rule with skipped roles
-    inspects."""
+    """Return the bytes, of ``total``, and the number of texts that a rule inspects."""
     skipped = [text.text for text in texts if text.role in rule.roles_left_out]
     if not skipped:
         return total, len(texts)

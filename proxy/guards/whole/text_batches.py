@@ -34,8 +34,10 @@ from proxy.types.guard import GuardRule, is_detector
 
 
 class TextViews(NamedTuple):
-    """The readings of a text or of joined texts. Rules with a lookback inspect a ``long`` text in
-    pieces."""
+    """The readings of a text or of joined texts.
+
+    Rules with a lookback inspect a ``long`` text in pieces.
+    """
 
     place: int
     text: Text
@@ -46,8 +48,10 @@ class TextViews(NamedTuple):
 
 
 class LongTextPiece(NamedTuple):
-    """A piece of a long text, from ``base`` on, with the cursor of each rule. Only the last piece
-    has the ``bytes`` of the text."""
+    """A piece of a long text, from ``base`` on, with the cursor of each rule.
+
+    Only the last piece has the ``bytes`` of the text.
+    """
 
     place: int
     text: Text
@@ -70,8 +74,7 @@ TextBatch = Sequence[TextViews] | LongTextPiece | Base64Run
 
 @dataclass(slots=True)
 class RuleInspection:
-    """Inspects the texts of a call with one rule, and collects pairs of a text's index and a
-    match."""
+    """Inspects the texts of a call with one rule, and collects matches by text index."""
 
     tally: RuleTally
     number: int
@@ -86,8 +89,10 @@ class RuleInspection:
         return self.tally.error is not None
 
     def see(self, batch: TextBatch, read_s: float = 0.0) -> None:
-        """Inspect a batch within the remaining time of the rule, after ``read_s`` seconds in which
-        the batch was read for all rules."""
+        """Inspect a batch within the remaining time of the rule.
+
+        Reading the batch for all rules took ``read_s`` seconds.
+        """
         self.tally.seconds += read_s
         if self._left_s < 0:
             self.fail(DEADLINE)
@@ -137,8 +142,10 @@ class RuleInspection:
         self._count(part.bytes)
 
     def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
-        """Return the matches in each of the joined texts, and the matches in a cut message: its
-        edge may cause a match that the whole text does not have."""
+        """Return the matches in each joined text, and those in a cut message.
+
+        The cut may cause a match that the whole text does not have.
+        """
         known_matches = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
         for start, end in joined.shares:
             views = variants(joined.text.text[start:end])
@@ -215,8 +222,10 @@ def part_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
 def batches(
     texts: Sequence[Text], inspections: Sequence[RuleInspection], size: int = SHEET
 ) -> Iterator[TextBatch]:
-    """Yield the texts in batches of ``size`` characters. Each is read when it is requested, after
-    all rules have inspected the one before."""
+    """Yield the texts in batches of ``size`` characters.
+
+    Each is read when it is requested, after all rules have inspected the one before.
+    """
     result: list[TextViews] = []
     weight = 0
     for part in _parts(texts, size):
@@ -248,8 +257,11 @@ def _runs(part: TextViews) -> Iterator[Base64Run]:
 def _pieces(
     part: TextViews, inspections: Sequence[RuleInspection], batch: int
 ) -> Iterator[TextBatch]:
-    """Yield the pieces of a long text. Each begins where the rules continue, and is longer than the
-    one before if that one settled nothing."""
+    """Yield the pieces of a long text.
+
+    Each begins where the rules continue, and is longer than the one before if that one settled
+    nothing.
+    """
     text = part.text.text
     cursors = {
         inspection.number: RuleCursor(
@@ -292,9 +304,11 @@ def _together(
     matches: Sequence[TextMatch],
     known_matches: Mapping[int, Sequence[TextMatch]],
 ) -> list[tuple[int, TextMatch]]:
-    """Return the matches in joined texts that none of them has by itself. A match that one text has
-    in part is not counted again, and only the rest of it is new. ``known_matches`` has earlier
-    matches by text."""
+    """Return the matches in joined texts that none of them has by itself.
+
+    A match that one text has in part is not counted again, and only the rest of it is new.
+    ``known_matches`` has earlier matches by text.
+    """
     if not matches:
         return []
     spans = {number: FoundSpans.of(known_matches.get(number, ())) for number in joined.numbers}
@@ -317,8 +331,10 @@ async def inspect_in_threads(
     texts: Sequence[Text],
     most_wait_s: float,
 ) -> list[RuleInspection]:
-    """Return the finished inspections of copies of the tallies. ``clock`` measures the CPU of a
-    thread. Rules fail that the threads have no time for."""
+    """Return the finished inspections of copies of the tallies.
+
+    ``clock`` measures the CPU of a thread. Rules fail that the threads have no time for.
+    """
 
     def read() -> tuple[TextBatch | None, float]:
         started_at = clock()

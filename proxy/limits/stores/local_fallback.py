@@ -17,8 +17,9 @@ SharedReading = tuple[int, int, int]
 
 @dataclass(slots=True)
 class LocalFallback:
-    """Decides by ``on_store_error``: ``local`` by this instance's share of the limit, ``open``
-    admits, ``closed`` refuses.
+    """Decides without the store, by ``on_store_error``.
+
+    ``local`` uses this instance's share of the limit, ``open`` admits, ``closed`` refuses.
 
     The share is the limit divided by ``replicas``, at least 1. It starts with the same share of
     the usage that the shared store last reported. Local usage of a counter is dropped once the

@@ -235,8 +235,10 @@ def _candidates(weighted: Sequence[WeightedTarget], balanced: bool) -> Candidate
 def named_targets(
     routes: Routes, deployment_names: Collection[str]
 ) -> Iterator[tuple[Target, frozenset[str]]]:
-    """Yield the targets that only calls for their models reach, each with the names that lead to
-    it. Without weights or balance, the first target gets all calls for the deployment."""
+    """Yield targets that only calls for their models reach, with the names that select them.
+
+    Without weights or balance, the first target gets all calls for the deployment.
+    """
     if routes.candidates.weights or routes.candidates.balanced:
         return
     for target in routes.targets[1:]:

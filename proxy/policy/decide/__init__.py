@@ -108,8 +108,10 @@ class InternalCaller:
     controls_sampling: bool = False  # sampled with the inspected call
 
     def decide(self, call: Call) -> Plan:
-        """Return the plan under the rules and limits of the deployment, without a cache, and
-        without guards, so that none calls itself."""
+        """Return the plan for a call by the rules and limits of its deployment.
+
+        It has no cache, and no guards, so that none calls itself.
+        """
         tags = self.snapshot.tags.items()
         client_tags = frozenset(tag for tag, rule in tags if rule.set_by_clients)
         key_deployment = self.deployment.for_key(self.key, self.deployment.tags, client_tags)

@@ -52,8 +52,10 @@ class LeftOut(NamedTuple):
 
 
 class RuledModelCall(NamedTuple):
-    """A model call and the effects that decide it: those on its route, those for its first targets,
-    and those for all targets. The first ``chosen_count`` targets are no fallback."""
+    """A model call with its effects: on its route, on its first targets, and on all targets.
+
+    The first ``chosen_count`` targets are not fallbacks.
+    """
 
     model_call: ModelCall
     route_effects: Effects
@@ -260,8 +262,11 @@ class _ByTarget:
         unions: tuple[Effects, Effects, Effects],
         by_target: EffectsByTarget,
     ) -> ModelCall:
-        """Return the model call. ``unions`` are the effects on its route, those for the first
-        targets, and those for all targets."""
+        """Return the model call.
+
+        ``unions`` are the effects on its route, those for the first targets, and those for
+        all targets.
+        """
         route, first_effects, every = unions
         overrides_by_target = {
             target_id: self._chain.union(effects).changes

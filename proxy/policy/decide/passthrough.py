@@ -12,9 +12,12 @@ from proxy.types.passthrough import MOST_QUERY, PassthroughPath, PassthroughRequ
 def find_path(
     key: VirtualKey, call: Call, request: PassthroughRequest
 ) -> tuple[KeyDeployment, PassthroughPath]:
-    """Return the deployment that a call names, otherwise the only one, or the only default one,
-    that lists the path and serves the model. Raise ``RequestError`` if there is none, if the body
-    is too large or the query too long."""
+    """Return the deployment for a passthrough path.
+
+    It is the named one, otherwise the only one, or the only default one, that lists the path
+    and serves the model. Raises ``RequestError`` if there is none, if the body is too large or
+    the query too long.
+    """
     name = call.head.deployment
     paths = [
         (key_deployment, path)

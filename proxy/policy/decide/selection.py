@@ -69,7 +69,9 @@ def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeploymen
 
 def list_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
     """Return the models of a key, each by one name, or by all names if the request asks for them.
-    Raise ``ModelNotFound`` if it names a model that the key may not use."""
+
+    Raise ``ModelNotFound`` if it names a model that the key may not use.
+    """
     model, names = head.parameter("model"), head.parameter("names")
     if model is not None:
         if model not in key.models:

@@ -43,9 +43,12 @@ class TagRule:
 
 @frozen
 class Deployment:
-    """A deployment. ``names`` are all names by which calls select it, ``sections`` the rules of its
-    policies in order of precedence. ``is_default`` selects between deployments that can serve a
-    call. ``has_key_rules`` is True if a rule depends on the key of a call."""
+    """A deployment.
+
+    ``names`` are all names by which calls select it, ``sections`` the rules of its policies in
+    order of precedence. ``is_default`` selects between deployments that can serve a call.
+    ``has_key_rules`` is True if a rule depends on the key of a call.
+    """
 
     name: str
     names: frozenset[str]
@@ -71,8 +74,10 @@ class Deployment:
         object.__setattr__(self, "has_key_rules", has_key_rules)
 
     def candidates(self, model: str, routes: Routes | None = None) -> Candidates:
-        """Return the targets for a requested model, under the ``routes`` of a rule if given. A name
-        of the deployment, or an unknown one, may use all of them."""
+        """Return the targets for a requested model, under the ``routes`` of a rule if given.
+
+        A name of the deployment, or an unknown one, may use all of them.
+        """
         routes = routes or self.routes
         if model in self.names:
             return routes.candidates
@@ -119,8 +124,11 @@ class KeyDeployment:
 
 @frozen
 class VirtualKey:
-    """A virtual key, with its deployments by name, by all names (``by_name``), and by the models
-    and names that they serve (``by_model``). ``models`` is its list of models."""
+    """Virtual key with its deployments.
+
+    They are indexed by name, by all names (``by_name``), and by the models and names that they
+    serve (``by_model``). ``models`` is the list of models.
+    """
 
     name: str
     deployments: Mapping[str, KeyDeployment]

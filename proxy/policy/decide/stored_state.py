@@ -24,8 +24,10 @@ def select_drawn(call: Call, state_ref: StateRef) -> Call:
 
 
 def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
-    """Raise ``NotFound`` if the key may not use the deployment of the state. Also if a call selects
-    it only by the state and the deployment does not serve its models."""
+    """Raise ``NotFound`` if the key may not use the deployment of the state.
+
+    Also if a call selects it only by the state and the deployment does not serve its models.
+    """
     key_deployment = key.deployments.get(state_ref.deployment)
     is_named = call.head.deployment is not None or call.deployment != state_ref.deployment
     is_served = is_named or call.head.endpoint == "stored"
@@ -36,8 +38,10 @@ def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
 
 
 def select_store(key: VirtualKey) -> KeyDeployment:
-    """Return the deployment that stores conversations, which needs a target with Responses. Raise
-    ``NotFound`` if there is none, ``InvalidField`` if there are several and no default."""
+    """Return the deployment that stores conversations, which needs a target with Responses.
+
+    Raise ``NotFound`` if there is none, ``InvalidField`` if there are several and no default.
+    """
     stores = {
         name: key_deployment
         for name, key_deployment in key.deployments.items()
@@ -56,8 +60,10 @@ def select_store(key: VirtualKey) -> KeyDeployment:
 
 
 def keep_state_targets(plan: Plan, call: Call, state_ref: StateRef) -> Plan:
-    """Return a plan with only the targets that have the state. Raise ``NotFound`` without any. Each
-    call changes its conversation, so it is not cached."""
+    """Return a plan with only the targets that have the state.
+
+    Raise ``NotFound`` without any. Each call changes its conversation, so it is not cached.
+    """
     model_calls = []
     for model_call in plan.model_calls if plan.deployment == state_ref.deployment else ():
         targets = tuple(target for target in model_call.targets if state_ref.matches(target))

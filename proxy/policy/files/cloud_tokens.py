@@ -69,8 +69,10 @@ whose token a program prints are not supported."""
 
 
 def google(scope: str, environ: Environ) -> Fetch:
-    """Return a fetcher of Google tokens for the account of the file that
-    ``GOOGLE_APPLICATION_CREDENTIALS`` names, otherwise of the machine."""
+    """Return a fetcher of Google tokens for the account of the machine.
+
+    ``GOOGLE_APPLICATION_CREDENTIALS`` may name a file with another account.
+    """
     transport: Any = import_module("google.auth.transport.requests")
     file = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     if file:
@@ -90,8 +92,10 @@ def google(scope: str, environ: Environ) -> Fetch:
 
 
 def aws(region: str, environ: Environ) -> Fetch:
-    """Return a fetcher of Bedrock keys in a region. They are signed locally (SigV4) with the
-    credentials that botocore finds."""
+    """Return a fetcher of Bedrock keys in a region.
+
+    They are signed locally (SigV4) with the credentials that botocore finds.
+    """
     generator: Any = import_module("aws_bedrock_token_generator")
     credentials: Any = import_module("botocore.session").Session().get_credentials()
 
@@ -117,8 +121,11 @@ def is_token(ref: str) -> bool:
 
 @dataclass
 class TokenSlot:
-    """The token of a reference, or the ``reason`` why there is none. ``lock`` is held while a token
-    is fetched, next at ``due_at``. ``fetch_count`` changes with each new token."""
+    """The token of a reference, or the ``reason`` why there is none.
+
+    ``lock`` is held while a token is fetched, next at ``due_at``. ``fetch_count`` changes with
+    each new token.
+    """
 
     fetch: Fetch | None = None
     token: CloudToken | None = None
@@ -149,8 +156,10 @@ class CloudTokens:
         self._slots: dict[str, TokenSlot] = {}
 
     def text(self, ref: str) -> str:
-        """Return the current token, or fetch the first one. Raise ``ValueError`` if there is none;
-        the next attempt is made after ``RETRY_S``."""
+        """Return the current token, or fetch the first one.
+
+        Raise ``ValueError`` if there is none; the next attempt is made after ``RETRY_S``.
+        """
         slot = self._slots.setdefault(ref, TokenSlot())
         if slot.token is None:
             with slot.lock:

@@ -151,8 +151,10 @@ def printable_path(path: Path) -> str:
 def policy_files(
     folder: Path, document: Document, skipped: str | None = None, max_entries: int = MAX_ENTRIES
 ) -> Iterator[Path]:
-    """Yield all YAML files except hidden ones and those in the folder ``skipped``, in a fixed
-    order. A folder that cannot be read is a problem of the document."""
+    """Yield all YAML files in a fixed order, except hidden ones and those in ``skipped``.
+
+    A folder that cannot be read is a problem of the document.
+    """
 
     def report(error: OSError) -> None:
         location = SourceLocation(Path(str(error.filename)).name, 1, 1)

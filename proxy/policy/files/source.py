@@ -146,8 +146,10 @@ class Document:
         self.incomplete.update(path[:length] for length in range(1, len(path) + 1))
 
     def original_path(self, path: KeyPath, *, only_located: bool = False) -> KeyPath:
-        """Return a path with the original indexes of list items, and with ``only_located`` without
-        the levels that the files do not contain."""
+        """Return a path with the original indexes of list items.
+
+        With ``only_located``, levels that the files do not contain are left out.
+        """
         original: KeyPath = ()
         for part in path:
             indexes = self.original_indexes.get(original)
@@ -173,8 +175,11 @@ class Document:
             raise PolicyError(self.problems) from error
 
     def report(self, path: KeyPath, message: str) -> None:
-        """Report a problem of a part. A part that lacks something may be invalid only because of
-        that, so its problem is not reported."""
+        """Report a problem of a part.
+
+        A part that lacks something may be invalid only because of that, so its problem is
+        not reported.
+        """
         path = self.original_path(path)
         if path not in self.incomplete:
             self.add_problem(self.location(path), path, message)

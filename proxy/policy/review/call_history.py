@@ -52,8 +52,11 @@ class PastAttempt(NamedTuple):
 
 @frozen
 class PastCall:
-    """A call that has ended. ``call`` is None if it failed before its body was read, and if it is
-    ``too_large``. ``limits`` are limits and the amounts that the call reserved."""
+    """A call that has ended.
+
+    ``call`` is None if it failed before its body was read, and if it is ``too_large``.
+    ``limits`` are limits and the amounts that the call reserved.
+    """
 
     revision: str | None
     key: str | None

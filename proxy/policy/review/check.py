@@ -41,8 +41,11 @@ PROVIDER_BY_HOST = {
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
-    """Return the warnings in the order of the files. ``now`` decides which keys have expired. Raise
-    ``PolicyError`` if a lint fails unexpectedly; it names the part that the lint inspected."""
+    """Return the warnings in the order of the files.
+
+    ``now`` decides which keys have expired. Raise ``PolicyError`` if a lint fails unexpectedly;
+    it names the part that the lint inspected.
+    """
     document, policies = loaded.document, loaded.policies
     lints: list[tuple[KeyPath, Iterator[Finding]]] = [
         (("deployments", name), lint_deployments.findings(deployment, snapshot))
@@ -181,8 +184,10 @@ def _keys(policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime) ->
 
 @frozen
 class CheckReport:
-    """Errors and warnings of a folder, notes on the delay of streams, and other notes. There are no
-    warnings about a folder with errors."""
+    """Errors and warnings of a folder, notes on the delay of streams, and other notes.
+
+    There are no warnings about a folder with errors.
+    """
 
     folder: Path
     summary: str
@@ -232,8 +237,11 @@ def as_text(report: CheckReport) -> str:
 
 
 def as_json(report: CheckReport) -> str:
-    """Return an object: ``problems`` with severity, file, line, column, path and message, ``held``
-    with the streaming delays of output guards, and ``notes``."""
+    """Return the report as an object.
+
+    ``problems`` have severity, file, line, column, path and message, ``held`` the streaming
+    delays of output guards, and ``notes``.
+    """
     problems = [{"severity": kind, **asdict(problem)} for kind, problem in report.problems()]
     data = {"good": not report.errors, "summary": report.summary, "problems": problems}
     data |= {"held": report.delays, "notes": report.notes}

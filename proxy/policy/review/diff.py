@@ -149,8 +149,11 @@ def _format(value: Any) -> str:
 
 @dataclass(slots=True)
 class Replay:
-    """Result of a replay. ``invalid`` counts lines that are no calls. ``unsupported`` counts calls
-    without a model or of another endpoint, ``unknown_key`` calls with a key that OLD lacks."""
+    """Result of a replay.
+
+    ``invalid`` counts lines that are no calls. ``unsupported`` counts calls without a model or
+    of another endpoint, ``unknown_key`` calls with a key that OLD lacks.
+    """
 
     calls: int = 0
     changed: int = 0

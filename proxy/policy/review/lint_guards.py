@@ -1,5 +1,7 @@
-"""Warnings and notes about guards: deployments and services that they call, the content that they
-reject, and the delay of streams."""
+"""Warnings and notes about guards.
+
+They cover called deployments and services, rejected content, and the delay of streams.
+"""
 
 from __future__ import annotations
 

@@ -48,8 +48,10 @@ def sample_call(
     method: str = "POST",
     passthrough: PassthroughPaths | None = None,
 ) -> Call:
-    """Return the call of a request without a credential, by default to ``guess_path(body)``. Raise
-    ``RequestError`` if the request would be rejected before any policy decides it."""
+    """Return the call of a request without a credential, by default to ``guess_path(body)``.
+
+    Raise ``RequestError`` if the request would be rejected before any policy decides it.
+    """
     headers = {name.lower(): value for name, value in headers.items()}
     received = Received("supposed", "supposed", at=received_at, passed=lambda: passthrough)
     return read_sample(parse_head(method, path or guess_path(body), headers, received), body)

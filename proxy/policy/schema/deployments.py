@@ -82,8 +82,10 @@ class TargetConfig(Section):
 def _weights_match(
     combine: Callable[[list[bool]], bool], content: JsonSchema, min_weight: int = 0
 ) -> ShapeCondition:
-    """Match if ``combine`` returns True, given for each target whether its weight is at least
-    ``min_weight``. ``content`` is the JSON Schema of the same condition."""
+    """Match if ``combine`` returns True for the targets' comparisons with ``min_weight``.
+
+    ``content`` is the JSON Schema of the same condition.
+    """
 
     def test(part: BaseModel) -> bool:
         targets = cast("DeploymentConfig", part).targets or []
@@ -213,8 +215,10 @@ DEFAULT_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
 
 
 def _is_served(method: str, path: PassthroughPath) -> bool:
-    """Return True if the proxy serves the method on a path of this form. It serves paths of stored
-    state for all methods, because their ids are sealed."""
+    """Return True if the proxy serves the method on a path of this form.
+
+    It serves paths of stored state for all methods, because their ids are sealed.
+    """
     routes = [
         route
         for (verb, route), (_, endpoint) in ROUTES.items()
