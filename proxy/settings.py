@@ -25,8 +25,6 @@ LEDGERS = ("sqlite", "jsonl")
 LOG_SCHEMAS = ("native", "ecs", "otel")
 LOG_LEVELS = ("info", "debug", "warning", "error")
 TRACE_PROFILES = ("openinference", "langfuse")
-
-
 PREFIX = "HEADRACE_"
 VARIABLES = (
     *("HEADRACE_ADMIN_HOSTS", "HEADRACE_ADMIN_TOKEN"),

@@ -249,10 +249,9 @@ class ChoiceReader:
         indexes: set[object],
         response_id: object,
     ) -> Unit | None:
-        """Read a fragment of a tool call.
+        """Read a fragment of a tool call. Return None if the response has too many parts.
 
-        `place` is the number of its choice, its position in the list of calls, and its
-        slot. None above the bound of parts.
+        `place` is the number of its choice, its position in the list of calls, and its slot.
         """
         number, position, slot = place
         numbered = call if self._is_whole else self._numbered(call, number, position, indexes)

@@ -167,12 +167,17 @@ class PartStream:
                 changes = {text.path: "".join(text.clear) for text in texts if text.is_changed}
                 frame = with_changes(frame, changes)
                 break
-        return unsigned(frame, self._edited) if self._edited else [frame]
+        return unsigned(frame, self._edited)
 
 
 def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
-    """Return a frame without the signature of a changed part, None if nothing else is in it."""
-    for event in frame.events if edited else ():
+    """Return a frame without the signature of a changed part, none if nothing else is in it.
+
+    A frame with text keeps it: the id of a tool call carries the signature of the call.
+    """
+    if not edited or any(isinstance(event, Delta) for event in frame.events):
+        return [frame]
+    for event in frame.events:
         if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
             return [] if len(frame.events) == 1 else [without(frame, "signature")]
     return [frame]
