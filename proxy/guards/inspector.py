@@ -21,7 +21,7 @@ from proxy.guards.text.documents import (
     native_walk,
 )
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.walk import Found, Path, Texts, answer_walk
+from proxy.guards.text.walk import Found, Path, Text, Texts, answer_walk, parts_of
 from proxy.types import Call, Json
 from proxy.types.events import SHOWN, Delta, Fault, Frame, Stop
 from proxy.types.guard import GuardRule, Stage, StageRules
@@ -88,9 +88,12 @@ def _join_runs(read: Texts, frame: Frame) -> Texts:
     }
     if len(runs) == len({*runs.values()}):  # there may be many texts
         return read
-    texts = [
-        text._replace(run=runs[text.path]) if text.path in runs else text for text in read.texts
-    ]
+    # A part of an unknown type has no delta, but writers join it to the parts beside it.
+    contents = {path[: parts_of(path)]: run for path, run in runs.items() if run[1] == "content"}
+    texts: list[Text] = []
+    for text in read.texts:
+        beside = contents.get(text.path[: parts_of(text.path)]) if text.kind == "content" else None
+        texts.append(text._replace(run=runs.get(text.path, beside)))
     return replace(read, texts=tuple(texts))
 
 

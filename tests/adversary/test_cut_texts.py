@@ -269,3 +269,21 @@ async def test_cut_word_of_a_legacy_text_is_found(
             sent_value = {"model": "legacy-only", "stream": is_stream, **body}
             async with client.post(path, json=sent_value) as response:
                 assert "polis" not in await response.text()
+
+
+@for_each("prompt", CLIENTS)
+async def test_word_cut_over_parts_with_and_without_a_type_is_found(
+    prompt: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    path, body = CLIENTS[prompt]
+    typed = {"type": "text"}
+    async with running_proxy(
+        tmp_path / "p", world(upstream.url) + POLICY.format(CUT_WORD, "mask")
+    ) as proxy:
+        for untyped in range(3):
+            parts = [{**typed, "text": text} for text in ("to hydro", "polis", " now")]
+            del parts[untyped]["type"]
+            upstream.answer_with(answer(answered(parts)))
+            reply = await proxy.send(path, {"model": "search-answers", **body}, BEARER)
+            assert reply.status == 200
+            assert b"polis" not in reply.raw, (untyped, reply.raw)
