@@ -271,6 +271,40 @@ async def test_cut_word_of_a_legacy_text_is_found(
                 assert "polis" not in await response.text()
 
 
+IN_LAST_CHUNK: Mapping[str, Callable[[str], Json]] = {
+    "a text": lambda text: {"content": text},
+    "strings": lambda text: {"content": [text]},
+    "parts without a type": lambda text: {"content": [{"text": text}]},
+    "an object": lambda text: {"content": {"text": text}},
+    "a transcript": lambda text: {"audio": {"transcript": text}},
+    "details of reasoning": lambda text: {
+        "reasoning_details": [{"index": 0, "type": "reasoning.text", "text": text}]
+    },
+    "an unknown member": lambda text: {"zzz": text},
+    "arguments": lambda text: {"function_call": {"arguments": text}},
+}
+
+
+@pytest.mark.parametrize("action", ["mask", "block"])
+@pytest.mark.parametrize("prompt", ["chat", "completions"])
+async def test_word_that_ends_in_the_last_chunk_is_found(
+    prompt: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    path, body = CLIENTS[prompt]
+    policies = world(upstream.url) + POLICY.format(CUT_WORD, action)
+    async with running_proxy(tmp_path / "p", policies) as proxy:
+        for name, form in IN_LAST_CHUNK.items():
+            for finish in ("stop", {"x": None}):
+                choice = {"index": 0, "delta": form("polis"), "finish_reason": finish}
+                first = {"id": "c1", "choices": [{"index": 0, "delta": form("to hydro")}]}
+                upstream.answer_with(stream([first, {"id": "c1", "choices": [choice]}]))
+                sent_value = {"model": "search-answers", "stream": True, **body}
+                reply = await proxy.send(path, sent_value, BEARER)
+                assert b"polis" not in reply.raw, name
+                assert (reply.status == 400) == (action == "block"), name
+                assert (b"[WORD]" in reply.raw) == (action == "mask"), name
+
+
 @for_each("prompt", CLIENTS)
 async def test_word_cut_over_parts_with_and_without_a_type_is_found(
     prompt: str, tmp_path: Path, upstream: ScriptedUpstream

@@ -208,7 +208,8 @@ class StreamFilter:
     def take_in_turns(self, step: FrameTexts) -> Iterator[list[Frame]]:
         """Do so piece by piece of long texts, each when it is requested."""
         frame, going = self._inspected(step)
-        released = [closed for event in frame.events for closed in self._closed(frame, event)]
+        closed = partial(self._closed, frame, carried=[self._streams.get(g.place) for g in going])
+        released = [*chain.from_iterable(map(closed, frame.events))]
         if frame.last:
             released += self.close()
         if going:
@@ -216,10 +217,9 @@ class StreamFilter:
                 self._opening = []
             yield self._start_first(released)
             yield from self._feed_texts(frame, going)
-            finishes = [event for event in frame.events if isinstance(event, Finish)]
-            yield self._start_first(
-                [closed for finish in finishes for closed in self._closed(frame, finish)]
-            )
+            finishes = (event for event in frame.events if isinstance(event, Finish))
+            closed = partial(self._closed, frame)
+            yield self._start_first([*chain.from_iterable(map(closed, finishes))])
             return
         waiting = self._stream_before(frame)
         if waiting is None:
@@ -357,13 +357,15 @@ class StreamFilter:
             *(stream for place, stream in self._idle.items() if place[0] == choice),
         ]
 
-    def _closed(self, frame: Frame, event: Event) -> list[Frame]:
-        """Return the frames that an event releases: the end of a part, a choice or the answer."""
+    def _closed(self, frame: Frame, event: Event, carried: Sequence[object] = ()) -> list[Frame]:
+        """Return the frames that an event releases: the end of a part, a choice or the answer. A
+        choice does not end the streams in `carried`, whose texts its last frame has."""
         if isinstance(event, End):
             return self._ended(frame, event.part)
         if isinstance(event, Finish):
             self._joinable.ended.add(event.choice)
-            return _flushed(stream for stream in self._streams_of(event.choice) if stream.ends)
+            streams = self._streams_of(event.choice)
+            return _flushed(s for s in streams if s.ends and s not in carried)
         return self.close() if isinstance(event, Stop | Fault) else []
 
     def _ended(self, frame: Frame, part: Part) -> list[Frame]:
