@@ -29,7 +29,6 @@ from proxy.guards.stream.frame_texts import (
     place_of,
     unknown_place,
     with_changes,
-    without,
 )
 from proxy.guards.stream.text_filter import TextFilter
 from proxy.guards.stream.texts import (
@@ -252,14 +251,13 @@ class StreamFilter:
 
     def _inspected(self, step: FrameTexts) -> tuple[Frame, list[FrameText]]:
         """Return a frame with its complete texts masked or removed, and the texts to inspect."""
-        frame, going, changes, hides = step.frame, list[FrameText](), dict[Path, str](), False
+        frame, going, changes = step.frame, list[FrameText](), dict[Path, str]()
         for text in step.complete:
             masked_text = self._masked(frame, text)
             if masked_text is not None:
                 changes[text.path] = masked_text
             if self._joinable.omits(frame, text):
                 changes[text.path] = ""
-                hides = hides or text.kind == "logprobs"
         for item in step.going:
             if self._joinable.omits_going(frame, item):
                 changes[item.text.path] = ""
@@ -272,7 +270,7 @@ class StreamFilter:
                 item._replace(text=item.text._replace(path=path))
                 for item, path in zip(going, paths, strict=True)
             ]
-        return (without(changed, "logprobs") if hides else changed), going
+        return changed, going
 
     def _masked(self, frame: Frame, text: Text) -> str | None:
         """Return a complete text with its findings masked.
@@ -358,8 +356,7 @@ class StreamFilter:
         ]
 
     def _closed(self, frame: Frame, event: Event, carried: Sequence[object] = ()) -> list[Frame]:
-        """Return the frames that an event releases: the end of a part, a choice or the answer. A
-        choice does not end the streams in `carried`, whose texts its last frame has."""
+        """Return the frames that an event releases. `Finish` ends no text in `carried`."""
         if isinstance(event, End):
             return self._ended(frame, event.part)
         if isinstance(event, Finish):
