@@ -361,6 +361,7 @@ def _one_of(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
 
 
 def _profiles(text: str) -> tuple[str, ...]:
+    """Parse HEADRACE_TRACE_PROFILES. Raise ``BadSetting`` for an unknown profile."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in TRACE_PROFILES:

@@ -254,7 +254,7 @@ class Enforcement:
             self._rest = {snapshot.revision: tuple(self._build(snapshot))}
 
     def tell(self, result: Result, snapshot: Snapshot) -> None:
-        """Run the remaining steps once the revision is active."""
+        """Run the event-loop steps that ``prepare`` built, if the revision became active."""
         if result == "in_force":
             for enforce in self._rest[snapshot.revision]:
                 enforce()

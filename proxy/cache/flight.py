@@ -95,9 +95,9 @@ class Flight:
         self.notify()
 
     def listen(self, call: Call | None = None) -> Listener:
-        """Return a listener at the first frame, active while it is entered.
+        """Return a listener that starts at the first frame. Use it as a context manager.
 
-        With ``call``, frames repeat the request of that call.
+        With ``call``, what frames repeat of the request is replaced by that of this call.
         """
         return Listener(self, call)
 

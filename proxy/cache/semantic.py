@@ -118,7 +118,11 @@ class SemanticLookup:
             self.cache.index.add(self._space, self._key, self._vector)
 
     def _is_eligible(self, record: Record) -> bool:
-        """Return True for a call without tools, with little variation and no finding."""
+        """Return True if the semantic cache may serve the call.
+
+        Its temperature must be low, no guard may have a finding in its prompt, and it must not be
+        over budget, because the embedding costs money. With ``tool_calls`` it may not offer tools.
+        """
         body = self.call.body
         if self.rule.tool_calls and (body.get("tools") or body.get("functions")):
             return False

@@ -167,7 +167,7 @@ def _failure(error: ProxyError, outcome: CallOutcome) -> Failure:
 
 
 def _finish_reasons(meters: list[Meter]) -> list[str]:
-    """Return the finish reasons of a fixed set. Others are counted as "other"."""
+    """Return the finish reasons of a call, sorted. Unknown reasons become "other"."""
     reasons: set[str] = set()
     for meter in meters:
         for number in meter.finish_reasons:

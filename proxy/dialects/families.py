@@ -139,7 +139,7 @@ def family_name(dialect: Dialect, endpoint: Endpoint) -> FamilyName:
 
 
 def client_family(call: Call) -> FamilyName:
-    """Return the family in which a call is answered."""
+    """Return the API family of the response that the client gets."""
     return family_name(DIALECTS[call.head.dialect], call.head.endpoint)
 
 

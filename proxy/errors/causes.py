@@ -32,7 +32,10 @@ _BY_ERRNO: dict[int, ErrorCause] = {
 
 
 def cause_of(error: Exception | None) -> ErrorCause:
-    """Classify an error of the operating system or the TLS library; None is an orderly end."""
+    """Return the cause of an error of the operating system or the TLS library.
+
+    Without an error (None) the peer closed the connection in an orderly way.
+    """
     if error is None:
         return "closed"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -70,7 +70,7 @@ def check_body(
 
 
 def check_member(name: str, value: Any, field: FieldType, path: str) -> None:
-    """Raise ``InvalidField`` for a member of an object at ``place`` that is missing or wrong."""
+    """Raise ``InvalidField`` if a member of the object at ``path`` is missing or wrong."""
     if value is None and not field.required:
         return
     problem = missing(field.says) if value is None else field.check(value)

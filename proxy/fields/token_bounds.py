@@ -65,7 +65,7 @@ def within(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
 
 
 def checked_fields(fields: Fields) -> Fields:
-    """Return the fields of a dialect that are checked on arrival."""
+    """Return the fields of a dialect and the token bounds that it does not declare."""
     return {**fields, **{name: TYPES[name] for name in TYPES.keys() - fields.keys()}}
 
 
@@ -96,7 +96,7 @@ def check_groups(body: Json) -> None:
 
 
 def counts_as(path: str, name: str) -> str:
-    """Return the name that a field counts as: a bound of thoughts is a budget."""
+    """Return the kind of bound of a field: ``budget_tokens`` for thinking, else its name."""
     if not path:
         return "budget_tokens" if name in BUDGETS else name
     group_name = path.rpartition(".")[0].rpartition(".")[2]

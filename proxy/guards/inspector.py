@@ -121,10 +121,10 @@ class DocumentInspector:
         request: Json | None = None,
         read: Texts | None = None,
     ) -> Json:
-        """Return the document as the rules leave it: first those with a detector, then services.
+        """Apply detectors, then guard services, and return the resulting document.
 
-        ``request`` is None if it is the document. ``read`` are its texts, if they are known. Raises
-        ``GuardBlocked``.
+        ``request`` is the request of a response, None if the document is the request itself.
+        ``read`` are the texts of the document, if known. Raises ``GuardBlocked``.
         """
         detectors, services = bind_stage(rules, request or document)
         read = read or await self._read(document)

@@ -109,10 +109,9 @@ class Pruned:
 
 
 def prune_limit_ms(before_ms: int, now_ms: int) -> int:
-    """Return the moment before which rows may be pruned.
+    """Return the moment before which rows may be pruned, at most ``before_ms``.
 
-    A budget may need its whole window, so the moment is at most the start of the oldest week or
-    month that is current in any time zone.
+    Rows of the current week and month are kept in every time zone, because a budget may count them.
     """
     starts = [Calendar(unit, LAST_ZONE).window_bounds(now_ms)[1] for unit in LONGEST_UNITS]
     return min(before_ms, *(start - ZONE_SPREAD_MS for start in starts))

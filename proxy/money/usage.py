@@ -179,7 +179,7 @@ def read_usage(usage: Any) -> Tokens | None:
 
 
 def _completion_tokens(usage: Json, prompt: int) -> int | None:
-    """Return the completion, or the rest of the total if embeddings or a provider lack it."""
+    """Return ``completion_tokens``, or the total minus the prompt if it is missing."""
     completion = usage.get("completion_tokens")
     if completion is not None:
         return _count(completion)

@@ -130,7 +130,7 @@ class SingleServer:
 
 
 class Cluster:
-    """Client of a cluster. Follows moved slots, and reloads all slots after a failure (10 ms)."""
+    """Client of a cluster. Follows moved slots, and reloads all slots after a failure."""
 
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
         first_url, *_ = parts = [cast("dict[str, Any]", parse_url(url)) for url in urls]

@@ -24,6 +24,7 @@ Details = Callable[[DetectorFindings], dict[str, Any]]
 
 
 def any_found(findings: DetectorFindings) -> int:
+    """Return 1 if there is a finding, otherwise 0."""
     return findings.any
 
 

@@ -26,7 +26,7 @@ class PartialMatcher(Protocol):
         """Return the same for a text that is not encoded."""
 
     def is_found(self, data: bytes) -> bool:
-        """Return False only if the encoded text has no finding."""
+        """Return False only if the encoded text certainly has no finding."""
 
     def encoded(self, text: str) -> bytes:
         """Encode a text for ``is_open`` and ``is_found``. ASCII text becomes its own bytes."""

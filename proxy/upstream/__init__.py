@@ -264,7 +264,10 @@ class Upstreams:
     def _response(
         self, context: AttemptContext, open_attempt: OpenAttempt, reply: Reply
     ) -> HttpUpstreamResponse | None:
-        """Return the response, None for an error. A response held as a whole has a memory share."""
+        """Return the response, or None if the upstream reports an error.
+
+        A response that is held as a whole is charged to the memory for responses.
+        """
         call = open_attempt.call
         streamed, endpoint = call.stream, call.head.endpoint
         if open_attempt.request.endpoint == "passthrough":

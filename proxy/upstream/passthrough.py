@@ -149,7 +149,7 @@ def _from_gemini(metadata: Any) -> Json | None:
 
 
 def _modalities(details: Any) -> dict[str, Any]:
-    """Return the audio and image tokens of a list of tokens by modality."""
+    """Return Gemini's token counts by modality, under our names."""
     return {
         name: detail.get("tokenCount")
         for detail in (details if type(details) is list else ())

@@ -214,7 +214,10 @@ _HIGH_AT_END = re.compile("[\ud800-\udbff]\\Z")
 
 
 class SurrogateJoiner:
-    """Moves the first half of a pair to the next delta of its part. Keeps one half per part."""
+    """Joins surrogate pairs that a stream cuts in two.
+
+    A high surrogate at the end of a delta moves to the next delta of the same part.
+    """
 
     __slots__ = ("_halves",)
 

@@ -169,10 +169,7 @@ class Sequencer:
         return out
 
     def _drain(self, out: list[Frame]) -> None:
-        """Release all frames that wait.
-
-        An open part that no event has ended ends before another begins.
-        """
+        """Release all waiting frames. End a part that is still open before the next begins."""
         self._close(out)
         while self._children or self._roots:
             if self._child is not None:

@@ -244,7 +244,7 @@ def check_form_field(
 
 
 def _steps(separators: re.Pattern[str], name: str) -> Iterator[str]:
-    """Yield the steps of a name, without indexes."""
+    """Yield the parts of a nested field name, such as ``a[b][0]``, without numbers."""
     for step in separators.split(normalize("NFKC", name)):
         letters = squeezed(step)
         if letters and not letters.isdecimal():

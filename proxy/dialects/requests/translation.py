@@ -167,9 +167,9 @@ def _form(family: FamilyName | None) -> RequestForm | None:
 
 
 def _bounded(families: Families, body: Json, upstream: Upstream) -> tuple[Json, int | None]:
-    """Return a chat with the output limit that its upstream requires.
+    """Return a chat with the output limit that the upstream requires, and the added limit.
 
-    The limit is added before rules, which only lower it. It is also returned if it was added.
+    The second value is None if nothing was added. Rules run later and can only lower the limit.
     """
     form = _form(families[1])
     if form is None or form.bound is None or families[0] == families[1]:
@@ -380,9 +380,10 @@ def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
 
 
 def _lowest(endpoint: Endpoint, body: Json, maximum: float) -> float:
-    """Return the bound to add for a target that may ignore those of the request.
+    """Return the output limit to add for a target that may ignore those of the request.
 
-    It is the lowest of them and of the endpoint's default, at least 1.
+    It is the lowest of ``maximum``, the limits in the request, and for legacy completions the
+    default of that API; at least 1.
     """
     lowest = min(maximum, LEGACY_DEFAULT) if endpoint == "completions" else maximum
     for path, group in groups(body):

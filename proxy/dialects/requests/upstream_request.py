@@ -73,10 +73,10 @@ class UpstreamRequest:
 def translate_request(
     call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
 ) -> TranslatedRequest:
-    """Return the body for one target, changed by rules, for limit claims and for sending.
+    """Translate the call for one target, with the changes of rules.
 
-    It is cached with the call unless it is large. Raises ``InvalidField`` with the client's field
-    name.
+    Limits claim by this body, and it is the one that is sent, so it is cached with the call unless
+    it is large. Raises ``InvalidField`` with the client's name of the field.
     """
     for cached_target, cached_changes, cached in call.translations:
         if cached_target is target and cached_changes is changes:

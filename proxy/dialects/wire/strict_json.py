@@ -157,9 +157,9 @@ def _read_small(raw: bytes) -> Any:
 
 
 def counted(raw: bytes, max_values: int) -> int:
-    """Return the number of values of a body, for a small one an upper bound.
+    """Return the number of JSON values of a body.
 
-    Raises ``BadRequest`` for more than ``max_values``.
+    For a small body this may be an upper bound. Raises ``BadRequest`` for more than ``max_values``.
     """
     if len(raw) <= SMALL:
         values = 1 + len(raw.translate(None, _NOT_A_VALUE))

@@ -133,7 +133,10 @@ def _is_listed(digits: str, preceding: str, following: str) -> bool:
 
 
 def _is_not_card(digits: str) -> bool:
-    """Return True if a neighbor is not certainly a card, which makes both a list of numbers."""
+    """Return True if digits are not certainly a card number.
+
+    Next to such a number, a candidate is more likely an item of a list than a card.
+    """
     return _brand_score(digits) <= CERTAIN_SCORE
 
 

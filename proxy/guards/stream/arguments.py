@@ -44,6 +44,7 @@ class ArgumentsWindow:
 
     @classmethod
     def under(cls, tallies: Sequence[RuleTally], replace: Replace = named) -> Self:
+        """Return an instance that applies these rules to the strings and the other values."""
         string = Window(tallies, escaped=True, replace=replace)
         return cls(string, Window(tallies, replace=replace), tallies)
 

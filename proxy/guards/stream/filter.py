@@ -242,7 +242,7 @@ class StreamFilter:
         return TEXT_WEIGHT + weight_of(text) + parts
 
     def _ending(self, event: Event) -> Iterable[PartStream]:
-        """Return the streams that end with an event."""
+        """Return the streams that an event ends: of its part, of its choice, or all."""
         if isinstance(event, End):
             return filter(None, (self._streams.get(event.part),))
         if isinstance(event, Finish):

@@ -118,7 +118,7 @@ class PlaceholderNames:
         return self._begins(name.removesuffix("]")) and not name.endswith("]")
 
     def _is_begun(self, word: str) -> bool:
-        """Return True if a word without a bracket is or may become a placeholder."""
+        """Return True if a word is a placeholder without its brackets, or may become one."""
         name = _plain(_PART_OF_OPEN.sub("", word))
         return self._begins(name) or self._has(name.removesuffix("_"))
 
@@ -227,7 +227,10 @@ class Masks:
         return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.close()))
 
     def unmasked(self, data: Json, read: Texts) -> Json:
-        """Return a whole answer with the values. `read` are its texts."""
+        """Return a whole response with the original values in place of placeholders.
+
+        ``read`` are the texts of the response.
+        """
         changes = {
             text.path: restored
             for text in read.texts

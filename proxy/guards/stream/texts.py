@@ -124,7 +124,10 @@ class PartStream:
         return out
 
     def _take(self, piece: ReleasedPiece) -> None:
-        """Spread a piece over the texts that it is of. A replacement goes to the first of them."""
+        """Distribute a released piece over the held texts that it covers.
+
+        A replacement goes to the first of them.
+        """
         text, size, is_changed = piece
         while size:
             held_text = self._unclear[0]
@@ -142,7 +145,7 @@ class PartStream:
                 self._unclear.popleft()
 
     def _drain(self) -> list[Frame]:
-        """Return clear frames from the head, and frames of other streams that waited for them."""
+        """Return the cleared frames at the head, and those of other streams that they blocked."""
         out: list[Frame] = []
         streams = [self]
         while streams:
@@ -262,9 +265,10 @@ def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
 
 
 def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
-    """Return True if rules find something in a repeated text.
+    """Return True if rules with a lookback find something in copies of a text in a row.
 
-    Repeating ``42`` can make the number of a card.
+    A stream may send the same value in one place again and again: ``42`` repeated can make a card
+    number.
     """
     copies = [
         RuleTally(tally.rule, tally.clock)

@@ -213,9 +213,10 @@ def last_end(text: str, start_at: int, end: int) -> int:
 
 
 def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_at: int) -> int:
-    """Return the position, from ``start_at`` on, of a partial match of a rule.
+    """Return the first position that may still become part of a finding.
 
-    If there is none, return the position of the last settled white space.
+    That is the start of a partial match, otherwise the end of the last settled white space, and
+    never before ``start_at``.
     """
     places = [read.run]
     for view in read.views:

@@ -87,7 +87,7 @@ class View:
         return _composed(_without_invisible(_opened(_unquoted(text, escaped))), bare=False)
 
     def reading(self, cased: str) -> View:
-        """Return this reading with other characters at the same positions."""
+        """Return a view of other characters with the same mapping to the original text."""
         return View(cased, self._edits, self._below, normal=self.normal)
 
     @property

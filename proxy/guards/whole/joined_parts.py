@@ -235,9 +235,9 @@ def _joined_ends(texts: Sequence[Text], number: int, next_number: int) -> Joined
 
 
 def message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
-    """Yield the boundaries between messages of one role.
+    """Yield the joined text around the boundaries between messages of one role.
 
-    A short message is included completely, so that a value cut in three is found.
+    A short message is included whole, so that a value cut in three is found.
     """
     for row in _rows(texts):
         ends_in_space = all(

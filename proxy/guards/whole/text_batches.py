@@ -142,9 +142,10 @@ class RuleInspection:
         self._count(part.bytes)
 
     def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
-        """Return the matches in each joined text, and those in a cut message.
+        """Return by text the matches that do not need the joining.
 
-        The cut may cause a match that the whole text does not have.
+        These are the earlier matches of each text, and the matches in the part of one message
+        alone: cutting a message may cause a match that its whole text does not have.
         """
         known_matches = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
         for start, end in joined.shares:
@@ -203,12 +204,12 @@ class RuleInspection:
 
 
 def bounded(rule: GuardRule) -> bool:
-    """Return True if a rule finds spans in a text, rather than judges it as a whole."""
+    """Return True if a rule finds spans, rather than judges a text as a whole."""
     return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
 def part_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
-    """Return the readings of a whole text for rules and services."""
+    """Return the forms of a text. A text longer than ``batch`` has only the one as written."""
     long = len(text.text) > batch
     max_run = 0 if text.decoded else None
     views = (
@@ -362,5 +363,5 @@ async def inspect_in_threads(
 
 
 def _inspection(tally: RuleTally, number: int) -> RuleInspection:
-    """Return the inspection of a copy of a tally."""
+    """Return an inspection with a new, empty tally for the same rule."""
     return RuleInspection(RuleTally(tally.rule, tally.clock, opaque=tally.opaque), number)

@@ -43,11 +43,11 @@ class LocalFallback:
         self._seeded.clear()
 
     def observe(self, decision: LimitDecision) -> list[Claim]:
-        """Record the readings of a decision of the shared store.
+        """Record the counters of a shared store's decision, and return claims on lost ones.
 
-        Returns the claims on budget counters that the store has lost: they are fresh in a window in
-        which this instance has already used them. Beyond ``MAX_COUNTERS`` counters the loss of the
-        oldest is not detected.
+        The store has lost a budget counter if it reports the counter as unused, although this
+        instance has already seen it used in the same window. Beyond ``MAX_COUNTERS`` counters the
+        loss of the oldest is not detected.
         """
         now_ms, lost_claims = int(self.monotonic() * 1000), list[Claim]()
         for index, claim in enumerate(decision.claims):

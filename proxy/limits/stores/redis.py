@@ -202,7 +202,10 @@ class RedisStore:
             self._unbooked_bills.pop(name, None)  # ``renew`` may have booked it
 
     async def _bill(self, name: str, owner: str, state: BillState) -> bool:
-        """Store the state of a bill. Return True if the bill belongs to ``owner``."""
+        """Claim a bill for ``owner`` and store its state. Return False if another owns it.
+
+        A bill makes several readers of one background response pay for it once.
+        """
         key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
         ttl_ms = 1000 * (LEASE_S if state == "charged" else BILL_TTL_S)
         dead = ",".join(f'"{run}"' for run in self.ledger.dead())

@@ -109,7 +109,7 @@ class CounterStore(Protocol):
         """
 
     async def book(self, name: str) -> None:
-        """Record that the ledger has the row of a bill."""
+        """Record that the ledger has the row of a bill, so that no other owner repeats it."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
         """Return the state of counters without charging."""

@@ -13,11 +13,12 @@ from proxy.types import Call, Target
 
 @frozen
 class Candidates:
-    """Targets that can serve the same name.
+    """Targets that can serve the same model name.
 
-    With ``weights``, both are sorted by falling weight and a draw decides. ``balanced`` targets are
-    equal. Otherwise the first target serves all calls. ``order`` is the order if there is no draw;
-    its first ``pool_size`` targets are equal.
+    With ``weights``, a random draw chooses the target; ``targets`` and ``weights`` are sorted by
+    falling weight. ``balanced`` targets are equal. Otherwise the first target serves all calls.
+    ``order`` are the targets to try without a draw (None with one). The first ``pool_size`` of them
+    are equal.
     """
 
     targets: tuple[Target, ...]

@@ -170,7 +170,7 @@ class CloudTokens:
         return slot.token.text
 
     def state(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
-        """Return a value that changes with each new token. Drop tokens without a reference."""
+        """Return a value that changes with each new token. Forget tokens not in ``refs``."""
         token_refs = [ref for ref in refs if is_token(ref)]
         if not token_refs and not self._slots:
             return frozenset()
