@@ -16,7 +16,7 @@ from proxy.runtime.frozen import frozen
 from proxy.runtime.otel_settings import OtelSettings, otel_settings
 
 SECRET_LENGTH = 16
-KEY_SHARE = 2  # of the memory for bodies under way one key may take one part of so many
+KEY_SHARE = 2  # one key may use a half of the memory for request bodies
 REDIS_URL = re.compile(
     r"(redis|rediss|unix(?!\+))(\+cluster)?://([^/?@]*@)?([^/?@]*)(/[^?]*)?(\?.*)?"
 )
@@ -235,7 +235,7 @@ def from_environment(
         otlp_endpoint=(otel.is_used and environ.get("HEADRACE_OTLP_ENDPOINT")) or None,
         otel=otel,
         trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
-        trace_profiles=_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
+        trace_profiles=_trace_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
         drain_seconds=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_seconds),
         drain_grace_seconds=_number(
             environ, "HEADRACE_DRAIN_GRACE_SECONDS", defaults.drain_grace_seconds
@@ -360,7 +360,7 @@ def _one_of(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     return word
 
 
-def _profiles(text: str) -> tuple[str, ...]:
+def _trace_profiles(text: str) -> tuple[str, ...]:
     """Parse HEADRACE_TRACE_PROFILES. Raise ``BadSetting`` for an unknown profile."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:

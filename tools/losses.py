@@ -310,7 +310,7 @@ def tables() -> Iterator[str]:
             yield f"### {'Messages' if family == 'messages' else api}"
             yield ""
             if lines := [*partly_declared(clients, endpoint)]:
-                yield "Fields that only some dialects declare:"
+                yield "These fields exist only in the dialects before the colon:"
                 yield ""
                 yield from lines
                 yield ""

@@ -338,7 +338,7 @@ def _watch(
     def read() -> FileStates:
         return folder_states(folder) | secret_states(store.secret_files, tokens)
 
-    revoke = store.read_revocations
+    revoke = store.apply_revocations
     return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
 
 
@@ -352,7 +352,7 @@ async def _candidate(context: Context) -> Candidate | None:
     metrics = context.metrics
     enforcement = telemetry.Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
-    store = PolicyStore(source, *clock, context.log, enforcement.tell, "candidate")
+    store = PolicyStore(source, *clock, context.log, enforcement.activate, "candidate")
     watch = _watch(context, folder, states, store, None)
     await context.opened.enter_async_context(run_in_background(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")

@@ -132,7 +132,7 @@ async def _book(ledger: Ledger, counters: CounterStore) -> None:
 
     ledger.on_bills = put
     while True:
-        await counters.book(await bills.get())
+        await counters.confirm_bill(await bills.get())
 
 
 async def _close(context: Context, counters: FailoverStore) -> None:

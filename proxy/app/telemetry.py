@@ -253,7 +253,7 @@ class Enforcement:
         if snapshot.revision not in self._rest:
             self._rest = {snapshot.revision: tuple(self._build(snapshot))}
 
-    def tell(self, result: Result, snapshot: Snapshot) -> None:
+    def activate(self, result: Result, snapshot: Snapshot) -> None:
         """Run the event-loop steps that ``prepare`` built, if the revision became active."""
         if result == "in_force":
             for enforce in self._rest[snapshot.revision]:
@@ -270,7 +270,7 @@ def reload_reporter(
         if result != "unchanged":
             for decision_log in decisions:
                 decision_log.policy(result, snapshot.revision)
-        enforcement.tell(result, snapshot)
+        enforcement.activate(result, snapshot)
 
     return tell
 

@@ -41,7 +41,7 @@ from proxy.errors.wire import MethodNotAllowed
 from proxy.errors.words import MAX_NAME
 from proxy.fields.checks import Fields, check_body, misspelled
 from proxy.fields.field_table import ALIKE
-from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_groups, checked_fields
+from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_groups, with_token_bounds
 from proxy.money.estimate import field_quarters
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
@@ -63,7 +63,7 @@ DIALECTS: dict[str, Dialect] = {
 
 CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
     name: {
-        endpoint: checked_fields(dialect.types.get(endpoint, fields))
+        endpoint: with_token_bounds(dialect.types.get(endpoint, fields))
         for endpoint, fields in dialect.fields.items()
     }
     for name, dialect in DIALECTS.items()

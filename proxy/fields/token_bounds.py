@@ -64,7 +64,7 @@ def within(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
     return {**fields, **{name: at_most(types[name], bound) for name, bound in maxima}}
 
 
-def checked_fields(fields: Fields) -> Fields:
+def with_token_bounds(fields: Fields) -> Fields:
     """Return the fields of a dialect and the token bounds that it does not declare."""
     return {**fields, **{name: TYPES[name] for name in TYPES.keys() - fields.keys()}}
 

@@ -48,7 +48,7 @@ from proxy.guards.text.documents import (
 from proxy.guards.text.walk import Found, Path, Text, Texts
 from proxy.guards.whole.joined_parts import joined_parts, weight_of_joined
 from proxy.guards.whole.prefilter import prefilter_rules
-from proxy.guards.whole.text_batches import RuleInspection, batches, inspect_in_threads, part_of
+from proxy.guards.whole.text_batches import RuleInspection, batches, inspect_in_threads, views_of
 from proxy.ports import GuardClients
 from proxy.runtime.fair_queue import LARGE_BYTES, FairSemaphore
 from proxy.runtime.frozen import frozen
@@ -214,7 +214,7 @@ class Engine:
             return _fail_all(uncalled_tallies(rules, self.clock), read.unread, texts, replace)
 
         def collect() -> list[Reading]:
-            parts = [part_of(place, text) for place, text in enumerate(texts) if not text.placed]
+            parts = [views_of(place, text) for place, text in enumerate(texts) if not text.placed]
             runs = [joined for joined in joined_parts(texts) if joined.text.run is not None]
             views = [(part.views, part.text) for part in parts]
             views += [(joined.views(), joined.text) for joined in runs]
@@ -259,7 +259,7 @@ def inspect_now(
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
     for batch in batches(texts, inspections):
         for inspection in inspections:
-            if not inspection.is_done:
+            if not inspection.has_failed:
                 inspection.see(batch)
     return _conclude(inspections, texts, replace)
 

@@ -133,7 +133,7 @@ class Ledger:
             if not self._spool.given_up:
                 self._spool.drop("invalid", len(part) - len(rows))
                 self._report_bills(part)
-            self._spool.breathe(BREATH_S)
+            self._spool.pause_unless_closing(BREATH_S)
         if self._reasons:
             count, reasons = len(self._reasons), sorted(set(self._reasons))
             file = str(self._refused.path)

@@ -54,13 +54,13 @@ class Reconciler:
             started_at = self.monotonic()
             drifts: Mapping[str, int] = {}
             try:
-                drifts = await self.measure()
+                drifts = await self.measure_drift()
             except Exception as error:  # noqa: BLE001  # reported; must not end the process
                 self.on_error(error)
             self.report(drifts)
             pause_s = max(INTERVAL_S, IDLE_FACTOR * (self.monotonic() - started_at))
 
-    async def measure(self) -> dict[str, int]:
+    async def measure_drift(self) -> dict[str, int]:
         """Return the drift of each active budget by name, without budgets of unknown drift."""
         drifts: dict[str, int] = {}
         for budget in (await self.budgets()).values():

@@ -166,7 +166,7 @@ def read_usage(usage: Any) -> Tokens | None:
     total = prompt + completion
     if usage.get("total_tokens", total) != total or not _CACHED_ELSEWHERE_NAMES.isdisjoint(usage):
         details = _details_elsewhere(usage, details)
-        _add_difference(counts, usage, details)
+        _add_rest_of_total(counts, usage, details)
     if details is not None:
         _split(counts, "input", details, PROMPT_PARTS)
         _add_images(counts, "image_input", usage.get("prompt_tokens_details"), prompt)
@@ -198,7 +198,7 @@ def _details_elsewhere(usage: Json, details: Any) -> dict[str, int]:
     return counts
 
 
-def _add_difference(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
+def _add_rest_of_total(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
     """Add the difference to a larger total to input or output.
 
     It is input if it equals the cached tokens in Anthropic's members, whose input excludes

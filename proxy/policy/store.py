@@ -176,7 +176,7 @@ class PolicyStore:
                 self._reject([unexpected(bug)])
             self._loaded_at = started_at
 
-    async def read_revocations(self) -> None:
+    async def apply_revocations(self) -> None:
         """Revoke the keys that the folder revokes, even if it has errors or is being reloaded."""
         async with self._revoke_lock:
             await self._sleep(max(0.0, self._revoked_at + MIN_INTERVAL_S - self._now()))

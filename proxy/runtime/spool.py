@@ -146,7 +146,7 @@ class Spool(Generic[Item]):
         """Sleep, but not beyond the shutdown deadline."""
         self._given_up.wait(seconds)
 
-    def breathe(self, seconds: float) -> None:
+    def pause_unless_closing(self, seconds: float) -> None:
         """Let other threads run, except during shutdown."""
         self._closing.wait(seconds)
 

@@ -92,7 +92,7 @@ class ResponseWriter:
         fields = "\r\n".join(map(": ".join, headers.items())).encode("utf-8", "ignore")
         controls = len(fields) - len(fields.translate(None, CONTROLS))
         if controls != 2 * len(headers) - 2:  # more than what stands between the headers
-            raise ValueError("a header holds what would end it")
+            raise ValueError("a header contains a control character")
         if (is_old, status) in LINES:
             line = LINES[is_old, status]
         else:

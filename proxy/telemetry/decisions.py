@@ -89,7 +89,7 @@ class Decisions:
         self._counted = 0  # lost entries that a line counts
         self._is_failing = False
         log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
-        self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._end)
+        self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._log_end_and_close)
         self.put: Callable[[Entry], object] = self._spool.put
 
     @property
@@ -110,7 +110,7 @@ class Decisions:
         """Write the waiting entries, for at most ``CLOSE_S`` seconds. Blocks."""
         self._spool.close(CLOSE_S)
 
-    def _end(self) -> None:
+    def _log_end_and_close(self) -> None:
         self._log.info("decisions.end", seq=self._chain.seq, hash=self._chain.head)
         self._chain.close()
 

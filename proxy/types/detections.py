@@ -23,7 +23,7 @@ class DetectorFindings:
 Details = Callable[[DetectorFindings], dict[str, Any]]
 
 
-def any_found(findings: DetectorFindings) -> int:
+def found_flag(findings: DetectorFindings) -> int:
     """Return 1 if there is a finding, otherwise 0."""
     return findings.any
 
@@ -39,4 +39,4 @@ class DetectionFormat:
     name: str
     word: str
     details: Details = counts
-    summary: Callable[[DetectorFindings], object] = any_found
+    summary: Callable[[DetectorFindings], object] = found_flag

@@ -149,8 +149,10 @@ class Limit:
             object.__setattr__(self, "debt_per_unit", self.window * 1000 // common)
             object.__setattr__(self, "drain_per_ms", self.amount // common)
         if capacity * self.debt_per_unit > MAX_AMOUNT:
-            message = f"{self.name}: amount and burst are too large for this window: round them"
-            raise ValueError(message)
+            raise ValueError(
+                f"{self.name}: amount and burst are too large to count exactly in this window:"
+                " use a rounder amount or a smaller burst"
+            )
         object.__setattr__(self, "key", f"{self.kind.counter or self.kind.name}:{self.name}")
         object.__setattr__(self, "capacity", capacity)
         object.__setattr__(self, "warn_amount", ceil(share * capacity))

@@ -153,7 +153,7 @@ class Target:
         object.__setattr__(self, "names", names)
 
     @property
-    def is_free(self) -> bool:
+    def costs_nothing(self) -> bool:
         """True if all prices are 0."""
         return bool(self.prices) and all(price.is_free for price in self.prices)
 

@@ -204,7 +204,7 @@ class Upstreams:
             if response is None:
                 await _raise_error(open_attempt, reply)
             attempt.response_at = record.now()
-            await response.begin()
+            await response.wait_for_content()
         except BaseException as error:  # noqa: BLE001  # recorded and raised
             if reply is not None:
                 reply.leave()

@@ -139,16 +139,16 @@ def _from_gemini(metadata: Any) -> Json | None:
         "completion_tokens": _sum((metadata.get("candidatesTokenCount") or 0, reasoning)),
         "prompt_tokens_details": {
             "cached_tokens": metadata.get("cachedContentTokenCount"),
-            **_modalities(metadata.get("promptTokensDetails")),
+            **_tokens_by_modality(metadata.get("promptTokensDetails")),
         },
         "completion_tokens_details": {
             "reasoning_tokens": reasoning,
-            **_modalities(metadata.get("candidatesTokensDetails")),
+            **_tokens_by_modality(metadata.get("candidatesTokensDetails")),
         },
     }
 
 
-def _modalities(details: Any) -> dict[str, Any]:
+def _tokens_by_modality(details: Any) -> dict[str, Any]:
     """Return Gemini's token counts by modality, under our names."""
     return {
         name: detail.get("tokenCount")

@@ -59,12 +59,12 @@ class HttpUpstreamResponse:
     _feed: Feed | None = None
     _pending: Coroutine[Any, Any, None] | None = None
 
-    async def begin(self) -> None:
+    async def wait_for_content(self) -> None:
         """Wait for the first content.
 
         An upstream announces a response before its model has generated anything. While the client
         has received nothing, another target may still respond. The caller records failures of
-        ``begin``; later failures are recorded here. Raises ``UpstreamError``.
+        ``wait_for_content``; later failures are recorded here. Raises ``UpstreamError``.
         """
         frames: Sequence[Frame] = ()
         try:
@@ -167,7 +167,7 @@ class HttpUpstreamResponse:
         try:
             self._frames = self.reader.end()
         except ProxyError as fault:
-            self._frames, self._fault = self.reader.left(), fault
+            self._frames, self._fault = self.reader.frames_before_error(), fault
 
     def _on_data(self, data: bytes) -> bool:
         """Feed the frames in received bytes. Return False if the task has to continue."""
@@ -196,7 +196,7 @@ class HttpUpstreamResponse:
             try:
                 new_frames = read(documents.popleft())
             except ProxyError as fault:
-                frames += self.reader.left()
+                frames += self.reader.frames_before_error()
                 self._fault = fault
                 return
             frames += new_frames
@@ -209,7 +209,7 @@ class HttpUpstreamResponse:
         try:
             self._frames = await self.offload.run(len(document), read, scheduling_key)
         except ProxyError as fault:
-            self._frames, self._fault = self.reader.left(), fault
+            self._frames, self._fault = self.reader.frames_before_error(), fault
 
     def _take_frames(self) -> Sequence[Frame]:
         """Return the frames before the next one that needs a batch for itself, or that frame."""

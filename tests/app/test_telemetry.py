@@ -27,7 +27,7 @@ def activate(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
         tell = reload_reporter(metrics, enforcement, ())
     else:
         enforcement = Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
-        tell = enforcement.tell
+        tell = enforcement.activate
     snapshot = PolicyFolder(path, {}, None, enforcement.prepare).read()
     return lines(lambda: tell("in_force", snapshot)), metrics, log
 
@@ -54,7 +54,7 @@ def test_labels_are_registered_before_activation(tmp_path: Path) -> None:
 
     assert b'headrace_requests_total{deployment="d7"' in metrics.render()[0]
     assert metrics.roster.revision == ""
-    enforcement.tell("in_force", snapshot)
+    enforcement.activate("in_force", snapshot)
     assert metrics.roster.revision == snapshot.revision
 
 

@@ -13,10 +13,10 @@ from proxy.fields.token_bounds import (
     NUMBERS,
     answers_of,
     check_groups,
-    checked_fields,
     groups,
     most_tokens,
     typed,
+    with_token_bounds,
 )
 from tests.for_each import for_each
 
@@ -87,11 +87,11 @@ def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
         check_groups({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"
-    assert checked_fields({})[name].check(value) is not None
+    assert with_token_bounds({})[name].check(value) is not None
 
 
 def test_dialect_fields_take_precedence() -> None:
-    assert checked_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    assert with_token_bounds(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
     assert CHAT["stop"].check(["a"] * 6) is not None
     assert typed(CHAT)["stop"].check(["a"] * 6) is None
     assert typed(CHAT)["stop"].check([1]) is not None

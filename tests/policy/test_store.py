@@ -162,7 +162,7 @@ async def test_of_a_change_under_way_only_what_it_revokes_counts(stored: Stored)
         stored.file.read_text().replace("gpt-4o-mini", "half") + "revoked: [support-widget]\n"
     )
 
-    await stored.store.read_revocations()
+    await stored.store.apply_revocations()
 
     assert stored.store.current.revision == old_snapshot.revision
     assert stored.store.current.revoked == {"support-widget"}
@@ -172,7 +172,7 @@ async def test_of_a_change_under_way_only_what_it_revokes_counts(stored: Stored)
 
 async def test_revocations_are_read_at_most_once_a_second(stored: Stored) -> None:
     for _ in range(3):
-        await stored.store.read_revocations()
+        await stored.store.apply_revocations()
 
     assert stored.clock.slept == [0, 1, 1]
 
@@ -287,7 +287,7 @@ async def test_revocation_applies_during_a_reload(stored: Stored) -> None:
         await asyncio.to_thread(started.wait, PATIENCE_S)
         (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
 
-        await store.read_revocations()
+        await store.apply_revocations()
 
         during = store.current.revoked
         may_end.set()

@@ -54,7 +54,7 @@ class FrameReader(Protocol):
         """Return the frames after the last document."""
         ...
 
-    def left(self) -> Sequence[Frame]:
+    def frames_before_error(self) -> Sequence[Frame]:
         """Return the complete frames ahead of the error that `read` or `end` has raised."""
         ...
 
@@ -139,7 +139,7 @@ class FamilyFrameReader:
     def end(self) -> Sequence[Frame]:
         return () if self._is_over else self._end(done=False)
 
-    def left(self) -> Sequence[Frame]:
+    def frames_before_error(self) -> Sequence[Frame]:
         if self._body is not None:
             return ()
         placed, self._placed = self._placed, []

@@ -149,7 +149,7 @@ def _is_model_call(call: Call, path: PassthroughPath, target: Target) -> bool:
 
     Paths with names, such as ``/v1/batches/{id}/cancel``, and free targets use no model.
     """
-    return not (call.head.method in MODEL_FREE_METHODS or path.names or target.is_free)
+    return not (call.head.method in MODEL_FREE_METHODS or path.names or target.costs_nothing)
 
 
 def _body(

@@ -100,7 +100,7 @@ class PassthroughBytes:
     def end(self) -> Sequence[Frame]:
         return (Frame((), model_call=self._model_call, last=True),)
 
-    def left(self) -> Sequence[Frame]:
+    def frames_before_error(self) -> Sequence[Frame]:
         return ()
 
     def _usage_in(self, piece: bytes) -> Json:
@@ -165,5 +165,5 @@ class PassthroughDocument:
     def end(self) -> Sequence[Frame]:
         return ()
 
-    def left(self) -> Sequence[Frame]:
+    def frames_before_error(self) -> Sequence[Frame]:
         return ()

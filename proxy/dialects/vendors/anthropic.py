@@ -78,7 +78,7 @@ def user_of(body: Json) -> str | None:
 
 
 def read_headers(headers: Headers, head: RequestHead) -> RequestHead:
-    check_page(head)
+    check_page_size(head)
     return replace(head, echo=((REQUEST_ID, head.request_id),))
 
 
@@ -113,7 +113,7 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     return ErrorResponse(status, body, ((REQUEST_ID, request_id), *openai.retry_headers(error)))
 
 
-def check_page(head: RequestHead) -> None:
+def check_page_size(head: RequestHead) -> None:
     """Raise ``InvalidField`` for an invalid size of a page of models."""
     limit = head.parameter("limit")
     if limit is not None and not (

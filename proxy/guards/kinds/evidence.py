@@ -208,14 +208,14 @@ class EntailmentCheck:
         self, text: str, sources: Sequence[Sentence], in_thread: GuardThreads
     ) -> list[Finding]:
         findings = []
-        for sentence, premises in await in_thread(partial(self._pairs, text, sources)):
+        for sentence, premises in await in_thread(partial(self._with_nearest, text, sources)):
             claim = text[sentence.start : sentence.end]
             kind, score = await self.by.judge_claim(claim, premises, in_thread)
             if score >= self.by.threshold:
                 findings.append(Finding(sentence.start, sentence.end, kind, score=round(score, 3)))
         return findings
 
-    def _pairs(
+    def _with_nearest(
         self, text: str, sources: Sequence[Sentence]
     ) -> list[tuple[Sentence, Sequence[str]]]:
         """Return the sentences of a text with the nearest sentences of the context.

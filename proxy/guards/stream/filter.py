@@ -192,7 +192,7 @@ class StreamFilter:
                 complete.append(text)
             else:
                 going.append(FrameText(text, place))
-        ending = chain.from_iterable(map(self._ending, frame.events))
+        ending = chain.from_iterable(map(self._streams_ended_by, frame.events))
         weight = sum(stream.filter.weight_of_end() for stream in ending)
         weight += sum(map(self._weight, going))
         for text in complete:
@@ -241,7 +241,7 @@ class StreamFilter:
         parts = weight_of_parts(text) if is_json(going.place) else 0
         return TEXT_WEIGHT + weight_of(text) + parts
 
-    def _ending(self, event: Event) -> Iterable[PartStream]:
+    def _streams_ended_by(self, event: Event) -> Iterable[PartStream]:
         """Return the streams that an event ends: of its part, of its choice, or all."""
         if isinstance(event, End):
             return filter(None, (self._streams.get(event.part),))

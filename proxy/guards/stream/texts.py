@@ -304,7 +304,7 @@ class JoinableTexts:
 
     def may_repeat(self, frame: Frame, text: Text) -> bool:
         """Return True if a complete text may have to be inspected as repeated many times."""
-        place = _place(frame, text.path) if self._first_values else None
+        place = _repeated_place(frame, text.path) if self._first_values else None
         key = _digest(repr(place)) if place is not None else b""
         return key in self._first_values and key not in self._repeated
 
@@ -316,7 +316,10 @@ class JoinableTexts:
         acting_rules = acting(self._tallies, text)
         if text.kind == "logprobs" and acting_rules:
             return True
-        place, rules = _place(frame, text.path), acting_rules or applying(self._tallies, text)
+        place, rules = (
+            _repeated_place(frame, text.path),
+            acting_rules or applying(self._tallies, text),
+        )
         if place is None or self._passes(place, text.text, rules):
             return False
         for tally in () if acting_rules else rules:
@@ -365,7 +368,7 @@ def _digest(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
 
 
-def _place(frame: Frame, path: Path) -> tuple[object, ...] | None:
+def _repeated_place(frame: Frame, path: Path) -> tuple[object, ...] | None:
     """Return the place of a complete text that later documents may also have, or None."""
     doc = frame.doc
     if doc is None or isinstance(path[-1], MemberName):

@@ -245,7 +245,7 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
             signed=raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp",
             rough=rough,
         )
-    itself = says_text({"media_type": url["type"]}, None)
+    itself = declared_type({"media_type": url["type"]}, None)
     charset = (url["charset"] or "").lower()
     text, rough = _read(raw, charset, is_text=bool(claim if itself is None else itself))
     is_known = url["type"] in MEDIA_TYPES
@@ -260,7 +260,7 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
     )
 
 
-def says_text(item: Json, outer_claim: TextClaim) -> TextClaim:
+def declared_type(item: Json, outer_claim: TextClaim) -> TextClaim:
     """Return the declared type of an item's data.
 
     It is declared by type, format or media type of the item, else around it (``outer_claim``).

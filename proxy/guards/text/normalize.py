@@ -86,7 +86,7 @@ class View:
         """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
         return _composed(_without_invisible(_opened(_unquoted(text, escaped))), bare=False)
 
-    def reading(self, cased: str) -> View:
+    def with_characters(self, cased: str) -> View:
         """Return a view of other characters with the same mapping to the original text."""
         return View(cased, self._edits, self._below, normal=self.normal)
 
@@ -188,7 +188,7 @@ def beginning(
     views, bare, visible, opened = _read(
         text, escaped, torn, max_run, min_run=None if ends else min_run
     )
-    end = _pending(text, escaped)
+    end = _pending_start(text, escaped)
     is_cut = end < len(text)
     letter = disguises.open_cluster(
         visible.cased[: visible.index(end)] if is_cut else visible.cased
@@ -305,7 +305,7 @@ def _opened(view: View) -> View:
     return _edited(view, disguises.unescaped(view.cased)) if has_escapes else view
 
 
-def _pending(text: str, escaped: bool) -> int:
+def _pending_start(text: str, escaped: bool) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     if not (escaped and "\\" in text):
         return disguises.pending_escape(text)
@@ -328,7 +328,7 @@ def _composed(view: View, *, bare: bool) -> View:
     if text.isascii():
         return view
     text = disguises.singles(text)
-    composed = _edited(view.reading(text), disguises.clusters(text, bare=bare))
+    composed = _edited(view.with_characters(text), disguises.clusters(text, bare=bare))
     folded = composed.cased
     if _LOOKS.search(folded):
         folded = folded.translate(disguises.FOLDS)

@@ -18,7 +18,7 @@ from proxy.guards.text.base64_text import (
     Payload,
     TextClaim,
     data_of,
-    says_text,
+    declared_type,
 )
 from proxy.guards.text.json_strings import values
 from proxy.guards.text.members import (
@@ -195,7 +195,7 @@ def _members_of(data: Json, unknown: str) -> Iterator[Node]:
 
 
 def _fields(body: Json, unknown: str, unknown_role: str | None) -> Iterator[Node | Opaque]:
-    plain = says_text(body, None)
+    plain = declared_type(body, None)
     for name, value in body.items():
         if name in SILENT:
             continue
@@ -306,7 +306,7 @@ def members(
     role = place.role
     if len(place.path) == 2 and place.path[0] in ("messages", "input"):
         role = role_of_item(value) or role
-    plain = says_text(value, place.plain)
+    plain = declared_type(value, place.plain)
     level = _level(place.path) if answer and len(place.path) < _DEEP else ()
     for name, item in value.items():
         path = (*place.path, name)

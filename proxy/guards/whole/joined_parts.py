@@ -112,7 +112,7 @@ class JoinedParts:
                 place += 1
             yield pieces
 
-    def is_one(self, match: TextMatch, detector: object) -> bool:
+    def is_one_finding(self, match: TextMatch, detector: object) -> bool:
         """Return True if a match across texts is one finding.
 
         At a boundary of messages, a detector may decide that it is two values side by side.
@@ -145,7 +145,7 @@ class JoinedParts:
             return pieces
         if is_cuttable(detector):
             remaining = [(number, piece) for number, piece in pieces if number < text_number]
-            if not (remaining and self.is_one(match, detector)):
+            if not (remaining and self.is_one_finding(match, detector)):
                 return ()
         else:
             remaining = [(number, piece) for number, piece in pieces if number >= text_number]

@@ -14,7 +14,7 @@ from proxy.guards.text.documents import BEYOND_ASCII, TEXT_WEIGHT
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.joined_parts import joined_texts
-from proxy.guards.whole.text_batches import part_of
+from proxy.guards.whole.text_batches import views_of
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
 Lines = tuple[bytes, bytes, bool]
@@ -122,7 +122,7 @@ def _readings(read: Texts) -> Lines:
     """
     views: list[View] = []
     for place, text in enumerate(read.texts):
-        part = part_of(place, text)
+        part = views_of(place, text)
         if part.long:
             raise ValueError("a long text is read piece by piece")
         views += part.views

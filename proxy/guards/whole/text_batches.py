@@ -84,7 +84,7 @@ class RuleInspection:
     _by_text: dict[int, list[TextMatch]] = field(default_factory=dict)
 
     @property
-    def is_done(self) -> bool:
+    def has_failed(self) -> bool:
         """True if the rule has failed."""
         return self.tally.error is not None
 
@@ -104,7 +104,7 @@ class RuleInspection:
                 self._see_run(batch)
             else:
                 for part in batch:
-                    if not self.is_done and self._inspects(part):
+                    if not self.has_failed and self._inspects(part):
                         self._see_part(part)
         except GuardBlocked as blocked:
             self.failure = blocked
@@ -118,11 +118,11 @@ class RuleInspection:
 
     def _inspects(self, part: TextViews) -> bool:
         rule = self.tally.rule
-        if not self._applies(part.text) or (part.text.placed and not bounded(rule)):
+        if not self._applies(part.text) or (part.text.placed and not finds_spans(rule)):
             return False
         if part.joined is not None:
-            return bounded(rule) or part.text.run is not None
-        return not (part.long and bounded(rule))
+            return finds_spans(rule) or part.text.run is not None
+        return not (part.long and finds_spans(rule))
 
     @property
     def _left_s(self) -> float:
@@ -130,11 +130,11 @@ class RuleInspection:
 
     def _see_part(self, part: TextViews) -> None:
         matches = find_matches(self.tally, self.number, part.views, left_s=self._left_s)
-        if self.is_done:
+        if self.has_failed:
             return
         if part.joined is not None:
             known_matches = self._known_of(part.joined) if matches else {}
-            if not self.is_done:
+            if not self.has_failed:
                 for place, match in _together(self.tally, part.joined, matches, known_matches):
                     self._keep(place, match)
             return
@@ -159,7 +159,7 @@ class RuleInspection:
 
     def _see_piece(self, piece: LongTextPiece) -> None:
         cursor = piece.cursors.get(self.number)
-        if cursor is None or self.is_done:
+        if cursor is None or self.has_failed:
             return
         is_last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
@@ -171,18 +171,18 @@ class RuleInspection:
                 index = bisect_right(self._runs, match.start, key=itemgetter(0))
                 if not index or match.end > self._runs[index - 1][1]:
                     outside.append(match)
-            if not self.is_done:
+            if not self.has_failed:
                 self._record(piece.place, outside)
         if piece.bytes is not None:
             self._runs.clear()
-            if not self.is_done:
+            if not self.has_failed:
                 self._count(piece.bytes)
 
     def _see_run(self, run: Base64Run) -> None:
-        if not (bounded(self.tally.rule) and self._applies(run.text)):
+        if not (finds_spans(self.tally.rule) and self._applies(run.text)):
             return
         matches = find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
-        if not self.is_done:
+        if not self.has_failed:
             self._record(run.place, matches)
             self._runs += [(match.start, match.end) for match in matches]
 
@@ -203,12 +203,12 @@ class RuleInspection:
         self.tally.fields += 1
 
 
-def bounded(rule: GuardRule) -> bool:
+def finds_spans(rule: GuardRule) -> bool:
     """Return True if a rule finds spans, rather than judges a text as a whole."""
     return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
-def part_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
+def views_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
     """Return the forms of a text. A text longer than ``batch`` has only the one as written."""
     long = len(text.text) > batch
     max_run = 0 if text.decoded else None
@@ -244,7 +244,7 @@ def batches(
 
 def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
     for place, text in enumerate(texts):
-        yield part_of(place, text, size)
+        yield views_of(place, text, size)
     for joined in joined_texts(texts):
         yield TextViews(place=-1, text=joined.text, views=joined.views(), bytes=0, joined=joined)
 
@@ -269,7 +269,7 @@ def _pieces(
             inspection.tally, inspection.number, inspection.tally.detector.lookback
         )
         for inspection in inspections
-        if bounded(inspection.tally.rule)
+        if finds_spans(inspection.tally.rule)
         and inspection.tally.rule.applies(part.text.role, part.text.kind)
     }
     min_run = max(0, min((cursor.lookback or 0 for cursor in cursors.values()), default=0) - 1)
@@ -319,7 +319,7 @@ def _together(
         known_in = next((number for number, part in pieces if spans[number].meets(part)), None)
         if known_in is not None:
             new += joined.continued(match, new_pieces, known_in, tally.detector)
-        elif joined.is_one(match, tally.detector):
+        elif joined.is_one_finding(match, tally.detector):
             tally.count(match.kind, match.score)
             new += new_pieces
     return new
@@ -341,12 +341,12 @@ async def inspect_in_threads(
         started_at = clock()
         return next(remaining, None), clock() - started_at
 
-    inspections = [_inspection(tally, number) for number, tally in enumerate(tallies)]
+    inspections = [_new_inspection(tally, number) for number, tally in enumerate(tallies)]
     remaining = batches(texts, inspections)
     longest_s = max([tally.rule.deadline_s for tally in tallies], default=0)
     try:
         async with asyncio.timeout(longest_s + most_wait_s):
-            while pending := [each for each in inspections if not each.is_done]:
+            while pending := [each for each in inspections if not each.has_failed]:
                 async with threads.hold_turn():
                     batch, seconds = await threads.run_in_turn(read)
                     if batch is None:
@@ -356,12 +356,12 @@ async def inspect_in_threads(
                             job = partial(inspection.see, batch, seconds)
                             group.create_task(threads.run_in_turn(job))
     except TimeoutError:  # a running thread continues with a tally that nobody reads
-        for inspection in [each for each in inspections if not each.is_done]:
-            inspections[inspection.number] = _inspection(inspection.tally, inspection.number)
+        for inspection in [each for each in inspections if not each.has_failed]:
+            inspections[inspection.number] = _new_inspection(inspection.tally, inspection.number)
             inspections[inspection.number].fail(BUSY)
     return inspections
 
 
-def _inspection(tally: RuleTally, number: int) -> RuleInspection:
+def _new_inspection(tally: RuleTally, number: int) -> RuleInspection:
     """Return an inspection with a new, empty tally for the same rule."""
     return RuleInspection(RuleTally(tally.rule, tally.clock, opaque=tally.opaque), number)

@@ -66,7 +66,7 @@ class MemoryStore:
     async def bill_once(self, name: str, owner: str) -> bool:
         return self._billing_owners.bill(name, owner)
 
-    async def book(self, name: str) -> None:
+    async def confirm_bill(self, name: str) -> None:
         """Do nothing. Unbooked bills end with the process."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:

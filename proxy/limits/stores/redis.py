@@ -194,7 +194,7 @@ class RedisStore:
             self._unbooked_bills[name] = owner, state
         return is_first
 
-    async def book(self, name: str) -> None:
+    async def confirm_bill(self, name: str) -> None:
         if name in self._unbooked_bills:
             owner, _ = self._unbooked_bills[name]
             self._unbooked_bills[name] = owner, "booked"
@@ -260,6 +260,6 @@ class RedisStore:
         """Book all bills, because their rows are about to be written, and close the connection."""
         with suppress(StoreUnavailable):
             for name in list(self._unbooked_bills):
-                await self.book(name)
+                await self.confirm_bill(name)
         await self._batcher.__aexit__(*exc_info)
         await self.server.aclose()

@@ -108,7 +108,7 @@ class CounterStore(Protocol):
         process to the next owner, unless it was booked.
         """
 
-    async def book(self, name: str) -> None:
+    async def confirm_bill(self, name: str) -> None:
         """Record that the ledger has the row of a bill, so that no other owner repeats it."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:

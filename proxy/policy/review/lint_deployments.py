@@ -122,10 +122,10 @@ def _stored_data(
     path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield warnings about data that a provider stores for all users of its account."""
-    stored = [p for p in paths.paths if _is_stored(p)]
+    stored = [p for p in paths.paths if _concerns_stored_objects(p)]
     if not stored:
         return
-    routes = _routes(paths, _is_stored)
+    routes = _routes(paths, _concerns_stored_objects)
     upstreams = _upstreams(deployment)
     if len(upstreams) > 1:
         yield (
@@ -154,7 +154,8 @@ def _stored_data(
         if any(
             upstreams & _upstreams(d.deployment)
             for d in key.deployments.values()
-            if d.deployment.passthrough and any(map(_is_stored, d.deployment.passthrough.paths))
+            if d.deployment.passthrough
+            and any(map(_concerns_stored_objects, d.deployment.passthrough.paths))
         )
     ]
     if len(keys) > 1:
@@ -233,10 +234,10 @@ def _upstreams(deployment: Deployment) -> set[str]:
 
 
 def _is_free(deployment: Deployment) -> bool:
-    return all(target.is_free for _, target in deployment.targets)
+    return all(target.costs_nothing for _, target in deployment.targets)
 
 
-def _is_stored(path: PassthroughPath) -> bool:
+def _concerns_stored_objects(path: PassthroughPath) -> bool:
     return bool(path.names) or not STORED.isdisjoint(path.route.split("/"))
 
 

@@ -143,7 +143,7 @@ def _delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
         if detector is not None and partial_matcher_of(detector) is None
     }
     if not lookbacks:
-        return "delayed by a word or two, and longer only while text may become a finding"
+        return "delayed by one or two words, and for longer only where text may become a finding"
     words = -(-max(lookbacks.values()) // CHARACTERS_PER_WORD)
     return f"delayed by about {words} words, because of {', '.join(lookbacks)}"
 

@@ -82,7 +82,9 @@ def json_schema() -> dict[str, Any]:
     """
     schema = schema_of(PoliciesConfig, "Headrace policies")
     price = PriceConfig.model_json_schema(ref_template="#/$defs/{model}")
-    schema["$defs"] |= _plain(price.pop("$defs", {})) | {"PriceConfig": _plain(price)}
+    schema["$defs"] |= _without_titles_and_defaults(price.pop("$defs", {})) | {
+        "PriceConfig": _without_titles_and_defaults(price)
+    }
     ref = {"$ref": "#/$defs/PriceConfig"}
     one_or_more = {"anyOf": [ref, {"type": "array", "items": ref}]}
     schema["properties"]["prices"]["additionalProperties"]["additionalProperties"] = one_or_more
@@ -94,18 +96,26 @@ def json_schema() -> dict[str, Any]:
 
 def schema_of(model: type[BaseModel], title: str) -> dict[str, Any]:
     """Return the JSON Schema of a kind of file."""
-    return {"$schema": SCHEMA_DIALECT, "title": title, **_plain(model.model_json_schema())}
+    return {
+        "$schema": SCHEMA_DIALECT,
+        "title": title,
+        **_without_titles_and_defaults(model.model_json_schema()),
+    }
 
 
-def _plain(value: Any) -> Any:
+def _without_titles_and_defaults(value: Any) -> Any:
     """Return a schema without titles, which repeat a key, and without parsed defaults."""
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_without_titles_and_defaults(item) for item in value]
     if not isinstance(value, dict):
         return value
     dropped = ("title", "default", "properties")
-    plain = {key: _plain(part) for key, part in value.items() if key not in dropped}
+    plain = {
+        key: _without_titles_and_defaults(part) for key, part in value.items() if key not in dropped
+    }
     if "properties" in value:  # the keys of a model may be called "title" or "default"
         properties = value["properties"].items()
-        plain["properties"] = {name: _plain(part) for name, part in properties}
+        plain["properties"] = {
+            name: _without_titles_and_defaults(part) for name, part in properties
+        }
     return plain | ({"additionalProperties": False} if "patternProperties" in value else {})

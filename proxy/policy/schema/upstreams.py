@@ -174,7 +174,7 @@ class UpstreamConfig(Section):
     """Request fields to remove, with a warning to the client."""
     refuse: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
     """Request fields to reject, in addition to those that choose a model, an address or a key.
-    `drop` or `accepts` exempts one of these."""
+    A field that `drop` or `accepts` names is not rejected."""
     max_answer_bytes: Size | None = None
     """Maximum size of a response that is not streamed. Default 64MiB, embeddings 256MiB."""
     max_answer_values: Annotated[int, Field(ge=1_000, le=10_000_000)] = 100_000

@@ -111,7 +111,7 @@ def read(reader: FamilyFrameReader, pieces: Iterable[bytes]) -> tuple[list[Frame
             frames += reader.read(document)
         frames += reader.end()
     except UpstreamError as error:
-        return [*frames, *reader.left()], error.code
+        return [*frames, *reader.frames_before_error()], error.code
     return frames, None
 
 
@@ -174,7 +174,7 @@ def test_a_fault_at_done_does_not_wait_for_the_end_of_the_bytes() -> None:
     assert reader.read(text) == []
     with pytest.raises(UpstreamInvalid):
         reader.read(end_document)
-    assert texts(reader.left()) == ["a"]
+    assert texts(reader.frames_before_error()) == ["a"]
 
 
 def test_raw_bytes_have_no_line_breaks() -> None:

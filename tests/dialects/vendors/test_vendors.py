@@ -9,7 +9,7 @@ import pytest
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.dialects.vendors import fireworks, multimodel, openai, scale
-from proxy.dialects.vendors.anthropic import check_page, convert_models
+from proxy.dialects.vendors.anthropic import check_page_size, convert_models
 from proxy.errors import InvalidField, Unauthorized, UpstreamRejected, UpstreamUnavailable
 from proxy.errors.wire import MethodNotAllowed
 from proxy.types import Json, RequestHead
@@ -296,12 +296,12 @@ def test_model_says_when_it_was_created() -> None:
 
 @pytest.mark.parametrize("limit", ["1", "1000", "00020"])
 def test_a_page_of_a_size_passes(limit: str) -> None:
-    check_page(models_head(limit=limit))
+    check_page_size(models_head(limit=limit))
 
 
 @for_each("limit", ["", "0", "1001", "-1", "many", "\N{ARABIC-INDIC DIGIT THREE}"])
 def test_a_page_of_no_size_is_refused(limit: str) -> None:
     with pytest.raises(InvalidField) as refused:
-        check_page(models_head(limit=limit))
+        check_page_size(models_head(limit=limit))
 
     assert refused.value.param == "limit"

@@ -128,7 +128,7 @@ def test_readings_take_little_memory_however_long_a_text_is(shape: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert [look.is_done for look in looks] == [False, False]
+    assert [look.has_failed for look in looks] == [False, False]
     assert peak < MOST_BYTES
 
 

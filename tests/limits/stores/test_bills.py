@@ -42,7 +42,7 @@ async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
         for name in ("booked", "charged"):
             assert await store.bill_once(name, "call-1")
             assert await store.bill_once(name, "call-1")  # it asks again
-        await store.book("booked")
+        await store.confirm_bill("booked")
         assert bills() == [(b"booked a1 call-1", True), (b"charged a1 call-1", False)]
         for name in ("booked", "charged"):
             assert not await two.bill_once(name, "call-2")
@@ -52,7 +52,7 @@ async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
         assert not await two.bill_once("booked", "call-2")
         assert await two.bill_once("charged", "call-2")
         await store.renew()  # it was taken for dead
-        await store.book("charged")
+        await store.confirm_bill("charged")
         assert bills() == [(b"booked a1 call-1", True), (b"charged b2 call-2", False)]
     assert [text for text, _ in bills()] == [b"booked a1 call-1", b"booked b2 call-2"]
 
@@ -70,14 +70,14 @@ async def test_concurrent_bookings_of_a_bill_all_succeed(
         async with asyncio.TaskGroup() as group:
             tasks = []
             for number, verb in enumerate(verbs, 1):
-                work = store.book("one") if verb == "book" else store.renew()
+                work = store.confirm_bill("one") if verb == "book" else store.renew()
                 tasks.append(group.create_task(work))
                 await server.wait(number)
             server.gates[answered_first].set()
             await asyncio.wait([tasks[answered_first]])
             server.gates[1 - answered_first].set()
         server.is_holding = False
-        await store.book("one")
+        await store.confirm_bill("one")
     with shared_server.admin as admin:
         assert admin.get(f"{prefix}:billed:one") == b"booked a1 call-1"
 

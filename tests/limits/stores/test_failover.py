@@ -326,7 +326,7 @@ async def test_what_is_booked_meanwhile_is_told_when_it_is_back(server: Server) 
         await node.degrade()
         assert await node.store.bill_once("meanwhile", "call-2")
         for name in ("before", "meanwhile", "never billed"):
-            await node.store.book(name)
+            await node.store.confirm_bill(name)
 
         come_back()
         await node.recovered()

@@ -138,7 +138,7 @@ async def test_revocation_survives_any_defect(defect: str, place: str, tmp_path:
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text("revoked: [alice]\n")
 
-        await (served.store.refresh if folder is reload else served.store.read_revocations)()
+        await (served.store.refresh if folder is reload else served.store.apply_revocations)()
 
         assert not served.serves_alice
         assert served.logged("policy.revoked")[0]["keys"] == ["alice"]
@@ -237,7 +237,7 @@ async def test_unread_revocations_are_logged_once_for_each_state(tmp_path: Path)
     counts = []
     for text in states:
         file.write_text(text)
-        await served.store.read_revocations()
+        await served.store.apply_revocations()
         counts.append(len(served.store.unread_revocations))
 
     assert counts == [1, 1, 1, 0, 1]

@@ -149,7 +149,7 @@ def test_check_is_linear_in_each_part(part: str, tmp_path: Path) -> None:
     assert lines(lambda: check_folder(large, {})) < steps * LINEAR
 
 
-SHORT_DELAY = "delayed by a word or two, and longer only while text may become a finding"
+SHORT_DELAY = "delayed by one or two words, and for longer only where text may become a finding"
 CASES = {
     "{guard: keywords, words: [hippo]}":
         ("keywords withholds the last 6 characters of streamed text", SHORT_DELAY),
