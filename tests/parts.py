@@ -46,7 +46,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("tests/guards/matching/test_partial_match.py::test_what_a_rule_matches", "heavy"),
     ("tests/guards/stream/test_word_scanner.py::test_each_kind_of_secret_is_masked", "heavy"),
     ("tests/guards/text/test_documents.py::test_plain_reading_agrees", "heavy"),
-    ("tests/dashboards/test_boards.py::test_an_expression_parses", "heavy"),
+    ("tests/dashboards/test_boards.py::test_expressions_use_declared_metrics", "heavy"),
     ("tests/dashboards/test_edges.py", "prometheus"),
     ("tests/dashboards/test_live.py", "prometheus"),
     ("tests/dashboards/test_rules.py", "prometheus"),

@@ -23,7 +23,12 @@ from tools import docs
 TOP = Path(__file__).parents[1]
 FOLDERS = ("dashboards", "deploy", "docs", "proxy", "tests", "tools")
 PAGES = sorted(
-    [*TOP.glob("*.md"), *(page for name in FOLDERS for page in (TOP / name).rglob("*.md"))]
+    page
+    for page in [
+        *TOP.glob("*.md"),
+        *(page for name in FOLDERS for page in (TOP / name).rglob("*.md")),
+    ]
+    if "node_modules" not in page.parts
 )
 POLICIES = (TOP / "docs" / "policies.md").read_text()
 GUARDS = (TOP / "docs" / "guards.md").read_text()

@@ -140,8 +140,8 @@ SECTION = """
 
 Tests cover the disguises that guards promise to read: case, escapes, invisible characters,
 look-alikes, full width, entities, percent encoding, spaced letters, marks and tags within a word,
-and separate base64 or hex. The table shows other disguises: the share found of five words by `keywords`, and
-of five makers' keys by `secrets`, in four sentences each.
+and separate base64 or hex. The table shows other disguises: the share found of five words by
+`keywords`, and of five makers' keys by `secrets`, in four sentences each.
 """
 
 

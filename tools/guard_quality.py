@@ -106,8 +106,9 @@ do not (`tools/quality/grounded.yaml`), by one author: expect lower figures else
 """
 TRIPLES_TEXT = """36 contexts of three sentences, each with three wrong sentences and three
 paraphrases (`tools/quality/triples.tsv`), by the same author. The rules for negations were
-corrected after reading misses of both sets, so these rows look better than they are. Not found: exchanged subjects
-and objects, contradictions in other words, and facts that need several sentences.
+corrected after reading misses of both sets, so these rows look better than they are.
+Not found: exchanged subjects and objects, contradictions in other words, and facts
+that need several sentences.
 """
 
 

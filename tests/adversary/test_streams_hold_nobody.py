@@ -15,6 +15,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
+from proxy.call.summary import summarize
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.types.events import Frame
@@ -360,7 +361,8 @@ async def test_answers_that_are_held_have_one_bound(
     assert all(
         record.outcome == "proxy_error" and not record.is_internal_error for record in refused
     )
-    assert all(fate.loss for record in refused for _, fate, bill in record.billing.attempts if bill)
+    attempts = [attempt for record in refused for attempt in summarize(record).attempts]
+    assert all(attempt.result.loss for attempt in attempts if attempt.bill)
 
 
 FIELDS = response_events(item_events(0, text_item("x"), "x" * SIZE))
