@@ -19,7 +19,7 @@ DAY = Calendar("day")
     [
         ({"amount": 0}, "amount"),
         ({"amount": MAX_AMOUNT + 1}, "amount"),
-        ({"amount": 999_999_937, "window": 2_592_000}, "too large for this window"),
+        ({"amount": 999_999_937, "window": 2_592_000}, "too large to count exactly in this window"),
     ],
     ids=str,
 )

@@ -132,7 +132,8 @@ def rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Jso
     if not changes or call.head.endpoint not in OPENAI.fields:
         return {}
     values_before, values_after = (
-        dict(_members(translate_request(call, target).body)) for overrides in (UNCHANGED, changes)
+        dict(_members(translate_request(call, target, overrides).body))
+        for overrides in (UNCHANGED, changes)
     )
     names = sorted({*values_before, *values_after})
     return {

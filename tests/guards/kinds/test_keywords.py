@@ -69,7 +69,7 @@ def test_reach_is_that_of_the_longest(
 @for_each(
     ("words", "regexes", "message"),
     [
-        ([], [], "must have at least one word"),
+        ([], [], "must have words, patterns or words_from"),
         (["mill", " "], [], "rivals: words must not be empty"),
         (["m" * 201], [], "rivals: words must have at most 200"),
         ([], ["(a"], "rivals: "),
