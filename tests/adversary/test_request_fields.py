@@ -321,7 +321,7 @@ async def test_dearer_options_are_refused(
 
 
 @for_each(
-    ("lists", "tier", "sent"),
+    ("lists", "tier", "forwarded"),
     [
         ("accepts: [service_tier],", "priority", ["priority"]),
         ("drop: [service_tier],", "priority", [None]),
