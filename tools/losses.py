@@ -40,6 +40,7 @@ PLAIN: tuple[Any, ...] = ("x", 2, 0.5, True, False, {"a": "b"}, ["a"])
 """Values of fields without a sample. The first valid one that is not the default is used."""
 SAMPLES: dict[str, Any] = {
     "audio": {"voice": "x"},
+    "encoding_format": "float",
     "function_call": {"name": "f"},
     "functions": [{"name": "f"}],
     "images": ["data:image/png;base64,AA"],
