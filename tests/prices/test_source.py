@@ -33,7 +33,7 @@ SOURCE = {provider.id: provider for provider in data.providers if provider.id in
 
 
 @pytest.fixture(scope="module")
-def confirm_bill() -> PriceBook:
+def book() -> PriceBook:
     loaded = load.load(FOLDER).policies.prices
     return PriceBook(
         {
