@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -321,3 +323,63 @@ async def test_word_cut_over_parts_with_and_without_a_type_is_found(
             reply = await proxy.send(path, {"model": "search-answers", **body}, BEARER)
             assert reply.status == 200
             assert b"polis" not in reply.raw, (untyped, reply.raw)
+
+
+CONTENT_FORMS: Mapping[str, Callable[[str], Json]] = {
+    "text": lambda text: {"content": text},
+    "typed part": lambda text: {"content": [{"type": "text", "text": text}]},
+    "part without a type": lambda text: {"content": [{"text": text}]},
+    "string in a list": lambda text: {"content": [text]},
+    "object": lambda text: {"content": {"text": text}},
+    "refusal": lambda text: {"refusal": text},
+}
+
+
+def shown_texts(raw: bytes) -> list[str]:
+    """Return the texts that a client joins from a stream, one for each block and member."""
+    texts: dict[object, str] = {}
+    for line in raw.decode().splitlines():
+        if not line.startswith("data: {"):
+            continue
+        event = json.loads(line.removeprefix("data: "))
+        for choice in event.get("choices") or ():
+            delta = {"text": choice.get("text"), **choice.get("delta", {})}
+            for name, value in delta.items():
+                for part in value if isinstance(value, list) else [value]:
+                    text = part.get("text") if isinstance(part, dict) else part
+                    texts[name] = texts.get(name, "") + (text if isinstance(text, str) else "")
+        if event.get("type", "").endswith("delta"):
+            delta = event["delta"]
+            place = event["type"], event.get("index"), event.get("content_index")
+            text = delta if isinstance(delta, str) else delta.get("text", "")
+            texts[place] = texts.get(place, "") + text
+    return [*texts.values()]
+
+
+@for_each("prompt", CLIENTS)
+async def test_word_cut_over_two_forms_of_content_is_not_shown(
+    prompt: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    path, body = CLIENTS[prompt]
+    policies = world(upstream.url) + POLICY.format(CUT_WORD, "mask")
+    async with running_proxy(tmp_path / "p", policies) as proxy:
+        for first, second in product(CONTENT_FORMS, repeat=2):
+            deltas = [CONTENT_FORMS[first]("to hydro"), CONTENT_FORMS[second]("polis now"), {}]
+            finishes = [None, None, "stop"]
+            upstream.answer_with(
+                stream(
+                    [
+                        {
+                            "id": "c1",
+                            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+                        }
+                        for delta, finish in zip(deltas, finishes, strict=True)
+                    ]
+                )
+            )
+            request = {"model": "search-answers", "stream": True, **body}
+            reply = await proxy.send(path, request, BEARER)
+            assert reply.status == 200
+            texts = shown_texts(reply.raw)
+            assert first != "text" or any("to " in text for text in texts), (second, texts)
+            assert not any("hydropolis" in text for text in texts), (first, second, texts)

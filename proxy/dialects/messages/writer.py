@@ -61,7 +61,8 @@ _TEMPLATES: Mapping[Kind, bytes] = {
 class MessageComposer:
     """Composes the events of a Messages stream from events of other families.
 
-    Blocks do not interleave. Consecutive parts share a block if they have its type.
+    Blocks do not interleave. Consecutive parts of one kind share a block, because guards inspect
+    them as one text.
     """
 
     __slots__ = (
@@ -72,7 +73,7 @@ class MessageComposer:
     def __init__(self) -> None:
         self.indexes: dict[Part, int] = {}  # of the open blocks
         self._events: list[Json] = []  # of the current frame
-        self._open: tuple[int, str] | None = None  # index and type of the composed block
+        self._open: tuple[int, Kind] | None = None  # index of the composed block, kind of its parts
         self._next_index = 0
         self._input: list[str] = []  # of a custom tool call, which is not JSON
         self._reason = "end_turn"
@@ -155,7 +156,7 @@ class MessageComposer:
         if part not in self.indexes:
             if block_type not in _EMPTY_BLOCKS:
                 return
-            if self._open is not None and self._open[1] == block_type:
+            if self._open is not None and self._open[1] == part.kind:
                 self.indexes[part] = self._open[0]
             else:
                 self._begin(part, _EMPTY_BLOCKS[block_type])
@@ -171,7 +172,7 @@ class MessageComposer:
         self._close()
         index = self.indexes[part] = self._next_index
         self._next_index += 1
-        self._open = index, block["type"]
+        self._open = index, part.kind
         self._events.append({"type": schema.BLOCK_START, "index": index, "content_block": block})
 
     def _close(self) -> None:

@@ -205,7 +205,7 @@ class StreamFilter:
         return [*chain.from_iterable(self.take_in_turns(step))]
 
     def take_in_turns(self, step: FrameTexts) -> Iterator[list[Frame]]:
-        """Do so piece by piece of long texts, each when it is requested."""
+        """Take a frame piece by piece, and yield what each piece of a long text releases."""
         frame, going = self._inspected(step)
         closed = partial(self._closed, frame, carried=[self._streams.get(g.place) for g in going])
         released = [*chain.from_iterable(map(closed, frame.events))]

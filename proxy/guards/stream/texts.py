@@ -17,6 +17,7 @@ from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.frame_texts import (
     CHAT,
     FrameText,
+    Place,
     choice_of,
     delta_at,
     is_of_event,
@@ -288,7 +289,10 @@ def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
 class JoinableTexts:
     """Places and forms of the texts of one stream so far. ``ended`` are the finished choices."""
 
-    __slots__ = ("_first_values", "_forms", "_repeated", "_tallies", "_to_last", "ended")
+    __slots__ = (
+        *("_content_places", "_first_values", "_forms", "_repeated", "_tallies", "_to_last"),
+        "ended",
+    )
 
     def __init__(self, filters: TextFilters) -> None:
         self._tallies = filters.tallies
@@ -296,6 +300,7 @@ class JoinableTexts:
         self._first_values: dict[bytes, bytes] = {}  # by place, both as digests
         self._repeated: set[bytes] = set()  # places whose value was inspected as repeated
         self._forms: dict[int, str] = {}
+        self._content_places: dict[int, Place | None] = {}  # by choice, None for parts
         self.ended: set[int] = set()
 
     def ends(self, text: Text) -> bool:
@@ -341,8 +346,7 @@ class JoinableTexts:
     def omits_going(self, frame: Frame, going: FrameText) -> bool:
         """Return True if a continued text must be removed.
 
-        Without an acting rule, record that it was inspected in two if its choice has
-        finished.
+        Without an acting rule, record that it was inspected in two if its choice has finished.
         """
         place, text, choice = going.place, going.text, choice_of(going.place)
         has_ended = choice in self.ended
@@ -353,15 +357,25 @@ class JoinableTexts:
             return False
         if has_ended or frame.family not in CHAT:
             return has_ended
-        if isinstance(place, Part):
-            form = _FORM_OF[frame.family]
-            return self._forms.setdefault(choice, form) != form
-        form = str(text.path[2])
-        if form not in _FORMS:
-            return False
-        delta = (frame.doc or {})[str(text.path[0])][text.path[1]].get("delta")
-        usual = "delta" if isinstance(delta, dict) else form
-        return self._forms.setdefault(choice, usual) != form
+        if _is_content(place, text.path) and text.text:
+            content_place = None if isinstance(place, Part) else place
+            if self._content_places.setdefault(choice, content_place) != content_place:
+                return True  # clients join all content, which has one filter only at one place
+        form = _FORM_OF[frame.family] if isinstance(place, Part) else str(text.path[2])
+        usual = form
+        if isinstance(place, tuple) and form in _FORMS:
+            delta = (frame.doc or {})[str(text.path[0])][text.path[1]].get("delta")
+            usual = "delta" if isinstance(delta, dict) else form
+        return form in _FORMS and self._forms.setdefault(choice, usual) != form
+
+
+def _is_content(place: Part | Place, path: Path) -> bool:
+    """Return True for a text that clients show as content, typed or not."""
+    if isinstance(place, Part):
+        return place.kind == "text"
+    return path[2:4] == ("delta", "content") and all(
+        isinstance(step, int) or step == "text" for step in path[4:]
+    )
 
 
 def _digest(text: str) -> bytes:

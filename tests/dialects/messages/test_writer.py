@@ -118,8 +118,10 @@ def test_answer_of_another_family_becomes_blocks() -> None:
         part_of("opaque", "left out"),
     )
     blocks = [
-        {"type": "thinking", "thinking": "Hm. So", "signature": ""},
-        {"type": "text", "text": "abc"},
+        {"type": "thinking", "thinking": "Hm.", "signature": ""},
+        {"type": "thinking", "thinking": " So", "signature": ""},
+        {"type": "text", "text": "ab"},
+        {"type": "text", "text": "c"},
         {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
         {"type": "tool_use", "id": "c1", "name": "g", "input": {"input": 'free "text'}},
         {"type": "tool_use", "id": "c1", "name": "h", "input": {}},
