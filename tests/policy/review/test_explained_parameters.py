@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from proxy.cli import main
 from proxy.dialects import DIALECTS, ROUTES
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import without_texts
@@ -22,6 +20,7 @@ from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.policytest.harness import run_case
 from proxy.types import Call, Endpoint, Json
 from tests.for_each import for_each
+from tests.policy.review.test_explain import run
 
 POSITION = datetime(2026, 1, 5, 12, tzinfo=UTC)
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -153,62 +152,6 @@ async def test_explain_shows_the_parameters_that_the_upstream_receives(
             assert explained(snapshot, past) == changed(plain, request_body), (rules, request_body)
         compared += 1
     assert compared or client[1] == "embeddings" or request_ != "bound"
-
-
-POLICIES = """\
-upstreams:
-  openai: {dialect: openai, base_url: 'https://api.example.test', provider: openai}
-  eu: {dialect: openai, base_url: 'https://eu.example.test'}
-tags:
-  team: [support]
-  env: [prod]
-  feature: {pattern: '[a-z]+', caller: true}
-keys:
-  widget: {sha256: AAAA, deployments: [support-chat, even, drawn], tags: {team: support}}
-policies:
-  public:
-    match: first
-    rules:
-      - name: europe
-        when: {header: {x-region: eu}}
-        targets: [{upstream: eu, model: m}]
-        cap: {max_tokens: 100}
-      - {name: never, when: {stream: true}, refuse: no streams}
-      - {name: short, extra: 1}
-      - {name: later, model: other}
-    extends: house
-  house:
-    match: all
-    rules:
-      - {name: calm, set: {temperature: 0}}
-      - {name: calmer, set: {temperature: 0.1}, cap: {max_tokens: 200}}
-      - {name: would, mode: shadow, when: {tag: {team: support}}, refuse: not you}
-deployments:
-  support-chat:
-    tags: {env: prod}
-    policy: public
-    targets: [{upstream: openai, model: m, price: {input: 1, output: 2}}]
-    fallback: [{upstream: eu, model: spare}]
-    passthrough: [/v1/rerank, {path: '/v1/files/{id}', methods: [GET]}]
-  even:
-    balance: least_loaded
-    targets: [{upstream: openai, model: a}, {upstream: eu, model: b}]
-  drawn:
-    sticky: key
-    targets: [{upstream: openai, model: x, weight: 1}, {upstream: eu, model: y, weight: 1}]
-""".replace("AAAA", "0" * 64).replace("extra: 1", "cap: {n: 1}")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "p.yaml").write_text(POLICIES)
-    return tmp_path
-
-
-def run(folder: Path, *arguments: str, body: bytes | None = None) -> tuple[int, str]:
-    command = ["explain", "--policies", str(folder), "--key", "widget", *arguments]
-    result = CliRunner().invoke(main, command, input=body)
-    return result.exit_code, result.output
 
 
 PASSING = """\
