@@ -207,7 +207,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 def _count_ended(path: Path) -> dict[int, int]:
     """Return the number of ended calls by run, for runs whose proxy is or may be running."""
     folder, ended_by_run = call_counters.folder(path.parent), {}
-    with reading(path) as file:
+    with reading(path, migrated=False) as file:
         rows = file.execute(
             "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
         ).fetchall()
@@ -220,7 +220,7 @@ def _count_ended(path: Path) -> dict[int, int]:
 
 def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
     """Return the number of calls that are due and not settled."""
-    with reading(path) as file:
+    with reading(path, migrated=False) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
     return sum(max(0, ended - settled[run]) for run, ended in ended_by_run.items())
 

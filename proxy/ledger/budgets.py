@@ -40,7 +40,7 @@ NEVER_MS = 2**53
 
 def ledger_id(path: Path) -> str | None:
     """Return the name of a ledger's first run as its id, None if the file cannot be read."""
-    with suppress(Unusable), reading(path) as file:
+    with suppress(Unusable), reading(path, migrated=False) as file:
         row = file.execute("SELECT name FROM runs ORDER BY id LIMIT 1").fetchone()
         return None if row is None else str(row[0])
     return None

@@ -292,11 +292,12 @@ def to_ledger_error(error: sqlite3.Error) -> Unwritten:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
+def reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection]:
     """Open a ledger for reading in one transaction, while a proxy may write it.
 
-    Of a ledger of an earlier version, a temporary copy is migrated and read. Raises ``Unusable``,
-    also for errors while it is read.
+    Of a ledger of an earlier version, a temporary copy is migrated and read. This takes time and
+    disk space: a query of columns that every version has reads the file as it is, not
+    ``migrated``. Raises ``Unusable``, also for errors while it is read.
     """
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -304,7 +305,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
             closing(sqlite3.connect(address, READ_WAIT_S, uri=True, isolation_level=None)) as file,
             closing(sqlite3.connect("", isolation_level=None)) as copy,
         ):
-            current = _current(file, copy)
+            current = _current(file, copy if migrated else None)
             current.row_factory = sqlite3.Row
             yield current
     except sqlite3.Error as error:
@@ -313,13 +314,16 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         raise Unusable(f"{path} cannot be read: {error.reason}") from None
 
 
-def _current(file: sqlite3.Connection, copy: sqlite3.Connection) -> sqlite3.Connection:
-    """Return a ledger, or its migrated copy if an earlier version has written it."""
+def _current(file: sqlite3.Connection, copy: sqlite3.Connection | None) -> sqlite3.Connection:
+    """Return a ledger, or its migrated copy if an earlier version has written it.
+
+    Without ``copy`` the ledger may be of any version.
+    """
     file.execute("BEGIN")
     version = read_version(file)
     if version is None:
         raise Unusable("the file is not a Headrace ledger")
-    if version == len(MIGRATIONS):
+    if copy is None or version == len(MIGRATIONS):
         return file
     file.backup(copy)
     upgrade(copy, version)

@@ -10,9 +10,18 @@ import pytest
 
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import CHECKS, CHECKS_OF_LAG, audit
+from proxy.ledger.schema import MIGRATIONS
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace
-from tests.ledger.kept import PRICED, UNPRICED, FakeLog, book, finished, ledger_at
+from tests.ledger.kept import (
+    PRICED,
+    UNPRICED,
+    FakeLog,
+    as_version,
+    book,
+    finished,
+    ledger_at,
+)
 from tests.ledger.test_spending import written
 
 MEDDLED = (
@@ -150,3 +159,25 @@ def test_audit_reports_calls_that_are_never_written(tmp_path: Path) -> None:
     )
     assert len(slept) == CHECKS_OF_LAG
     assert audit(path).violations == ()
+
+
+@pytest.mark.parametrize("version", [1, len(MIGRATIONS) - 1])
+def test_old_ledger_is_polled_without_migration(version: int, path: Path) -> None:
+    """A copy of a large ledger for each check would last long, and fill the disk."""
+    as_version(path, version)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("UPDATE runs SET closed_ms = NULL, settled = settled - 1")
+        file.execute("ALTER TABLE attempts RENAME TO unmigratable")
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 3:
+                file.execute("ALTER TABLE unmigratable RENAME TO attempts")
+                file.execute("UPDATE runs SET settled = settled + 1")
+
+        report = audit(path, sleep=sleep)
+
+    assert len(slept) == 3
+    assert report.unsettled == 0
+    assert (report.calls, report.attempts) == (4, 5)
