@@ -105,7 +105,7 @@ class Ledger:
         return self._spool.waiting
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Write the waiting calls for at most ``timeout`` seconds and count the others as dropped.
+        """Write the waiting calls for at most ``timeout_s`` and count the others as dropped.
 
         A write in progress may still succeed. The next process counts them too.
         """

@@ -135,7 +135,12 @@ class LocalFallback:
         entry = self._shares.get(limit.key)
         if entry is None or entry[0] is not limit:
             burst = limit.burst and max(1, limit.burst // self.replicas)
-            share = replace(limit, amount=max(1, limit.amount // self.replicas), burst=burst)
+            try:
+                share = replace(limit, amount=max(1, limit.amount // self.replicas), burst=burst)
+            except ValueError:  # exact only as the whole amount in a longer window
+                assert isinstance(limit.window, int)  # noqa: S101  # only rates can be inexact
+                burst = max(1, limit.capacity // self.replicas)
+                share = replace(limit, window=limit.window * self.replicas, burst=burst)
             entry = self._shares[limit.key] = limit, share
         return replace(claim, limit=entry[1])
 

@@ -39,6 +39,18 @@ def test_an_instance_keeps_to_its_share() -> None:
     assert admitted(alone(Clock(), replicas=1000), PLACES, 100) == 1
 
 
+def test_share_of_large_rate_is_exact_in_a_longer_window() -> None:
+    clock = Clock()
+    month_s = 30 * 86_400
+    limit = replace(TOKENS, amount=100_000_000, window=month_s, burst=None)
+    fallback = alone(clock, replicas=3)
+
+    assert admitted(fallback, limit, 10, amount=11_111_111) == 3
+    clock.ms += month_s * 1000 // 3
+    assert not fallback.admit("too much", claims((limit, 11_111_112))).admitted
+    assert fallback.admit("next", claims((limit, 11_111_111))).admitted
+
+
 def test_it_bears_its_share_of_what_all_have_used() -> None:
     clock = Clock()
     for limit in (MONTH, TOKENS):
