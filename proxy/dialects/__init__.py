@@ -254,9 +254,9 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
 def _found(
     request_method: str, path: str, get_listed: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
-    """Return the route of a request that is none of the plain ones, and what its path names.
+    """Return the route, the endpoint and the path parameters of a request.
 
-    Raises a ``Refused`` where there is none. ``HEAD`` asks what ``GET`` does.
+    ``HEAD`` has the routes of ``GET``. Raises ``RequestError`` for an unknown path or method.
     """
     method = "GET" if request_method == "HEAD" else request_method
     if (method, path) in PLAIN_ROUTES:

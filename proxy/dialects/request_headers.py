@@ -184,7 +184,7 @@ def path_parameters(match: re.Match[str]) -> Parameters:
 
 
 def query_parameters(query: str, names: frozenset[str]) -> Parameters:
-    """Return the query parameters that are ``known``, in the order of the query."""
+    """Return the query parameters with one of the ``names``, in the order of the query."""
     if not query or not names:
         return ()
     pairs = parse_qsl(query, keep_blank_values=True)
@@ -192,9 +192,9 @@ def query_parameters(query: str, names: frozenset[str]) -> Parameters:
 
 
 def dropped_parameters(query: str, known_names: frozenset[str]) -> tuple[str, ...]:
-    """Return a warning that names the dropped query parameters, or None.
+    """Return a warning that names the dropped query parameters, or nothing.
 
-    Names that may be secrets are not shown: those that are no plain words or have no value.
+    A name that may be a secret is shown as ``?``: it has no value, or is not a plain word.
     """
     pairs = parse_qsl(query, keep_blank_values=True)
     names = [
@@ -241,7 +241,7 @@ def where_key_belongs(read: str, headers: Mapping[str, str], query: str) -> str:
 
 
 def not_served(path: str, known_paths: Collection[str]) -> str:
-    """Return what to say of a path that is none of those that are ``known``."""
+    """Return the message for an unknown path."""
     hint = _hint(path, known_paths)
     served = ", ".join(
         sorted(known_path for known_path in known_paths if known_path.startswith("/v1/"))

@@ -207,7 +207,7 @@ def _address(
 def _headers(
     policy_headers: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
 ) -> dict[str, str]:
-    """Return the ``own`` headers of the proxy and the allowed headers of the client."""
+    """Return the policy's headers and the allowed headers of the client."""
     server = DIALECTS[upstream.dialect].server
     forwarded = forwarded_headers(client, server, upstream.accepts)
     forwarded |= {

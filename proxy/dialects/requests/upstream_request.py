@@ -54,7 +54,7 @@ class UpstreamRequest:
     """A request to an upstream.
 
     ``endpoint`` is the target's. ``headers`` are shared by all requests of a route and must not be
-    modified. ``max_output_tokens`` is the bound of all choices. ``upload`` is a streamed body.
+    modified. ``most_answered`` is the token bound of all choices. ``upload`` is a streamed body.
     ``fresh`` requires a new connection, because the upstream may have processed an earlier request.
     """
 
