@@ -24,6 +24,7 @@ from proxy.cache.semantic import SemanticCache
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import CacheBackend
 from proxy.cache.vector_index import VectorIndex
+from proxy.dialects.responses.sealing import ResponseIds
 from proxy.ledger import budgets
 from proxy.ledger.store import Unusable
 from proxy.ledger.writer import Ledger
@@ -42,7 +43,6 @@ from proxy.telemetry.log import Quota
 from proxy.types.limit import BudgetQuery, Claim
 
 if TYPE_CHECKING:
-    from proxy.dialects.responses.sealing import ResponseIds
     from proxy.limits.stores.failover import FailoverStore
     from proxy.runtime.redis import RedisServer
 
@@ -59,8 +59,6 @@ def ids(context: Context) -> ResponseIds | None:
     """Return the cipher of provider-side ids, None without a secret."""
     if not context.settings.id_secrets:
         return None
-    from proxy.dialects.responses.sealing import ResponseIds  # noqa: PLC0415  # needed with a secret only
-
     return ResponseIds.of(context.settings.id_secrets)
 
 

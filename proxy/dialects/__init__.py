@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, Headers
@@ -46,10 +46,8 @@ from proxy.money.estimate import field_quarters
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
+from proxy.types.passthrough import PassthroughPaths, PassthroughRequest
 from proxy.types.target import CREDENTIAL_WORDS
-
-if TYPE_CHECKING:
-    from proxy.types.passthrough import PassthroughPaths
 
 DIALECTS: dict[str, Dialect] = {
     "openai": openai.OPENAI,
@@ -234,8 +232,6 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         method="GET" if method == "HEAD" else method,
     )
     if endpoint == "passthrough":
-        from proxy.types.passthrough import PassthroughRequest  # noqa: PLC0415  # few calls are such
-
         head = replace(
             head, passthrough=PassthroughRequest(openai_path(path, parameters), received.query)
         )

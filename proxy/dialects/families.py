@@ -28,7 +28,7 @@ from proxy.dialects.findings import is_flagged
 from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.messages.reader import MessageReader, WholeMessageReader
 from proxy.dialects.messages.writer import MessageWriter, WholeMessageWriter
-from proxy.dialects.responses import requests
+from proxy.dialects.responses import requests, stored
 from proxy.dialects.responses.reader import ResponsesReader
 from proxy.dialects.responses.schema import find_failure
 from proxy.dialects.responses.whole import WholeResponseReader
@@ -54,8 +54,6 @@ def _document(doc: Json, options: ReadOptions) -> Content:
 
 
 def _read_stored(doc: Json, options: ReadOptions) -> Content:
-    from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
-
     return stored.read_stored(doc, options.call.head)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import orjson
 from aiohttp import web
@@ -17,7 +17,10 @@ from proxy.dialects import families
 from proxy.dialects.families import answer_writer, has_content
 from proxy.dialects.family import FamilyWriter
 from proxy.dialects.request_headers import where_key_belongs
+from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.sealing import ResponseIds
+from proxy.dialects.responses.state_refs import resolve_state
 from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -31,10 +34,7 @@ from proxy.server.response import (
 )
 from proxy.types import Call, RequestHead, ResponseHead
 from proxy.types.events import Frame
-
-if TYPE_CHECKING:
-    from proxy.dialects.responses.sealing import ResponseIds
-    from proxy.types.passthrough import PassthroughPaths, PassthroughRequest
+from proxy.types.passthrough import PassthroughPaths, PassthroughRequest
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 MAX_FRAMES_PER_WRITE = 8  # frames that are written at once
@@ -132,8 +132,6 @@ class HttpExchange:
             raw = await self._incoming.read_body()
             size, reads = len(raw), dialects.read_call
             if head.endpoint == "conversations":
-                from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
-
                 reads = stored.read_conversation_call
             if size <= LARGE_BYTES:
                 body = self._parsing.read_small(raw, share.take_read)
@@ -173,8 +171,6 @@ class HttpExchange:
     async def _pinned(self, call: Call) -> Call:
         """Return the call with the stored state that it uses. Raises ``RequestError``."""
         if call.head.endpoint == "conversations":
-            from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
-
             resolve = stored.resolve_conversation_call
             return await self._offload.run(
                 call.size, partial(resolve, call, self._ids), call.scheduling_key
@@ -185,8 +181,6 @@ class HttpExchange:
         plain = plain and "tools" not in body and type(body.get("input")) is not list
         if plain and call.head.endpoint == "responses":
             return call
-        from proxy.dialects.responses.state_refs import resolve_state  # noqa: PLC0415  # few calls lean
-
         pinned = partial(resolve_state, call, self._ids)  # may open thousands of ids
         return await self._offload.run(call.size, pinned, call.scheduling_key)
 

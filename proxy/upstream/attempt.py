@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from proxy.call.attempts import Attempt
 from proxy.call.record import Record
@@ -13,6 +12,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader, FrameReader, Rewrite
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.requests.upstream_request import UpstreamRequest
+from proxy.dialects.responses.sealing import DocumentSealer, ResponseIds
 from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import (
     ProxyError,
@@ -29,9 +29,6 @@ from proxy.types import Call, ModelCall, Plan, Target
 from proxy.upstream.errors import blame, redact_credentials
 from proxy.upstream.health import TargetSlot
 from proxy.upstream.reply import Reply
-
-if TYPE_CHECKING:
-    from proxy.dialects.responses.sealing import ResponseIds
 
 
 @frozen
@@ -185,8 +182,6 @@ def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:
 
 def _sealing(open_attempt: OpenAttempt, ids: ResponseIds) -> Rewrite:
     """Return the rewrite that seals ids for the key of the call."""
-    from proxy.dialects.responses.sealing import DocumentSealer  # noqa: PLC0415  # with a secret
-
     record = open_attempt.record
     deployment = record.plan.deployment if record.plan is not None else None
     sealer = DocumentSealer(

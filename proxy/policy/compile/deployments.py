@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from proxy.config.scalars import references
 from proxy.dialects import DIALECTS
@@ -22,10 +21,8 @@ from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.source import KeyPath
 from proxy.types import Retry, Target
 from proxy.types.guard import NO_GUARDS
+from proxy.types.passthrough import PassthroughPath, PassthroughPaths
 from proxy.types.providers import EMBEDDINGS
-
-if TYPE_CHECKING:
-    from proxy.types.passthrough import PassthroughPath, PassthroughPaths
 
 DEFAULT_POLICY = "default"
 
@@ -82,8 +79,6 @@ class DeploymentCompiler:
     ) -> PassthroughPaths | None:
         if not configs:
             return None
-        from proxy.types.passthrough import PassthroughPath, PassthroughPaths  # noqa: PLC0415  # few have paths
-
         paths: list[PassthroughPath] = []
         first_paths: dict[tuple[str, str], PassthroughPath] = {}
         for index, config in enumerate(configs):

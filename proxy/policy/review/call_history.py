@@ -26,6 +26,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResults
 from proxy.types.limit import Claim, Limit, LimitDecision
+from proxy.types.passthrough import sample_request
 
 CallId = tuple[str, str | None]
 """A request id, and the name of the key that used it."""
@@ -198,8 +199,6 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
     head, body, state_ref = call.head, call.body, call.state_ref
     passthrough, parameters = None, {}
     if head.endpoint == "passthrough":
-        from proxy.types.passthrough import sample_request  # noqa: PLC0415  # few calls need it
-
         passthrough = sample_request(head.route)
     for name in body:
         if name in PARAMETERS:

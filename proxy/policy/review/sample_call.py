@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from proxy.dialects import BODILESS, Received, parse_head, read_call
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.state_refs import is_reference
+from proxy.dialects.responses.stored import read_conversation_call
 from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead
-
-if TYPE_CHECKING:
-    from proxy.types.passthrough import PassthroughPaths
+from proxy.types.passthrough import PassthroughPaths
 
 CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
 EMBEDDINGS, MESSAGES, RESPONSES = "/v1/embeddings", "/v1/messages", "/v1/responses"
@@ -67,8 +66,6 @@ def read_sample(head: RequestHead, body: Json, caller: str = "") -> Call:
     if head.endpoint in ABOUT_STATE:
         if head.endpoint != "conversations" or head.parameter("id") is not None:
             raise NotFound(NEEDS_STATE)
-        from proxy.dialects.responses.stored import read_conversation_call  # noqa: PLC0415  # as above
-
         call = read_conversation_call(head, body, caller=caller)
         _check_references(call)
         return call
@@ -81,8 +78,6 @@ def read_sample(head: RequestHead, body: Json, caller: str = "") -> Call:
 
 
 def _check_references(call: Call) -> None:
-    from proxy.dialects.responses.state_refs import is_reference  # noqa: PLC0415  # as above
-
     for name in (PREVIOUS, CONVERSATION):
         if call.body.get(name) is not None:
             raise NotFound(NEEDS_STATE, param=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -49,9 +49,7 @@ from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig
 from proxy.types import CACHE_STORES
 from proxy.types.endpoints import ABOUT_STATE, TargetEndpoint
-
-if TYPE_CHECKING:
-    from proxy.types.passthrough import PassthroughPath
+from proxy.types.passthrough import PassthroughPath
 
 
 def _as_price_list(value: Any) -> Any:
@@ -236,8 +234,6 @@ def _check_names(route: str) -> str:
 
 
 def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
-    from proxy.types.passthrough import PassthroughPath  # noqa: PLC0415  # few list paths
-
     route = info.data.get("path")  # None if it is invalid
     path = None if route is None else PassthroughPath(route)
     for method in methods:
