@@ -309,7 +309,10 @@ def reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection
             current.row_factory = sqlite3.Row
             yield current
     except sqlite3.Error as error:
-        raise Unusable(f"{path} cannot be read: {to_ledger_error(error).reason}") from None
+        reason = to_ledger_error(error).reason
+        if reason == "SQLITE_FULL":
+            reason = "no space for temporary files. Set SQLITE_TMPDIR to a folder with more space"
+        raise Unusable(f"{path} cannot be read: {reason}") from None
     except Unusable as error:
         raise Unusable(f"{path} cannot be read: {error.reason}") from None
 

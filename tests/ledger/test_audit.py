@@ -11,6 +11,7 @@ import pytest
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import CHECKS, CHECKS_OF_LAG, audit
 from proxy.ledger.schema import MIGRATIONS
+from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace
 from tests.ledger.kept import (
@@ -181,3 +182,11 @@ def test_old_ledger_is_polled_without_migration(version: int, path: Path) -> Non
     assert len(slept) == 3
     assert report.unsettled == 0
     assert (report.calls, report.attempts) == (4, 5)
+
+
+def test_full_temporary_folder_is_named(path: Path) -> None:
+    with pytest.raises(Unusable, match="no space for temporary files"):  # noqa: SIM117
+        with reading(path) as file:
+            file.execute("CREATE TEMP TABLE sorted (text)")
+            file.execute("PRAGMA temp.max_page_count = 2")
+            file.execute("INSERT INTO sorted VALUES (zeroblob(1000000))")
