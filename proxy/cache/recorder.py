@@ -46,9 +46,9 @@ class AnswerRecorder:
     """Collects the documents of a response while it is sent.
 
     ``expected`` is the number of choices or vectors of a complete response. ``family`` is the
-    client's until a frame has another one. After the last frame ``whole`` is True unless the
-    response is larger than the rule allows, has an error, was filtered, was ``flagged`` by the
-    upstream, lacks a choice or its end, or calls a tool and the rule excludes tool calls.
+    client's until a frame has another one. After the last frame ``is_complete`` is True unless the
+    response is larger than the rule allows, has an error, was filtered or flagged by the upstream,
+    lacks a choice or its end, or calls a tool and the rule excludes tool calls.
     """
 
     rule: CacheRule
@@ -77,7 +77,7 @@ class AnswerRecorder:
         return self._writer.feed(frame)
 
     def feed(self, frame: Frame, encoded: bytes | None = None) -> None:
-        """Record a frame, which ``write`` may have encoded as ``written``.
+        """Record a frame, which the caller may have passed to ``encode`` before.
 
         An oversize response is not held.
         """

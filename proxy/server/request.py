@@ -146,7 +146,8 @@ class Parsing:
 class Bounds:
     """Bounds of requests, in bytes and seconds.
 
-    ``bodies`` counts the memory of all calls. ``keepalive_s`` is the longest silence, 0 for all.
+    ``bodies`` counts the memory of all calls. ``keepalive_s`` is the longest silence of a
+    stream, 0 for no keepalives.
     """
 
     body_bytes: int = 16 * 1024 * 1024

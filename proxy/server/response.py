@@ -36,7 +36,7 @@ BARE = frozenset({204, 205, 304})  # statuses of answers that have no body
 
 
 class Answered(web.StreamResponse):
-    """Placeholder for a response that was already sent. ``kept`` keeps the connection open."""
+    """Placeholder for a response that was already sent."""
 
     def __init__(self, *, keeps_connection: bool) -> None:
         super().__init__()

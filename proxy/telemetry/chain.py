@@ -241,7 +241,7 @@ class _ChainReader:
 
 
 def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verified:
-    """Check a chain from its first line. It must contain all ``known`` hashes."""
+    """Check a chain from its first line. It must contain all ``known_hashes``."""
     reader, missing = _ChainReader(), set(known_hashes)
     broken: tuple[int, str] | None = None
     number = 0

@@ -32,7 +32,7 @@ class PartialMatcher(Protocol):
         """Encode a text for ``is_open`` and ``is_found``. ASCII text becomes its own bytes."""
 
     def begins(self, text: str, start: int) -> int:
-        """Return the first position from ``since`` whose finding may depend on later text.
+        """Return the first position from ``start`` whose finding may depend on later text.
 
         Return the length of the text if there is none.
         """

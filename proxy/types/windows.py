@@ -99,7 +99,7 @@ def _offset_ms(wall_ms: int, zone: tzinfo) -> int:
 
 
 def _change_between(start_ms: int, end_ms: int, zone: tzinfo) -> int:
-    """Return the first second at which the offset equals that at ``after``."""
+    """Return the first second at which the offset equals that at ``end_ms``."""
     low, high = start_ms // 1000, -(-end_ms // 1000)
     goal = _offset_ms(end_ms, zone)
     while high - low > 1:
