@@ -22,7 +22,8 @@ from pytest_aiohttp.plugin import AiohttpRawServer
 
 from proxy import app
 from proxy.settings import Address, Settings
-from tests.doubles import TRUST, MemorySink, ScriptedUpstream, scripted_upstream
+from tests.doubles import TRUST, ScriptedUpstream, scripted_upstream
+from tests.fakes import MemorySink
 from tests.parts import RunningTest
 from tests.telemetry.collector import Collector
 

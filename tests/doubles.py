@@ -1,22 +1,14 @@
-"""The real servers and small fakes that tests talk to: no mocks, real sockets."""
+"""A scripted upstream on a real socket, and the documents and events of each API."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import date
-from typing import Any, ClassVar
+from typing import Any
 
-from proxy.call.record import Record
-from proxy.errors import ProxyError
-from proxy.limits import Limiter
-from proxy.limits.stores.memory import MemoryStore
-from proxy.money.usage import Price, find_listed, price_on
-from proxy.types import Call, Plan, ResponseHead
-from proxy.types.events import Frame
 from proxy.upstream.wire.dialing import system_context
 
 Json = dict[str, Any]
@@ -225,91 +217,6 @@ async def scripted_upstream() -> AsyncIterator[ScriptedUpstream]:
         server.close()
 
 
-class MemorySink:
-    """Keeps the records of all calls; ``wait`` gives them once there are so many."""
-
-    name: ClassVar[str] = "memory"
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.begun = 0
-        self._came = asyncio.Event()
-
-    def begin(self, record: Record) -> None:
-        self.begun += 1
-
-    def end(self, record: Record) -> None:
-        self.records.append(record)
-        self._came.set()
-
-    async def wait(self, count: int = 1) -> list[Any]:
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.records) < count:
-                self._came.clear()
-                await self._came.wait()
-        return self.records
-
-    def forget(self) -> None:
-        """Hold no record any more."""
-        self.records.clear()
-
-
-class Unguarded:
-    """A room of guards that looks at nothing."""
-
-    retry_requested = False
-
-    def for_call(self, plan: Plan, call: Call, record: Record) -> Any:
-        return Open(self, plan, call)
-
-    def guard_output(self) -> Any:
-        return self
-
-    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        return None
-
-    async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        return (frame,)
-
-    def abort(self) -> Sequence[Frame]:
-        return ()
-
-
-@dataclass
-class Open:
-    """What one call meets in a room of guards that looks at nothing on its way in."""
-
-    guards: Unguarded
-    plan: Plan
-    call: Call
-
-    async def inspect(self) -> tuple[Plan, Call]:
-        return self.plan, self.call
-
-    async def redact_error(self, error: ProxyError) -> None:
-        return None
-
-    def guard_output(self, call: Call, head: ResponseHead) -> Any:
-        return self.guards.guard_output()
-
-
-class EventLog:
-    """Records the events that the process would log."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[str, dict[str, Any]]] = []
-
-    def info(self, event: str, **fields: Any) -> None:
-        self.entries.append((event, fields))
-
-    warning = error = info
-
-
-def unlimited() -> Limiter:
-    """The room of limits, with counters of its own; policies without limits ask nothing of it."""
-    return Limiter(MemoryStore(lambda: 0.0, lambda: 0.0), lambda standing: None)
-
-
 def usage(prompt: int = 5, completion: int = 3) -> Json:
     return {
         "prompt_tokens": prompt,
@@ -483,15 +390,3 @@ def message_events(
         {"type": "message_delta", "delta": delta, "usage": used},
         {"type": "message_stop"},
     ]
-
-
-@dataclass(frozen=True)
-class PriceBook:
-    """A table of prices, found in as a policy finds them."""
-
-    rows: Mapping[str, Mapping[str, Sequence[Price]]]
-
-    def find(self, provider: str | None, model: str, on: date) -> Price | None:
-        models = self.rows.get(provider or "", {})
-        name = find_listed(models, model)
-        return price_on(models[name], on) if name else None

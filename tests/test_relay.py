@@ -20,7 +20,7 @@ from proxy.relay import relay
 from proxy.runtime.fair_queue import SLICE_S, TimeSlices
 from proxy.types import ResponseHead, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
-from tests.doubles import Unguarded
+from tests.fakes import Unguarded
 
 TEXT = Part("text", 0)
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")

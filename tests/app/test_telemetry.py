@@ -14,7 +14,7 @@ from proxy.policy.catalog import list_labels
 from proxy.policy.store import PolicyFolder
 from proxy.settings import Settings
 from proxy.telemetry.metrics import Metrics
-from tests.doubles import EventLog
+from tests.fakes import EventLog
 from tests.guards.growth import lines
 from tests.policy.review.test_check import SIZES, TIMES, folder
 

@@ -18,7 +18,6 @@ from tests.conftest import KEY
 from tests.doubles import (
     Script,
     ScriptedUpstream,
-    Unguarded,
     answer,
     chat,
     chat_events,
@@ -27,6 +26,7 @@ from tests.doubles import (
     legacy_events,
     stream,
 )
+from tests.fakes import Unguarded
 from tests.test_pipeline import BEARER, PORTKEY, ROUTES, Route, every_route, good, texts
 
 ROUTE = ROUTES["openai"]

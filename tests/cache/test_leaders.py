@@ -31,16 +31,8 @@ from tests.cache.test_cache_call import (
     noticed,
 )
 from tests.cache.world import Cached, cached_proxy, until_asked
-from tests.doubles import (
-    PATIENCE_S,
-    ScriptedUpstream,
-    Unguarded,
-    answer,
-    hang,
-    legacy,
-    legacy_events,
-    stream,
-)
+from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, hang, legacy, legacy_events, stream
+from tests.fakes import Unguarded
 from tests.server.test_exchange import settled
 from tests.test_pipeline import BEARER, texts
 

@@ -34,7 +34,8 @@ from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.cache.stores import Clock
 from tests.conftest import world
-from tests.doubles import PATIENCE_S, TRUST, MemorySink, ScriptedUpstream, Unguarded, unlimited
+from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream
+from tests.fakes import MemorySink, Unguarded, unlimited
 
 SEARCH_KEY = "hr-search-key"
 RULE = CacheRule(ttl=60)

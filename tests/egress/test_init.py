@@ -32,7 +32,6 @@ from tests.doubles import (
     PATIENCE_S,
     TRUST,
     Asked,
-    MemorySink,
     ScriptedUpstream,
     Wire,
     answer,
@@ -41,6 +40,7 @@ from tests.doubles import (
     hang,
     head,
 )
+from tests.fakes import MemorySink
 from tests.guards.elsewhere import ways
 
 BODY = {"messages": [{"role": "user", "content": "Is it?"}], "temperature": 0}

@@ -24,7 +24,8 @@ from proxy.money.usage import Price
 from proxy.settings import LedgerAt
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import EventLog, ScriptedUpstream, usage
+from tests.doubles import ScriptedUpstream, usage
+from tests.fakes import EventLog
 from tests.frames import whole_frame
 
 HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1")

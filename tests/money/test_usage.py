@@ -22,7 +22,7 @@ from proxy.money.usage import (
     read_usage,
     usd_text,
 )
-from tests.doubles import PriceBook
+from tests.fakes import PriceBook
 from tests.for_each import for_each
 
 

@@ -27,7 +27,7 @@ import asyncio, sys, time
 from pathlib import Path
 
 from proxy.policy.store import PolicyFolder, PolicyStore
-from tests.doubles import EventLog
+from tests.fakes import EventLog
 
 async def watched(work):
     # By the processor that this process has used meanwhile: others on the machine do not count.

@@ -22,7 +22,8 @@ from proxy.policy.store import PolicyFolder, PolicyStore, read_folder
 from proxy.types import RequestHead, Secret
 from tests.cli.test_init import serving
 from tests.conftest import DIGEST, KEY, running_proxy, world
-from tests.doubles import EventLog, ScriptedUpstream
+from tests.doubles import ScriptedUpstream
+from tests.fakes import EventLog
 from tests.for_each import for_each
 from tests.policy.test_store import Clock
 

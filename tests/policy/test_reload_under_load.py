@@ -37,16 +37,14 @@ from tests.conftest import world
 from tests.doubles import (
     TRUST,
     Asked,
-    EventLog,
     ScriptedUpstream,
-    Unguarded,
     Wire,
     answer,
     legacy,
     legacy_events,
     stream,
-    unlimited,
 )
+from tests.fakes import EventLog, Unguarded, unlimited
 from tests.for_each import for_each
 from tests.policy.test_store import Clock, let_others_come
 from tests.test_pipeline import BEARER, ROUTES, texts

@@ -20,7 +20,8 @@ from proxy.policy.files.load import Revocations, read_revocations
 from proxy.policy.store import MAX_REVISIONS, NO_KEYS_LEFT, PolicyFolder, PolicyStore, read_folder
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, world
-from tests.doubles import PATIENCE_S, EventLog, ScriptedUpstream
+from tests.doubles import PATIENCE_S, ScriptedUpstream
+from tests.fakes import EventLog
 from tests.test_pipeline import BEARER, ROUTES
 
 HEAD = RequestHead(

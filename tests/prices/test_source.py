@@ -20,7 +20,7 @@ if not os.environ.get("CI"):
 from genai_prices import data, types  # only a missing package in CI is a failure
 
 from proxy.prices import refresh, source
-from tests.doubles import PriceBook
+from tests.fakes import PriceBook
 from tests.for_each import for_each
 
 FOLDER = load.PRICE_TABLE.parent

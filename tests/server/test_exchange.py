@@ -30,7 +30,6 @@ from tests.doubles import (
     TRUST,
     Asked,
     ScriptedUpstream,
-    Unguarded,
     Wire,
     answer,
     event,
@@ -38,8 +37,8 @@ from tests.doubles import (
     head,
     legacy_events,
     piece,
-    unlimited,
 )
+from tests.fakes import Unguarded, unlimited
 from tests.for_each import for_each
 from tests.passthrough.world import running
 from tests.test_pipeline import BEARER, ROUTES

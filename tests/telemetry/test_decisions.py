@@ -15,7 +15,8 @@ from proxy.settings import LogAs
 from proxy.telemetry.chain import BadChain, verify
 from proxy.telemetry.decisions import MAX_ENTRIES, Decisions
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import EventLog, ScriptedUpstream
+from tests.doubles import ScriptedUpstream
+from tests.fakes import EventLog
 from tests.for_each import for_each
 from tests.ledger.kept import until
 from tests.test_pipeline import BEARER, ROUTES

@@ -15,7 +15,8 @@ from proxy.policy.files.yaml_reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES
 from proxy.policy.store import PolicyFolder, PolicyStore
 from tests.cache.stores import until
 from tests.conftest import running_proxy, world
-from tests.doubles import EventLog, ScriptedUpstream
+from tests.doubles import ScriptedUpstream
+from tests.fakes import EventLog
 from tests.for_each import for_each
 from tests.policy.test_store import Clock
 from tests.test_pipeline import BEARER, ROUTES
