@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from proxy.app.context import new_record
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
+from proxy.pipeline import relay
 from proxy.ports import Feed
-from proxy.relay import relay
 from proxy.runtime.fair_queue import SLICE_S, TimeSlices
 from proxy.types import ResponseHead, Target, Upstream
 from proxy.types.events import Delta, Frame, Part

@@ -193,8 +193,10 @@ async def _stages(
     offload: Offload,
 ) -> Stages:
     telemetry.show_secrets(context.metrics, context.settings)
-    context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
-    context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
+    context.metrics.watch("headrace_queued_requests", read=lambda: http.pool.waiting)
+    context.metrics.watch(
+        "headrace_open_connections", "upstream", read=lambda: http.pool.in_use + http.pool.idle
+    )
     lag = partial(context.metrics.observe, "headrace_event_loop_lag_seconds")
     await context.opened.enter_async_context(telemetry.LoopLag(lag))
     counters = await stores.counters(context)

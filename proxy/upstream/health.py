@@ -21,7 +21,7 @@ from proxy.errors import (
     UpstreamNotFound,
 )
 from proxy.types import Breaker, Endpoint, Target, Upstream
-from proxy.upstream.wire.pool import PoolExhausted
+from proxy.upstream.client import PoolExhausted
 
 MAX_TARGETS = 4096
 MAX_FAILING_CALLERS = 4096  # at all endpoints of all targets

@@ -12,7 +12,7 @@ import proxy
 from proxy.errors import ProxyError, RequestError, UpstreamError
 from proxy.errors.table import CODES, ERROR_TABLE
 from proxy.guards.findings import RetryWanted
-from proxy.upstream.wire.pool import PoolExhausted
+from proxy.upstream.client import PoolExhausted
 
 INTERNAL = [RequestError, UpstreamError, RetryWanted, PoolExhausted]
 """Base classes and errors that the proxy catches."""

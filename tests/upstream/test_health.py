@@ -21,8 +21,8 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Breaker, Endpoint, Target, Upstream
+from proxy.upstream.client import PoolExhausted
 from proxy.upstream.health import MAX_FAILING_CALLERS, MAX_TARGETS, Health
-from proxy.upstream.wire.pool import PoolExhausted
 from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, open_s=10.0))

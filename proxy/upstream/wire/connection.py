@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, cast
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
 from proxy.errors.causes import cause_of
 from proxy.upstream.reply import OnData
-from proxy.upstream.wire.deadline_timer import SLACK_S, DeadlineTimer
 from proxy.upstream.wire.http1 import BROKEN, CLOSED, Http1Head, Response, protocol_error
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_BUFFER_BYTES = 64 * 1024
 WRITE_BYTES = 256 * 1024
+SLACK_S = 0.002  # of a timer
 STALE_S = 0.05  # a connection that ends later than this after a request may have carried it
 Phase = Literal["first_byte", "idle", "total"]
 _NOTHING = memoryview(b"")
@@ -37,8 +37,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, on_close: Callable[[Connection], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_close = on_close
-        self._timer = DeadlineTimer(self._loop, self._on_timeout)
-        self._total_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = self._deadline = self._total_at = 0.0
         self._phase: Phase = "total"
         self._response: Response | None = None
         self._buffer: list[bytes] = []
@@ -209,7 +209,7 @@ class Connection(asyncio.Protocol):
         if self._duplicate is not None:
             self._close_duplicate()
         self._response = None
-        self._timer.set(self._loop.time() + idle_s)
+        self._set_timer(self._loop.time() + idle_s)
         return True
 
     def linger(self, timeout_s: float, on_end: Callable[[], None]) -> None:
@@ -220,10 +220,11 @@ class Connection(asyncio.Protocol):
             on_end()
 
         self._phase = "idle"
-        self._timer.set(self._loop.time() + timeout_s)
         self._waiter = self._loop.create_future()
         self._waiter.add_done_callback(wake)
-        if self._fault is not None:
+        if self._fault is None:
+            self._set_timer(self._loop.time() + timeout_s)
+        else:
             self._wake()
 
     def abort(self) -> None:
@@ -318,7 +319,8 @@ class Connection(asyncio.Protocol):
             self.data_received(data)
         self._close_duplicate()
         self._end(exc)
-        self._timer.close()
+        if self._timer is not None:
+            self._timer.cancel()
         self._on_close(self)
 
     def _end(self, error: Exception | None) -> None:
@@ -362,7 +364,24 @@ class Connection(asyncio.Protocol):
         if deadline >= self._total_at:
             deadline, phase = self._total_at, "total"
         self._phase = phase
-        self._timer.set(deadline)
+        self._set_timer(deadline)
+
+    def _set_timer(self, deadline: float) -> None:
+        """Replace the deadline. A later one keeps the timer, which is then set again."""
+        self._deadline = deadline
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._loop.time() + SLACK_S < self._deadline:
+            self._set_timer(self._deadline)
+        else:
+            self._on_timeout()
 
     def _on_timeout(self) -> None:
         if self._response is None:

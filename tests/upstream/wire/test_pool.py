@@ -10,11 +10,10 @@ import pytest
 
 from proxy.errors import StaleConnection, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
-from proxy.upstream.client import HttpClient
+from proxy.upstream.client import KEEPALIVE_S, LINGER_S, HttpClient, Pool, PoolExhausted
 from proxy.upstream.reply import do_nothing
 from proxy.upstream.wire.connection import STALE_S, Connection
 from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Resolver, Trust
-from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, Pool, PoolExhausted
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
@@ -257,7 +256,7 @@ async def test_endless_response_is_cut(remainder: bytes, upstream: ScriptedUpstr
         async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
             await reply.read()
             reply.finish()
-        await wait_until(lambda: http.open == 0)
+        await wait_until(lambda: http.pool.in_use + http.pool.idle == 0)
 
 
 async def test_closing_client_ends_waiting(upstream: ScriptedUpstream) -> None:
