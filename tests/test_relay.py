@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app.context import new_record
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
 from proxy.pipeline import relay
 from proxy.ports import Feed
@@ -116,7 +115,7 @@ async def relay_response(
 ) -> tuple[list[Frame], int, str | None]:
     """Return the sent frames, the metered output and the error code."""
     record = new_record()
-    attempt = record.start_attempt(TARGET, 0, "")
+    attempt = record.start_attempt(TARGET, 0)
     record.use_attempt(0, attempt)
     error_code = None
     try:
@@ -164,7 +163,7 @@ async def test_wakes_the_reader_for_a_slow_or_blocking_guard(
 async def test_a_call_cancelled_during_an_inspection_sends_nothing_more() -> None:
     record, guards, sink = new_record(), ScriptedGuards(), ClientSink()
     guards.answer.clear()
-    attempt = record.start_attempt(TARGET, 0, "")
+    attempt = record.start_attempt(TARGET, 0)
     record.use_attempt(0, attempt)
     frames = [frame_with("pass"), frame_with("wait"), frame_with("pass")]
     response = BatchResponse([(True, frames)], ends=True)
@@ -204,7 +203,7 @@ def slow_record(key: str) -> Record:
     clock = itertools.count(0, 2 * SLICE_S)
     record = replace(new_record(), now=lambda: float(next(clock)))
     record.key = key
-    record.use_attempt(0, record.start_attempt(TARGET, 0, ""))
+    record.use_attempt(0, record.start_attempt(TARGET, 0))
     return record
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import proxy
 from proxy import cache, ports, server
 from proxy.app import stores, telemetry
-from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
-from proxy.call.record import Record
+from proxy.app.context import Context, since_epoch
+from proxy.call.record import Record, new_record, new_request_id
 from proxy.egress import HttpEgress
 from proxy.guards.unguarded import GuardsOnDemand
 from proxy.limits import Limiter
@@ -48,7 +48,7 @@ from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
 from proxy.telemetry.log import CallLog, LogLevel, Quota
-from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.metrics import LoopLag, Metrics
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -165,9 +165,10 @@ def _context(
 ) -> tuple[Context, telemetry.ShutdownLog]:
     metrics = Metrics(proxy.__version__)
     levels = LogLevel(settings.log.level, time.monotonic)
-    log = line_logger(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108 # defined below
+    dropped = partial(metrics.dropped, "logs")
+    writer = LineWriter(log_fd, dropped, lambda error: failed("logs", error))
+    log = line_logger(writer.put, levels, SCHEMAS[settings.log.schema])
     failed = telemetry.writer_failed(metrics, log)
-    writer = LineWriter(log_fd, partial(metrics.dropped, "logs"), partial(failed, "logs"))
     opened.callback(writer.close)
     shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)
     opened.callback(shutdown_log.end)
@@ -198,7 +199,7 @@ async def _stages(
         "headrace_open_connections", "upstream", read=lambda: http.pool.in_use + http.pool.idle
     )
     lag = partial(context.metrics.observe, "headrace_event_loop_lag_seconds")
-    await context.opened.enter_async_context(telemetry.LoopLag(lag))
+    await context.opened.enter_async_context(LoopLag(lag))
     counters = await stores.counters(context)
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
@@ -215,7 +216,6 @@ async def _stages(
     upstreams = Upstreams(
         http=http,
         via=via,
-        new_span_id=new_span_id,
         health=health,
         offload=offload,
         share=partial(BodyShare, response_bodies),

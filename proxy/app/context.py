@@ -1,16 +1,13 @@
-"""Settings, log, metrics, clocks and ids of the process."""
+"""Settings, log, metrics and clock of the process."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 
 from structlog.typing import FilteringBoundLogger
 
-from proxy.call.record import Record, TraceIds
 from proxy.ledger.writer import Ledger
 from proxy.runtime.frozen import frozen
 from proxy.settings import Settings
@@ -33,21 +30,6 @@ class Context:
     levels: LogLevel
     failed: Callable[[str, BaseException], None]
     ledger: Ledger | None = None
-
-
-def new_record() -> Record:
-    """Start the record of a call, with its clocks and span ids."""
-    drawn = f"{random.getrandbits(256) | 1:064x}"  # ids, not secrets
-    ids = TraceIds(drawn[:32], drawn[32:48], drawn[48:])
-    return Record(ids, time.monotonic(), datetime.now(UTC), now=time.monotonic)
-
-
-def new_span_id() -> str:
-    return f"{random.getrandbits(64) | 1:016x}"  # an id, not a secret
-
-
-def new_request_id() -> str:
-    return f"req_{random.getrandbits(96):024x}"  # an id, not a secret
 
 
 def since_epoch() -> float:

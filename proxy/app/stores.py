@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import proxy
 from proxy import ledger
 from proxy.app import telemetry
-from proxy.app.context import Context, new_request_id, since_epoch
+from proxy.app.context import Context, since_epoch
 from proxy.cache.file import ForeignFile
 from proxy.cache.key import derive_secret
 from proxy.cache.memory import Memory
@@ -24,6 +24,7 @@ from proxy.cache.semantic import SemanticCache
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import CacheBackend
 from proxy.cache.vector_index import VectorIndex
+from proxy.call.record import new_request_id
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.ledger import budgets
 from proxy.ledger.store import Unusable

@@ -200,7 +200,6 @@ def route_library_logs(context: Context) -> None:
 
 
 READ_S = 1.0
-LAG_EVERY_S = 0.25
 
 
 @frozen
@@ -273,25 +272,3 @@ def reload_reporter(
         enforcement.activate(result, snapshot)
 
     return tell
-
-
-class LoopLag:
-    """Reports the delay of an event loop timer every ``LAG_EVERY_S`` seconds while entered."""
-
-    def __init__(self, tell: Callable[[float], None]) -> None:
-        self._tell = tell
-
-    async def __aenter__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._schedule()
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self._timer.cancel()
-
-    def _schedule(self) -> None:
-        due_at = self._loop.time() + LAG_EVERY_S
-        self._timer = self._loop.call_at(due_at, self._on_timer, due_at)
-
-    def _on_timer(self, due_at: float) -> None:
-        self._tell(max(0.0, self._loop.time() - due_at))
-        self._schedule()

@@ -7,9 +7,11 @@ if the policy captures it. Moments are seconds of ``time.monotonic``.
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from proxy.call.attempts import (
@@ -166,7 +168,7 @@ class Record:
         self.error = error
 
     def start_attempt(
-        self, target: Target, model_call: int, span_id: str, reason: AttemptReason = "first"
+        self, target: Target, model_call: int, reason: AttemptReason = "first"
     ) -> Attempt:
         """Append an attempt that starts now."""
         if reason == "first" and self.guard_round:
@@ -174,7 +176,7 @@ class Record:
         attempt = Attempt(
             target=target,
             model_call=model_call,
-            span_id=span_id,
+            span_id=f"{random.getrandbits(64) | 1:016x}",
             started=self.now(),
             reason=reason,
             round=self.guard_round,
@@ -321,6 +323,17 @@ class Record:
             if isinstance(self.error, error):
                 return outcome
         return "proxy_error"
+
+
+def new_record() -> Record:
+    """Start the record of a call, with its clocks and span ids."""
+    drawn = f"{random.getrandbits(256) | 1:064x}"  # ids, not secrets
+    ids = TraceIds(drawn[:32], drawn[32:48], drawn[48:])
+    return Record(ids, time.monotonic(), datetime.now(UTC), now=time.monotonic)
+
+
+def new_request_id() -> str:
+    return f"req_{random.getrandbits(96):024x}"  # an id, not a secret
 
 
 async def _settled(

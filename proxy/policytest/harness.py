@@ -123,7 +123,7 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     case_run = CaseRun(record)
     http = _Http(list(setup.answers), case_run.requests)
     health = Health(loop.time, lambda target, endpoint, state: None)
-    upstreams = Upstreams(http=http, via=REQUEST, new_span_id=lambda: "0" * 16, health=health)
+    upstreams = Upstreams(http=http, via=REQUEST, health=health)
     policies = _Policies(snapshot, setup.key)
     store = MemoryStore(loop.time, lambda: setup.at.timestamp() + loop.time())
     limiter = Limiter(store, lambda state: None)

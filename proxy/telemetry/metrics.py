@@ -6,6 +6,7 @@ removed names stay for ``RETIRED_S`` seconds, because calls may still run under 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_SERIES = 50_000
 RETIRED_S = 900.0
+LAG_EVERY_S = 0.25
 LABEL_SETS = {label_set for metric in METRICS for label_set in metric.label_sets}
 
 
@@ -334,3 +336,25 @@ _LIMIT_GAUGES = (
     "headrace_budget_reset_timestamp_seconds",
 )
 """Gauges of a limit, and of a budget after the first."""
+
+
+class LoopLag:
+    """Reports the delay of an event loop timer every ``LAG_EVERY_S`` seconds while entered."""
+
+    def __init__(self, tell: Callable[[float], None]) -> None:
+        self._tell = tell
+
+    async def __aenter__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._schedule()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
+
+    def _schedule(self) -> None:
+        due_at = self._loop.time() + LAG_EVERY_S
+        self._timer = self._loop.call_at(due_at, self._on_timer, due_at)
+
+    def _on_timer(self, due_at: float) -> None:
+        self._tell(max(0.0, self._loop.time() - due_at))
+        self._schedule()

@@ -79,7 +79,6 @@ class Upstreams:
 
     http: Http
     via: str
-    new_span_id: Callable[[], str]
     health: Health
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
@@ -230,7 +229,7 @@ class Upstreams:
         except (CircuitOpen, UpstreamBusy) as error:
             record.add_skip(target, error.code)
             raise
-        attempt = record.start_attempt(target, context.index, self.new_span_id(), reason)
+        attempt = record.start_attempt(target, context.index, reason)
         attempt.most_answered = request.most_answered
         if request.endpoint == "passthrough":
             from proxy.upstream import passthrough  # noqa: PLC0415  # few calls

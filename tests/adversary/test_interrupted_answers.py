@@ -14,8 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from proxy.app.context import new_record
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.limits.claims import estimate_tokens, hidden_output
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
@@ -135,7 +134,7 @@ def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
     record.call, record.ended = call, SENT_AT + case.ended_after
     plan = Plan("1", "key", "chat", {}, (ModelCall("m", (target,)),))
     record.hidden_output = lambda attempt: hidden_output(plan, call, attempt)
-    attempt = record.start_attempt(target, 0, "s")
+    attempt = record.start_attempt(target, 0)
     attempt.sent_at = attempt.response_at = SENT_AT
     attempt.ended, attempt.error = record.ended, error
     _, attempt.most_answered = estimate_tokens(call, target) or (0, 0)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.telemetry import LAG_EVERY_S, Enforcement, LoopLag, enforcing, reload_reporter
+from proxy.app.telemetry import Enforcement, enforcing, reload_reporter
 from proxy.policy.catalog import list_labels
 from proxy.policy.store import PolicyFolder
 from proxy.settings import Settings
-from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.metrics import LAG_EVERY_S, LoopLag, Metrics
 from tests.fakes import EventLog
 from tests.guards.growth import lines
 from tests.policy.review.test_check import SIZES, TIMES, folder

@@ -10,10 +10,9 @@ from typing import Self
 
 import pytest
 
-from proxy.app.context import new_record
 from proxy.cache import AnswerCache
 from proxy.cache.store import CacheBackend
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.errors import ClientDisconnected
 from proxy.ports import OutputGuards, Sink
 from proxy.types import Call, Plan, ResponseHead

@@ -15,10 +15,10 @@ import aiohttp
 from aiohttp import web
 
 from proxy import server
-from proxy.app.context import new_record, new_span_id
 from proxy.cache import AnswerCache
 from proxy.cache.memory import Memory
 from proxy.cache.store import CacheBackend
+from proxy.call.record import new_record
 from proxy.pipeline import Pipeline
 from proxy.policy.catalog import list_labels
 from proxy.policy.decide import ActivePolicy
@@ -149,7 +149,6 @@ async def cached_proxy(
             upstreams=Upstreams(
                 await opened.enter_async_context(HttpClient(TRUST)),
                 "via",
-                new_span_id,
                 Health(time.monotonic, metrics.circuit),
             ),
             emitter=Emitters((metrics, sink), lambda sink, error: bugs.append(error)),

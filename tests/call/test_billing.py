@@ -17,7 +17,7 @@ PRICED = Target(UP, "m", prices=(PRICE,))
 
 def test_refused_attempt_costs_nothing() -> None:
     entry = record()
-    entry.start_attempt(PRICED, 0, "1" * 16).error = "upstream_unavailable"
+    entry.start_attempt(PRICED, 0).error = "upstream_unavailable"
     used_attempt(entry, PRICE)
     entry.meter(whole_frame(legacy()))
 
@@ -28,7 +28,7 @@ def test_refused_attempt_costs_nothing() -> None:
 def test_failed_response_is_estimated_and_lost() -> None:
     entry = record()
     entry.call = Call(HEAD, {"prompt": "x" * 40})
-    entry.start_attempt(PRICED, 0, "1" * 16).response_at = 1.0
+    entry.start_attempt(PRICED, 0).response_at = 1.0
     used_attempt(entry, PRICE)
     entry.meter(whole_frame(legacy()))
 
@@ -42,7 +42,7 @@ def test_failed_response_is_estimated_and_lost() -> None:
 def test_lost_hedge_is_billed() -> None:
     entry = record()
     entry.call = Call(HEAD, {"prompt": "x" * 40})
-    slow = entry.start_attempt(PRICED, 0, "1" * 16)
+    slow = entry.start_attempt(PRICED, 0)
     slow.sent_at, slow.error = 1.0, "cancelled"
     used_attempt(entry, PRICE)
     entry.meter(whole_frame(legacy()))
@@ -53,7 +53,7 @@ def test_lost_hedge_is_billed() -> None:
 
 def test_unsent_attempt_costs_nothing() -> None:
     entry = record()
-    entry.start_attempt(PRICED, 0, "1" * 16)
+    entry.start_attempt(PRICED, 0)
 
     assert (entry.billing.cost, entry.billing.source) == (0, "none")
 

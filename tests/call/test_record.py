@@ -81,7 +81,7 @@ def test_warnings_are_unique_and_bounded() -> None:
 
 
 def used_attempt(record: Record, *prices: Price, model_call: int = 0) -> Attempt:
-    attempt = record.start_attempt(Target(UP, "m", prices=prices), model_call, "1" * 16)
+    attempt = record.start_attempt(Target(UP, "m", prices=prices), model_call)
     attempt.sent_at = attempt.response_at = 1.0
     attempt.finished = True
     record.use_attempt(model_call, attempt)
@@ -99,10 +99,8 @@ def test_trace_of_caller_is_continued() -> None:
 
 def test_only_guard_retries_are_guard_losses() -> None:
     entry = record()
-    failed, beaten, cancelled = (
-        entry.start_attempt(Target(UP, "m"), 0, "1" * 16) for _ in range(3)
-    )
-    other_call = entry.start_attempt(Target(UP, "m"), 1, "1" * 16)
+    failed, beaten, cancelled = (entry.start_attempt(Target(UP, "m"), 0) for _ in range(3))
+    other_call = entry.start_attempt(Target(UP, "m"), 1)
     failed.error, beaten.error, beaten.lost_hedge = "upstream_idle_timeout", "cancelled", True
     used_attempt(entry, PRICE)
     cancelled.error = other_call.error = "cancelled"

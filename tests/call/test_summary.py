@@ -6,8 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from proxy.app.context import new_record
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.call.summary import summarize
 from proxy.errors.words import word
 from proxy.money.usage import Tokens
@@ -22,7 +21,7 @@ TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini
 def ended_record(*attempts: tuple[float, float], total: float) -> Record:
     record = replace(new_record(), started=100.0)
     for started_at, ended_at in attempts:
-        attempt = record.start_attempt(TARGET, 0, "1" * 16)
+        attempt = record.start_attempt(TARGET, 0)
         attempt.started = attempt.response_at = 100 + started_at
         attempt.ended = 100 + ended_at
     record.ended = 100 + total

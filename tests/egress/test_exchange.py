@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.app.context import new_record
+from proxy.call.record import new_record
 from proxy.egress import InternalExchange
 from proxy.errors import InvalidField, LimitExceeded, UpstreamInvalid
 from proxy.types import RequestHead, ResponseHead

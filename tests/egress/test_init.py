@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.app import Stages, build_pipeline
-from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record, new_request_id
 from proxy.egress import MAX_RESPONSE_BYTES, HttpEgress, HttpGuardEgress, ResponseTooLong
 from proxy.errors import LimitExceeded, NotFound, ProxyError
 from proxy.guards.engine import Engine
@@ -85,7 +84,7 @@ async def guard_egress(
             Limiter(MemoryStore(now, now), lambda standing: None),
             PolicyGuards(Engine(now)),
             NullCache(),
-            Upstreams(http, "us", new_span_id, health),
+            Upstreams(http, "us", health),
         )
         policies = RuledPolicies(ActivePolicy(snapshot), lambda plan: plan)
         pipeline = build_pipeline(policies, stages, Emitters((sink,), _raise))

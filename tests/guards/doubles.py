@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.app.context import new_record
+from proxy.call.record import new_record
 from proxy.guards.engine import Engine
 from proxy.guards.findings import RuleTally
 from proxy.guards.output import StreamInspector

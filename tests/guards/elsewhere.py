@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.app.context import new_record
+from proxy.call.record import new_record
 from proxy.egress import HttpEgress, HttpGuardEgress
 from proxy.ports import Exchange
 from proxy.types import RequestHead

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.app.context import new_record
+from proxy.call.record import new_record
 from proxy.fields.field_table import FIELDS
 from proxy.guards.capture import Capturing
 from proxy.policy.compile.guards import compile_capture

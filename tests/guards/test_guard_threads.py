@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy import guards
-from proxy.app.context import new_record
+from proxy.call.record import new_record
 from proxy.guards.engine import ABOVE, Engine
 from proxy.guards.guard_threads import MODEL_CALLS, MODEL_THREADS, GuardThreads, ModelPool
 from proxy.guards.output import StreamInspector, ValueRestorer

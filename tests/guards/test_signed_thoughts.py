@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
-from proxy.app.context import new_record
 from proxy.call.attempts import Attempt
+from proxy.call.record import new_record
 from proxy.guards.signed_thoughts import MAX_THOUGHTS, ShownThoughts, ThoughtReader, without_broken
 from proxy.policy.schema.guards import Kind
 from proxy.types import ModelCall, Plan, Target, Upstream

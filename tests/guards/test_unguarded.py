@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.app.context import new_record
+from proxy.call.record import new_record
 from proxy.guards.engine import Engine
 from proxy.guards.run import GuardedCall, PolicyGuards
 from proxy.guards.unguarded import GuardsOnDemand, UnguardedCall

@@ -14,8 +14,7 @@ from typing import Any, cast
 from aiohttp import ClientSession
 
 from proxy import ledger
-from proxy.app.context import new_record
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.call.summary import summarize
 from proxy.ledger.rows import CallEntry
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
@@ -47,7 +46,7 @@ def finished(
     record.key, record.revision, record.status = "support-widget", "abc", 200
     record.plan = Plan("abc", "support-widget", "support-chat", {"team": team}, ())
     for number, target in enumerate(targets or (PRICED,)):
-        attempt = record.start_attempt(target, 0, "s", "fallback" if number else "first")
+        attempt = record.start_attempt(target, 0, "fallback" if number else "first")
         attempt.response_at, attempt.status = record.now(), 200
         document = {"choices": [], "usage": usage()} if fields is None else fields
         attempt.meter.feed(whole_frame(document), record.now())

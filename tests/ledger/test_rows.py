@@ -14,9 +14,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.context import new_record
 from proxy.call.meter import Meter
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.errors import ClientDisconnected
 from proxy.errors.words import MAX_WORD, MAX_WORDS
 from proxy.ledger import call_counters

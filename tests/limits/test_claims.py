@@ -160,7 +160,7 @@ def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
 def recorded(call: Call, *, price: bool = True) -> Record:
     record = Record(TraceIds("", "", ""), 0.0, CALL_TIME, lambda: 0.0)
     record.call = call
-    attempt = record.start_attempt(CHEAP if price else Target(UP, "m"), 0, "")
+    attempt = record.start_attempt(CHEAP if price else Target(UP, "m"), 0)
     attempt.response_at, attempt.finished = 0.0, True
     _, attempt.most_answered = estimate_tokens(call, attempt.target) or (0, 0)
     record.use_attempt(0, attempt)
@@ -215,7 +215,7 @@ def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spend: int
     )
     record = recorded(call)
     record.attempts[0].meter.report(read_usage(usage(spend, 0)))
-    silent = record.start_attempt(DEAR, 0, "s2", "fallback")
+    silent = record.start_attempt(DEAR, 0, "fallback")
     silent.meter = Meter(estimates=False, unreported="unknown")
     silent.response_at, silent.finished = record.now(), True
 

@@ -18,9 +18,8 @@ from aiohttp import ClientSession, web
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import server
-from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record, new_request_id
 from proxy.pipeline import Pipeline
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Revocations, read_revocations
@@ -171,7 +170,7 @@ async def served_from(store: PolicyStore, sink: RecordSink) -> AsyncIterator[str
             limits=unlimited(),
             guards=Unguarded(),
             cache=NullCache(),
-            upstreams=Upstreams(http, "via", new_span_id, health),
+            upstreams=Upstreams(http, "via", health),
             emitter=Emitters((metrics, sink), lambda sink, error: None),
             start_record=new_record,
         )

@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
 from proxy import server
-from proxy.app.context import new_record, new_span_id
 from proxy.cache import NullCache
+from proxy.call.record import new_record
 from proxy.errors import RequestTimeout
 from proxy.pipeline import Pipeline
 from proxy.server import Calls
@@ -95,9 +95,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
         limits=unlimited(),
         guards=Unguarded(),
         cache=NullCache(),
-        upstreams=Upstreams(
-            HttpClient(TRUST), "via", new_span_id, Health(time.monotonic, metrics.circuit)
-        ),
+        upstreams=Upstreams(HttpClient(TRUST), "via", Health(time.monotonic, metrics.circuit)),
         emitter=Emitters((metrics,), lambda sink, error: None),
         start_record=new_record,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from proxy.app.context import new_record
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.errors import BadRequest
 from proxy.ledger.writer import Ledger
 from proxy.policy.review.call_history import CallHistory

@@ -15,9 +15,8 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.app.context import new_record
 from proxy.call.attempts import CacheSavings
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import Word
 from proxy.money.usage import NANO, Tokens
@@ -270,7 +269,7 @@ def test_the_level_of_a_logger_may_change() -> None:
 def ended(error: Exception | None = None) -> Record:
     record = new_record()
     target = Target(Upstream("openai", "openai", "http://here"), "gpt-4o-mini")
-    attempt = record.start_attempt(target, 0, "0" * 16)
+    attempt = record.start_attempt(target, 0)
     attempt.ended = record.ended = record.now()
     record.error = error  # type: ignore[assignment]  # one of ours
     return record

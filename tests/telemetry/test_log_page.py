@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.app.context import new_record
+from proxy.call.record import new_record
 from proxy.telemetry.lines import ecs, line_logger, native, otel, redacted
 from proxy.telemetry.log import MAX_S, CallLog, LogLevel, Quota
 from tests.cli.test_init import serving

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.app.context import new_record
-from proxy.call.record import Record
+from proxy.call.record import Record, new_record
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.app.context import new_record
+from proxy.call.record import new_record
 from proxy.errors import BudgetExceeded
 from proxy.limits import Limiter
 from proxy.limits.claims import estimate_claims
