@@ -1,7 +1,7 @@
 """Spend of a budget in its window, by the ledger.
 
-Each call has a row for each budget that it was charged to. Calls from before the ledger had such
-rows, or before the budget existed, are summed by key, deployment and model.
+Each call has a row for each budget that it was charged to. Calls from before the first charge of a
+budget are summed by key, deployment and model, unless rules decide which calls count.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ WHERE b.name = :name AND b.scope IN (SELECT value FROM json_each(:scopes))
 GROUP BY b.id
 """
 FIRST_CHARGE = "SELECT since_ms FROM charged_since WHERE name = ?"
-UNCHARGED_RUN = "SELECT 1 FROM runs WHERE NOT charges AND seen_ms >= ? LIMIT 1"
 UNCHARGED_SPEND = """
 SELECT {columns} COALESCE(SUM(a.cost_nano_usd), 0)
 FROM calls c JOIN attempts a USING (run, seq)
-WHERE c.started_ms >= :since AND c.started_ms < :before {among} {grouped}
+WHERE c.started_ms >= :since AND c.started_ms < :before
+  AND c.deployment IN (SELECT value FROM json_each(:deployments)) {grouped}
 """
-BY_DEPLOYMENT = "AND c.deployment IN (SELECT value FROM json_each(:deployments))"
-BY_UNCHARGED_RUN = "AND c.run IN (SELECT id FROM runs WHERE NOT charges)"
 COLUMNS = {"key": "c.key", "deployment": "c.deployment", "model": "a.model"}
 NEVER_MS = 2**53
 
@@ -68,29 +66,22 @@ def _read_spend(
         charged = dict(
             file.execute(CHARGED_SPEND, {**parameters, "since": since_ms, "before": before_ms})
         )
-        until_ms = min(before_ms, _charged_since_ms(file, budget, since_ms))
-        uncharged = (
-            dict(_uncharged_spend(file, budget, since_ms, until_ms)) if until_ms > since_ms else {}
-        )
+        uncharged: dict[str, int] = {}
+        if budget.deployments is not None:
+            first_charge = file.execute(FIRST_CHARGE, [budget.limit.name]).fetchone()
+            until_ms = before_ms if first_charge is None else min(before_ms, first_charge[0])
+            if until_ms > since_ms:
+                uncharged = dict(_uncharged_spend(file, budget, since_ms, until_ms))
     return {scope: charged.get(name, 0) + uncharged.get(scope, 0) for scope, name in names.items()}
-
-
-def _charged_since_ms(file: sqlite3.Connection, budget: BudgetQuery, since_ms: int) -> int:
-    """Return the moment since which every call of a budget has a charge."""
-    if budget.deployments is None:
-        return NEVER_MS if file.execute(UNCHARGED_RUN, [since_ms]).fetchone() else 0
-    row = file.execute(FIRST_CHARGE, [budget.limit.name]).fetchone()
-    return NEVER_MS if row is None else int(row[0])
 
 
 def _uncharged_spend(
     file: sqlite3.Connection, budget: BudgetQuery, since_ms: int, before_ms: int
 ) -> Iterator[tuple[str, int]]:
     """Yield by scope the cost of calls without charges."""
-    per, is_rule = budget.per, budget.deployments is None
+    per = budget.per
     query = UNCHARGED_SPEND.format(
         columns="".join(f"COALESCE({_column(name)}, ''), " for name in per),
-        among=BY_UNCHARGED_RUN if is_rule else BY_DEPLOYMENT,
         grouped=f"GROUP BY {', '.join(str(n + 1) for n in range(len(per)))}" if per else "",
     )
     deployments = json.dumps(sorted(budget.deployments or ()))

@@ -7,50 +7,15 @@ start while the earlier one is visible, and a process whose file was migrated se
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, get_args
 
-from proxy.call.attempts import AttemptReason, LossReason, SpendUse
 from proxy.ledger import call_counters
 from proxy.ledger.store import MODE, RowsRefused, Unusable
-from proxy.money.usage import Source
 
 APPLICATION = 0x48645263  # "HdRc", in the header of each ledger
-
-
-def _one_of(column: str, words: Any) -> str:
-    """Return the check that a column has a word of a ``Literal``.
-
-    SQLite would build a table for a longer ``IN`` list, for each row.
-    """
-    listed = " OR ".join(f"{column} = '{word}'" for word in get_args(words))
-    return f"CHECK ({listed})"
-
-
-CHECKS = {
-    "why": _one_of("why", AttemptReason),
-    "usage_source": _one_of("usage_source", Source),
-    "money": _one_of("money", SpendUse),
-    "loss": _one_of("loss", LossReason),
-}
-"""Checks by column. A table with other words gets them when it is opened."""
-
-_CHECK = re.compile(r"CHECK \((\w+) (?:IN \([^()]*\)|= [^()]*)\)")
-_WORD = re.compile(r"'(\w+)'")
-
-
-def allowed_words(table: str) -> dict[str, frozenset[str]]:
-    """Return the allowed words by column from the statement that created a table."""
-    return {match[1]: frozenset(_WORD.findall(match[0])) for match in _CHECK.finditer(table)}
-
-
-def widened(table: str) -> str:
-    """Return the statement that creates a table with the current words."""
-    return _CHECK.sub(lambda match: CHECKS[match[1]], table)
-
 
 RUNS = """
 CREATE TABLE runs (
@@ -67,7 +32,11 @@ CREATE TABLE runs (
   failures INTEGER NOT NULL DEFAULT 0,
   closed_ms INTEGER,
   crashed_ms INTEGER,
-  exact INTEGER
+  exact INTEGER,
+  pruned INTEGER NOT NULL DEFAULT 0,
+  pruned_nano_usd INTEGER NOT NULL DEFAULT 0,
+  pruned_usd REAL GENERATED ALWAYS AS (pruned_nano_usd / 1e9) VIRTUAL,
+  charges INTEGER NOT NULL DEFAULT 0
 )
 """
 
@@ -94,18 +63,21 @@ CREATE TABLE calls (
   cache TEXT NOT NULL,
   attempts INTEGER NOT NULL,
   tokens INTEGER,
-  cost_micro_usd INTEGER,
+  cost_nano_usd INTEGER,
+  cost_usd REAL GENERATED ALWAYS AS (cost_nano_usd / 1e9) VIRTUAL,
   PRIMARY KEY (run, seq)
 ) WITHOUT ROWID
 """
 
-ATTEMPTS = f"""
+# SQLite would build a table for an IN list of more than two words, for each row.
+ATTEMPTS = """
 CREATE TABLE attempts (
   run INTEGER NOT NULL,
   seq INTEGER NOT NULL,
   number INTEGER NOT NULL,
   leg INTEGER NOT NULL,
-  why TEXT NOT NULL {CHECKS["why"]},
+  why TEXT NOT NULL CHECK (
+    why = 'first' OR why = 'retry' OR why = 'fallback' OR why = 'hedge' OR why = 'guard'),
   upstream TEXT NOT NULL,
   provider TEXT,
   model TEXT NOT NULL,
@@ -122,11 +94,23 @@ CREATE TABLE attempts (
     input_tokens + cached_input_tokens + cache_write_tokens + audio_input_tokens) VIRTUAL,
   tokens_out INTEGER GENERATED ALWAYS AS (
     output_tokens + reasoning_tokens + audio_output_tokens) VIRTUAL,
-  usage_source TEXT NOT NULL {CHECKS["usage_source"]},
-  cost_micro_usd INTEGER,
-  saved_micro_usd INTEGER,
+  usage_source TEXT NOT NULL CHECK (
+    usage_source = 'provider' OR usage_source = 'partial_estimate'
+    OR usage_source = 'unknown' OR usage_source = 'none'),
+  cost_nano_usd INTEGER,
+  saved_nano_usd INTEGER,
   served INTEGER NOT NULL,
-  money TEXT NOT NULL {CHECKS["money"]},
+  money TEXT NOT NULL CHECK (
+    money = 'useful' OR money = 'retried' OR money = 'abandoned' OR money = 'blocked'
+    OR money = 'shadow' OR money = 'cached'),
+  loss TEXT CHECK (
+    loss = 'client_left' OR loss = 'refused' OR loss = 'upstream_broke' OR loss = 'guard'
+    OR loss = 'retry' OR loss = 'hedge' OR loss = 'stopped'),
+  cost_usd REAL GENERATED ALWAYS AS (cost_nano_usd / 1e9) VIRTUAL,
+  saved_usd REAL GENERATED ALWAYS AS (saved_nano_usd / 1e9) VIRTUAL,
+  cache_write_1h_tokens INTEGER,
+  web_searches INTEGER,
+  response_id TEXT,
   PRIMARY KEY (run, seq, number)
 ) WITHOUT ROWID
 """
@@ -159,69 +143,32 @@ CREATE TABLE charged_since (
 ) WITHOUT ROWID
 """
 
-LOSS = """
-CASE money WHEN 'retried' THEN 'retry' WHEN 'blocked' THEN 'guard' WHEN 'abandoned' THEN
-  CASE (SELECT outcome FROM calls c WHERE c.run = attempts.run AND c.seq = attempts.seq)
-    WHEN 'client_abort' THEN 'client_left' WHEN 'client_error' THEN 'client_left'
-    WHEN 'success' THEN 'hedge' WHEN 'proxy_error' THEN 'stopped' ELSE 'upstream_broke' END
-END
-"""
-"""Loss of a response, derived for rows of earlier versions."""
+FIRST_VERSION = 8
+"""Version of the tables of release 0.1.0. Earlier ones cannot be read."""
 
-MONEY = (("calls", "cost"), ("attempts", "cost"), ("attempts", "saved"), ("runs", "pruned"))
-"""Columns of money in nano-USD. Each has a computed column in USD."""
-
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (RUNS, CALLS, ATTEMPTS, "CREATE INDEX calls_by_time ON calls (started_ms)"),
-    (
-        "ALTER TABLE runs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0",
-        "ALTER TABLE runs ADD COLUMN pruned_micro_usd INTEGER NOT NULL DEFAULT 0",
-    ),
-    (
-        f"ALTER TABLE attempts ADD COLUMN loss TEXT {CHECKS['loss']}",
-        f"UPDATE attempts SET loss = {LOSS}",  # noqa: S608  # our own words
-    ),
-    (
-        *(
-            statement
-            for table, column in MONEY
-            for statement in (
-                f"ALTER TABLE {table} RENAME COLUMN {column}_micro_usd TO {column}_nano_usd",
-                f"UPDATE {table} SET {column}_nano_usd = {column}_nano_usd * 1000",  # noqa: S608
-            )
-        ),
-        *(
-            f"ALTER TABLE {table} ADD COLUMN {column}_usd REAL "
-            f"GENERATED ALWAYS AS ({column}_nano_usd / 1e9) VIRTUAL"
-            for table, column in MONEY
-        ),
-    ),
-    (
+MIGRATIONS: Mapping[int, tuple[str, ...]] = {
+    FIRST_VERSION: (
+        RUNS,
+        CALLS,
+        ATTEMPTS,
         BUDGETS,
         CHARGES,
-        "CREATE INDEX charges_by_budget ON charges (budget, started_ms, cost_nano_usd)",
-        "ALTER TABLE runs ADD COLUMN charges INTEGER NOT NULL DEFAULT 0",
-    ),
-    (
         CHARGED_SINCE,
-        "INSERT INTO charged_since SELECT b.name, MIN(c.started_ms) "
-        "FROM budgets b JOIN charges c ON c.budget = b.id GROUP BY b.name",
+        "CREATE INDEX calls_by_time ON calls (started_ms)",
+        "CREATE INDEX charges_by_budget ON charges (budget, started_ms, cost_nano_usd)",
     ),
-    (
-        "ALTER TABLE attempts ADD COLUMN cache_write_1h_tokens INTEGER",
-        "ALTER TABLE attempts ADD COLUMN web_searches INTEGER",
-    ),
-    ("ALTER TABLE attempts ADD COLUMN response_id TEXT",),
-    (
+    9: (
         "ALTER TABLE attempts ADD COLUMN upstream_error_cause TEXT",
         "ALTER TABLE attempts ADD COLUMN upstream_error_text TEXT",
     ),
-    (
+    10: (
         "ALTER TABLE calls ADD COLUMN charge_count INTEGER",
         "ALTER TABLE calls ADD COLUMN charged_nano_usd INTEGER",
         "ALTER TABLE calls ADD COLUMN charges_checksum INTEGER",
     ),
-)
+}
+"""Statements by the version of the tables that they lead to."""
+VERSION = max(MIGRATIONS)
 
 
 def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
@@ -235,7 +182,7 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     if version is None:
         file.execute(f"PRAGMA application_id = {APPLICATION}")
         file.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
-    elif version < len(MIGRATIONS) or _is_narrow(file):
+    elif version < VERSION:
         _require_no_process(file, folder)
         _back_up(path, version)
     upgrade(file, version or 0)
@@ -244,18 +191,17 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
 
 def upgrade(file: sqlite3.Connection, version: int) -> None:
     """Apply the migrations after ``version``."""
-    for number, statements in enumerate(MIGRATIONS[version:], version + 1):
-        for statement in statements:
-            file.execute(statement)
-        file.execute("INSERT INTO migrations VALUES (?)", [number])
-    if _is_narrow(file):
-        _widen(file)
+    for number, statements in MIGRATIONS.items():
+        if number > version:
+            for statement in statements:
+                file.execute(statement)
+            file.execute("INSERT INTO migrations VALUES (?)", [number])
 
 
 def require_current(file: sqlite3.Connection) -> None:
     """Raise ``RowsRefused`` if a later version has migrated the tables."""
     [version] = file.execute("SELECT MAX(version) FROM migrations").fetchone()
-    if version != len(MIGRATIONS):
+    if version != VERSION:
         raise RowsRefused("a later version of Headrace has changed the tables")
 
 
@@ -282,30 +228,6 @@ def _back_up(path: Path, version: int) -> None:
     part.replace(copy)
 
 
-def _is_narrow(file: sqlite3.Connection) -> bool:
-    """Return True if the table of attempts does not allow all current words."""
-    table = _attempts_table(file)
-    return allowed_words(table) != allowed_words(widened(table))
-
-
-def _attempts_table(file: sqlite3.Connection) -> str:
-    query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'attempts'"
-    return str(file.execute(query).fetchone()[0])
-
-
-def _widen(file: sqlite3.Connection) -> None:
-    """Copy the attempts to a new table that allows all current words."""
-    table = _attempts_table(file)
-    info = file.execute("PRAGMA table_info(attempts)").fetchall()  # without computed columns
-    columns = ", ".join(row[1] for row in info)
-    file.execute("ALTER TABLE attempts RENAME TO attempts_before")
-    file.execute(widened(table))
-    file.execute(
-        f"INSERT INTO attempts ({columns}) SELECT {columns} FROM attempts_before"  # noqa: S608  # our own names
-    )
-    file.execute("DROP TABLE attempts_before")
-
-
 def read_version(file: sqlite3.Connection) -> int | None:
     """Return the version of a ledger's tables, None for an empty file. Raises ``Unusable``."""
     [application] = file.execute("PRAGMA application_id").fetchone()
@@ -315,6 +237,8 @@ def read_version(file: sqlite3.Connection) -> int | None:
     if application != APPLICATION:
         raise Unusable("the file is not a Headrace ledger")
     [version] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
-    if version > len(MIGRATIONS):
+    if version > VERSION:
         raise Unusable("a later version of Headrace has written the file")
+    if version < FIRST_VERSION:
+        raise Unusable("a version before 0.1.0 has written the file. Start 0.1.0 with it first.")
     return int(version)

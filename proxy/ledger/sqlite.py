@@ -16,7 +16,7 @@ from pathlib import Path
 from proxy.ledger import call_counters
 from proxy.ledger.crashes import Crash, Position, crashes, mark, read_position, write_position
 from proxy.ledger.rows import Rows
-from proxy.ledger.schema import MIGRATIONS, migrate, read_version, require_current, upgrade
+from proxy.ledger.schema import VERSION, migrate, read_version, require_current, upgrade
 from proxy.ledger.statements import PRUNE_BATCH, Pruned, insert, prune, prune_limit_ms
 from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
 from proxy.runtime.frozen import frozen
@@ -326,7 +326,7 @@ def _current(file: sqlite3.Connection, copy: sqlite3.Connection | None) -> sqlit
     version = read_version(file)
     if version is None:
         raise Unusable("the file is not a Headrace ledger")
-    if copy is None or version == len(MIGRATIONS):
+    if copy is None or version == VERSION:
         return file
     file.backup(copy)
     upgrade(copy, version)

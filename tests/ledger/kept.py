@@ -96,23 +96,15 @@ def as_version(path: Path, version: int) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         old.execute(f"PRAGMA application_id = {APPLICATION}")
         old.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
-        for number, steps in enumerate(MIGRATIONS[:version], 1):
-            for step in steps:
-                old.execute(step)
-            old.execute("INSERT INTO migrations VALUES (?)", [number])
+        for number, statements in MIGRATIONS.items():
+            for statement in statements if number <= version else ():
+                old.execute(statement)
+        old.execute("INSERT INTO migrations VALUES (?)", [version])
         for name, rows in tables.items():
-            context = [row[1] for row in old.execute(f"PRAGMA table_info({name})")]
-            for row in rows:
-                values = {column: _as_before(row, column) for column in context}
-                marks = ", ".join(f":{column}" for column in values)
-                old.execute(f"INSERT INTO {name} ({', '.join(values)}) VALUES ({marks})", values)  # noqa: S608
-
-
-def _as_before(row: dict[str, Any], column: str) -> Any:
-    if column in row:
-        return row[column]
-    nano = row[column.replace("micro", "nano")]
-    return None if nano is None else nano // 1000
+            columns = [row[1] for row in old.execute(f"PRAGMA table_info({name})")]
+            marks = ", ".join(f":{column}" for column in columns)
+            insert = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+            old.executemany(insert, rows)
 
 
 def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:

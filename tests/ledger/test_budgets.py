@@ -39,7 +39,6 @@ from tests.ledger.kept import (
     PRICED,
     UNPRICED,
     FakeLog,
-    as_version,
     finished,
     kept,
     ledger_at,
@@ -159,17 +158,6 @@ async def test_calls_before_the_first_charge_count(tmp_path: Path) -> None:
     assert await of(path, RULED) == {SUPPORT: COST, SEARCH: 0}
     elsewhere = BudgetQuery(MONTH, ("tag.team",), frozenset({"legacy-only"}))
     assert await of(path, elsewhere) == {SUPPORT: COST, SEARCH: 0}
-
-
-@pytest.mark.parametrize("budget", [CALL, RULED], ids=["of all calls", "as rules say"])
-async def test_uncharged_rows_count_in_full(budget: BudgetQuery, tmp_path: Path) -> None:
-    path = written(tmp_path / "ledger", at(0), at(1, team="search"))
-    as_version(path, 4)
-    assert await of(path, budget) == {SUPPORT: COST, SEARCH: COST}
-
-    written(path, at(2, ("month", SUPPORT, 7)), at(3, team="search"))
-
-    assert await of(path, budget) == {SUPPORT: COST + 7, SEARCH: COST}
 
 
 async def test_counter_names_are_distinct(tmp_path: Path) -> None:

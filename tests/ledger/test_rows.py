@@ -23,7 +23,7 @@ from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.jsonl import refused_path
 from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, rows_of
-from proxy.ledger.schema import MIGRATIONS
+from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, VERSION
 from proxy.ledger.sqlite import prune_ledger
 from proxy.ledger.store import Unusable, Unwritten
 from proxy.money.usage import Price, read_usage
@@ -178,7 +178,7 @@ def test_times_are_milliseconds_since_epoch() -> None:
 
 
 NAME = "0123456789abcdef"
-PREVIOUS_VERSION = len(MIGRATIONS) - 1
+PREVIOUS_VERSION = VERSION - 1
 
 
 @pytest.fixture
@@ -190,40 +190,48 @@ def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
         versions = [row[0] for row in file.execute("SELECT version FROM migrations")]
-        assert versions == [*range(1, len(MIGRATIONS) + 1)]
-        file.execute("INSERT INTO migrations VALUES (?)", [len(MIGRATIONS) + 1])
+        assert versions == [*MIGRATIONS]
+        file.execute("INSERT INTO migrations VALUES (?)", [VERSION + 1])
         file.commit()
 
     with pytest.raises(Unusable, match="later version"):
         store(path)[0].open()
 
 
-@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_ledger_from_before_the_first_release_is_refused(path: Path, store: Stores) -> None:
+    written(path, finished(PRICED))
+    as_version(path, FIRST_VERSION)
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("UPDATE migrations SET version = version - 1")
+        file.commit()
+    before = path.read_bytes()
+
+    for read in (store(path)[0].open, lambda: summed(path), lambda: audit(path)):
+        with pytest.raises(Unusable, match=r"before 0\.1\.0 .* Start 0\.1\.0 with it first"):
+            read()
+    assert path.read_bytes() == before
+    assert not backup_of(path, FIRST_VERSION - 1).exists()
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION, VERSION))
 def test_migrates_old_ledger_after_reading(version: int, path: Path, store: Stores) -> None:
     remaining = finished(PRICED)
     remaining.error, remaining.attempts[0].finished = ClientDisconnected(), False
-    fake_log = FakeLog()
-    keeping = ledger_at(path, fake_log)
-    for record in (finished(PRICED, PRICED), remaining):
-        book(keeping, record)
-    keeping.close()
+    written(path, finished(PRICED, PRICED), remaining)
     now = {name: kept(path, name) for name in ("runs", "calls", "attempts")}
     sums = summed(path, "loss")
 
     as_version(path, version)
     assert summed(path, "loss") == sums
     assert audit(path).violations == ()
-    rows_before = {name: kept(path, name) for name in ("runs", "attempts")}
-    assert version > 4 or rows_before != {name: now[name] for name in rows_before}
+    assert kept(path, "runs") == now["runs"]
 
     store(path)[0].open()
-    unknown = {"cache_write_1h_tokens": None, "web_searches": None} if version < 7 else {}
     charges = ("charge_count", "charged_nano_usd", "charges_checksum")
     unstated = dict.fromkeys(charges) if version < 10 else {}
     assert kept(path, "calls") == [{**row, **unstated} for row in now["calls"]]
-    assert kept(path, "attempts") == [{**row, **unknown} for row in now["attempts"]]
-    assert kept(path, "runs")[0] == {**now["runs"][0], "charges": int(version > 4)}
-    assert {line.group for line in sums.lines} == {("client_left",), ("retry",), (None,)}
+    assert kept(path, "attempts") == now["attempts"]
+    assert kept(path, "runs")[0] == now["runs"][0]
 
 
 def versions(path: Path) -> int:
@@ -235,7 +243,7 @@ def backup_of(path: Path, version: int) -> Path:
     return path.with_name(f"{path.name}.v{version}.backup")
 
 
-@pytest.mark.parametrize("version", [1, PREVIOUS_VERSION])
+@pytest.mark.parametrize("version", [FIRST_VERSION, PREVIOUS_VERSION])
 def test_ledger_is_backed_up_before_migration(version: int, path: Path) -> None:
     written(path, finished(PRICED), finished(PRICED, PRICED))
     as_version(path, version)
@@ -244,7 +252,7 @@ def test_ledger_is_backed_up_before_migration(version: int, path: Path) -> None:
     written(path, finished(PRICED))
 
     backup = backup_of(path, version)
-    assert (versions(backup), versions(path)) == (version, len(MIGRATIONS))
+    assert (versions(backup), versions(path)) == (version, VERSION)
     assert {table: kept(backup, table) for table in rows} == rows
     assert backup.stat().st_mode & 0o777 == 0o640
     backup.unlink()
@@ -261,7 +269,7 @@ def test_ledger_is_unchanged_if_backup_fails(path: Path, store: Stores) -> None:
 
     assert versions(path) == PREVIOUS_VERSION
     store(path)[0].open()
-    assert versions(path) == len(MIGRATIONS)
+    assert versions(path) == VERSION
 
 
 @pytest.mark.parametrize("command", ["serve", "prune"])
@@ -286,7 +294,7 @@ def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path
     assert (versions(path), backup_of(path, PREVIOUS_VERSION).exists()) == (PREVIOUS_VERSION, False)
     earlier.close(settled=True)
     migrate()
-    assert versions(path) == len(MIGRATIONS)
+    assert versions(path) == VERSION
 
 
 def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
@@ -295,7 +303,7 @@ def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
     keeping = ledger_at(path, fake_log)
     with closing(sqlite3.connect(path)) as later:
         later.execute("ALTER TABLE calls RENAME COLUMN cost_nano_usd TO cost_pico_usd")
-        later.execute("INSERT INTO migrations VALUES (?)", [len(MIGRATIONS) + 1])
+        later.execute("INSERT INTO migrations VALUES (?)", [VERSION + 1])
         later.commit()
     book(keeping, *[finished(PRICED) for _ in range(3)])
     keeping.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 
-from proxy.call.attempts import AttemptReason, BudgetCharge, SpendUse
+from proxy.call.attempts import AttemptReason, BudgetCharge, LossReason, SpendUse
 from proxy.ledger.audit import audit
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
 from proxy.ledger.rows import Rows, joined, rows_of
@@ -156,57 +155,6 @@ def test_waits_for_a_lock(path: Path, store: Stores) -> None:
     assert len(kept(path)) == 1
 
 
-ATTEMPTS_MADE = "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
-OF_WHY = re.compile(r"CHECK \(why = .*?\)")
-WORDS_OF_WHY = ", ".join(f"'{word}'" for word in get_args(AttemptReason))
-
-
-def made_as(path: Path, check: str) -> tuple[str, str]:
-    """Rebuild a column's words as an older version made them; return old and new statements."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        [(statement,)] = file.execute(ATTEMPTS_MADE).fetchall()
-        file.execute("PRAGMA writable_schema = ON")
-        old = OF_WHY.sub(check, statement)
-        file.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'attempts'", [old])
-    assert old != statement
-    return statement, old
-
-
-@pytest.mark.parametrize(
-    "check", ["CHECK (why = 'first' OR why = 'retry')", "CHECK (why IN ('first', 'retry'))"]
-)
-def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores) -> None:
-    store_before, counters = store(path)
-    store_before.write(batch(1, 2), counted(2))
-    counters.close(settled=True)
-    statement, _ = made_as(path, check)
-    rows = kept(path, "attempts")
-
-    record = finished(PRICED, PRICED)
-    record.attempts[1].reason = "guard"
-    entry = call_entry(1, record)
-    store_after, _ = store(path)
-    store_after.write(rows_of(entry), counted(1))
-
-    assert kept(path, "attempts")[: len(rows)] == rows
-    assert [row["why"] for row in kept(path, "attempts")[len(rows) :]] == ["first", "guard"]
-    with closing(sqlite3.connect(path)) as file:
-        assert file.execute(ATTEMPTS_MADE).fetchone()[0].split() == statement.split()
-
-
-def test_same_words_in_old_form_need_no_rebuild(path: Path, store: Stores) -> None:
-    store_before, _ = store(path)
-    store_before.write(batch(1, 2), counted(2))
-    _, old = made_as(path, f"CHECK (why IN ({WORDS_OF_WHY}))")
-
-    store_after, _ = store(path)
-    store_after.write(batch(3), counted(3))
-
-    assert [row["seq"] for row in kept(path, "attempts")] == [1, 1, 2, 2, 3, 3]
-    with closing(sqlite3.connect(path)) as file:
-        assert file.execute(ATTEMPTS_MADE).fetchone() == (old,)
-
-
 def test_schema_allows_every_word_of_a_record(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
@@ -214,7 +162,7 @@ def test_schema_allows_every_word_of_a_record(path: Path, store: Stores) -> None
             "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
         ).fetchone()
 
-    for words in (AttemptReason, Source, SpendUse):
+    for words in (AttemptReason, Source, SpendUse, LossReason):
         for word in get_args(words):
             assert f"'{word}'" in statement
 
