@@ -10,7 +10,7 @@ from typing import Any
 from proxy import egress
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
-from proxy.cache import semantic, vector_index
+from proxy.cache import semantic
 from proxy.dialects import family
 from proxy.dialects.frames import reader
 from proxy.dialects.wire import large_json, strict_json
@@ -65,7 +65,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
         "cache.md",
         "at most 512 vectors of up to 8192 numbers",
         (512, 8192),
-        (vector_index.MAX_VECTORS, vector_index.MAX_NUMBERS),
+        (semantic.MAX_VECTORS, semantic.MAX_NUMBERS),
     ),
     (
         "policies.md",

@@ -17,16 +17,14 @@ import proxy
 from proxy import ledger
 from proxy.app import telemetry
 from proxy.app.context import Context, since_epoch
-from proxy.cache.file import ForeignFile
 from proxy.cache.key import derive_secret
 from proxy.cache.memory import Memory
-from proxy.cache.semantic import SemanticCache
-from proxy.cache.sqlite import Sqlite
+from proxy.cache.semantic import SemanticCache, VectorIndex
+from proxy.cache.sqlite import ForeignFile, Sqlite
 from proxy.cache.store import CacheBackend
-from proxy.cache.vector_index import VectorIndex
 from proxy.call.record import new_request_id
 from proxy.dialects.responses.sealing import ResponseIds
-from proxy.ledger import budgets
+from proxy.ledger.spending import NEVER_MS, ledger_id, read_budget_spend
 from proxy.ledger.store import Unusable
 from proxy.ledger.writer import Ledger
 from proxy.limits import Limiter
@@ -117,7 +115,7 @@ def _ledger_run(context: Context) -> LedgerRun:
     location, ledger = context.settings.ledger, context.ledger
     if location is None or ledger is None:
         return LedgerRun("none")
-    id = budgets.ledger_id(location.path) if location.kind == "sqlite" else None
+    id = ledger_id(location.path) if location.kind == "sqlite" else None
     return LedgerRun(id or "none", ledger.run, lambda: ledger.dead_runs)
 
 
@@ -165,7 +163,7 @@ def drift(
         return nullcontext()
 
     async def ask(budget: BudgetQuery, since_ms: int) -> Mapping[str, int]:
-        return await budgets.read_budget_spend(location.path, budget, budget.scopes, since_ms) or {}
+        return await read_budget_spend(location.path, budget, budget.scopes, since_ms) or {}
 
     in_force = ActiveBudgets(lambda: store.current).all
     comparing = Reconciler(
@@ -221,9 +219,9 @@ async def _window_spend(
     if budget is None:
         return None
     since_ms = claim.limit.calendar.window_bounds(int(since_epoch() * 1000))[1]
-    until_ms = budgets.NEVER_MS if before_ms is None else before_ms
+    until_ms = NEVER_MS if before_ms is None else before_ms
     scopes = [claim.scope]
-    spend = await budgets.read_budget_spend(location.path, budget, scopes, since_ms, until_ms)
+    spend = await read_budget_spend(location.path, budget, scopes, since_ms, until_ms)
     return None if spend is None else spend[claim.scope]
 
 

@@ -1,23 +1,155 @@
 """Response store in a file, shared by the processes of a machine and kept across restarts.
 
 SQLite may wait for the disk, so one thread reads and another writes batches. Values that wait to be
-written can already be read.
+written can already be read. Files of other programs are never changed. A damaged file is renamed,
+replacing the one that was renamed before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self
 
-from proxy.cache import file as files
 from proxy.cache.store import StoreEvents
 from proxy.runtime.spool import file_identity
+
+APPLICATION = 0x48644361  # "HdCa", in the header of each cache file
+FORMAT = 1
+MAGIC = b"SQLite format 3\0"
+DAMAGED_SUFFIX = ".damaged"
+BUSY_S = 1.0
+
+SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA journal_size_limit = 16777216;
+CREATE TABLE IF NOT EXISTS answers (
+  key BLOB PRIMARY KEY, value BLOB NOT NULL, size INTEGER NOT NULL,
+  expires REAL NOT NULL, used REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS answers_used ON answers (used);
+CREATE INDEX IF NOT EXISTS answers_expires ON answers (expires);
+CREATE INDEX IF NOT EXISTS answers_size ON answers (size);
+CREATE TABLE IF NOT EXISTS held (one INTEGER PRIMARY KEY CHECK (one = 1), entries, size);
+INSERT OR IGNORE INTO held VALUES (1, 0, 0);
+CREATE TRIGGER IF NOT EXISTS came AFTER INSERT ON answers BEGIN
+  UPDATE held SET entries = entries + 1, size = size + new.size; END;
+CREATE TRIGGER IF NOT EXISTS went AFTER DELETE ON answers BEGIN
+  UPDATE held SET entries = entries - 1, size = size - old.size; END;
+CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF size ON answers BEGIN
+  UPDATE held SET size = size - old.size + new.size; END;
+"""
+NUMBERS = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};"
+RECOUNT = """
+UPDATE held SET entries = (SELECT count(*) FROM answers),
+  size = (SELECT coalesce(sum(size), 0) FROM answers)
+"""
+TABLES = {"answers", "held"}  # tables of a file without an application id
+
+
+class ForeignFile(Exception):
+    """The file belongs to another program."""
+
+
+class UnreadableFile(Exception):
+    """The file is damaged, or of another version of the cache."""
+
+
+DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,  # a missing table or column
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_MISMATCH,
+    }
+)
+"""SQLite errors of a damaged file, or of one whose tables were changed."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Return True if the file itself is at fault, not the disk, a lock or a permission."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return isinstance(error, UnreadableFile) or code in DAMAGE
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """Open the file. Create its tables if it is new, and recount its totals.
+
+    A new file is readable by its owner only. Raises ``ForeignFile``, ``UnreadableFile``,
+    ``OSError`` or another ``sqlite3.Error``.
+    """
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "rb") as file:
+        head = file.read(len(MAGIC))
+    if head.strip(b"\0") and not MAGIC.startswith(head):
+        raise ForeignFile("the file exists and is not a SQLite database")
+    database = connect(path)
+    try:
+        _check(database)
+        database.executescript(NUMBERS + SCHEMA)
+        database.execute(RECOUNT)
+        read_totals(database)
+    except BaseException as error:
+        database.close()
+        if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+            raise UnreadableFile("damaged") from None
+        raise
+    return database
+
+
+def read_totals(database: sqlite3.Connection) -> tuple[int, int]:
+    """Return the number of entries and their bytes.
+
+    Raises ``UnreadableFile`` if these are no integers.
+    """
+    row = database.execute("SELECT entries, size FROM held").fetchone()
+    if row is None or not all(type(value) is int for value in row):
+        raise UnreadableFile("damaged")
+    return row[0], row[1]
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Connect to a file that ``open_file`` has checked. Does not create it."""
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    return sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+
+
+def _check(database: sqlite3.Connection) -> None:
+    [application] = database.execute("PRAGMA application_id").fetchone()
+    [version] = database.execute("PRAGMA user_version").fetchone()
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+    if application == APPLICATION:
+        if version != FORMAT:
+            raise UnreadableFile("of another version")
+        return
+    has_no_id = application == 0 and version == 0
+    if not has_no_id or (tables and TABLES - tables):
+        raise ForeignFile("the file is a database of another program")
+
+
+def move_damaged(path: Path) -> Path:
+    """Rename a damaged file and its write-ahead log. Return the new path."""
+    for suffix in ("-wal", ""):  # the log first, so that no new file gets its writes
+        with suppress(FileNotFoundError):
+            os.replace(f"{path}{suffix}", f"{path}{DAMAGED_SUFFIX}{suffix}")
+    with suppress(FileNotFoundError):
+        os.unlink(f"{path}-shm")
+    return Path(f"{path}{DAMAGED_SUFFIX}")
+
+
+def remove_log(path: Path) -> None:
+    """Remove the write-ahead log of a deleted file, which SQLite would apply to a new one."""
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
 
 ROW_BYTES = 400  # key, index entries and unused page space of a row
 MAX_PENDING_BYTES = 16 * 1024 * 1024
@@ -86,7 +218,7 @@ class Sqlite:
             value = await run(self._reader.thread, self._read, key, self.now())
         except (sqlite3.Error, OSError) as error:  # such as an unmounted folder
             self.events.failed(NAME)
-            if files.is_damage(error) and self._reader_identity == self._identity:
+            if is_damage(error) and self._reader_identity == self._identity:
                 self._damaged = True
                 self._flush()
             return None
@@ -167,8 +299,8 @@ class Sqlite:
         if not self._damaged and self._is_in_place():
             try:
                 return self._write_to(self._writer.database, batch, touched, now)
-            except (sqlite3.Error, files.UnreadableFile) as error:
-                if not files.is_damage(error):
+            except (sqlite3.Error, UnreadableFile) as error:
+                if not is_damage(error):
                     raise
         self._start_new_file()
         return self._write_to(self._writer.database, batch, touched, now)
@@ -189,7 +321,7 @@ class Sqlite:
             database.executemany(TOUCH, [(used, key) for key, used in touched])
             expired = database.execute(EXPIRE, (now,)).rowcount
             full = self._make_room(database)
-            entries, size = files.read_totals(database)
+            entries, size = read_totals(database)
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:  # unless the error has ended it
@@ -203,11 +335,11 @@ class Sqlite:
         Recount wrong totals, so that the loop ends.
         """
         evicted = 0
-        while (totals := files.read_totals(database))[1] > self.max_bytes:
+        while (totals := read_totals(database))[1] > self.max_bytes:
             count = database.execute(OLDEST, (max(1, totals[0] // SHARE),)).rowcount
             evicted += count
             if not count:
-                database.execute(files.RECOUNT)
+                database.execute(RECOUNT)
                 break
         return evicted
 
@@ -219,10 +351,10 @@ class Sqlite:
         """Open the file. Replace an unreadable one unless another process has replaced it."""
         identity = file_identity(self.file)
         try:
-            self._writer.database = files.open_file(self.file)
-        except files.UnreadableFile as error:
+            self._writer.database = open_file(self.file)
+        except UnreadableFile as error:
             self._move_damaged(identity, str(error))
-            self._writer.database = files.open_file(self.file)
+            self._writer.database = open_file(self.file)
         self._identity = file_identity(self.file)
 
     def _start_new_file(self) -> None:
@@ -232,18 +364,18 @@ class Sqlite:
         if file_identity(self.file) is not None:
             self._move_damaged(identity, "damaged")
         elif identity is not None:
-            files.remove_log(self.file)
+            remove_log(self.file)
             self.replaced("gone", None)
         self._open()
         self._damaged = False
 
     def _move_damaged(self, identity: tuple[int, int] | None, reason: str) -> None:
         if file_identity(self.file) == identity:
-            self.replaced(reason, files.move_damaged(self.file))
+            self.replaced(reason, move_damaged(self.file))
 
     def _open_reader(self) -> None:
         identity = self._identity
-        self._reader.database = files.connect(self.file)
+        self._reader.database = connect(self.file)
         self._reader_identity = identity  # only after success, so that a failure is retried
 
     async def __aenter__(self) -> Self:

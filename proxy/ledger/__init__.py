@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from proxy.ledger import call_counters
-from proxy.ledger.call_counters import CallCounters
-from proxy.ledger.crashes import Crash
+from proxy.ledger.crashes import CallCounters, Crash, counters_folder
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
@@ -66,7 +64,7 @@ def open_ledger(
     run = ProcessRun(
         name=secrets.token_hex(8),
         version=version,
-        folder=call_counters.folder(location.path.parent),
+        folder=counters_folder(location.path.parent),
         now_ms=now_ms,
         keep_ms=keep_ms,
     )

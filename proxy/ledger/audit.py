@@ -13,8 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from proxy.errors.words import counted
-from proxy.ledger import call_counters, render
-from proxy.ledger.crashes import Crash, crashes, read_position
+from proxy.ledger import render
+from proxy.ledger.crashes import (
+    Crash,
+    counters_folder,
+    find_crashes,
+    read_position,
+    read_process_counts,
+)
 from proxy.ledger.jsonl import refused_path
 from proxy.ledger.rows import charge_checksum
 from proxy.ledger.sqlite import reading
@@ -160,7 +166,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 
     Raises ``Unusable`` if it cannot be read. Waits for at most 10 seconds for a proxy to write.
     """
-    folder, ended_by_run = call_counters.folder(path.parent), _count_ended(path)
+    folder, ended_by_run = counters_folder(path.parent), _count_ended(path)
     for _ in range(CHECKS_OF_LAG):
         if not _count_unsettled(path, ended_by_run):
             break
@@ -175,7 +181,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             Crash(run=run, unwritten=unwritten, running=running, exact=bool(exact))
             for run, unwritten, running, exact in file.execute(MARKED_CRASHES)
         ]
-        dead = tuple(dict(crashes(file, folder, position)).values())
+        dead = tuple(dict(find_crashes(file, folder, position)).values())
         violations = tuple(_violations(file))
         pruned_calls, pruned_nano_usd = file.execute(
             "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
@@ -206,13 +212,13 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 
 def _count_ended(path: Path) -> dict[int, int]:
     """Return the number of ended calls by run, for runs whose proxy is or may be running."""
-    folder, ended_by_run = call_counters.folder(path.parent), {}
+    folder, ended_by_run = counters_folder(path.parent), {}
     with reading(path, migrated=False) as file:
         rows = file.execute(
             "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
         ).fetchall()
     for run, name, ended in rows:
-        counts = call_counters.read_process_counts(folder, name)
+        counts = read_process_counts(folder, name)
         if counts is None or counts.alive:
             ended_by_run[run] = ended if counts is None else counts.ended
     return ended_by_run

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from proxy.ledger import call_counters
+from proxy.ledger.crashes import read_process_counts
 from proxy.ledger.store import MODE, RowsRefused, Unusable
 
 APPLICATION = 0x48645263  # "HdRc", in the header of each ledger
@@ -209,7 +209,7 @@ def _require_no_process(file: sqlite3.Connection, folder: Path) -> None:
     """Raise ``Unusable`` while another process writes the file."""
     query = "SELECT name, version FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
     for name, version in file.execute(query).fetchall():
-        counts = call_counters.read_process_counts(folder, name)
+        counts = read_process_counts(folder, name)
         if counts is not None and counts.alive:
             raise Unusable(f"a process of version {version} writes it; stop that process first")
 

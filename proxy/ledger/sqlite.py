@@ -13,8 +13,16 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proxy.ledger import call_counters
-from proxy.ledger.crashes import Crash, Position, crashes, mark, read_position, write_position
+from proxy.ledger.crashes import (
+    Crash,
+    Position,
+    counters_folder,
+    find_crashes,
+    forget_counts,
+    mark,
+    read_position,
+    write_position,
+)
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import VERSION, migrate, read_version, require_current, upgrade
 from proxy.ledger.statements import PRUNE_BATCH, Pruned, insert, prune, prune_limit_ms
@@ -86,7 +94,7 @@ class SqliteStore:
         now, position = self.run.now_ms(), read_position(self.path)
         with self._writing() as file:
             is_new = self._id == 1 and position is not None
-            dead = dict(crashes(file, self.run.folder, None if is_new else position))
+            dead = dict(find_crashes(file, self.run.folder, None if is_new else position))
             dead.pop(self.run.name, None)
             for name, crash in dead.items():
                 mark(file, name, crash, now)
@@ -96,7 +104,7 @@ class SqliteStore:
         if is_new:
             self.on_new_file(None)
         for name, crash in dead.items():
-            call_counters.forget(self.run.folder, name)
+            forget_counts(self.run.folder, name)
             self.on_crash(crash)
 
     def write(self, rows: Rows, counts: Counts) -> None:
@@ -262,7 +270,7 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
     if not path.stat().st_size:
         raise Unusable("the file is not a Headrace ledger")
     try:
-        with closing(_connect(path, call_counters.folder(path.parent))) as file:
+        with closing(_connect(path, counters_folder(path.parent))) as file:
             file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")

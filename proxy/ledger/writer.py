@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows
 from proxy.ledger.rows import CallEntry, Rows, joined, rows_of
 from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten

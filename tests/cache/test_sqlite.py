@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.file import MAGIC, ForeignFile
-from proxy.cache.sqlite import MAX_PENDING_BYTES, Sqlite
+from proxy.cache.sqlite import MAGIC, MAX_PENDING_BYTES, ForeignFile, Sqlite
 from tests.cache.stores import Clock, StoreEventLog
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32

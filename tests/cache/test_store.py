@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.file import ForeignFile, move_damaged, open_file
 from proxy.cache.memory import Memory
 from proxy.cache.redis import Redis
-from proxy.cache.sqlite import Sqlite
+from proxy.cache.sqlite import ForeignFile, Sqlite, move_damaged, open_file
 from proxy.cache.store import AnswerStore, CacheBackend
 from proxy.runtime.redis import connect
 from proxy.runtime.spool import file_identity

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cache.vector_index import (
+from proxy.cache.semantic import (
     CANDIDATES,
     MAX_NUMBERS,
     MAX_VECTORS,

@@ -9,8 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from proxy.ledger.call_counters import CallCounters
-from proxy.ledger.crashes import Crash
+from proxy.ledger.crashes import CallCounters, Crash
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 
 Dying = Callable[[SqliteStore], SqliteStore]

@@ -19,8 +19,8 @@ from proxy.call.attempts import Attempt, BudgetCharge
 from proxy.call.record import Record
 from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
-from proxy.ledger.budgets import NEVER_MS, read_budget_spend
 from proxy.ledger.rows import Row, Rows
+from proxy.ledger.spending import NEVER_MS, read_budget_spend
 from proxy.ledger.store import Unusable
 from proxy.limits import Limiter
 from proxy.limits.kinds import KINDS

@@ -18,9 +18,8 @@ from proxy.call.meter import Meter
 from proxy.call.record import Record, new_record
 from proxy.errors import ClientDisconnected
 from proxy.errors.words import MAX_WORD, MAX_WORDS
-from proxy.ledger import call_counters
 from proxy.ledger.audit import audit
-from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.crashes import CallCounters, counters_folder
 from proxy.ledger.jsonl import refused_path
 from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, rows_of
 from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, VERSION
@@ -281,7 +280,7 @@ def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path
             "INSERT INTO runs (name, version, started_ms, seen_ms) VALUES (?, '0.9', 0, 0)", [NAME]
         )
         file.commit()
-    earlier = CallCounters(call_counters.folder(path.parent), NAME)
+    earlier = CallCounters(counters_folder(path.parent), NAME)
 
     def migrate() -> None:
         if command == "prune":

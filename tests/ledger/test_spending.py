@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from proxy.call.record import Record
-from proxy.ledger.call_counters import (
+from proxy.ledger.crashes import (
     CallCounters,
     ProcessCounts,
-    folder,
-    forget,
+    counters_folder,
+    forget_counts,
     read_process_counts,
 )
 from proxy.ledger.spending import SpendingLine, SpendingReport, read_spending
@@ -177,14 +177,14 @@ def test_counts_file_stays_unless_settled(tmp_path: Path) -> None:
         counts = read_process_counts(tmp_path, NAME)
         assert counts == (None if settled else ProcessCounts(1, 0, alive=False))
 
-    forget(tmp_path, NAME)
+    forget_counts(tmp_path, NAME)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_kill_takes_no_count_away(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib
-from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.crashes import CallCounters
 counters = CallCounters(pathlib.Path({str(tmp_path)!r}), {NAME!r})
 for _ in range(1000): counters.begin()
 for _ in range(999): counters.end()
@@ -208,7 +208,7 @@ def test_only_drawn_names_are_looked_for(tmp_path: Path) -> None:
     (tmp_path / "headrace-x").write_bytes(bytes(16))
 
     assert read_process_counts(tmp_path, "x") is None
-    forget(tmp_path, "x")
+    forget_counts(tmp_path, "x")
     assert (tmp_path / "headrace-x").exists()
 
 
@@ -219,4 +219,4 @@ def test_a_file_of_something_else_says_nothing(tmp_path: Path) -> None:
 
 
 def test_counters_are_in_shared_memory(tmp_path: Path) -> None:
-    assert folder(tmp_path) in (Path("/dev/shm"), tmp_path)  # noqa: S108  # only looked at
+    assert counters_folder(tmp_path) in (Path("/dev/shm"), tmp_path)  # noqa: S108  # only looked at

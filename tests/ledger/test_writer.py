@@ -13,7 +13,7 @@ import pytest
 
 from proxy.app.telemetry import writer_failed
 from proxy.ledger.audit import audit
-from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows, refused_path
 from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
