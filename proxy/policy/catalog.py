@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from types import MappingProxyType
 
-from proxy.dialects.requests.target_routes import target_endpoint
+from proxy.dialects.requests.upstream_request import target_endpoint
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot
 from proxy.types import CacheRule, ScopedLimit, Target

@@ -205,7 +205,7 @@ class TranslatedRequest:
     ``dropped_fields`` have no counterpart in that format. ``default_fields`` were added because the
     upstream requires them. ``accepts_zero_bound`` is True if the upstream returns nothing for a
     token bound of 0; others treat 0 as unlimited. ``max_output_tokens`` bounds all choices
-    together. ``changed`` are the fields that rules set, or None if other fields differ too.
+    together.
     """
 
     body: Json
@@ -213,7 +213,6 @@ class TranslatedRequest:
     supported_fields: Collection[str]
     accepts_zero_bound: bool
     max_output_tokens: int
-    changed: Mapping[str, Any] | None = None
     default_fields: tuple[str, ...] = ()
 
 

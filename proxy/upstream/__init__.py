@@ -16,13 +16,8 @@ from typing import TYPE_CHECKING, NoReturn
 from proxy.call.attempts import AttemptReason
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS, LEANING
-from proxy.dialects.requests.upstream_request import (
-    UpstreamRequest,
-    build_conversation_request,
-    build_request,
-    build_stored_request,
-)
-from proxy.dialects.statuses import meaning_of
+from proxy.dialects.requests.state_request import build_state_request
+from proxy.dialects.requests.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
     CircuitOpen,
     InvalidField,
@@ -280,7 +275,7 @@ class Upstreams:
             is_held = reader.holds
         else:
             statuses = DIALECTS[open_attempt.target.upstream.dialect].server.statuses
-            meaning = meaning_of(statuses, reply.status)
+            meaning = statuses.get(reply.status)
             if meaning not in ("answer", "flagged"):
                 return None
             is_flagged, headers = meaning == "flagged", client_headers(open_attempt, reply)
@@ -337,8 +332,6 @@ def _build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
 
         return passthrough.build_request(context, target)
     if call.head.endpoint in ("stored", "conversations"):
-        if call.head.endpoint == "stored":
-            return build_stored_request(call, target)
-        return build_conversation_request(call, target)
+        return build_state_request(call, target)
     overrides = context.model_call.overrides_for(target)
     return build_request(call, target, overrides)

@@ -19,8 +19,7 @@ from proxy.dialects.request_headers import (
     with_model_of_path,
 )
 from proxy.dialects.requests.field_filter import declared_fields, permitted
-from proxy.dialects.requests.target_routes import beside
-from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest
+from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest, url_and_headers
 from proxy.dialects.wire.large_json import dump
 from proxy.errors import BadRequest, InvalidField
 from proxy.errors.words import ascii_word
@@ -193,8 +192,8 @@ def _address(
     """Return the URL without the client's query, and the headers of all requests to an upstream."""
     route = request.path
     if path.upstream_route is None and route.startswith(CLIENT_PREFIX + "/"):
-        return beside(upstream, route.removeprefix(CLIENT_PREFIX))
-    _, headers = beside(upstream, "")
+        return url_and_headers(upstream, route.removeprefix(CLIENT_PREFIX))
+    _, headers = url_and_headers(upstream, "")
     base, query = upstream.base_url.rstrip("/"), f"?{upstream.query}" if upstream.query else ""
     if path.upstream_route is not None:
         parts = urlsplit(base)

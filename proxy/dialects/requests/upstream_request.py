@@ -1,34 +1,41 @@
-"""Builds requests to upstreams: method, URL, headers and body.
+"""Translates calls into requests to upstreams: method, URL, headers and body.
 
-Requests about stored responses and conversations have a path, a query and perhaps new items.
+A route precomputes what all requests of a client's endpoint to a target share. Requests whose
+fields are forwarded unchanged, the usual case, need no further translation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
 
 import orjson
 
-from proxy.dialects import DIALECTS
+from proxy.dialects import CHECKED_FIELDS, DIALECTS
+from proxy.dialects.base import Dialect, unchanged
 from proxy.dialects.chat.tool_calls import signed
 from proxy.dialects.request_headers import forwarded_headers
-from proxy.dialects.requests.target_routes import (
-    beside,
-    changed_fields,
-    passed_on,
-    route_for,
-    target_endpoint,
+from proxy.dialects.requests.field_filter import listed_fields
+from proxy.dialects.requests.translation import (
+    READ,
+    UNANSWERED,
+    apply_parameters,
+    blamed,
+    fields_of,
+    names_of,
+    obeyed_by,
+    takes_zero,
+    translate,
 )
-from proxy.dialects.requests.translation import apply_parameters, blamed, names_of, translate
-from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.state_refs import restore_item_ids, unknown_id
-from proxy.dialects.vendors.openai import OPENAI
+from proxy.dialects.vendors import openai
 from proxy.dialects.wire.large_json import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.errors import InvalidField
+from proxy.errors.field_problems import no_endpoint
+from proxy.fields.token_bounds import GROUPS, most_tokens, prompts_of
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import (
@@ -37,16 +44,25 @@ from proxy.types import (
     Endpoint,
     Json,
     ParameterOverrides,
-    StateRef,
     Target,
     TargetRoute,
     TranslatedRequest,
+    Upstream,
 )
+from proxy.types.endpoints import ChangedFields
+from proxy.types.providers import ENDPOINTS
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import BoundedUpload
 
-MODEL = "{model}"  # its place in an address
+MODEL = "{model}"  # placeholder in a URL
+ALTERNATIVES: Mapping[Endpoint, tuple[Endpoint, ...]] = {
+    "completions": ("completions", "chat"),
+    "chat": ("chat", "completions"),
+    "responses": ("responses", "chat", "completions"),
+}
+"""The endpoints that can serve a call, the best first."""
+MAX_CACHED = 256  # combinations of numbers per route, because clients may send any number
 
 
 @frozen
@@ -70,6 +86,95 @@ class UpstreamRequest:
     fresh: bool = False
 
 
+def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) -> TargetRoute:
+    """Return the route from a client's endpoint to a target.
+
+    Raises ``InvalidField`` if there is none.
+    """
+    upstream = target.upstream
+    key = from_dialect.name, client_endpoint, target.endpoint
+    if key in upstream.routes:
+        return upstream.routes[key]
+    to_dialect = DIALECTS[upstream.dialect]
+    endpoint, server = target_endpoint(client_endpoint, target), to_dialect.server
+    if endpoint not in _served(target):
+        raise InvalidField("model", no_endpoint(endpoint))
+    fields = fields_of(target, endpoint)
+    checks = {name: field.check for name, field in fields.items()}
+    families = from_dialect.families.get(client_endpoint), to_dialect.families.get(endpoint)
+    is_same = client_endpoint == endpoint and server.from_chat is unchanged
+    is_same = is_same and (endpoint != "chat" or upstream.traits.is_plain)
+    passed: Collection[str] = ()
+    if is_same and families == (None, None):
+        passed = fields.keys() | upstream.accepts
+    elif is_same and families == ("responses", "responses"):
+        passed = fields
+    client_fields = CHECKED_FIELDS[from_dialect.name][client_endpoint]
+    is_kept = from_dialect.client.to_chat in (unchanged, openai.to_chat)  # as it was checked
+    url, headers = url_and_headers(upstream, server.paths[endpoint])
+    route = upstream.routes[key] = TargetRoute(
+        endpoint=endpoint,
+        url=url,
+        headers=headers,
+        rules=upstream.rules,
+        passed=frozenset(passed) - GROUPS,
+        checks=checks,
+        unsure=frozenset(
+            name
+            for name, check in checks.items()
+            if not (is_kept and name in client_fields and client_fields[name].check is check)
+        ),
+        obeyed=obeyed_by(upstream, fields),
+        takes_zero=takes_zero(upstream),
+        asked_for_usage=server.streams
+        and server.usage_option
+        and families[1] is None
+        and upstream.asks_usage
+        and (endpoint != "chat" or upstream.traits.takes("stream_options")),
+    )
+    return route
+
+
+def target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoint:
+    """Return the endpoint of the target that serves the call: its only one, else the client's."""
+    if client_endpoint == "count_tokens":
+        return client_endpoint
+    if client_endpoint != "embeddings" and target.endpoint is not None:
+        return target.endpoint
+    endpoints = _served(target)
+    return next(
+        (endpoint for endpoint in ALTERNATIVES.get(client_endpoint, ()) if endpoint in endpoints),
+        client_endpoint,
+    )
+
+
+def _served(target: Target) -> frozenset[Endpoint]:
+    """Return the endpoints of its dialect that a target supports."""
+    missing = ENDPOINTS - target.upstream.traits.endpoints - {target.endpoint}
+    return frozenset(DIALECTS[target.upstream.dialect].server.paths) - missing
+
+
+def url_and_headers(upstream: Upstream, path: str) -> tuple[str, dict[str, str]]:
+    """Return the URL of a path of an upstream, and the headers of the proxy and of the policy."""
+    server = DIALECTS[upstream.dialect].server
+    base = upstream.base_url.rstrip("/")
+    prefix = "" if urlsplit(base).path else server.prefix
+    query = f"?{upstream.query}" if upstream.query else ""
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "accept-encoding": "identity",
+        "content-type": "application/json",
+        "user-agent": "headrace",
+    }
+    headers.update((name.lower(), value.reveal()) for name, value in upstream.headers)
+    if upstream.api_key is not None:
+        name, value = server.authorize(upstream.api_key.reveal())
+        if upstream.key_header is not None:
+            name, value = upstream.key_header, upstream.api_key.reveal()
+        headers[name] = value
+    return base + prefix + path + query, headers
+
+
 def translate_request(
     call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
 ) -> TranslatedRequest:
@@ -82,73 +187,109 @@ def translate_request(
         if cached_target is target and cached_changes is changes:
             return cached
     endpoint, dialect = call.head.endpoint, DIALECTS[call.head.dialect]
-    way = route_for(endpoint, dialect, target)
-    result = passed_on(way, endpoint, call.body, target.model, changes)
+    route = route_for(endpoint, dialect, target)
+    result = forward_fields(route, endpoint, call.body, target.model, changes)
     if result is None:
         try:
-            result = translate(dialect, (endpoint, way.endpoint), call.body, target, changes)
+            result = translate(dialect, (endpoint, route.endpoint), call.body, target, changes)
         except InvalidField as error:
             raise InvalidField(
                 blamed(error.param or "", call.field_aliases), error.problem
             ) from None
-        if target.upstream.traits.signs_calls and way.endpoint == "chat":
+        if target.upstream.traits.signs_calls and route.endpoint == "chat":
             result = replace(result, body=signed(result.body, call.signatures))
     if call.size <= LARGE_BYTES:
         call.translations.append((target, changes, result))
     return result
 
 
+def forward_fields(
+    route: TargetRoute,
+    client_endpoint: Endpoint,
+    body: Json,
+    model: str,
+    changes: ParameterOverrides,
+) -> TranslatedRequest | None:
+    """Return a request whose fields are forwarded, None if one needs a translation."""
+    if not route.passed.issuperset(body) or next(listed_fields(body, route.rules), None):
+        return None
+    changed = changed_fields(route, body, model, changes)
+    if changed is None:
+        return None
+    for name in route.unsure.intersection(body):
+        is_unsure = name not in changed.fields and body[name] is not None
+        if is_unsure and route.checks[name](body[name]) is not None:
+            return None
+    result = {**body, "model": model, **changed.fields}
+    max_output = 0 if client_endpoint in UNANSWERED else changed.most
+    return TranslatedRequest(
+        body=result,
+        dropped_fields=(),
+        supported_fields=route.obeyed,
+        accepts_zero_bound=route.takes_zero,
+        max_output_tokens=max_output * prompts_of(result) if "prompt" in result else max_output,
+    )
+
+
+def changed_fields(
+    route: TargetRoute, body: Json, model: str, changes: ParameterOverrides
+) -> ChangedFields | None:
+    """Return the numbers of a body as changed by rules, and its token bound.
+
+    Return None if a number is not an integer, is renamed, or exceeds the upstream's range.
+    """
+    names = READ.intersection(body)
+    if changes.set or changes.cap:
+        names |= (changes.set.keys() | changes.cap.keys()) & body.keys()
+    fields = {name: body[name] for name in body if name in names} if names else {}
+    for value in fields.values():
+        if type(value) is not int:
+            return None
+    numbers = model, tuple(fields.items())
+    cached = (
+        changes.changed.setdefault(route, {}) if changes.set or changes.cap else route.unchanged
+    )
+    try:
+        return cached[numbers]  # in one step: threads that read large requests may empty it
+    except KeyError:
+        pass
+    result = apply_parameters(
+        route.endpoint,
+        {"model": model, **fields},
+        changes,
+        route.obeyed,
+        takes_zero=route.takes_zero,
+    )
+    changed = {name: value for name, value in result.items() if name != "model"}
+    is_fit = result["model"] == model and route.passed.issuperset(changed)
+    is_fit = is_fit and [*changed][: len(fields)] == [*fields]
+    is_fit = is_fit and not any(
+        route.checks[name](value)
+        for name, value in changed.items()
+        if name in route.checks and value is not None
+    )
+    most = most_tokens(changed, route.obeyed, takes_zero=route.takes_zero) if is_fit else 0
+    if len(cached) >= MAX_CACHED:
+        cached.clear()
+    cached[numbers] = ChangedFields(changed, most) if is_fit else None
+    return cached[numbers]
+
+
 def parameters(call: Call, target: Target, changes: ParameterOverrides) -> Json:
     """Return a call's body as rules have changed it for a target, in OpenAI's form."""
     if not (changes.set or changes.cap):
         return call.body
-    for translated_target, translated_changes, translated in call.translations:
-        if (
-            translated_target is target
-            and translated_changes is changes
-            and translated.changed is not None
-        ):
-            return {**call.body, **translated.changed}
-    way = target.upstream.routes.get((call.head.dialect, call.head.endpoint, target.endpoint))
-    if way is not None:
-        changed = changed_fields(way, call.body, target.model, changes)
-        if changed is not None and not (way.takes_zero and 0 in changed.fields.values()):
+    route = target.upstream.routes.get((call.head.dialect, call.head.endpoint, target.endpoint))
+    if route is not None:
+        changed = changed_fields(route, call.body, target.model, changes)
+        if changed is not None and not (route.takes_zero and 0 in changed.fields.values()):
             return {**call.body, **changed.fields}
     endpoint = target_endpoint(call.head.endpoint, target)
-    names = (
-        DIALECTS[target.upstream.dialect].fields.get(endpoint, {}).keys() | target.upstream.accepts
-    )
+    fields = DIALECTS[target.upstream.dialect].fields.get(endpoint, {})
+    names = fields.keys() | target.upstream.accepts
     body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, names)
     del body["model"]
     return {**body, "model": call.body["model"]} if "model" in call.body else body
-
-
-def rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Json:
-    """Return the fields of the request to a target that rules change: name, value before, after.
-
-    Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise
-    ``InvalidField`` if the target's dialect cannot express the call.
-    """
-    if not changes or call.head.endpoint not in OPENAI.fields:
-        return {}
-    values_before, values_after = (
-        dict(_members(translate_request(call, target, overrides).body))
-        for overrides in (UNCHANGED, changes)
-    )
-    names = sorted({*values_before, *values_after})
-    return {
-        name: (values_before.get(name), values_after.get(name))
-        for name in names
-        if values_before.get(name) != values_after.get(name)
-    }
-
-
-def _members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in body.items():
-        if isinstance(value, dict):
-            yield from _members(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
 
 
 def build_request(
@@ -158,53 +299,59 @@ def build_request(
 
     Raises ``InvalidField`` when the target's dialect cannot express it.
     """
-    way = route_for(call.head.endpoint, DIALECTS[call.head.dialect], target)
-    fit_for = translate_request(call, target, changes)
-    body, dropped = fit_for.body, fit_for.dropped_fields
-    if call.stream and way.asked_for_usage:
+    route = route_for(call.head.endpoint, DIALECTS[call.head.dialect], target)
+    translated = translate_request(call, target, changes)
+    body, dropped = translated.body, translated.dropped_fields
+    if call.stream and route.asked_for_usage:
         options = {**(body.get("stream_options") or {}), "include_usage": True}
         body = {**body, "stream_options": options}
-    elif not target.upstream.asks_usage and "stream_options" in body:
-        body, dropped = _without_usage(body), (*dropped, "stream_options")
+    elif not target.upstream.asks_usage and "stream_options" in body:  # it would refuse the option
+        options = {**(body["stream_options"] or {})}
+        options.pop("include_usage", None)
+        body = {name: value for name, value in body.items() if name != "stream_options"}
+        body |= {"stream_options": options} if options else {}
+        dropped = (*dropped, "stream_options")
     if call.state_ref is not None or call.item_ids:
-        body = _leaning(body, call, call.state_ref, way)
+        body = _with_state(body, call, route.endpoint)
     try:
-        written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
+        raw = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
     except TypeError:
         raise _too_deep(body, call) from None
+    headers, dialect = route.headers, target.upstream.dialect
+    server = DIALECTS[dialect].server
+    if server.forwarded_prefix is not None:
+        client_headers = call.head.headers if call.head.dialect == dialect else {}
+        forwarded = forwarded_headers(client_headers, server, target.upstream.accepts)
+        headers = {**server.usual_headers, **forwarded, **headers}
+    if dropped:
+        aliases = (alias for name in dropped for alias in names_of(name, call.field_aliases))
+        dropped = tuple(dict.fromkeys(aliases))
     return UpstreamRequest(
-        url=way.url if MODEL not in way.url else way.url.replace(MODEL, quote(target.model, "")),
-        headers=_headers(call, target, way),
-        body=written,
-        endpoint=way.endpoint,
-        dropped=_by_client(call, dropped) if dropped else (),
-        most_answered=fit_for.max_output_tokens,
-        assumed=fit_for.default_fields,
+        url=route.url.replace(MODEL, quote(target.model, "")) if MODEL in route.url else route.url,
+        headers=headers,
+        body=raw,
+        endpoint=route.endpoint,
+        dropped=dropped,
+        most_answered=translated.max_output_tokens,
+        assumed=translated.default_fields,
     )
 
 
-def _leaning(body: Json, call: Call, pin: StateRef | None, way: TargetRoute) -> Json:
+def _with_state(body: Json, call: Call, endpoint: Endpoint) -> Json:
     """Return a body that refers to stored state, with the upstream's own ids.
 
     Raises ``NotFound`` if the target no longer supports Responses.
     """
-    if way.endpoint != "responses":
-        if pin is not None:
-            raise unknown_id(call.head, pin.client_id, pin.param)
+    ref = call.state_ref
+    if endpoint != "responses":
+        if ref is not None:
+            raise unknown_id(call.head, ref.client_id, ref.param)
         return body
     if call.item_ids:
         body = {**body, "input": restore_item_ids(body.get("input"), call.item_ids)}
-    if pin is None or not pin.id:
+    if ref is None or not ref.id:
         return body
-    return {**body, CONVERSATION if pin.is_conversation else PREVIOUS: pin.id}
-
-
-def _without_usage(body: Json) -> Json:
-    """Return a body that asks for no usage: its upstream would refuse it."""
-    options = {**(body["stream_options"] or {})}
-    options.pop("include_usage", None)
-    other_options = {name: value for name, value in body.items() if name != "stream_options"}
-    return {**other_options, "stream_options": options} if options else other_options
+    return {**body, CONVERSATION if ref.is_conversation else PREVIOUS: ref.id}
 
 
 def _too_deep(body: Json, call: Call) -> InvalidField:
@@ -216,82 +363,3 @@ def _too_deep(body: Json, call: Call) -> InvalidField:
             break
     problem = f"is nested more than {MOST_DEPTH} levels deep in the format of the upstream"
     return InvalidField(blamed(name, call.field_aliases), problem)
-
-
-def _headers(call: Call, target: Target, way: TargetRoute) -> dict[str, str]:
-    """Return the headers of the route and the forwarded headers of the client.
-
-    The policy's have priority.
-    """
-    dialect = target.upstream.dialect
-    server = DIALECTS[dialect].server
-    if server.forwarded_prefix is None:
-        return way.headers
-    client_headers = call.head.headers if call.head.dialect == dialect else {}
-    forwarded = forwarded_headers(client_headers, server, target.upstream.accepts)
-    return {**server.usual_headers, **forwarded, **way.headers}
-
-
-def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names by which the client's body has the fields that are dropped."""
-    names = (alias for name in dropped for alias in names_of(name, call.field_aliases))
-    return tuple(dict.fromkeys(names))
-
-
-def build_stored_request(call: Call, target: Target) -> UpstreamRequest:
-    """Write a call about a response for the target that keeps it.
-
-    Raises ``NotFound`` where that speaks no Responses any more, and ``InvalidField``.
-    """
-    head, pin = call.head, call.state_ref
-    if pin is None or target_endpoint("responses", target) != "responses":
-        raise unknown_id(head, head.parameter("id") or "")
-    return _request(call, target)
-
-
-def build_conversation_request(call: Call, target: Target) -> UpstreamRequest:
-    """Return a request about a conversation for the upstream that stores it.
-
-    Raises ``NotFound`` if that upstream no longer serves Responses, and ``InvalidField``.
-    """
-    if target_endpoint("responses", target) != "responses":
-        if call.state_ref is None:
-            raise InvalidField("deployment", "has a target that does not support conversations")
-        raise unknown_id(call.head, call.state_ref.client_id)
-    if not stored.operation_of(call.head).fields:
-        return _request(call, target)
-    as_response = replace(call, head=replace(call.head, endpoint="responses"))
-    with stored.errors_name_items():
-        request = translate_request(as_response, target)
-    body: Json = {
-        name: request.body[name] for name in ("input", "metadata") if name in request.body
-    }
-    if "metadata" in call.body and call.body["metadata"] is None:  # there are to be none any more
-        body["metadata"] = None
-    if "input" in body:
-        body["items"] = restore_item_ids(body.pop("input"), call.item_ids)
-    written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
-    return _request(call, target, written, request.dropped_fields)
-
-
-def _request(
-    call: Call, target: Target, body: bytes | None = None, dropped: tuple[str, ...] = ()
-) -> UpstreamRequest:
-    """Return a request for a path of an upstream, with the query of its call."""
-    head = call.head
-    url, headers = beside(target.upstream, stored.upstream_path(call))
-    url = url.replace(MODEL, quote(target.model, ""))
-    query = urlencode(stored.upstream_query(head))
-    if query:
-        url += ("&" if urlsplit(url).query else "?") + query
-    if body is None:
-        headers = {name: value for name, value in headers.items() if name != "content-type"}
-    return UpstreamRequest(
-        url=url,
-        headers=headers,
-        body=body or b"",
-        endpoint=head.endpoint,
-        dropped=dropped,
-        most_answered=0,
-        method=head.method,
-    )

@@ -273,10 +273,9 @@ def convert_from_chat(body: Json) -> Json:
 def tidy(body: Json) -> Json:
     """Return a Responses request in which fields that rules set have their Responses names."""
     request = dict(body)
-    bounds = [request.pop(name, None) for name in BOUNDS]
-    token_bounds = [bound for bound in bounds if bound is not None]
-    if token_bounds:
-        request["max_output_tokens"] = min(token_bounds)
+    bounds = [request.pop(name) for name in BOUNDS if request.get(name) is not None]
+    if bounds:
+        request["max_output_tokens"] = min(bounds)
     return to_api(request, "responses", {"response_format": _text_format})
 
 

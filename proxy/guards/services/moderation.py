@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, TypeAdapter
 
 from proxy.config.scalars import Duration, Model, Name, Reference, Section, Share
 from proxy.dialects.findings import TOXICITY
-from proxy.dialects.requests.target_routes import beside
+from proxy.dialects.requests.upstream_request import url_and_headers
 from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey
 from proxy.guards.services.wire import (
     MEANINGFUL_KINDS,
@@ -72,7 +72,7 @@ class Moderation:
 
     async def _moderated(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
-        url, headers = beside(self.upstream, PATH)
+        url, headers = url_and_headers(self.upstream, PATH)
         answer = read(ANSWER, await post(outside, url, body, headers))
         if len(answer.results) != len(texts):
             raise BadAnswer

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from proxy.config.scalars import references
 from proxy.dialects import DIALECTS
-from proxy.dialects.requests.target_routes import route_for
+from proxy.dialects.requests.upstream_request import route_for
 from proxy.errors import InvalidField
 from proxy.errors.words import quoted
 from proxy.money.usage import NANO

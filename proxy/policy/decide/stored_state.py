@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.dialects.requests.target_routes import target_endpoint
+from proxy.dialects.requests.upstream_request import target_endpoint
 from proxy.dialects.responses.state_refs import unknown_id
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.field_problems import ambiguous

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.dialects.requests.upstream_request import rule_changes
+from proxy.dialects.requests.upstream_request import translate_request
+from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField, ProxyError, Unauthorized
 from proxy.errors.words import MAX_LISTED, counted
 from proxy.limits.claims import estimate_claims, estimate_cost
@@ -18,7 +19,7 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
-from proxy.types import Call, Json, Plan, ScopedLimit
+from proxy.types import UNCHANGED, Call, Json, ParameterOverrides, Plan, ScopedLimit, Target
 from proxy.types.guard import GuardPlan
 from proxy.types.limit import Claim
 from proxy.types.target import titles
@@ -196,13 +197,40 @@ def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decision:
     return Decision("rule", f"{rule.name} {verb}", reason, source=source)
 
 
+def _rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Json:
+    """Return the fields of the request to a target that rules change: name, value before, after.
+
+    Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise
+    ``InvalidField`` if the target's dialect cannot express the call.
+    """
+    if not changes or call.head.endpoint not in OPENAI.fields:
+        return {}
+    before, after = (
+        dict(_members(translate_request(call, target, overrides).body))
+        for overrides in (UNCHANGED, changes)
+    )
+    return {
+        name: (before.get(name), after.get(name))
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    }
+
+
+def _members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in body.items():
+        if isinstance(value, dict):
+            yield from _members(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
 def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterator[Decision]:
     """Yield the parameters of the request to the first target that rules change."""
     target = plan.model_calls[index].targets[0]
     if not _has_texts(call):
         call = replace(call, body={**call.body, **EMPTY_TEXTS.get(call.head.endpoint, {})})
     try:
-        changes = rule_changes(call, target, plan.model_calls[index].overrides_for(target))
+        changes = _rule_changes(call, target, plan.model_calls[index].overrides_for(target))
     except InvalidField as error:
         yield Decision("parameters", f"{text}not supported by {target.id}", str(error))
         return

@@ -1,4 +1,4 @@
-"""The short way gives what the long one gives, or nothing."""
+"""Forwarding fields gives the same request as translating them, or nothing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
-from proxy.dialects.requests.target_routes import MOST_KEPT, passed_on, route_for, target_endpoint
 from proxy.dialects.requests.translation import apply_parameters, translate
-from proxy.dialects.requests.upstream_request import parameters, translate_request
+from proxy.dialects.requests.upstream_request import (
+    MAX_CACHED,
+    forward_fields,
+    parameters,
+    route_for,
+    target_endpoint,
+    translate_request,
+)
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField, RequestError
 from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, RequestHead, Target, Upstream
 from tests.for_each import for_each
 
-ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "embeddings")
+ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "embeddings", "responses")
 FIELDS: dict[Endpoint, dict[str, Any]] = {
     "chat": {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},
     "completions": {"model": "m", "prompt": "Hello"},
     "embeddings": {"model": "m", "input": "Hello"},
+    "responses": {"model": "m", "input": "Hello"},
 }
 VALUES: tuple[Any, ...] = (
     *(None, 0, 1, 2, 5, 200, -1, 0.5, 2.5, True, False, "x", "auto", "high", [], ["a"], ["a"] * 5),
@@ -83,27 +90,27 @@ def calls(draw: st.DrawFn) -> Call:
 @given(
     calls(),
     st.sampled_from(UPSTREAMS),
-    st.sampled_from([None, "chat", "completions"]),
+    st.sampled_from([None, "chat", "completions", "responses"]),
     st.sampled_from(["gpt-4o", "o3-mini"]),
     st.sampled_from(CHANGES),
 )
-def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
+def test_forwarded_fields_equal_translated_ones(
     call: Call, target_upstream: Upstream, only: Any, model: str, changes: ParameterOverrides
 ) -> None:
     dialect, target = DIALECTS[call.head.dialect], Target(target_upstream, model)
     if only is not None:
         target = Target(target_upstream, model, endpoint=only)
     try:
-        way = route_for(call.head.endpoint, dialect, target)
+        route = route_for(call.head.endpoint, dialect, target)
     except InvalidField:
         return
     document_before = dict(call.body)
 
-    request = passed_on(way, call.head.endpoint, call.body, model, changes)
+    request = forward_fields(route, call.head.endpoint, call.body, model, changes)
 
     assert call.body == document_before
     if request is not None:
-        endpoints = call.head.endpoint, way.endpoint
+        endpoints = call.head.endpoint, route.endpoint
         long = translate(dialect, endpoints, call.body, target, changes)
         assert long.body == request.body  # a field that is set may stand elsewhere
         assert {name: type(value) for name, value in long.body.items()} == {
@@ -127,7 +134,7 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     st.sampled_from(CHANGES),
     st.booleans(),
 )
-def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it(
+def test_parameters_equal_applied_overrides(
     call: Call, target_upstream: Upstream, model: str, changes: ParameterOverrides, is_sent: bool
 ) -> None:
     target, spoken = Target(target_upstream, model), DIALECTS[target_upstream.dialect]
@@ -150,42 +157,42 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
 @for_each("dialect", ["openai", "portkey", "enkrypt"])
 @for_each("changes", CHANGES[:3], ids=str)
 @for_each("bounded", [{}, {"max_tokens": 256}], ids=str)
-def test_usual_way_is_short(
+def test_forwards_usual_fields(
     dialect: str, changes: ParameterOverrides, bounded: dict[str, int]
 ) -> None:
     usual = {**FIELDS["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
     target = Target(upstream(dialect, {}), "gpt-4o")
-    way = route_for("chat", OPENAI, target)
+    route = route_for("chat", OPENAI, target)
 
-    request = passed_on(way, "chat", usual, "gpt-4o", changes)
+    request = forward_fields(route, "chat", usual, "gpt-4o", changes)
 
     assert request is not None
     assert request.body["model"] == "gpt-4o"
-    assert route_for("chat", OPENAI, target) is way
+    assert route_for("chat", OPENAI, target) is route
 
 
-def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
-    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
+def test_does_not_forward_values_out_of_range() -> None:
+    route = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
 
     hot = {**FIELDS["chat"], "temperature": 3}
 
-    assert passed_on(way, "chat", hot, "gpt-4o", UNCHANGED) is None
+    assert forward_fields(route, "chat", hot, "gpt-4o", UNCHANGED) is None
 
 
-def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
+def test_bounds_cache_of_numbers() -> None:
     changes = ParameterOverrides(cap={"max_tokens": 9})
-    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
+    route = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
 
-    for number in range(1, 3 * MOST_KEPT):
+    for number in range(1, 3 * MAX_CACHED):
         fields = {**FIELDS["chat"], "max_tokens": number}
-        request = passed_on(way, "chat", fields, "gpt-4o", changes)
+        request = forward_fields(route, "chat", fields, "gpt-4o", changes)
         assert request is not None
         assert request.body["max_tokens"] == min(9, number)
-        assert len(changes.changed[way]) <= MOST_KEPT
+        assert len(changes.changed[route]) <= MAX_CACHED
 
 
 class EmptiedByOthers(dict[Any, Any]):
-    """What another thread empties as soon as somebody has looked into it."""
+    """A cache that another thread clears after each look-up."""
 
     def __contains__(self, key: object) -> bool:
         is_found = super().__contains__(key)
@@ -193,13 +200,13 @@ class EmptiedByOthers(dict[Any, Any]):
         return is_found
 
 
-def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
-    """Large requests take this way in a thread, at the same time as others."""
-    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
-    way.unchanged = EmptiedByOthers()
+def test_cache_of_numbers_may_be_cleared_at_any_moment() -> None:
+    """Large requests use a route in a thread, at the same time as others."""
+    route = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
+    route.unchanged = EmptiedByOthers()
 
     for _ in range(3):
         fields = {**FIELDS["chat"], "max_tokens": 7}
-        request = passed_on(way, "chat", fields, "gpt-4o", UNCHANGED)
+        request = forward_fields(route, "chat", fields, "gpt-4o", UNCHANGED)
         assert request is not None
         assert request.max_output_tokens == 7

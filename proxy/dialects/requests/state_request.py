@@ -1,0 +1,70 @@
+"""Builds requests about stored responses and conversations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import quote, urlencode, urlsplit
+
+import orjson
+
+from proxy.dialects.requests.upstream_request import (
+    MODEL,
+    UpstreamRequest,
+    target_endpoint,
+    translate_request,
+    url_and_headers,
+)
+from proxy.dialects.responses import stored
+from proxy.dialects.responses.state_refs import restore_item_ids, unknown_id
+from proxy.dialects.wire.large_json import dump_pieces
+from proxy.errors import InvalidField
+from proxy.runtime.fair_queue import LARGE_BYTES
+from proxy.types import Call, Json, Target
+
+
+def build_state_request(call: Call, target: Target) -> UpstreamRequest:
+    """Return a request about stored state for the upstream that stores it.
+
+    Raises ``NotFound`` if that upstream no longer serves Responses, and ``InvalidField``.
+    """
+    head, ref, raw = call.head, call.state_ref, b""
+    is_conversation = head.endpoint == "conversations"
+    serves_state = target_endpoint("responses", target) == "responses"
+    if not serves_state and is_conversation and ref is None:
+        raise InvalidField("deployment", "has a target that does not support conversations")
+    if not serves_state or (ref is None and not is_conversation):
+        raise unknown_id(head, head.parameter("id") or "" if ref is None else ref.client_id)
+    dropped: tuple[str, ...] = ()
+    url, headers = url_and_headers(target.upstream, stored.upstream_path(call))
+    if stored.operation_of(head).fields:
+        body, dropped = _conversation_body(call, target)
+        raw = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
+    else:
+        del headers["content-type"]
+    url = url.replace(MODEL, quote(target.model, ""))
+    if query := urlencode(stored.upstream_query(head)):
+        url += ("&" if urlsplit(url).query else "?") + query
+    return UpstreamRequest(
+        url=url,
+        headers=headers,
+        body=raw,
+        endpoint=head.endpoint,
+        dropped=dropped,
+        most_answered=0,
+        method=head.method,
+    )
+
+
+def _conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str, ...]]:
+    """Return the body about a conversation, and the names of dropped fields."""
+    as_response = replace(call, head=replace(call.head, endpoint="responses"))
+    with stored.errors_name_items():
+        request = translate_request(as_response, target)
+    body: Json = {
+        name: request.body[name] for name in ("input", "metadata") if name in request.body
+    }
+    if "metadata" in call.body and call.body["metadata"] is None:  # removes the metadata
+        body["metadata"] = None
+    if "input" in body:
+        body["items"] = restore_item_ids(body.pop("input"), call.item_ids)
+    return body, request.dropped_fields
