@@ -30,14 +30,13 @@ from proxy.guards.stream.frame_texts import (
     unknown_place,
     with_changes,
 )
-from proxy.guards.stream.text_filter import TextFilter
+from proxy.guards.stream.text_filter import TextFilter, TextFilters
 from proxy.guards.stream.texts import (
     HeldGroup,
     HeldText,
     JoinableTexts,
     PartStream,
     RuleFilters,
-    TextFilters,
     unsigned,
 )
 from proxy.guards.text.documents import (
@@ -177,7 +176,7 @@ class StreamFilter:
             return None
         self._latest = delta.part
         path = delta.slot if delta.slot and frame.doc is not None else (0,)
-        stream.append(HeldText(frame, path, len(delta.text)))
+        stream.append(HeldText(frame, path, delta.text))
         released = stream.feed(delta.text)
         return released if self._opening is None else self._start_first(released)
 
@@ -224,7 +223,7 @@ class StreamFilter:
         if waiting is None:
             released += unsigned(frame, self._edited)
         else:
-            waiting.append(HeldText(frame, (), 0))
+            waiting.append(HeldText(frame, (), ""))
         yield self._start_first(released)
 
     def close(self) -> list[Frame]:
@@ -294,7 +293,7 @@ class StreamFilter:
 
     def _feed_texts(self, frame: Frame, going: Sequence[FrameText]) -> Iterator[list[Frame]]:
         """Feed the texts of a frame to their filters."""
-        texts = [HeldText(frame, item.text.path, len(item.text.text)) for item in going]
+        texts = [HeldText(frame, item.text.path, item.text.text) for item in going]
         streams = [self._stream(item) for item in going]
         group = HeldGroup(texts, streams) if len(texts) > 1 else None
         for held_text, stream in zip(texts, streams, strict=True):

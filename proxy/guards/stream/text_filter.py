@@ -1,8 +1,12 @@
-"""Interface of filters of streamed text."""
+"""Interfaces of filters of streamed text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+
+from proxy.guards.findings import RuleTally
+from proxy.guards.text.walk import Text
 
 
 class ReleasedPiece(NamedTuple):
@@ -44,3 +48,23 @@ class TextFilter(Protocol):
 
     def close(self) -> list[ReleasedPiece]:
         """End the text and return all remaining pieces. What is fed next is another text."""
+
+
+class TextFilters(Protocol):
+    """Makes the filters of the texts of a stream.
+
+    ``tallies`` are the rules that may hold back their findings. ``to_last``: texts go on after
+    their choice has finished.
+    """
+
+    @property
+    def tallies(self) -> Sequence[RuleTally]: ...
+
+    @property
+    def to_last(self) -> bool: ...
+
+    def concerns(self, text: Text) -> bool:
+        """Return True if a text has a filter."""
+
+    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
+        """Return a new filter. ``crowded``: there are as many filters as are allowed."""

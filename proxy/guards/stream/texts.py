@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Protocol
 
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import Replace, RuleTally, named
@@ -25,7 +24,7 @@ from proxy.guards.stream.frame_texts import (
     with_changes,
     without,
 )
-from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
+from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter, TextFilters
 from proxy.guards.stream.window import Window
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.walk import MemberName, Path, Text
@@ -39,20 +38,30 @@ _FORM_OF = {"chat": "delta", "completions": "text"}
 
 
 class HeldText:
-    """A text of a frame that waits, of which `unclear` characters are not clear yet.
+    """A text of a frame that waits until the stream of its part is clear up to ``end``.
 
-    `path` is its path in the frame. `group` is None if the frame has no other text.
+    ``path`` is the path of the text in the frame, and ``edits`` are its spans that were replaced.
+    ``group`` is None if the frame has no other text.
     """
 
-    __slots__ = ("clear", "frame", "group", "is_changed", "length", "path", "unclear")
+    __slots__ = ("edits", "end", "frame", "group", "path", "text")
 
-    def __init__(self, frame: Frame, path: Path, unclear: int) -> None:
+    def __init__(self, frame: Frame, path: Path, text: str) -> None:
         self.frame = frame
         self.path = path
-        self.length = self.unclear = unclear
-        self.clear: list[str] = []
-        self.is_changed = False
+        self.text = text
+        self.end = 0
+        self.edits: list[tuple[int, int, str]] = []
         self.group: HeldGroup | None = None
+
+    def edited(self, end: int | None = None) -> str:
+        """Return the text up to ``end`` with its edits."""
+        parts: list[str] = []
+        past = 0
+        for start, stop, replacement in self.edits:
+            parts += (self.text[past:start], replacement)
+            past = stop
+        return "".join([*parts, self.text[past:end]])
 
 
 class HeldGroup:
@@ -71,8 +80,9 @@ class HeldGroup:
         A text stays ready until the group leaves, so it is checked once.
         """
         while self._ready < len(self.texts):
-            head = self.streams[self._ready].head
-            if self.texts[self._ready].unclear or head is None or head.group is not self:
+            stream = self.streams[self._ready]
+            head = stream.head
+            if head is None or head.group is not self or stream.holds(self.texts[self._ready]):
                 return False
             self._ready += 1
         return True
@@ -81,30 +91,35 @@ class HeldGroup:
 class PartStream:
     """One text, and the frames that wait for it. `edited` are the parts whose text has changed."""
 
-    __slots__ = ("_edited", "_queue", "_unclear", "ends", "filter")
+    __slots__ = ("_clear", "_edited", "_held", "_ready", "_size", "ends", "filter")
 
     def __init__(self, text_filter: TextFilter, edited: set[Part], *, ends: bool) -> None:
         self.filter = text_filter
         self._edited = edited
-        self._queue: deque[HeldText] = deque()
-        self._unclear: deque[HeldText] = deque()  # those of the queue that are not clear
+        self._size = self._clear = 0  # characters so far, and those that the filter has released
+        self._held: deque[HeldText] = deque()
+        self._ready: deque[HeldText] = deque()  # clear texts, before those of ``_held``
         self.ends = ends
 
     @property
     def head(self) -> HeldText | None:
         """The text that leaves next."""
-        return self._queue[0] if self._queue else None
+        queue = self._ready or self._held
+        return queue[0] if queue else None
+
+    def holds(self, held_text: HeldText) -> bool:
+        """Return True if a text is not clear."""
+        return held_text.end > self._clear
 
     def append(self, held_text: HeldText) -> None:
         """Let a text wait, whose characters are fed next."""
-        self._queue.append(held_text)
-        if held_text.unclear:
-            self._unclear.append(held_text)
+        self._size = held_text.end = self._size + len(held_text.text)
+        (self._held if held_text.end > self._clear else self._ready).append(held_text)
 
     def feed(self, text: str) -> list[Frame]:
         """Take the next characters, return the frames that they release."""
         pieces = self.filter.feed(text)
-        return self._released(pieces) if pieces or not self._queue[0].unclear else []
+        return self._released(pieces) if pieces or self._ready else []
 
     def release(self) -> list[Frame]:
         """Return all frames that wait, because something else follows. The text may go on."""
@@ -115,63 +130,64 @@ class PartStream:
         return self._released(self.filter.close())
 
     def _released(self, pieces: Sequence[ReleasedPiece]) -> list[Frame]:
-        for piece in pieces:
-            self._take(piece)
+        held = self._held
+        for text, size, is_changed in pieces:
+            if is_changed:
+                self._edit(self._clear, self._clear + size, text)
+            self._clear += size
+            while held and held[0].end <= self._clear:
+                self._ready.append(held.popleft())
         out = self._drain()
-        held_text = self._queue[0] if self._queue else None
-        cleared = held_text.length - held_text.unclear if held_text else 0
-        if held_text and cleared and cleared > self.filter.lookback:
-            out += _split(held_text)
+        if held and not self._ready:
+            cleared = self._clear - (held[0].end - len(held[0].text))
+            if cleared > self.filter.lookback:
+                out += _split(held[0], cleared)
         return out
 
-    def _take(self, piece: ReleasedPiece) -> None:
-        """Distribute a released piece over the held texts that it covers.
-
-        A replacement goes to the first of them.
-        """
-        text, size, is_changed = piece
-        while size:
-            held_text = self._unclear[0]
-            length = size if size < held_text.unclear else held_text.unclear
-            released, text = (text, "") if is_changed else (text[:length], text[length:])
-            held_text.clear.append(released)
-            held_text.unclear -= length
-            size -= length
-            if is_changed:
-                held_text.is_changed = True
-                delta = delta_at(held_text.frame, held_text.path)
-                if delta is not None:
-                    self._edited.add(delta.part)
-            if not held_text.unclear:
-                self._unclear.popleft()
+    def _edit(self, start: int, end: int, replacement: str) -> None:
+        """Replace a span of the stream, all of it in the first text that it covers."""
+        for held_text in self._held:
+            begin = held_text.end - len(held_text.text)
+            if begin >= end:
+                return
+            if begin == held_text.end:
+                continue
+            span = max(start, begin) - begin, min(end, held_text.end) - begin
+            held_text.edits.append((*span, replacement))
+            replacement = ""
+            delta = delta_at(held_text.frame, held_text.path)
+            if delta is not None:
+                self._edited.add(delta.part)
 
     def _drain(self) -> list[Frame]:
-        """Return the cleared frames at the head, and those of other streams that they blocked."""
+        """Return the clear frames at the head, and those of other streams that they blocked."""
         out: list[Frame] = []
         streams = [self]
         while streams:
-            queue = streams[-1]._queue
-            group = queue[0].group if queue else None
-            if not queue or queue[0].unclear or (group and not group.is_ready()):
+            ready = streams[-1]._ready
+            group = ready[0].group if ready else None
+            if not ready or (group and not group.is_ready()):
                 streams.pop()
             elif group is None:
-                out += self._frames_of([queue.popleft()])
+                self._emit([ready.popleft()], out)
             else:
-                out += self._frames_of(group.texts)
+                self._emit(group.texts, out)
                 for stream in group.streams:
-                    stream._queue.popleft()
+                    stream._ready.popleft()
                 streams += reversed(group.streams)
         return out
 
-    def _frames_of(self, texts: Sequence[HeldText]) -> list[Frame]:
-        """Return the frame of texts that are clear, or nothing if only a signature was left."""
+    def _emit(self, texts: Sequence[HeldText], out: list[Frame]) -> None:
+        """Add the frame of texts that are clear, unless it only has a signature to remove."""
         frame = texts[0].frame
+        changes: dict[Path, str] = {}
         for text in texts:
-            if text.is_changed:
-                changes = {text.path: "".join(text.clear) for text in texts if text.is_changed}
-                frame = with_changes(frame, changes)
-                break
-        return unsigned(frame, self._edited)
+            if text.edits:
+                changes[text.path] = text.edited()
+        if changes or self._edited:
+            out += unsigned(with_changes(frame, changes), self._edited)
+        else:
+            out.append(frame)
 
 
 def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
@@ -187,7 +203,7 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
     return [frame]
 
 
-def _split(held_text: HeldText) -> list[Frame]:
+def _split(held_text: HeldText, cleared: int) -> list[Frame]:
     """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``.
 
     The rest has no document if the frame has other events than the text and its values. A
@@ -200,33 +216,13 @@ def _split(held_text: HeldText) -> list[Frame]:
         return []
     if frame.family == "responses" and not is_delta:
         return []
-    clear_frame = with_changes(frame, {held_text.path: "".join(held_text.clear)})
+    clear_frame = with_changes(frame, {held_text.path: held_text.edited(cleared)})
     if not is_delta:
         events = (Delta(delta.part, ""),)
         held_text.frame = Frame(events, frame.family, model_call=frame.model_call, last=frame.last)
         held_text.path = (0,)
-    held_text.clear, held_text.length, held_text.is_changed = [], held_text.unclear, True
+    held_text.text, held_text.edits = held_text.text[cleared:], [(0, 0, "")]
     return [clear_frame._replace(last=False)]
-
-
-class TextFilters(Protocol):
-    """Makes the filters of the texts of a stream.
-
-    ``tallies`` are the rules that may hold back their findings. ``to_last``: texts go on after
-    their choice has finished.
-    """
-
-    @property
-    def tallies(self) -> Sequence[RuleTally]: ...
-
-    @property
-    def to_last(self) -> bool: ...
-
-    def concerns(self, text: Text) -> bool:
-        """Return True if a text has a filter."""
-
-    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        """Return a new filter. ``crowded``: there are as many filters as are allowed."""
 
 
 @frozen

@@ -62,7 +62,7 @@ class Window:
         "_is_ascii", "_is_new", "_last_cpu_s", "_last_weight", "_length", "_limit", "_max_credit",
         "_max_lookback", "_max_unread", "_min_pause", "_min_run", "_needs_whole", "_new_size",
         "_parts", "_pause", "_pending", "_preceding", "_released", "_replace", "_tallies",
-        "_text", "_text_start", "_unread", "_words",
+        "_text", "_text_start", "_unread", "_words", "lookback",
     )  # fmt: skip
 
     def __init__(
@@ -82,13 +82,11 @@ class Window:
         holding = [cursor.lookback for cursor in self._cursors if cursor.holds]
         self._needs_whole = None in holding
         finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
-        lookbacks_held = [lookback for lookback in holding if lookback is not None]
+        self.lookback = max((lookback for lookback in holding if lookback is not None), default=0)
         self._words = word_scanner(self._cursors, escaped=escaped)
         self._min_run = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._max_lookback = max(finite, default=0)
-        self._min_pause = (
-            max(lookbacks_held, default=0) // HELD_SHARE if holding else self._max_lookback // 4
-        )
+        self._min_pause = self.lookback // HELD_SHARE if holding else self._max_lookback // 4
         self._limit = 4 * self._max_lookback + 2 * MOST_RUN
         self._max_unread = max(self._max_lookback, MIN_UNREAD)
         self._credit = self._max_credit = MAX_INSPECTIONS * self._limit
@@ -104,11 +102,6 @@ class Window:
         self._last_cpu_s, self._new_size = 0.0, WORDS
         self._is_new = self._is_ascii = True
         self._pending: list[TextMatch] = []
-
-    @property
-    def lookback(self) -> int:
-        """The largest lookback of the rules that enforce, 0 without any."""
-        return max((cursor.lookback or 0 for cursor in self._cursors if cursor.holds), default=0)
 
     @property
     def held_size(self) -> int:
@@ -145,9 +138,19 @@ class Window:
             return [released for piece in cut(text) for released in self.feed(piece)]
         if not text:
             return []
-        self._note(text, size)
-        if self._needs_whole:
-            return []
+        byte_size = size
+        if not text.isascii():
+            byte_size = len(text.encode("utf-8", "surrogatepass"))
+            self._is_ascii = False
+        for tally in self._tallies:
+            tally.fields += self._is_new
+            tally.bytes += byte_size
+        self._is_new = False
+        self._length += size
+        if self._parts is not None:
+            self._keep(text, self._parts)
+            if self._needs_whole:
+                return []
         self._text += text
         self._unread += size
         self._new_size += size
@@ -156,6 +159,10 @@ class Window:
                 not self._is_ascii and self._new_size >= self._words.together(text)
             )
             return self._word_by_word(self._words) if is_due else []
+        return self._at_pauses()
+
+    def _at_pauses(self) -> list[ReleasedPiece]:
+        """Inspect several pieces together, and release the text before the longest lookback."""
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.looks for cursor in self._cursors):
                 self._inspect(self._cursors)
@@ -189,7 +196,8 @@ class Window:
                 if self._credit >= len(text) - start:
                     self._inspect(unclear, max(0, start))
         if self._unread > self._max_unread or (
-            pending_size > self._max_lookback and self._unread > max(self._min_pause, self._pause)
+            self._unread > max(self._min_pause, self._pause)
+            and base + len(text) - words.decided() > self._max_lookback
         ):
             self._inspect(self._cursors)
             moved = True
@@ -212,21 +220,18 @@ class Window:
                 return True
         return False
 
-    def _note(self, text: str, length: int) -> None:
-        """Count new characters, and keep them for the rules that need the whole text."""
-        size = length
-        if not text.isascii():
-            size = len(text.encode("utf-8", "surrogatepass"))
-            self._is_ascii = False
-        for tally in self._tallies:
-            tally.fields += self._is_new
-            tally.bytes += size
-        self._is_new = False
-        self._length += length
-        if self._parts is not None:
-            self._parts.append(text)
-            if self._length - self._begin > MAX_WHOLE:
-                self._give_up_whole(self._parts)
+    def _keep(self, text: str, parts: list[str]) -> None:
+        """Keep a text for the rules that need the whole text, which fail if it is too long."""
+        parts.append(text)
+        if self._length - self._begin <= MAX_WHOLE:
+            return
+        self._parts = None
+        for cursor in self._cursors:
+            if cursor.lookback is None:
+                cursor.tally.fail("too_long")
+        if self._needs_whole:
+            self._needs_whole = False
+            self._text = "".join(parts[:-1])
 
     def release(self) -> list[ReleasedPiece]:
         """Release everything.
@@ -271,16 +276,6 @@ class Window:
         for cursor in self._cursors:
             cursor.begin_anew(self._length)
         return pieces
-
-    def _give_up_whole(self, parts: list[str]) -> None:
-        """Let the rules fail that need the whole text, because it is too long."""
-        self._parts = None
-        for cursor in self._cursors:
-            if cursor.lookback is None:
-                cursor.tally.fail("too_long")
-        if self._needs_whole:
-            self._needs_whole = False
-            self._text = "".join(parts[:-1])
 
     def _inspect(
         self, cursors: Sequence[RuleCursor], start: int = 0, *, final: bool = False

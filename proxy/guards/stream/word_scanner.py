@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from proxy.guards.findings import MARGIN, RuleCursor, TextMatch, find_matches
 from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, last_unspaced
@@ -73,6 +74,11 @@ class WordScanner:
     def together(self, text: str) -> int:
         """Return the number of characters that are inspected together."""
         return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
+
+    def decided(self) -> float:
+        """Return the position before which every finding of the rules is final."""
+        working = (cursor.decided for cursor, _ in self._rules if cursor.tally.error is None)
+        return min(working, default=inf)
 
     def advance(self, text: str, start_at: int, end: int, base: int) -> list[RuleCursor]:
         """Advance the cursors and return those whose rules must inspect the text.

@@ -11,14 +11,14 @@ import pytest
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
 from proxy.guards.kinds.evidence import Grounded
-from proxy.guards.output import MAX_OPENING, FirstContent, WithDeadlines
+from proxy.guards.output import MAX_OPENING, StreamInspector, WithDeadlines
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.documents import IN_A_SECOND, LIGHT, SHEET
 from proxy.types import Json
-from proxy.types.events import Attach, Begin, Frame, Native, ToolCall
+from proxy.types.events import Attach, Begin, Frame, ToolCall
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
-from tests.guards.doubles import Ticks, rule, tallies
+from tests.guards.doubles import Ticks, rule, stream_inspector, tallies
 from tests.guards.stream import frames as made
 
 T = TypeVar("T")
@@ -81,17 +81,22 @@ async def test_audio_is_opaque() -> None:
     assert feeds.opaque
 
 
-def test_opening_waits_for_content() -> None:
-    first_content = FirstContent(waits=True)
+def opening() -> StreamInspector:
+    """Return the inspector of a stream under a rule that acts, and on none of its texts."""
+    return stream_inspector(rule("secret", fields=frozenset({"suffix"})))
+
+
+async def test_opening_waits_for_content() -> None:
+    stream = opening()
     part = made.part()
     frame = Frame((Begin(part),), "chat")
     alive, text = Frame(()), made.said(part, "Hi")
 
-    assert first_content.feed([made.START]) == []
-    assert first_content.feed([frame]) == []
-    assert first_content.feed([alive]) == [alive]
-    assert first_content.feed([text]) == [made.START, frame, text]
-    assert first_content.feed([made.START]) == [made.START]
+    assert await stream.inspect(made.START) == []
+    assert await stream.inspect(frame) == []
+    assert await stream.inspect(alive) == [alive]
+    assert await stream.inspect(text) == [made.START, frame, text]
+    assert await stream.inspect(made.START) == [made.START]
 
 
 @pytest.mark.parametrize(
@@ -103,18 +108,17 @@ def test_opening_waits_for_content() -> None:
         made.STOPPED,
     ],
 )
-def test_frame_with_content_opens(frame: Frame) -> None:
-    assert FirstContent(waits=True).feed([frame]) == [frame]
+async def test_frame_with_content_opens(frame: Frame) -> None:
+    assert await opening().inspect(frame) == [frame]
 
 
-def test_opening_is_bounded() -> None:
-    first_content = FirstContent(waits=True)
+async def test_opening_is_bounded() -> None:
+    stream = opening()
     frames = [made.native({"type": "odd"}) for _ in range(MAX_OPENING + 1)]
 
-    released = [len(first_content.feed([frame])) for frame in frames]
+    released = [len(await stream.inspect(frame)) for frame in frames]
 
     assert released == [0] * MAX_OPENING + [MAX_OPENING + 1]
-    assert isinstance(frames[0].events[0], Native)
 
 
 @dataclass
