@@ -11,7 +11,7 @@ from asyncio.subprocess import PIPE
 
 import pytest
 
-from proxy.demo.serving import ModelUnavailable, model_command, running_model, stopped
+from proxy.demo.serving import ModelUnavailable, model_command, running_model
 from proxy.settings import Address
 from tests.servers import free_port
 
@@ -54,29 +54,6 @@ ENDS = {
     "closes-stdout": ("os.close(1); sys.exit(3)", "stopped (exit code 3)"),
     "never-ready": (WAIT, "was not ready within 0.2 seconds"),
 }
-
-
-@pytest.mark.parametrize(("text", "message"), ENDS.values(), ids=ENDS)
-async def test_unready_model_is_reported(text: str, message: str) -> None:
-    ready_s = 0.2 if text == WAIT else 20
-
-    with pytest.raises(ModelUnavailable) as raised:
-        async with running_model(script(text), ready_s):
-            pytest.fail("the model is not ready")
-
-    assert str(raised.value) == message
-
-
-@pytest.mark.parametrize(
-    ("number", "reason"),
-    [(signal.SIGILL, "illegal instruction"), (signal.SIGKILL, "killed")],
-    ids=["ill", "kill"],
-)
-async def test_ended_model_is_reported(number: signal.Signals, reason: str) -> None:
-    async with running_model(script(READY + WAIT)) as process:
-        process.send_signal(number)
-
-        assert str(await stopped(process)) == f"stopped ({reason})"
 
 
 async def test_model_is_killed_at_exit() -> None:

@@ -17,7 +17,6 @@ from proxy.call.attempts import AttemptReason, BudgetCharge, LossReason, SpendUs
 from proxy.ledger.audit import audit
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
 from proxy.ledger.rows import Rows, joined, rows_of
-from proxy.ledger.schema import APPLICATION
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.money.usage import Source
 from tests.for_each import for_each
@@ -123,24 +122,6 @@ def test_replaced_file_keeps_its_log(path: Path, store: Stores) -> None:
 
     assert [row["seq"] for row in kept(path)] == [7, 2]
     assert logs == [None]
-
-
-def test_foreign_file_is_left_unchanged(tmp_path: Path, store: Stores) -> None:
-    text, other_path, folder = tmp_path / "text", tmp_path / "other", tmp_path / "none" / "ledger"
-    text.write_text("no database at all, but long enough to be told from an empty one" * 20)
-    with closing(sqlite3.connect(other_path)) as file:
-        file.execute("CREATE TABLE theirs (a)")
-
-    for path, why in (
-        (text, "not a SQLite"),
-        (other_path, "not a Headrace ledger"),
-        (folder, "No such file"),
-    ):
-        with pytest.raises(Unusable, match=why):
-            store(path)[0].open()
-    with closing(sqlite3.connect(other_path)) as file:
-        assert file.execute("PRAGMA application_id").fetchone() != (APPLICATION,)
-        assert file.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
 
 
 def test_waits_for_a_lock(path: Path, store: Stores) -> None:
@@ -280,11 +261,6 @@ def test_foreign_file_is_not_changed(content: bytes, tmp_path: Path) -> None:
         JsonlStore(path, "abc").open()
 
     assert path.read_bytes() == content
-
-
-def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="Is a directory"):
-        JsonlStore(tmp_path, "abc").open()
 
 
 def add(path: Path, status: int = 200, tag: str = "support") -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import audit
-from proxy.ledger.render import BAR, FORMS, as_csv, as_json, table
+from proxy.ledger.render import BAR, as_csv, as_json, table
 from proxy.ledger.rows import CHARGE, Row, Rows, joined, rows_of
 from proxy.ledger.spending import SpendingLine, SpendingReport
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore
@@ -310,7 +310,3 @@ def test_json_has_nulls_for_unknown_values() -> None:
     assert document["groups"][0]["group"] == {"tag.team": "support"}
     assert [group["cost_usd"] for group in document["groups"]] == ["2.500000", "1.250000", None]
     assert (document["total"]["calls"], document["total"]["unpriced"]) == (6, 0.3333)
-
-
-def test_all_forms_have_a_name() -> None:
-    assert sorted(FORMS) == ["csv", "json", "table"]

@@ -9,9 +9,9 @@ import yaml
 
 from proxy.migrate.draft import (
     NAME,
+    ConfigPart,
     Draft,
     address,
-    address_at,
     duration,
     listed_price,
     referred_variables,
@@ -73,19 +73,6 @@ def test_variables_are_recognized() -> None:
     assert set(referred_variables(config)) == {"ONE", "TWO"}
 
 
-@for_each(
-    ("text", "expected"),
-    [
-        ("https://a.test", ("https://a.test", None)),
-        ("os.environ/SET", ("https://b.test", "SET")),
-        ("os.environ/EMPTY", (None, "EMPTY")),
-        ("${UNSET}", (None, "UNSET")),
-    ],
-)
-def test_url_may_be_a_variable(text: str, expected: object) -> None:
-    assert address_at(text, {"SET": "https://b.test", "EMPTY": ""}) == expected
-
-
 @for_each(("seconds", "text"), [(1, "1s"), (600.0, "600s"), (1.5, "1500ms"), (0.0001, "1ms")])
 def test_durations_have_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
@@ -136,18 +123,6 @@ def test_url_has_no_secret(text: str, bare: tuple[str, bool]) -> None:
     assert address(text) == bare
 
 
-def test_aliases_are_unique() -> None:
-    draft = Draft()
-    single: dict[str, Any] = draft.deployments.setdefault("one", {})
-    other_item: dict[str, Any] = draft.deployments.setdefault("other", {})
-
-    accepted = [draft.add_alias(single, name) for name in ("A", "A", "other")]
-
-    assert accepted == [True, True, False]
-    assert not draft.add_alias(other_item, "A")
-    assert single == {"also_known_as": ["A"]}
-
-
 AZURE, GROQ = {"dialect": "azure"}, {"dialect": "openai", "provider": "groq"}
 ROWS = packaged_prices().prices
 
@@ -186,3 +161,16 @@ def test_provider_price_or_target_price_applies(
 )
 def test_unknown_model_has_no_price(upstream: dict[str, Any], model: str) -> None:
     assert listed_price(upstream, model) is None
+
+
+@for_each("value", [0, -1, True, "x", None, [], 1e13, 10**400, float("nan")])
+def test_numbers_must_be_positive(value: Any) -> None:
+    part = ConfigPart("at", {"n": value})
+
+    assert part.number("n") is None
+    assert list(part.unread()) == ([] if value in (None, []) else ["at.n"])
+
+
+@for_each(("value", "text"), [("a", "a"), (7, "7"), (True, None), ("", None)])
+def test_text_may_be_a_number(value: Any, text: str | None) -> None:
+    assert ConfigPart("", {"t": value}).text("t") == text

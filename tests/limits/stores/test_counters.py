@@ -12,7 +12,7 @@ from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit, LimitDecision
 from proxy.types.windows import Calendar
-from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, amounts, claims
+from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims
 
 DAY_MS = 86_400_000
 
@@ -159,15 +159,6 @@ def test_a_budget_warns_once_a_window_and_is_fresh_once() -> None:
     assert [standing.is_fresh for standing in states] == [True, False, False, True]
 
 
-def test_money_known_from_a_ledger_makes_a_counter_whole() -> None:
-    store = Clock().memory()
-
-    store.charge_sync(claims((MONTH, 70)), is_backfill=True)
-
-    standing = admit(store, "call", MONTH, 30).standings[0]
-    assert (standing.used, standing.is_fresh) == (100, False)
-
-
 def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:
     clock, limit = Clock(), Limit("at-once", KINDS["concurrency"], 2, lease_s=30)
     store = clock.memory()
@@ -223,15 +214,3 @@ def test_spend_is_sum_of_actual_costs(parts: list[tuple[int, int]], late_cost: i
 
     assert used(store, MONTH) == spend
     assert store.in_flight == 0
-
-
-def test_a_refusal_charges_none_of_the_limits() -> None:
-    store = Clock().memory()
-    tight = Limit("tight", KINDS["requests"], 1, 60)
-    call_claims = claims((REQUESTS, 1), (MONTH, 10), (PLACES, 1), (tight, 1))
-    store.admit_sync("first", call_claims)
-
-    assert not store.admit_sync("second", call_claims).admitted
-
-    standings = store.check(call_claims).standings
-    assert [standing.used for standing in standings] == amounts(call_claims)

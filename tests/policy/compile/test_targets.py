@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
-from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.review.check import CheckReport, check_folder
 from proxy.policy.store import read_folder
-from proxy.types.guard import NO_GUARDS
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.for_each import for_each
-from tests.policy.deciding import empty_context
 from tests.test_pipeline import BEARER, MESSAGES
 
 FOLDER = f"""\
@@ -108,29 +104,6 @@ def test_budget_needs_price(changes: list[tuple[str, str]], error: str, tmp_path
 )
 def test_unpriced_target_may_be_fine(changes: list[tuple[str, str]], tmp_path: Path) -> None:
     assert judged(tmp_path, *changes).errors == ()
-
-
-class Counted(dict[Any, Any]):
-    """A mapping that knows how often somebody has gone through it."""
-
-    times = 0
-
-    def items(self) -> Any:
-        self.times += 1
-        return super().items()
-
-
-def test_all_targets_are_gone_through_once_however_many_deployments_there_are() -> None:
-    names = [f"deployment-{number}" for number in range(50)]
-    single: Any = SimpleNamespace(guards=NO_GUARDS, limits=(), rules=())
-    context = empty_context()
-    compiler = TargetCompiler(context)
-    compiler.by_path = counted = Counted({("deployments", n, "targets", 0): None for n in names})
-
-    compiler.check_prices(dict.fromkeys(names, single))
-
-    assert context.document.problems == []
-    assert counted.times == 1
 
 
 def policies(url: str) -> str:

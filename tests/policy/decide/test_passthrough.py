@@ -15,7 +15,6 @@ from proxy.policy.compile import compile_policies
 from proxy.policy.decide import ActivePolicy, decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read
-from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
 from proxy.types import UNCHANGED, Call, Plan, RequestHead, Secret, StateRef
 from proxy.types.passthrough import PassthroughRequest
@@ -137,19 +136,6 @@ def test_an_upload_is_refused_before_anything_is_asked(snapshot: Snapshot) -> No
         else:
             with pytest.raises(RequestTooLarge):
                 planned(snapshot, request)
-
-
-def test_it_is_explained(snapshot: Snapshot) -> None:
-    key = snapshot.keys["support-widget"]
-
-    reasons = {
-        decision.subject: decision
-        for decision in explain(snapshot, key, call("/v1/moderations")).decisions
-    }
-
-    assert reasons["passthrough"].result == "POST /v1/moderations"
-    assert "retried only if" in str(reasons["passthrough"].reason)
-    assert reasons["result"].result == "route to openai/rerank-1"
 
 
 KEY = "hr-a"

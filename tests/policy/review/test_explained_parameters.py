@@ -20,7 +20,7 @@ from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.policytest.harness import run_case
 from proxy.types import Call, Endpoint, Json
 from tests.for_each import for_each
-from tests.policy.review.test_explain import run
+from tests.policy.review.test_explain import PASSING, run
 
 POSITION = datetime(2026, 1, 5, 12, tzinfo=UTC)
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -152,22 +152,6 @@ async def test_explain_shows_the_parameters_that_the_upstream_receives(
             assert explained(snapshot, past) == changed(plain, request_body), (rules, request_body)
         compared += 1
     assert compared or client[1] == "embeddings" or request_ != "bound"
-
-
-PASSING = """\
-upstreams: {openai: {dialect: openai, base_url: 'https://api.example.test'}}
-keys: {widget: {sha256: AAAA, deployments: [pictures, files]}}
-deployments:
-  pictures:
-    targets: [{upstream: openai, model: dall-e-3}]
-    passthrough: [/v1/images/generations]
-    policy: guarded
-  files:
-    targets: [{upstream: openai, model: files}]
-    passthrough: [{path: '/v1/files/{id}', methods: [GET]}, /v1/rerank]
-policies:
-  guarded: {input: [{name: words, guard: keywords, words: [secret], action: block}]}
-"""
 
 
 @for_each(
