@@ -17,7 +17,7 @@ from proxy.limits.stores.redis import RedisStore
 from proxy.runtime.redis import connect
 from proxy.server import admin
 from proxy.settings import redis_at
-from proxy.telemetry import catalog
+from proxy.telemetry.catalog.table import METRICS as CATALOG
 from tests.cache.stores import Clock, StoreEventLog
 from tests.for_each import for_each
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
@@ -56,7 +56,7 @@ def rules(kind: str) -> set[str]:
 
 METRICS = {
     metric.name + end
-    for metric in catalog.METRICS
+    for metric in CATALOG
     for end in ("", *(("_bucket", "_sum", "_count") if metric.kind == "histogram" else ()))
 }
 PANELS = {panel.title for board in BOARDS.values() for row in board.rows for panel in row.panels}

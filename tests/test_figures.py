@@ -35,7 +35,7 @@ from proxy.prices import checking
 from proxy.runtime import fair_queue, spool
 from proxy.runtime.otel_settings import BatchBounds
 from proxy.server import server
-from proxy.telemetry import chain, decisions, lines, log, metrics, span_queue, trace
+from proxy.telemetry import chain, decisions, lines, log, registry, span_queue, trace
 from proxy.types import limit
 from proxy.upstream import attempt, client, health
 from proxy.upstream.wire import dialing
@@ -116,7 +116,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("logs.md", "every 10,000th line", 10_000, decisions.LOG_EVERY),
     ("logs.md", "A line has at most 256 KiB", 256 * KIB, chain.MAX_LINE),
     ("logs.md", "up to 10,000 decisions", 10_000, decisions.MAX_ENTRIES),
-    ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, metrics.RETIRED_S),
+    ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, registry.RETIRED_S),
     ("policies.md", "may have 4 MiB", 4 * MIB, yaml_reader.MAX_FILE_BYTES),
     ("policies.md", "100,000 values and 32 levels", 100_000, yaml_reader.MAX_NODES),
     ("policies.md", "and 32 levels", 32, yaml_reader.MAX_DEPTH),

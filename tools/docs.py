@@ -22,7 +22,7 @@ from proxy.errors.table import ERROR_TABLE
 from proxy.fields.field_table import ROWS
 from proxy.guards.text.walk import SILENT
 from proxy.limits.kinds import KINDS
-from proxy.telemetry.catalog import METRICS
+from proxy.telemetry.catalog.table import METRICS
 from proxy.types.providers import ENDPOINTS, PROVIDERS, Provider
 from tools import (
     boundary_quality,

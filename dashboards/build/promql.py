@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.telemetry.catalog import METRICS
+from proxy.telemetry.catalog.table import METRICS
 
 LABELS: Mapping[str, tuple[str, ...]] = {metric.name: metric.labels for metric in METRICS}
 HISTOGRAMS = frozenset(metric.name for metric in METRICS if metric.kind == "histogram")

@@ -27,7 +27,7 @@ from proxy.policy.review.sample_call import CHAT, chat_body, guess_path, sample_
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
-from proxy.telemetry import catalog
+from proxy.telemetry.catalog.table import bounds
 
 
 @click.command()
@@ -186,4 +186,4 @@ def metrics_command(folder: Path) -> None:
         labels = list_labels(read_folder(folder, None))
     except PolicyError as error:
         raise click.ClickException(str(error)) from None
-    click.echo("\n".join(catalog.bounds(labels)))
+    click.echo("\n".join(bounds(labels)))

@@ -16,7 +16,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from proxy.telemetry.catalog.spec import MetricSpec, Values
+from proxy.telemetry.catalog import MetricSpec
+from proxy.telemetry.catalog.labels import Values
 
 Series = list[tuple[Values, Any]]
 

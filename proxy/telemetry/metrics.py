@@ -1,25 +1,19 @@
-"""Sink that counts calls, metrics of the process, and the registry that bounds all series.
-
-A value that is not in the active policies is counted as ``other``. After a reload, series of
-removed names stay for ``RETIRED_S`` seconds, because calls may still run under the old policies.
-"""
+"""Sink that counts calls, and metrics of the process."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from proxy.call.attempts import Attempt, Bill, LossReason
+from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.money.usage import NANO
-from proxy.telemetry.call_metrics import CallMetrics
-from proxy.telemetry.catalog import METRICS, OVERFLOW
-from proxy.telemetry.catalog.spec import OTHER, CallbackGauge, Gauge, LabelSet, MetricSpec, Values
+from proxy.money.usage import NANO, TOKEN_TYPES
+from proxy.telemetry.catalog.labels import NONE, OTHER
+from proxy.telemetry.registry import Registry, SeriesCache, gauges
 from proxy.types import Endpoint, Target
 from proxy.types.limit import CounterState
 from proxy.types.roster import LabelCatalog
@@ -27,160 +21,203 @@ from proxy.types.roster import LabelCatalog
 if TYPE_CHECKING:
     from proxy.telemetry.exposition import Exposition
 
-
-MAX_SERIES = 50_000
-RETIRED_S = 900.0
 LAG_EVERY_S = 0.25
-LABEL_SETS = {label_set for metric in METRICS for label_set in metric.label_sets}
+REPEATS = frozenset({"retry", "hedge", "guard"})
+Tags = Mapping[str, frozenset[str]]
 
 
-@dataclass(slots=True)
-class _Admitted:
-    """Allowed values of a roster, which expire at the monotonic second ``expires_at``."""
+class CallMetrics:
+    """Counts calls under one revision of the policies. ``tags`` are the tags that it declares."""
 
-    values: dict[LabelSet, frozenset[Values]]
-    source: str
-    is_active: bool = False
-    expires_at: float | None = None
+    def __init__(self, child: Callable[..., Any], tags: Tags) -> None:
+        self._series = SeriesCache(child)
+        self._tags = tags
 
+    def count(self, facts: CallSummary) -> None:
+        """Count a finished call."""
+        series, trace_id = self._series, facts.trace_id
+        deployment, endpoint = facts.deployment or UNKNOWN, facts.endpoint or UNKNOWN
+        dialect, stream = facts.dialect or UNKNOWN, "true" if facts.is_stream else "false"
+        labels = deployment, dialect, endpoint, facts.outcome, stream
+        series["headrace_requests_total", *labels].value += 1
+        duration = series["headrace_request_duration_seconds", deployment, endpoint, stream]
+        duration.observe(facts.duration_s, trace_id)
+        series["headrace_overhead_seconds", deployment].observe(facts.overhead_s, trace_id)
+        if facts.key is None or facts.credential is not None:
+            self._count_key(facts)
+        tokens, cost = self._count_usage(deployment, facts) if facts.attempts else (0, 0)
+        self._count_tags(deployment, facts.tags or {}, tokens, cost)
+        for rule in facts.rules:
+            series["headrace_policy_rules_total", deployment, rule].value += 1
+        if facts.limits or facts.each_verdict or facts.shadow_rules:
+            self._count_decisions(deployment, facts)
+        if facts.cache_store is not None or facts.saved is not None:
+            self._count_cache(deployment, facts)
+        if facts.failure is not None or facts.skips or facts.dropped_tags:
+            self._count_failures(deployment, facts)
+        if len(facts.attempts) > 1:
+            self._count_fallbacks(deployment, [attempt.attempt for attempt in facts.attempts])
 
-class Registry:
-    """All series by metric and labels. One thread counts; others may scrape, admit and retire.
-
-    ``max_series`` bounds all metrics together, beside the bound that each metric declares.
-    """
-
-    def __init__(
-        self, now: Callable[[], float] = time.monotonic, max_series: int = MAX_SERIES
-    ) -> None:
-        self._now = now
-        self._max_series = max_series
-        self._metrics = {metric.name: metric for metric in METRICS}
-        self._series: dict[str, dict[Values, Any]] = {name: {} for name in self._metrics}
-        self._admitted = [_Admitted(_allowed(LabelCatalog()), "nothing", is_active=True)]
-        self._lock = threading.Lock()
-        self._allowed: dict[LabelSet, frozenset[Values]] = {}
-        self._merge_allowed()
-        self._start(LabelCatalog())
-
-    def child(self, name: str, *labels: str) -> Any:
-        """Return the series of a metric by its labels, or the one for ``other``."""
-        series = self._series[name].get(labels)
-        return series if series is not None else self._create(name, labels)
-
-    def watch(self, name: str, *labels: str, read: Callable[[], float]) -> None:
-        """Show the number that ``read`` returns at each scrape, called by another thread."""
-        self._series[name][labels] = CallbackGauge(read)
-
-    def replace(self, name: str, values: Mapping[Values, float]) -> None:
-        """Replace all series of a gauge."""
-        self.show(name, gauges(values))
-
-    def show(self, name: str, series: dict[Values, Gauge]) -> None:
-        """Replace all series of a gauge by prepared ones."""
-        self._series[name] = series
-
-    def admit(self, roster: LabelCatalog, source: str, *, start: bool = True) -> Callable[[], None]:
-        """Allow the names of a roster as labels, and ``start`` the initial series at zero.
-
-        Blocks for long with a large roster, so call it off the event loop. Call the result once the
-        roster is active: it retires the previous roster of the same source.
-        """
-        admitted = _Admitted(_allowed(roster), source)
-        with self._lock:
-            for other in self._admitted:
-                if other.source == source and not other.is_active:  # it was rejected
-                    other.expires_at = self._now()
-            self._admitted.append(admitted)
-            self._drop_expired()
-            self._merge_allowed()
-            if start:
-                self._start(roster)
-
-        def activate() -> None:
-            for admitted_roster in self._admitted:
-                if (
-                    admitted_roster.source == source
-                    and admitted_roster.expires_at is None
-                    and admitted_roster is not admitted
-                ):
-                    admitted_roster.expires_at = self._now() + RETIRED_S
-            admitted.is_active = True
-
-        return activate
-
-    def retire(self) -> None:
-        """Drop the series of expired names."""
-        with self._lock:
-            self._drop_expired()
-
-    def _drop_expired(self) -> None:
-        now = self._now()
-        current = [
-            admitted
-            for admitted in self._admitted
-            if admitted.expires_at is None or admitted.expires_at > now
-        ]
-        if len(current) == len(self._admitted):
+    def _count_key(self, facts: CallSummary) -> None:
+        """Note the use of a key, or count a call without a valid one."""
+        if facts.key is not None and facts.credential is not None:
+            last_used = "headrace_key_last_used_timestamp_seconds"
+            ended = facts.started_at.timestamp() + facts.duration_s
+            self._series[last_used, facts.key, facts.credential].value = ended
             return
-        self._admitted = current
-        self._merge_allowed()
-        for metric in METRICS:
-            series = self._series[metric.name]
-            for labels in list(series):
-                if not all(self._is_allowed(*part) for part in _parts(metric, labels)):
-                    del series[labels]
+        lapse, key = "not_checked", None
+        if facts.failure is not None and facts.failure.lapse is not None:
+            lapse, key = facts.failure.lapse, facts.failure.lapsed_key
+        self._series["headrace_unauthenticated_requests_total", lapse, key or NONE].value += 1
 
-    def collect(self) -> Iterator[tuple[MetricSpec, list[tuple[Values, Any]]]]:
-        """Yield each metric of Headrace with its series by labels."""
-        for metric in METRICS:
-            if metric.own:
-                yield metric, list(self._series[metric.name].items())  # calls may add some
+    def _count_tags(self, deployment: str, tags: Mapping[str, str], tokens: int, cost: int) -> None:
+        """Count a call by each declared tag, of which it may have no value."""
+        series = self._series
+        for tag, values in self._tags.items():
+            value = tags.get(tag, NONE)
+            if value not in values and tag in tags:
+                value = OTHER
+            series["headrace_tagged_requests_total", tag, value, deployment].value += 1
+            series["headrace_tagged_tokens_total", tag, value, deployment].value += tokens
+            series["headrace_tagged_cost_usd_total", tag, value, deployment].value += cost / NANO
 
-    def _merge_allowed(self) -> None:
-        self._allowed = {
-            label_set: frozenset().union(
-                *(admitted.values[label_set] for admitted in self._admitted)
-            )
-            for label_set in LABEL_SETS
-        }
+    def _count_usage(self, deployment: str, facts: CallSummary) -> tuple[int, int]:
+        """Count attempts, tokens and cost. Return all tokens and the known cost in nano-USD."""
+        is_used, cost, series = False, 0, self._series
+        for attempt, fate, bill in facts.attempts:
+            self._count_attempt(attempt, facts.trace_id)
+            model = attempt.target.model
+            if attempt is facts.served and facts.ttft_s is not None:
+                delays = series["headrace_time_to_first_token_seconds", deployment, model]
+                delays.observe(facts.ttft_s, facts.trace_id)
+            if bill is None:
+                continue
+            is_used = True
+            self._count_bill(deployment, bill, fate.loss)
+            if bill.cost:
+                cost += bill.cost
+                series["headrace_money_usd_total", deployment, fate.use].value += bill.cost / NANO
+            if fate.served and facts.failure is None:
+                tokens = bill.usage.tokens.completion_total
+                self._observe_pace(deployment, attempt, tokens, facts.trace_id)
+        if cost:
+            series["headrace_key_cost_usd_total", facts.key or UNKNOWN].value += cost / NANO
+        return (self._observe_totals(deployment, facts) if is_used else 0), cost
 
-    def _start(self, roster: LabelCatalog) -> None:
-        for metric in METRICS:
-            for labels in metric.initial(roster):
-                self.child(metric.name, *labels)
+    def _observe_totals(self, deployment: str, facts: CallSummary) -> int:
+        """Observe the tokens of all attempts and their cost, if it is known. Return the tokens."""
+        prompt, completion = facts.tokens.prompt_total, facts.tokens.completion_total
+        for direction, count in (("input", prompt), ("output", completion)):
+            sizes = self._series["headrace_request_tokens", deployment, direction]
+            sizes.observe(count, facts.trace_id)
+        if facts.cost is not None:
+            costs = self._series["headrace_request_cost_usd", deployment]
+            costs.observe(facts.cost / NANO, facts.trace_id)
+        return prompt + completion
 
-    def _is_allowed(self, label_set: LabelSet, part: Values) -> bool:
-        return part in self._allowed[label_set] or part == label_set.other
+    def _observe_pace(self, deployment: str, attempt: Attempt, tokens: int, trace_id: str) -> None:
+        """Observe the mean seconds between the tokens of a stream, and the tokens per second."""
+        model, meter = attempt.target.model, attempt.meter
+        first_at, last_at = meter.first_token_at, meter.last_token_at
+        if tokens >= 2 and first_at is not None and last_at is not None and last_at > first_at:
+            gaps = self._series["headrace_inter_token_latency_seconds", deployment, model]
+            gaps.observe((last_at - first_at) / (tokens - 1), trace_id)
+        duration = (attempt.ended or attempt.started) - attempt.started
+        if tokens and duration > 0:
+            speeds = self._series["headrace_output_tokens_per_second", deployment, model]
+            speeds.observe(tokens / duration, trace_id)
 
-    def _create(self, name: str, labels: Values) -> Any:
-        metric = self._metrics[name]
-        bounded: list[str] = []
-        for label_set, part in _parts(metric, labels):
-            is_allowed = self._is_allowed(label_set, part)
-            bounded += part if is_allowed else label_set.other
-            if not is_allowed:
-                self.child(OVERFLOW.name, label_set.labels[0]).inc()
-        if sum(map(len, self._series.values())) >= self._max_series:
-            bounded = [OTHER] * len(labels)
-        return self._series[name].setdefault(tuple(bounded), metric.create())
+    def _count_attempt(self, attempt: Attempt, trace_id: str) -> None:
+        series = self._series
+        upstream, model = attempt.target.upstream.name, attempt.target.model
+        result = attempt.error or f"{(attempt.status or 0) // 100}xx"
+        cause = attempt.cause or NONE
+        series["headrace_upstream_attempts_total", upstream, model, result, cause].value += 1
+        durations = series["headrace_upstream_request_duration_seconds", upstream, model]
+        durations.observe((attempt.ended or attempt.started) - attempt.started, trace_id)
+        for unit in attempt.remaining:
+            remaining = f"headrace_upstream_ratelimit_remaining_{unit}"
+            series[remaining, upstream, model].value = float(attempt.remaining[unit])
+        if attempt.reason in REPEATS:
+            series["headrace_upstream_repeats_total", upstream, model, attempt.reason].value += 1
+        if attempt.meter.invalid_usage:
+            invalid = series["headrace_usage_invalid_total", upstream, model]
+            invalid.value += attempt.meter.invalid_usage
 
+    def _count_bill(self, deployment: str, bill: Bill, loss: LossReason | None) -> None:
+        target, source, series = bill.target, bill.usage.source, self._series
+        provider, model = target.upstream.provider or UNKNOWN, target.model
+        is_estimated = source == "partial_estimate"
+        label = "true" if is_estimated else "false"
+        for token_type, number in zip(TOKEN_TYPES, bill.usage.tokens.counts(), strict=True):
+            if number:
+                labels = deployment, provider, model, token_type, label
+                series["headrace_tokens_total", *labels].value += number
+        if is_estimated:
+            series["headrace_usage_estimated_total", deployment, model].value += 1
+        if bill.cost is None:
+            reason = "no_usage" if source == "unknown" else "no_price"
+            unpriced = "headrace_unpriced_requests_total"
+            series[unpriced, deployment, provider, model, reason].value += 1
+            return
+        parts = bill.parts()
+        for cost_type in parts:
+            costs = series["headrace_cost_usd_total", deployment, provider, model, cost_type]
+            costs.value += parts[cost_type] / NANO
+        if loss is not None:
+            lost_tokens = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
+            lost_tokens.value += bill.cost / NANO
 
-def gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
-    return {labels: Gauge(value) for labels, value in values.items()}
+    def _count_decisions(self, deployment: str, facts: CallSummary) -> None:
+        """Count decisions of limits and guards, and rules in shadow mode."""
+        series = self._series
+        for rule in facts.shadow_rules:
+            series["headrace_policy_shadow_rules_total", deployment, rule].value += 1
+        for limit, refuses in facts.limits:
+            decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
+            series["headrace_limit_decisions_total", limit.name, decision].value += 1
+        for stage, result in facts.each_verdict:
+            guard, verdict, shadow = result.guard, result.verdict, result.shadow
+            is_shadow = "true" if shadow else "false"
+            series["headrace_guard_decisions_total", guard, stage, verdict, is_shadow].value += 1
+            series["headrace_guard_duration_seconds", guard, stage].observe(result.seconds)
 
+    def _count_cache(self, deployment: str, facts: CallSummary) -> None:
+        series, saved = self._series, facts.saved
+        if facts.cache_store is not None:
+            series["headrace_cache_lookups_total", deployment, facts.cache].value += 1
+            if facts.lookup_s is not None:
+                lookups = series["headrace_cache_lookup_duration_seconds", facts.cache_store]
+                lookups.observe(facts.lookup_s)
+        if saved is None:
+            return
+        sizes = {"input": saved.tokens.prompt_total, "output": saved.tokens.completion_total}
+        for direction, size in sizes.items():
+            series["headrace_cache_saved_tokens_total", deployment, direction].value += size
+        if saved.cost:
+            series["headrace_cache_saved_usd_total", deployment].value += saved.cost / NANO
 
-def _allowed(roster: LabelCatalog) -> dict[LabelSet, frozenset[Values]]:
-    return {label_set: frozenset(label_set.allowed(roster)) for label_set in LABEL_SETS}
+    def _count_failures(self, deployment: str, facts: CallSummary) -> None:
+        """Count skipped targets, dropped tags and aborted streams."""
+        for skip in facts.skips:
+            target = (skip.target.upstream.name, skip.target.model)
+            self._series["headrace_upstream_skipped_total", *target, skip.reason].value += 1
+        if facts.dropped_tags:
+            self._series["headrace_dropped_tags_total", deployment].value += facts.dropped_tags
+        if facts.failure is not None and facts.attempts and facts.is_stream:
+            phase = "before_first" if facts.first_sent is None else "after_first"
+            labels = (deployment, facts.failure.side, phase)
+            self._series["headrace_stream_aborts_total", *labels].value += 1
 
-
-def _parts(metric: MetricSpec, labels: Values) -> Iterator[tuple[LabelSet, Values]]:
-    """Yield each label_set of a metric with its part of the labels."""
-    start = 0
-    for label_set in metric.label_sets:
-        end = start + len(label_set.labels)
-        yield label_set, labels[start:end]
-        start = end
+    def _count_fallbacks(self, deployment: str, attempts: list[Attempt]) -> None:
+        """Count each fallback, from the attempt of the same model call before it."""
+        for number, attempt in enumerate(attempts):
+            earlier_attempts = [
+                earlier for earlier in attempts[:number] if earlier.model_call == attempt.model_call
+            ]
+            if attempt.reason == "fallback" and earlier_attempts:
+                names = (earlier_attempts[-1].target.upstream.name, attempt.target.upstream.name)
+                self._series["headrace_fallbacks_total", deployment, *names].value += 1
 
 
 Circuit = Literal["closed", "half_open", "open"]
@@ -192,8 +229,8 @@ class Metrics:
 
     name: ClassVar[str] = "metrics"
 
-    def __init__(self, version: str, registry: Registry | None = None) -> None:
-        self._registry = registry or Registry()
+    def __init__(self, version: str) -> None:
+        self._registry = Registry()
         self._child = self._registry.child
         self.roster = LabelCatalog()
         self._calls = CallMetrics(self._child, {})

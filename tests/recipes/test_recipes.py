@@ -119,7 +119,7 @@ def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
         'counter("headrace_acme_calls_total", "Calls of a test of a recipe.", labels.DEPLOYMENT)',
     )
     copy.add_at_end(
-        "proxy/telemetry/call_metrics.py",
+        "proxy/telemetry/metrics.py",
         "count",
         'series["headrace_acme_calls_total", deployment].value += 1',
     )

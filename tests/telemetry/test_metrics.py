@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.policy.catalog import list_labels
 from proxy.policy.store import read_folder
-from proxy.telemetry.catalog import METRICS
+from proxy.telemetry.catalog.table import METRICS
 from proxy.telemetry.metrics import Metrics
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage

@@ -14,10 +14,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import Price
-from proxy.telemetry.catalog import METRICS
-from proxy.telemetry.catalog.spec import OTHER, Counter, Histogram
+from proxy.telemetry.catalog.labels import OTHER
+from proxy.telemetry.catalog.table import METRICS
 from proxy.telemetry.exposition import Exposition
-from proxy.telemetry.metrics import RETIRED_S, Registry
+from proxy.telemetry.registry import RETIRED_S, Counter, Histogram, Registry
 from proxy.types import Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.roster import LabelCatalog, ListedDeployment

@@ -1,35 +1,71 @@
-"""Catalog of all metrics.
-
-Label values come from the policies or from closed sets, never from a client. Others: ``other``.
-"""
+"""Specification of a metric. ``table.py`` has all of them, ``labels.py`` their labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import Literal
 
-from proxy.telemetry.catalog.spec import MetricSpec, closed, counter
-from proxy.telemetry.catalog.table import CALLS, POLICIES, PROCESS
+from proxy.runtime.frozen import frozen
+from proxy.telemetry.catalog.labels import LabelSet, Values
 from proxy.types.roster import LabelCatalog
 
-_TABLE = (*CALLS, *POLICIES, *PROCESS)
-_LABELS = sorted({label for metric in _TABLE for label in metric.labels} | {"label"})
-OVERFLOW = counter(
-    "headrace_label_overflow_total",
-    "Values outside the allowed set of a label, which were counted as `other`.",
-    closed("label", *_LABELS),
-)
-METRICS: tuple[MetricSpec, ...] = (*_TABLE, OVERFLOW)
+Kind = Literal["counter", "gauge", "histogram"]
 
 
-def bounds(roster: LabelCatalog) -> Iterator[str]:
-    """Yield a text table of the metrics with the most series that each can have under a roster."""
-    width = max(len(metric.name) for metric in METRICS)
-    yield f"{'METRIC':<{width}}  {'KIND':<9}  SERIES  LABELS"
-    total = 0
-    for metric in METRICS:
-        total += (series := metric.max_series(roster))
-        labels = ", ".join(metric.labels)
-        yield f"{metric.name:<{width}}  {metric.kind:<9}  {series:>6}  {labels}".rstrip()
-        yield f"    {metric.help}"
-    initial = sum(len([*metric.initial(roster)]) * metric.lines for metric in METRICS)
-    yield f"{total} series at the most, {initial} at the start"
+@frozen
+class MetricSpec:
+    """Name, kind, help and labels of a metric. ``edges`` are the bucket edges of a histogram.
+
+    A ``lazy`` metric has no initial series. ``own`` is False for a metric of prometheus-client.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    label_sets: tuple[LabelSet, ...] = ()
+    edges: tuple[float, ...] = ()
+    lazy: bool = False
+    own: bool = True
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(label for label_set in self.label_sets for label in label_set.labels)
+
+    @property
+    def lines(self) -> int:
+        """Number of Prometheus series for one set of labels."""
+        return len(self.edges) + 3 if self.kind == "histogram" else 1
+
+    def max_series(self, roster: LabelCatalog) -> int:
+        """Return the largest possible number of Prometheus series."""
+        return (
+            prod(
+                len({*label_set.allowed(roster), label_set.other}) for label_set in self.label_sets
+            )
+            * self.lines
+        )
+
+    def initial(self, roster: LabelCatalog) -> Iterator[Values]:
+        """Yield the labels of the series that start at zero."""
+        if self.lazy or not self.own:
+            return
+        for values in product(*(label_set.initial(roster) for label_set in self.label_sets)):
+            yield tuple(value for part in values for value in part)
+
+
+def counter(name: str, help: str, *label_sets: LabelSet) -> MetricSpec:
+    return MetricSpec(name=name, kind="counter", help=help, label_sets=label_sets)
+
+
+def gauge(name: str, help: str, *label_sets: LabelSet, lazy: bool = False) -> MetricSpec:
+    return MetricSpec(name=name, kind="gauge", help=help, label_sets=label_sets, lazy=lazy)
+
+
+def histogram(name: str, help: str, *label_sets: LabelSet, edges: tuple[float, ...]) -> MetricSpec:
+    return MetricSpec(name=name, kind="histogram", help=help, label_sets=label_sets, edges=edges)
+
+
+def library_metric(name: str, help: str, kind: Kind = "gauge") -> MetricSpec:
+    return MetricSpec(name=name, kind=kind, help=help, own=False)

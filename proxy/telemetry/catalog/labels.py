@@ -1,8 +1,12 @@
-"""Labels of metrics, with their values: closed sets, or names of the policies."""
+"""Labels of metrics, with their values: closed sets, or names of the policies.
+
+No value comes from a client. Others are counted as ``other``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from operator import attrgetter
@@ -23,11 +27,12 @@ from proxy.errors import (
 from proxy.errors.causes import ErrorCause
 from proxy.errors.table import CODES
 from proxy.money.usage import TOKEN_TYPES
-from proxy.telemetry.catalog.spec import OTHER, LabelSet, Values, closed
 from proxy.types import CACHE_STORES, Endpoint, Target
 from proxy.types.guard import Verdict
 from proxy.types.roster import LabelCatalog
 
+Values = tuple[str, ...]
+OTHER = "other"
 NONE = "none"
 ERRORS = ("cancelled", *CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
@@ -39,6 +44,30 @@ DIFFERENCES = (
     "same", "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits",
     "cache", "guards",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelSet:
+    """Labels whose values belong together.
+
+    ``allowed`` returns all values under a roster, ``initial`` those whose series start at zero, so
+    that a rate sees their first increment.
+    """
+
+    labels: tuple[str, ...]
+    allowed: Callable[[LabelCatalog], Iterable[Values]]
+    initial: Callable[[LabelCatalog], Iterable[Values]]
+
+    @property
+    def other(self) -> Values:
+        """Values that replace all values that are not allowed."""
+        return (OTHER,) * len(self.labels)
+
+
+def closed(label: str, *values: str, initial: tuple[str, ...] | None = None) -> LabelSet:
+    """Return a label with the same values under every policy. By default all are initial."""
+    starts = values if initial is None else initial
+    return LabelSet((label,), lambda _: [(v,) for v in values], lambda _: [(v,) for v in starts])
 
 
 def _nothing(roster: LabelCatalog) -> tuple[Values, ...]:

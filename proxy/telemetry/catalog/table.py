@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from proxy.telemetry.catalog import labels
-from proxy.telemetry.catalog.spec import counter, gauge, histogram, library_metric
+from collections.abc import Iterator
+
+from proxy.telemetry.catalog import MetricSpec, counter, gauge, histogram, labels, library_metric
+from proxy.types.roster import LabelCatalog
 
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
 LONG_SECONDS = (*SECONDS, 81.92, 163.84, 327.68)
@@ -348,3 +350,25 @@ PROCESS = (
     library_metric("process_open_fds", "Open file descriptors."),
     library_metric("process_max_fds", "Maximum of open file descriptors."),
 )  # fmt: skip
+_TABLE = (*CALLS, *POLICIES, *PROCESS)
+_LABELS = sorted({label for metric in _TABLE for label in metric.labels} | {"label"})
+OVERFLOW = counter(
+    "headrace_label_overflow_total",
+    "Values outside the allowed set of a label, which were counted as `other`.",
+    labels.closed("label", *_LABELS),
+)
+METRICS: tuple[MetricSpec, ...] = (*_TABLE, OVERFLOW)
+
+
+def bounds(roster: LabelCatalog) -> Iterator[str]:
+    """Yield a text table of the metrics with the most series that each can have under a roster."""
+    width = max(len(metric.name) for metric in METRICS)
+    yield f"{'METRIC':<{width}}  {'KIND':<9}  SERIES  LABELS"
+    total = 0
+    for metric in METRICS:
+        total += (series := metric.max_series(roster))
+        labels = ", ".join(metric.labels)
+        yield f"{metric.name:<{width}}  {metric.kind:<9}  {series:>6}  {labels}".rstrip()
+        yield f"    {metric.help}"
+    initial = sum(len([*metric.initial(roster)]) * metric.lines for metric in METRICS)
+    yield f"{total} series at the most, {initial} at the start"
