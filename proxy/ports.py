@@ -93,7 +93,7 @@ class Policies(Protocol):
         """Return the active revision."""
 
     async def read(self, head: RequestHead) -> Policy:
-        """Return the active revision. Reload the files first if the client's key may request it."""
+        """Return the active revision. Reload first if the request asks for that and its key may."""
 
 
 Feed = Callable[[Sequence[Frame]], Coroutine[Any, Any, None] | None]

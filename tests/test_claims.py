@@ -239,7 +239,7 @@ async def test_the_acl_for_the_cache_is_enough_for_it(server: Server) -> None:
 
     async with Redis(connect(redis_at(url).urls, 1.0), Clock(), event) as store:
         store.put(b"k" * 32, b"value", 60)
-        await store.written()
+        await store.flush()
         assert await store.get(b"k" * 32) == b"value"
 
 

@@ -40,7 +40,7 @@ def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: st
     The plan's key separates responses of different callers; ``namespace`` is the client's.
     ``secret`` has at most 64 bytes.
     """
-    prefix = _prefix(plan, call, rule, namespace)
+    prefix = _key_prefix(plan, call, rule, namespace)
     # Sorted by name, but not within a field, where order may matter to a model. The list is flat,
     # because a body may already have the greatest depth that can be encoded.
     names = call.body.keys() - (TRANSPORT if rule.by_user else TRANSPORT_AND_CALLER)
@@ -62,7 +62,7 @@ def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: st
     return hasher.digest()
 
 
-def _prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
+def _key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
     """Return everything but the request as the begin of a JSON list.
 
     It is cached in the plan unless it depends on the call.

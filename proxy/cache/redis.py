@@ -100,7 +100,7 @@ class Redis:
                 await self._write_some()
             self._idle.set()
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         """Wait until all puts are written or dropped."""
         await self._idle.wait()
 

@@ -274,7 +274,7 @@ class Sqlite:
         if self._pending:
             self._flush()
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         """Wait until all puts are written or dropped."""
         while self._write_task is not None:
             await asyncio.wait([self._write_task])
@@ -387,7 +387,7 @@ class Sqlite:
     async def __aexit__(self, *exc_info: object) -> None:
         if self._touched:
             self._flush()
-        await self.written()
+        await self.flush()
         for lane in (self._reader, self._writer):
             await asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
             lane.thread.shutdown()

@@ -174,7 +174,7 @@ def similarity_details(findings: DetectorFindings) -> Json:
 
 
 def inverse_summary(findings: DetectorFindings) -> int:
-    return 1 - findings.any
+    return 1 - findings.flag
 
 
 _TOXICITY_LABELS = {"profanity": "obscene", "slur": "identity_hate"}

@@ -56,8 +56,8 @@ def typed(fields: Fields) -> Fields:
     }
 
 
-def within(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
-    """Return fields with upper bounds of numbers or of array lengths in place of their ranges."""
+def with_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
+    """Return fields limited to these numbers or array lengths instead of their own ranges."""
     if not maxima:
         return fields
     types = typed({name: fields.get(name, TYPES.get(name, anything())) for name, _ in maxima})

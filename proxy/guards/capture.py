@@ -136,7 +136,11 @@ def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
     Texts of a kind are one text, except in tool calls.
     """
     is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
-    walk = native_walk(frame.doc or {}, frame.family, cut=False) if is_whole else other_texts(frame)
+    walk = (
+        native_walk(frame.doc or {}, frame.family, is_event=False)
+        if is_whole
+        else other_texts(frame)
+    )
     for item in islice(walk, MAX_VALUES):
         if isinstance(item, Text):
             path = None if is_whole else place_of(frame, item.path)

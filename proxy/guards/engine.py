@@ -58,8 +58,8 @@ from proxy.types.guard import (
     GuardRule,
     PromptContext,
     StageRules,
+    has_weight,
     is_contextual,
-    is_weighted,
 )
 
 ABOVE = 16 * 1024  # weight of the texts of a call from which on threads inspect them
@@ -162,7 +162,10 @@ class Engine:
         return await threads(conclude) if masks else conclude()
 
     def _is_heavy(self, rules: Sequence[GuardRule], read: Texts) -> bool:
-        """Return True if threads have to inspect the texts. Many texts are not weighed for that."""
+        """Return True if the texts are too much work for the event loop.
+
+        The number of texts alone may decide that: then they are not weighed one by one.
+        """
         if self.pool is None:
             return False
         if TEXT_WEIGHT * len(read.texts) > self.above:
@@ -248,7 +251,7 @@ class Engine:
 def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
-    contexts = sum(detector.weight for detector in detectors if is_weighted(detector))
+    contexts = sum(detector.weight for detector in detectors if has_weight(detector))
     return contexts + sum(TEXT_WEIGHT + weight_of(text.text) for text in texts)
 
 

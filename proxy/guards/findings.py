@@ -359,8 +359,8 @@ class RuleCursor:
         return max(floor, place, self.decided)
 
 
-def settled(read: Beginning, lookback: int) -> int:
-    """Return the position before which every match lies within the settled part."""
+def match_start_limit(read: Beginning, lookback: int) -> int:
+    """Return the position before which a match must start to end in text that cannot change."""
     if len(read.views) == 1:
         return max(0, min(read.upto - lookback + 1, read.run))
     places = [(each, each.index(read.upto) - lookback + 1) for each in read.views if not each.whole]

@@ -71,7 +71,7 @@ def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
     document_before = document_of(frame)
     if document_before is None:
         return frame
-    texts = collect_texts(native_walk(document_before, frame.family, cut=False))
+    texts = collect_texts(native_walk(document_before, frame.family, is_event=False))
     doc = masks.unmasked(document_before, texts)
     return frame if doc is document_before else with_document(frame, doc, call)
 
@@ -200,7 +200,7 @@ class WholeResponseInspector:
             engine=self.engine,
             record=self.record,
             stage="output",
-            walk=partial(native_walk, family=frame.family, cut=False)
+            walk=partial(native_walk, family=frame.family, is_event=False)
             if is_native(frame.family)
             else self.walk,
             frame=frame,

@@ -220,7 +220,7 @@ class GuardedCall:
 
 
 def error_texts(error: ProxyError) -> list[Text]:
-    """Return the words of an upstream in an error, which may quote the request."""
+    """Return the texts of an error that an upstream wrote: they may quote the request."""
     words: dict[Path, str | None] = {}
     if error.upstream_message is not None:
         words[MESSAGE] = error.message

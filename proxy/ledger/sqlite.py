@@ -154,7 +154,7 @@ class SqliteStore:
                 self._file = self._opened()
             self._file.execute("BEGIN IMMEDIATE")
             require_current(self._file)
-            self._begin(self._file)
+            self._insert_run(self._file)
             yield self._file
             self._file.execute("COMMIT")
         except RowsRefused:  # the connection is still good
@@ -184,7 +184,7 @@ class SqliteStore:
             self.on_new_file(log)
         return file
 
-    def _begin(self, file: sqlite3.Connection) -> None:
+    def _insert_run(self, file: sqlite3.Connection) -> None:
         """Insert the row of this run unless it exists."""
         run = self.run
         now = run.now_ms()

@@ -92,7 +92,10 @@ def prompt_quarters(value: Any) -> int:
 
 
 def field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
-    """Return the estimate for each field of a request that may be part of the prompt."""
+    """Estimate the prompt tokens of each field of a request, in quarters of a token.
+
+    Fields that cannot be part of the prompt are omitted.
+    """
     return {
         name: prompt_quarters(value) if name in PROMPT_FIELDS else named_quarters(value)
         for name, value in body.items()
@@ -101,9 +104,9 @@ def field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
 
 
 def estimate_quarters(body: Mapping[str, Any], estimates: Mapping[str, int] = NO_ESTIMATES) -> int:
-    """Return the estimate for all fields of a request.
+    """Estimate the prompt tokens of a request, in quarters of a token.
 
-    Fields in ``estimates`` are not estimated again.
+    ``estimates`` are field estimates that the caller already has.
     """
     fields = {name: value for name, value in body.items() if name not in estimates}
     total = sum(field_quarters(fields).values())

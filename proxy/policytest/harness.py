@@ -112,7 +112,7 @@ class CaseRun:
 
 
 async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
-    """Run one call. A key that is unknown, revoked or expired is rejected."""
+    """Run one call on a simulated clock, with scripted upstream responses."""
     loop = asyncio.get_running_loop()
     record = Record(
         ids=TraceIds("0" * 32, "0" * 16, "0" * 16),

@@ -37,7 +37,7 @@ Stop = Callable[[], Awaitable[None]]
 
 
 class Calls:
-    """Calls in progress, by the task that serves them."""
+    """Tasks that serve calls in progress."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()

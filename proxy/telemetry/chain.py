@@ -212,7 +212,7 @@ class _ChainReader:
         self._part = b""
         self._part_number = 0
 
-    def read(self, number: int, line: bytes) -> tuple[int, str] | None:
+    def check_line(self, number: int, line: bytes) -> tuple[int, str] | None:
         """Return the number of an invalid line and the reason, or None."""
         entry = _read(line)
         if entry is None:
@@ -232,7 +232,7 @@ class _ChainReader:
         self.missing += entry.get("missing", 0)
         return None
 
-    def end(self) -> tuple[int, str] | None:
+    def check_end(self) -> tuple[int, str] | None:
         """Check the bytes after the last line: an incomplete line, without a line end."""
         if self._part.count(b"\n"):
             return self._part_number, NOT_A_LINE
@@ -247,11 +247,11 @@ def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verified:
     number = 0
     with path.open("rb") as file:
         for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
-            broken = reader.read(number, line)
+            broken = reader.check_line(number, line)
             missing.discard(reader.head)
             if broken is not None:
                 break
-    broken = broken or reader.end()
+    broken = broken or reader.check_end()
     if broken is None and not reader.seq:
         broken = 1, "is missing: the log is empty or was truncated"
     if broken is None and missing:

@@ -325,7 +325,8 @@ class Plan:
 class PassthroughHead:
     """Head of a passthrough response.
 
-    ``length`` is the size of the body in bytes, None if unknown. ``read`` is True for JSON.
+    ``length`` is the size of the body in bytes, None if unknown. ``read`` is True if the proxy
+    parses the body as JSON.
     """
 
     status: int

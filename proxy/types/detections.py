@@ -16,7 +16,7 @@ class DetectorFindings:
     score: float
 
     @property
-    def any(self) -> int:
+    def flag(self) -> int:
         return int(bool(self.findings))
 
 
@@ -25,7 +25,7 @@ Details = Callable[[DetectorFindings], dict[str, Any]]
 
 def found_flag(findings: DetectorFindings) -> int:
     """Return 1 if there is a finding, otherwise 0."""
-    return findings.any
+    return findings.flag
 
 
 def counts(findings: DetectorFindings) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def is_contextual(detector: AnyDetector) -> TypeGuard[ContextualDetector]:
     return hasattr(detector, "about")
 
 
-def is_weighted(detector: AnyDetector) -> TypeGuard[Weighty]:
+def has_weight(detector: AnyDetector) -> TypeGuard[Weighty]:
     return hasattr(detector, "weight")
 
 

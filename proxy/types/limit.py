@@ -302,7 +302,7 @@ class LimitDecision:
         offset = index * READING
         return _standing(self.claims[index], self.readings[offset : offset + READING])
 
-    def used(self) -> list[int]:
+    def used_amounts(self) -> list[int]:
         """Return the used amount of the limit of each claim."""
         levels = self.readings[::READING]
         return [-(-levels[n] // claim.limit.debt_per_unit) for n, claim in enumerate(self.claims)]

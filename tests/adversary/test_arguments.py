@@ -214,7 +214,7 @@ def test_object_arguments_are_values_of_the_body() -> None:
         "choices": [{"delta": {"function_call": {"arguments": {"a": ["b"] * 2 * MOST_TEXTS}}}}]
     }
 
-    for texts in (request_texts(fields), answer_texts(fields), answer_texts(fields, cut=True)):
+    for texts in (request_texts(fields), answer_texts(fields), answer_texts(fields, is_event=True)):
         assert texts.unread is None
         assert len(texts.texts) > 2 * MOST_TEXTS
 

@@ -51,7 +51,7 @@ def streamed(upstream: FamilyName, events: Sequence[Json]) -> Iterator[Text]:
 
 
 def whole_texts(document: Json, family: FamilyName) -> Sequence[Text]:
-    return collect_texts(native_walk(document, family, cut=False)).texts
+    return collect_texts(native_walk(document, family, is_event=False)).texts
 
 
 def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:

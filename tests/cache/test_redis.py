@@ -37,7 +37,7 @@ async def test_processes_share_a_server(server: Server) -> None:
         store(server, StoreEventLog(), clock) as second_store,
     ):
         first_store.put(KEY, b"value", 60)
-        await first_store.written()
+        await first_store.flush()
 
         assert await second_store.get(KEY) == b"value"
 
@@ -53,7 +53,7 @@ async def test_exit_writes_pending_values(server: Server) -> None:
 async def test_redis_key_is_a_hash_and_expires(server: Server) -> None:
     async with store(server, StoreEventLog(), Clock()) as opened:
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
 
         with server.admin as admin:
             assert admin.keys("*") == [PREFIX + KEY.hex().encode()]
@@ -64,7 +64,7 @@ async def test_unreachable_server_is_skipped_until_pause_ends(server: Server) ->
     clock, events = Clock(), StoreEventLog()
     async with store(server, events, clock) as opened:
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         server.kill()
 
         assert [await opened.get(KEY) for _ in range(5)] == [None] * 5
@@ -76,7 +76,7 @@ async def test_unreachable_server_is_skipped_until_pause_ends(server: Server) ->
         assert await opened.get(OTHER_KEY) is None
         clock.now += 1
         opened.put(OTHER_KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         assert await opened.get(OTHER_KEY) == b"value"
     assert events.failures == 1
 
@@ -85,7 +85,7 @@ async def test_hanging_server_costs_one_timeout(server: Server) -> None:
     events = StoreEventLog()
     async with store(server, events, Clock(), timeout_s=1) as opened:
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         server.signal(signal.SIGSTOP)
 
         async with asyncio.timeout(PATIENCE_S):  # one after the other they would take 50 s
@@ -109,7 +109,7 @@ async def test_failed_writes_are_reported(server: Server) -> None:
     async with store(server, events, Clock()) as opened:
         server.kill()
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
 
     assert (events.failures, events.evictions["dropped"]) == (1, 1)
 
@@ -127,7 +127,7 @@ async def test_drops_beyond_pending_bytes(server: Server) -> None:
     async with store(server, events, Clock()) as opened:
         for number in range(20):
             opened.put(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
-        await opened.written()
+        await opened.flush()
 
     assert events.evictions["dropped"] == 10
 
@@ -144,7 +144,7 @@ async def test_invalid_reply_is_a_miss(reply: bytes, tmp_path: Path) -> None:
         port = listening.sockets[0].getsockname()[1]
         async with store(Server(tmp_path, port), events, Clock()) as opened:
             opened.put(KEY, b"value", 60)
-            await opened.written()
+            await opened.flush()
 
             assert await opened.get(KEY) is None
     assert events.evictions["dropped"] == 1

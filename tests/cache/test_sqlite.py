@@ -36,8 +36,8 @@ async def test_two_processes_share_a_file_and_its_bound(tmp_path: Path) -> None:
     ):
         first_store.put(KEY, b"one", 60)
         second_store.put(OTHER_KEY, b"two", 60)
-        await first_store.written()
-        await second_store.written()
+        await first_store.flush()
+        await second_store.flush()
 
         assert await second_store.get(KEY) == b"one"
         assert await first_store.get(OTHER_KEY) == b"two"
@@ -68,7 +68,7 @@ async def test_file_stays_within_its_bound(tmp_path: Path) -> None:
         for number in range(2_000):
             opened.put(number.to_bytes(32, "big"), value_of(number), 600)
             if number % 50 == 49:
-                await opened.written()
+                await opened.flush()
         assert await opened.get((1_999).to_bytes(32, "big")) == value_of(1_999)
         assert await opened.get((0).to_bytes(32, "big")) is None
 
@@ -83,10 +83,10 @@ async def test_locked_file_is_reported_and_written_later(tmp_path: Path) -> None
         connection = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         connection.close()
         opened.put(OTHER_KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         assert (await opened.get(KEY), await opened.get(OTHER_KEY)) == (None, b"value")
     assert (events.failures, events.evictions["dropped"], events.replaced_files) == (1, 1, [])
 
@@ -121,7 +121,7 @@ async def test_edited_file_does_not_stop_the_cache(edit: str, runs: bool, tmp_pa
     events = StoreEventLog()
     async with store(tmp_path, events) as opened:
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         if runs:
             _edit(tmp_path / "cache.db", edit)
             await _keeps_on(opened)
@@ -145,7 +145,7 @@ async def _keeps_on(opened: Sqlite) -> None:
     for number in range(4):
         opened.put(bytes([number] * 32), b"value", 60)
         if number % 2:
-            await opened.written()
+            await opened.flush()
             assert await opened.get(bytes([number] * 32)) == b"value"
     assert await opened.get(bytes([2] * 32)) == b"value"
 
@@ -154,9 +154,9 @@ async def test_failed_batch_is_reported_and_next_is_written(tmp_path: Path) -> N
     events = StoreEventLog()
     async with store(tmp_path, events) as opened:
         opened.put(KEY, "\ud800", 60)  # type: ignore[arg-type]  # no driver can encode it
-        await opened.written()
+        await opened.flush()
         opened.put(OTHER_KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         assert await opened.get(OTHER_KEY) == b"value"
     assert [type(error) for error in events.write_errors] == [UnicodeEncodeError]
     assert (events.failures, events.evictions["dropped"], events.entries) == (1, 1, 1)
@@ -185,7 +185,7 @@ async def test_damaged_file_is_renamed_and_replaced(content: bytes, tmp_path: Pa
 
     async with store(tmp_path, events) as opened:
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("damaged", "cache.db.damaged")]
@@ -199,7 +199,7 @@ async def test_two_processes_replace_a_damaged_file_once(tmp_path: Path) -> None
 
     async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
         first_store.put(KEY, b"value", 60)
-        await first_store.written()
+        await first_store.flush()
         assert await second_store.get(KEY) == b"value"
 
     assert len(events.replaced_files) == 1
@@ -217,7 +217,7 @@ async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
         if noticed_by == "reader":
             assert await opened.get((1).to_bytes(32, "big")) is None
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("damaged", "cache.db.damaged")]
@@ -233,15 +233,15 @@ async def test_reader_retries_to_open_a_new_file(tmp_path: Path) -> None:
         spoil(file)
         assert await opened.get((1).to_bytes(32, "big")) is None
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         file.rename(path)
         file.mkdir()
         assert await opened.get(KEY) is None
-        await opened.written()
+        await opened.flush()
         file.rmdir()
         path.rename(file)
         assert await opened.get(KEY) is None
-        await opened.written()
+        await opened.flush()
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("damaged", "cache.db.damaged")]
@@ -253,18 +253,18 @@ async def test_file_deleted_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
     events, new_key = StoreEventLog(), b"o" * 32
     async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
         first_store.put(KEY, b"value", 60)
-        await first_store.written()
+        await first_store.flush()
         assert await second_store.get(KEY) == b"value"
         (tmp_path / "cache.db").unlink()
 
         if noticed_by == "reader":
             assert await second_store.get(KEY) is None
-            await second_store.written()
+            await second_store.flush()
         first_store.put(new_key, b"other", 60)
-        await first_store.written()
+        await first_store.flush()
         assert await first_store.get(KEY) is None
         await second_store.get(new_key)
-        await second_store.written()
+        await second_store.flush()
         assert await second_store.get(new_key) == b"other"
 
     assert events.replaced_files == [("gone", "")]
@@ -280,12 +280,12 @@ async def test_file_is_created_again_when_its_folder_returns(tmp_path: Path) -> 
         shutil.rmtree(folder)
         for _ in range(2):
             opened.put(KEY, b"lost", 60)
-            await opened.written()
+            await opened.flush()
             assert await opened.get(KEY) is None
-            await opened.written()
+            await opened.flush()
         folder.mkdir()
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("gone", "")]
@@ -328,7 +328,7 @@ async def test_unreachable_folder_is_a_miss(tmp_path: Path) -> None:
     folder.mkdir()
     async with store(folder, events) as opened:
         opened.put(KEY, b"value", 60)
-        await opened.written()
+        await opened.flush()
         shutil.rmtree(folder)
         folder.write_text("a file in its place")
 

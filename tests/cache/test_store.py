@@ -115,7 +115,7 @@ async def written(store: AnswerStore) -> None:
     """Wait until nothing waits to be written, so that the store itself must answer."""
     if not isinstance(store, Memory):
         assert isinstance(store, Sqlite | Redis)
-        await store.written()
+        await store.flush()
 
 
 @pytest.fixture(params=KINDS)

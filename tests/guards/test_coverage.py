@@ -211,7 +211,9 @@ def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
 
 def shown(documents: list[Json]) -> str:
     """Join what was released of all texts but names."""
-    return "".join(text.text for doc in documents for text in answer_texts(doc, cut=True).texts)
+    return "".join(
+        text.text for doc in documents for text in answer_texts(doc, is_event=True).texts
+    )
 
 
 async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:

@@ -215,7 +215,7 @@ def test_document_keeps_the_place_of_its_answer() -> None:
 @pytest.mark.parametrize("family", DOCUMENTS)
 async def test_any_family_is_read_in_steps(family: FamilyName) -> None:
     document = DOCUMENTS[family]
-    walk = partial(native_walk, family=family, cut=False)
+    walk = partial(native_walk, family=family, is_event=False)
 
     texts = await Engine(Ticks()).read(walk, document, 0)
 

@@ -70,4 +70,4 @@ def test_summary_without_states_is_equal(counted: list[tuple[int, int]], is_shad
 
     states = decided.standings
     assert decided.decisions() == [(state.limit, state.would_refuse) for state in states]
-    assert decided.used() == [state.used for state in states]
+    assert decided.used_amounts() == [state.used for state in states]

@@ -83,7 +83,7 @@ class MessageComposer:
         self._last_event: str = ""  # of the message, besides those of blocks
 
     def compose(self, frame: Frame) -> list[Json]:
-        """Return the events for a frame without a document of Messages."""
+        """Return the Messages events for a frame that another API sent."""
         self._events = []
         for event in frame.events:
             self._add(event, frame)
@@ -91,8 +91,8 @@ class MessageComposer:
             self._stop()
         return self._events
 
-    def note(self, doc: Json, events: tuple[Event, ...]) -> None:
-        """Note an event that passes, so that composed events can follow it."""
+    def note_native(self, doc: Json, events: tuple[Event, ...]) -> None:
+        """Note an event that is forwarded unchanged, so that composed events can follow it."""
         kind = doc["type"]
         if kind == schema.BLOCK_START:
             parts = [event.part for event in events if isinstance(event, Begin)]
@@ -219,7 +219,7 @@ class MessageWriter:
         if doc is not None and frame.family == "messages":
             kind = doc["type"]
             if kind != schema.BLOCK_DELTA:
-                self._composer.note(doc, events)
+                self._composer.note_native(doc, events)
             raw = frame.raw
             return named_event(kind, dump(doc, frame.size) if raw is None else raw)
         if len(events) == 1 and type(events[0]) is Delta:
@@ -258,7 +258,7 @@ class WholeMessageWriter:
             is_event = isinstance(kind, str) and kind in schema.STREAM_EVENTS
             if frame.last and not is_event:
                 return dump(doc, self._size) if frame.raw is None else frame.raw
-            self._composer.note(doc, frame.events)
+            self._composer.note_native(doc, frame.events)
             self._message.add(doc)
         else:
             for event in self._composer.compose(frame):

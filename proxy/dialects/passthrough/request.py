@@ -154,7 +154,7 @@ def _is_model_call(call: Call, path: PassthroughPath, target: Target) -> bool:
 def _body(
     call: Call, path: PassthroughPath, target: Target, *, requires_model: bool
 ) -> tuple[bytes, list[str]]:
-    """Return the body as JSON with the target's model, and the dropped fields."""
+    """Return the body as JSON with the target's model, and the names of the dropped fields."""
     body, dropped = permitted(call.body, target.upstream, target.model)
     declared = declared_fields(path, target.upstream)
     if declared is not None:

@@ -226,11 +226,11 @@ def _refusal(listed: ListedField, model: str) -> InvalidField:
         problem += f', also not as "{ascii_word(listed.name)}"'
     if rule.verdict != "drop":
         problem += f', unless the upstream accepts "{rule.name}"'
-    return InvalidField(_path(listed), problem)
+    return InvalidField(_field_path(listed), problem)
 
 
-def _path(listed: ListedField) -> str:
-    """Return the path of a field that ends with the steps of its rule."""
+def _field_path(listed: ListedField) -> str:
+    """Return the full path of a rejected field: its outer objects, then the name in its rule."""
     names = [listed.rule.name]
     place: Place | None = listed.place
     for _ in listed.rule.steps[1:]:

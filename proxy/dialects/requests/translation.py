@@ -33,7 +33,7 @@ from proxy.fields.token_bounds import (
     groups,
     most_tokens,
     prompts_of,
-    within,
+    with_maxima,
 )
 from proxy.types import (
     UNCHANGED,
@@ -213,7 +213,7 @@ def fields_of(target: Target, endpoint: Endpoint) -> Fields:
         fields = {name: field for name, field in fields.items() if traits.takes(name)}
     elif endpoint == "responses" and target.upstream.open_ranges:
         fields = {name: field for name, field in fields.items() if not FIELDS[name].only_openai}
-    return within(fields, target.upstream.most)
+    return with_maxima(fields, target.upstream.most)
 
 
 def obeyed_by(upstream: Upstream, fields: Fields) -> Collection[str]:
@@ -305,7 +305,7 @@ def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
 
     def change(field: str, old: Any) -> Any:
         if field in BUDGETS:
-            return _thought(old, value)
+            return _below_maximum(old, value)
         return min(old, value) if field in FLOORS else None
 
     body = _mapped(body, name, change)
@@ -326,7 +326,7 @@ def _cap(
 
     def change(field: str, old: Any) -> Any:
         if field in BUDGETS:
-            return _thought(old, maximum)
+            return _below_maximum(old, maximum)
         if field not in BOUNDS:
             return min(old, maximum)
         return min(max(old, minimum), maximum) if old >= BOUNDS[field] else maximum
@@ -341,8 +341,8 @@ def _cap(
     return body | {bound: _lowest(endpoint, body, maximum)}
 
 
-def _thought(budget: Any, maximum: Any) -> Any:
-    """Return a reasoning budget below a bound: some servers count reasoning as output."""
+def _below_maximum(budget: Any, maximum: Any) -> Any:
+    """Return a reasoning budget below an output limit: some servers count reasoning as output."""
     return min(budget, max(1, maximum - 1))
 
 

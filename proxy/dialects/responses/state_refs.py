@@ -149,7 +149,7 @@ def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Cal
         return call
     refs: dict[str, StateRef | None] = {}
     call_ref = call.state_ref
-    for place, client_id, is_referred in _item_ids(items):
+    for place, client_id, is_referred in _ids_of_items(items):
         if client_id not in refs:
             if len(refs) == MAX_IDS:
                 raise InvalidField(place, f"exceeds the limit of {MAX_IDS} item ids per request")
@@ -179,8 +179,8 @@ def _join_place(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRe
     return call_ref
 
 
-def _item_ids(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the place and the text of each id of an item, and True if the item is a reference."""
+def _ids_of_items(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
+    """Yield the JSON path and the text of each id, and True if it refers to a stored item."""
     for index, item in enumerate(items):
         is_ref = is_reference(item)
         for name in ITEM_MEMBERS:

@@ -19,7 +19,7 @@ from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Json
 
 
-def one_max_tokens(body: Json) -> None:
+def check_max_tokens(body: Json) -> None:
     if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
         raise InvalidField("max_completion_tokens", conflicts_with("max_tokens"))
 
@@ -35,7 +35,7 @@ def _schema_format(value: Any) -> Any:
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Rename a JSON schema and, in legacy completions, the output bound."""
+    """Convert a client's JSON schema and legacy token limit to OpenAI's fields."""
     changed: Json = {}
     if endpoint == "completions":
         body = requests.logprobs_as_count(body)
@@ -82,8 +82,8 @@ FIREWORKS = Dialect(
         credential=request_headers.bearer,
         refuse=openai.refuse,
         rules={
-            "completions": (openai.stream_options_need_a_stream, one_max_tokens),
-            "chat": (openai.stream_options_need_a_stream, one_max_tokens),
+            "completions": (openai.check_stream_options, check_max_tokens),
+            "chat": (openai.check_stream_options, check_max_tokens),
         },
         ruled=frozenset({"max_completion_tokens", "stream_options"}),
         to_chat=to_chat,

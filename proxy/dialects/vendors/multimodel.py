@@ -21,13 +21,13 @@ from proxy.types import Call, Endpoint, Json
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
-def distinct_models(body: Json) -> None:
+def check_distinct_models(body: Json) -> None:
     models = body["model"]
     if isinstance(models, list) and len(set(models)) < len(models):
         raise InvalidField("model", "must not contain the same model twice")
 
 
-def one_answer(body: Json) -> None:
+def check_single_choice(body: Json) -> None:
     """Refuse streams and several choices per model, which this API does not have."""
     if body.get("stream") not in (None, False):
         raise InvalidField("stream", "streaming is not supported by this API")
@@ -131,7 +131,7 @@ MULTIMODEL = Dialect(
         routes={("POST", "/v1/completion"): "completions"},
         credential=request_headers.bearer,
         refuse=openai.refuse,
-        rules={"completions": (one_answer, distinct_models)},
+        rules={"completions": (check_single_choice, check_distinct_models)},
         ruled=frozenset({"model"}),
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens"},

@@ -32,12 +32,12 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def stream_options_need_a_stream(body: Json) -> None:
+def check_stream_options(body: Json) -> None:
     if body.get("stream_options") is not None and body.get("stream") is not True:
         raise InvalidField("stream_options", "requires stream: true")
 
 
-def best_of_fits(body: Json) -> None:
+def check_best_of(body: Json) -> None:
     best_of = body.get("best_of")
     if best_of is None:
         return
@@ -47,13 +47,13 @@ def best_of_fits(body: Json) -> None:
         raise InvalidField("best_of", "must be 1 if stream is true")
 
 
-def top_logprobs_need_logprobs(body: Json) -> None:
+def check_top_logprobs(body: Json) -> None:
     if body.get("top_logprobs") is not None and body.get("logprobs") is not True:
         raise InvalidField("top_logprobs", NEEDS_LOGPROBS)
 
 
-COMPLETION_RULES = (stream_options_need_a_stream, best_of_fits)
-CHAT_RULES = (stream_options_need_a_stream, top_logprobs_need_logprobs)
+COMPLETION_RULES = (check_stream_options, check_best_of)
+CHAT_RULES = (check_stream_options, check_top_logprobs)
 RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
     "completions": COMPLETION_RULES,
     "chat": CHAT_RULES,

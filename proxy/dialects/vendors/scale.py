@@ -35,13 +35,13 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def one_guide(body: Json) -> None:
+def check_guides(body: Json) -> None:
     guides = [name for name in GUIDES if body.get(name) is not None]
     if len(guides) > 1:
         raise InvalidField(guides[1], conflicts_with(guides[0]))
 
 
-RULES = (openai.stream_options_need_a_stream, one_guide, openai.top_logprobs_need_logprobs)
+RULES = (openai.check_stream_options, check_guides, openai.check_top_logprobs)
 
 
 def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Rename Scale's fields that OpenAI has too."""
+    """Convert a client's Scale fields to OpenAI's."""
     body = dict(body)
     bound = body.pop("max_new_tokens", None)
     if bound is not None and body.get("max_tokens") is None:
@@ -127,7 +127,7 @@ SCALE = Dialect(
         },
         credential=lambda headers: request_headers.plain("x-api-key", headers),
         refuse=refuse,
-        rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
+        rules={"completions": (*RULES, openai.check_best_of), "chat": RULES},
         ruled=openai.RULED.union(GUIDES),
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},

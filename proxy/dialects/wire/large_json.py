@@ -141,7 +141,7 @@ class PieceReader:
 
     def _array(self, position: int, depth: int) -> tuple[list[Any], int]:
         values: list[Any] = []
-        position = self._begin(position, depth)
+        position = self._enter(position, depth)
         if self.text[position : position + 1] == "]":
             return values, position + 1
         while True:
@@ -155,7 +155,7 @@ class PieceReader:
     def _object(self, position: int, depth: int) -> tuple[Any, int]:
         members: list[tuple[str, Any]] = []
         build = self.decoder.object_pairs_hook
-        position = self._begin(position, depth)
+        position = self._enter(position, depth)
         if self.text[position : position + 1] == "}":
             return build(members), position + 1
         while True:
@@ -172,7 +172,7 @@ class PieceReader:
                 return build(members), position
             position = self._next(mark, position)
 
-    def _begin(self, position: int, depth: int) -> int:
+    def _enter(self, position: int, depth: int) -> int:
         if depth > MOST_DEPTH:
             raise RecursionError("too deep")
         return self._skip(position)

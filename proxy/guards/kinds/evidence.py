@@ -266,7 +266,7 @@ GROUNDED_GUARD = GuardKind(
     answers=True,
     detections=(
         DetectionFormat(
-            "hallucination", "is_hallucination", lambda results: {"is_hallucination": results.any}
+            "hallucination", "is_hallucination", lambda results: {"is_hallucination": results.flag}
         ),
         DetectionFormat(
             "adherence",

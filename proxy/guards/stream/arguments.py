@@ -43,8 +43,8 @@ class ArgumentsWindow:
         self._bare = ""
 
     @classmethod
-    def under(cls, tallies: Sequence[RuleTally], replace: Replace = named) -> Self:
-        """Return an instance that applies these rules to the strings and the other values."""
+    def for_rules(cls, tallies: Sequence[RuleTally], replace: Replace = named) -> Self:
+        """Return a window that applies these rules to all values."""
         string = Window(tallies, escaped=True, replace=replace)
         return cls(string, Window(tallies, replace=replace), tallies)
 

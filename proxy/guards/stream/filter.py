@@ -44,11 +44,11 @@ from proxy.guards.text.documents import (
     SHEET,
     TEXT_WEIGHT,
     collect_texts,
-    cut,
     in_steps,
+    split_batches,
     weight_of,
 )
-from proxy.guards.text.replace import moved
+from proxy.guards.text.replace import paths_in_copy
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
 from proxy.runtime.fair_queue import TimeSlice
 from proxy.types.events import (
@@ -147,7 +147,7 @@ class StreamFilter:
         if all(len(going.text.text) <= SHEET for going in texts.going):
             return await self._run_job(partial(self.take, texts))
         # Each piece of a long text has a deadline of its own, as it would have in its own frame.
-        steps = self.take_in_turns(texts)
+        steps = self.feed_in_steps(texts)
         released: list[Frame] = []
         while (frames := await self._run_job(partial(next, steps, None))) is not None:
             released += frames
@@ -201,10 +201,10 @@ class StreamFilter:
 
     def take(self, step: FrameTexts) -> list[Frame]:
         """Take a frame whose texts are read, return the frames that it releases."""
-        return [*chain.from_iterable(self.take_in_turns(step))]
+        return [*chain.from_iterable(self.feed_in_steps(step))]
 
-    def take_in_turns(self, step: FrameTexts) -> Iterator[list[Frame]]:
-        """Take a frame piece by piece, and yield what each piece of a long text releases."""
+    def feed_in_steps(self, step: FrameTexts) -> Iterator[list[Frame]]:
+        """Yield the frames that each step releases. A step inspects one batch of a long text."""
         frame, going = self._inspected(step)
         closed = partial(self._closed, frame, carried=[self._streams.get(g.place) for g in going])
         released = [*chain.from_iterable(map(closed, frame.events))]
@@ -264,7 +264,9 @@ class StreamFilter:
                 going.append(item)
         changed = with_changes(frame, changes)
         if any(isinstance(path[-1], MemberName) for path in changes):
-            paths = moved(frame.doc or {}, changed.doc or {}, [item.text.path for item in going])
+            paths = paths_in_copy(
+                frame.doc or {}, changed.doc or {}, [item.text.path for item in going]
+            )
             going = [
                 item._replace(text=item.text._replace(path=path))
                 for item, path in zip(going, paths, strict=True)
@@ -281,7 +283,7 @@ class StreamFilter:
         text_filter = None if place is None else self._unknown.get(place)
         if text_filter is None:
             text_filter = self._filters.text_filter(text, arguments=False, crowded=False)
-        released = [*chain.from_iterable(map(text_filter.feed, cut(text.text)))]
+        released = [*chain.from_iterable(map(text_filter.feed, split_batches(text.text)))]
         if place is not None and (place in self._unknown or len(self._unknown) < MAX_STREAMS):
             self._unknown[place] = text_filter
             released += text_filter.release()
@@ -301,7 +303,7 @@ class StreamFilter:
             stream.append(held_text)
         for item, stream in zip(going, streams, strict=True):
             self._latest = item.place
-            for piece in cut(item.text.text):
+            for piece in split_batches(item.text.text):
                 yield self._start_first(stream.feed(piece))
             if item.place not in self._streams:
                 yield self._start_first(stream.close())

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from proxy.dialects.family import is_name
 from proxy.guards.text.documents import native_walk, value_walk
 from proxy.guards.text.members import is_in_choice
-from proxy.guards.text.replace import moved, replaced
+from proxy.guards.text.replace import paths_in_copy, replaced
 from proxy.guards.text.walk import (
     Found,
     MemberName,
@@ -108,7 +108,7 @@ def other_texts(frame: Frame) -> Iterator[Found]:
         delta_slots |= {
             event.slot for event in frame.events if isinstance(event, Delta) and event.slot
         }
-        for item in native_walk(doc, frame.family, cut=True):
+        for item in native_walk(doc, frame.family, is_event=True):
             path = item.path if isinstance(item, Text | Opaque) else ()
             # A segment of arguments has the path of the arguments and its index.
             is_segment = path and isinstance(path[-1], int) and path[:-1] in delta_slots
@@ -294,7 +294,7 @@ def _reread(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Frame:
         is_valued = isinstance(event, VALUED) and slot != (number,)
         if not is_valued or not _has(frame.doc, slot):
             continue
-        [place] = moved(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
+        [place] = paths_in_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
         value: Any = doc
         for step in place:
             value = value[step]

@@ -245,7 +245,7 @@ class RuleFilters:
             for tally in tallies:
                 tally.fail("too_many_texts")
         if arguments:
-            return ArgumentsWindow.under(tallies, self.replace)
+            return ArgumentsWindow.for_rules(tallies, self.replace)
         return Window(tallies, replace=self.replace)
 
 

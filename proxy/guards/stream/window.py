@@ -20,8 +20,8 @@ from proxy.guards.findings import (
     RuleCursor,
     RuleTally,
     TextMatch,
+    match_start_limit,
     named,
-    settled,
     within_json,
 )
 from proxy.guards.stream.text_filter import ReleasedPiece
@@ -36,9 +36,9 @@ from proxy.guards.stream.word_scanner import (
     word_scanner,
 )
 from proxy.guards.text.base64_text import MOST_RUN
-from proxy.guards.text.documents import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
+from proxy.guards.text.documents import BEYOND_ASCII, LIGHT, SHEET, split_batches, weight_of_work
 from proxy.guards.text.normalize import beginning
-from proxy.types.guard import is_weighted
+from proxy.types.guard import has_weight
 
 MAX_WHOLE = 8 * 1024 * 1024  # characters that are kept for a rule that needs the whole text
 PACE = 8  # how often a letter that has no plain reading may be read
@@ -91,7 +91,7 @@ class Window:
         self._max_unread = max(self._max_lookback, MIN_UNREAD)
         self._credit = self._max_credit = MAX_INSPECTIONS * self._limit
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.lookback is None]
-        self._context_weight = sum(detector.weight for detector in judging if is_weighted(detector))
+        self._context_weight = sum(detector.weight for detector in judging if has_weight(detector))
         self._parts: list[str] | None = [] if judging else None
         self._text = ""  # from ``_text_start`` on
         self._preceding = ""
@@ -135,7 +135,7 @@ class Window:
     def feed(self, text: str) -> list[ReleasedPiece]:
         size = len(text)
         if size > SHEET:
-            return [released for piece in cut(text) for released in self.feed(piece)]
+            return [released for piece in split_batches(text) for released in self.feed(piece)]
         if not text:
             return []
         byte_size = size
@@ -314,7 +314,7 @@ class Window:
         for cursor in cursors:
             if cursor.lookback is None and not self._needs_whole:
                 continue
-            decided = len(text) if final else settled(read, cursor.lookback or 0)
+            decided = len(text) if final else match_start_limit(read, cursor.lookback or 0)
             floor = None
             if not final and self._words and cursor.hold is not None:
                 floor, decided_before = decided, max(0, cursor.decided - base)

@@ -45,18 +45,18 @@ def is_native(family: FamilyName) -> bool:
     return family not in _CHAT_FORM
 
 
-def native_walk(document: Json, family: FamilyName, *, cut: bool) -> Iterator[Found]:
-    """Walk over a document of a response. ``cut``: it is an event of a stream."""
+def native_walk(document: Json, family: FamilyName, *, is_event: bool) -> Iterator[Found]:
+    """Walk over a document of a response. ``is_event``: it is an event of a stream."""
     if is_native(family):
         root = Node(path=(), value=document, kind="content", role="assistant")
-        return walk(_members(root, document), _members, answer=True, cut=False)
-    return answer_walk(document, cut=cut)
+        return walk(_members(root, document), _members, answer=True, is_event=False)
+    return answer_walk(document, is_event=is_event)
 
 
 def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
     """Walk over a value of a document."""
     node = Node(path=path, value=value, kind=kind, role="assistant")
-    return walk(iter((node,)), _members, answer=True, cut=False)
+    return walk(iter((node,)), _members, answer=True, is_event=False)
 
 
 def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
@@ -94,8 +94,8 @@ def weight_of_work(seconds: float) -> int:
     return int(seconds * IN_A_SECOND)
 
 
-def cut(text: str) -> Iterator[str]:
-    """Yield a text in pieces that are inspected together, at least one."""
+def split_batches(text: str) -> Iterator[str]:
+    """Yield a text in batches of at most ``SHEET`` characters; an empty text is one batch."""
     return (text[start : start + SHEET] for start in range(0, len(text) or 1, SHEET))
 
 
@@ -104,9 +104,9 @@ def request_texts(body: Json) -> Texts:
     return collect_texts(request_walk(body))
 
 
-def answer_texts(data: Json, *, cut: bool = False) -> Texts:
-    """Return all texts of a response; ``cut``: of one chunk of a stream."""
-    return collect_texts(answer_walk(data, cut=cut))
+def answer_texts(data: Json, *, is_event: bool = False) -> Texts:
+    """Return all texts of a response; ``is_event``: of one event of a stream."""
+    return collect_texts(answer_walk(data, is_event=is_event))
 
 
 def collect_texts(walk: Iterator[Found]) -> Texts:

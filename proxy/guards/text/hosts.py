@@ -47,7 +47,7 @@ def _number(name: str) -> str | None:
     if len(parts) > 4 or not all(NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
         return None
     try:
-        *heads, tail = [_part(part) for part in parts]
+        *heads, tail = [_parse_ipv4_part(part) for part in parts]
     except ValueError:
         return None
     if any(head > 255 for head in heads) or tail >= 256 ** (4 - len(heads)):
@@ -55,7 +55,7 @@ def _number(name: str) -> str | None:
     return str(ipaddress.IPv4Address(sum(h << 8 * (3 - i) for i, h in enumerate(heads)) + tail))
 
 
-def _part(part: str) -> int:
+def _parse_ipv4_part(part: str) -> int:
     if part.startswith("0x"):
         return int(part[2:] or "0", 16)
     return int(part, 8 if part.startswith("0") else 10)

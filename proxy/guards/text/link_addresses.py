@@ -159,11 +159,10 @@ class _Urls:
     def feed(self, text: str) -> None:
         position = 0
         while position < len(text):
-            position = (
-                self._inside(text, position) if self.within else self._outside(text, position)
-            )
+            read = self._read_address if self.within else self._find_address
+            position = read(text, position)
 
-    def _inside(self, text: str, position: int) -> int:
+    def _read_address(self, text: str, position: int) -> int:
         local = _LOCAL_PATH.match(self.address + text[position : position + LOCAL_WITHIN])
         if local is not None:
             self.within, shift = False, position - len(self.address)
@@ -176,13 +175,13 @@ class _Urls:
         if end is None:
             return upto
         if self._quote and self._spaced:  # its last word may be an address that continues
-            self._begin(UNSURE, "")
+            self._begin_address(UNSURE, "")
         else:
             self.within = False
             self._before = ""
         return end.end()
 
-    def _outside(self, text: str, position: int) -> int:
+    def _find_address(self, text: str, position: int) -> int:
         part = self._before + text[position:]
         shift = position - len(self._before)
         begin = self._pattern.search(part)
@@ -190,10 +189,12 @@ class _Urls:
             self._before = part[-LOOKBACK:]
             return len(text)
         preceding = part[begin.start() - 1 : begin.start()]
-        self._begin(begin[0].removeprefix("<"), preceding if preceding in ('"', "'") else "")
+        self._begin_address(
+            begin[0].removeprefix("<"), preceding if preceding in ('"', "'") else ""
+        )
         return max(position, shift + begin.end())
 
-    def _begin(self, address: str, quote: str) -> None:
+    def _begin_address(self, address: str, quote: str) -> None:
         self.within, self.address, self._quote = True, address, quote
         self._before, self._spaced = "", False
 

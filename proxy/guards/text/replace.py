@@ -41,8 +41,8 @@ def replaced(document: Json, texts: Mapping[Path, str]) -> Json:
     return root
 
 
-def moved(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[Path]:
-    """Return the paths of values in a copy whose members may have other names."""
+def paths_in_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[Path]:
+    """Return the paths in ``new_doc``, a copy of ``old_doc`` in which members may be renamed."""
     names: dict[Path, dict[Any, str]] = {}
     moved_paths: list[Path] = []
     for path in paths:

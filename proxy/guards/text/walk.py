@@ -151,7 +151,7 @@ def request_walk(body: Json, unknown: str = "other", role: str | None = None) ->
 
     Unknown fields have the kind ``unknown`` and the role ``role``.
     """
-    return walk_values(_fields(body, unknown, role), members, answer=False, cut=False)
+    return walk_values(_fields(body, unknown, role), members, answer=False, is_event=False)
 
 
 def passed_request_walk(body: Json) -> Iterator[Found]:
@@ -178,10 +178,10 @@ def parts_of(path: Path) -> int | None:
     return None
 
 
-def answer_walk(data: Json, *, cut: bool = False, unknown: str = "other") -> Iterator[Found]:
-    """Walk over a response, or with ``cut`` over one chunk of a stream."""
+def answer_walk(data: Json, *, is_event: bool = False, unknown: str = "other") -> Iterator[Found]:
+    """Walk over a response, or with ``is_event`` over one event of a stream."""
     nodes = _members_of(data, unknown)
-    return walk_values(nodes, partial(members, answer=True), answer=True, cut=cut)
+    return walk_values(nodes, partial(members, answer=True), answer=True, is_event=is_event)
 
 
 def _members_of(data: Json, unknown: str) -> Iterator[Node]:
@@ -209,7 +209,7 @@ def _fields(body: Json, unknown: str, unknown_role: str | None) -> Iterator[Node
 
 
 def walk_values(
-    places: Iterator[Node | Opaque], members: Members, *, answer: bool, cut: bool
+    places: Iterator[Node | Opaque], members: Members, *, answer: bool, is_event: bool
 ) -> Iterator[Found]:
     """Walk over values, and over members of objects by ``members``."""
     stack = [places]  # no recursion: an upstream chooses the depth
@@ -220,7 +220,7 @@ def walk_values(
         elif isinstance(place, Opaque):
             yield place
         elif isinstance(place.value, str):
-            yield from _read(place, answer, cut)
+            yield from _read(place, answer, is_event)
         elif isinstance(place.value, dict):
             stack.append(members(place, place.value))
             yield None
@@ -228,10 +228,10 @@ def walk_values(
             stack.append(_items(place, place.value))
             yield None
         else:
-            yield _unwritten(place, cut)
+            yield _unwritten(place, is_event)
 
 
-def _unwritten(place: Node, cut: bool) -> Found:
+def _unwritten(place: Node, is_event: bool) -> Found:
     """Return the text of a number in arguments, which may be a card number.
 
     In a stream, only a complete event has it.
@@ -240,12 +240,12 @@ def _unwritten(place: Node, cut: bool) -> Found:
         return Opaque(place.path, "tokens")
     if place.kind != "arguments" or place.value.__class__ not in (int, float):
         return None
-    if cut and place.path[4:5] not in (("event",), ("start",)):
+    if is_event and place.path[4:5] not in (("event",), ("start",)):
         return None
     return Text(place.path, str(place.value), place.kind, role=place.role)
 
 
-def _read(place: Node, answer: bool, cut: bool) -> Iterator[Found]:
+def _read(place: Node, answer: bool, is_event: bool) -> Iterator[Found]:
     text, path, role = place.value, place.path, place.role
     name = path[-1]
     if not text or (text in WORDS and name in _SAYS_TYPE):
@@ -264,7 +264,7 @@ def _read(place: Node, answer: bool, cut: bool) -> Iterator[Found]:
         elif in_place and len(text) > LEAST_OPAQUE:
             return
         decoded, placed = data.exact, in_place
-    if name == "arguments" and not cut:
+    if name == "arguments" and not is_event:
         yield from _of_arguments(place, decoded, placed)
     else:
         yield Text(path, text, place.kind, role=role, decoded=decoded, placed=placed)

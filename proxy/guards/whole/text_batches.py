@@ -22,7 +22,7 @@ from proxy.guards.findings import (
     RuleTally,
     TextMatch,
     find_matches,
-    settled,
+    match_start_limit,
 )
 from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, runs
@@ -34,9 +34,9 @@ from proxy.types.guard import GuardRule, is_detector
 
 
 class TextViews(NamedTuple):
-    """The readings of a text or of joined texts.
+    """Readings of a text or of joined texts.
 
-    Rules with a lookback inspect a ``long`` text in pieces.
+    Rules with a lookback inspect a ``long`` text in batches.
     """
 
     place: int
@@ -163,7 +163,9 @@ class RuleInspection:
             return
         is_last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
-        decided = piece.base + (size if is_last else settled(piece.read, cursor.lookback or 0))
+        decided = piece.base + (
+            size if is_last else match_start_limit(piece.read, cursor.lookback or 0)
+        )
         if decided > cursor.decided:
             matches = cursor.see(piece.read.views, piece.base, decided, self._left_s)
             outside = []

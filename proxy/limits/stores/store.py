@@ -27,7 +27,7 @@ class StoreUnavailable(Exception):
 
 @dataclass(slots=True)
 class BillingOwners:
-    """First owners of bills in this process. Forgets the oldest beyond ``max_owners``."""
+    """First owner of each bill in this process. Drops the oldest bill beyond ``max_owners``."""
 
     max_owners: int = MAX_BILL_OWNERS
     _owner_by_name: dict[str, str] = field(default_factory=dict)

@@ -273,7 +273,7 @@ def _outcome(past: PastCall) -> Decision:
 def _limits(past: PastCall) -> Iterator[Decision]:
     claims = [Claim(limit, "", amount) for limit, amount in past.limits]
     decision = LimitDecision(True, claims, past.readings)
-    states = list(zip(claims, decision.decisions(), decision.used(), strict=True))
+    states = list(zip(claims, decision.decisions(), decision.used_amounts(), strict=True))
     is_rejected = any(refuses and not limit.shadow for _, (limit, refuses), _ in states)
     for claim, (limit, refuses), used in states:
         text = "not exceeded" if is_rejected else "admitted"

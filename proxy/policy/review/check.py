@@ -72,7 +72,7 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
 
 
 def _unused_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
-    used = lint_guards.used_upstreams(policies)
+    used = lint_guards.guard_upstreams(policies)
     for _, part in policies.parts():
         if not isinstance(part, schema.PolicyConfig):
             used |= {t.upstream for t in (*(part.targets or ()), *(part.fallback or ()))}

@@ -232,7 +232,7 @@ def _status(decision: PlanOrError) -> str:
 
 
 def _refusing_rule(old_decision: PlanOrError, new_decision: PlanOrError) -> str:
-    """Return the rule that refuses the call in ``after``, otherwise in ``before``."""
+    """Return the rule of the new policies that refuses the call, otherwise that of the old ones."""
     refusals = (plan.refusal for plan in (new_decision, old_decision) if isinstance(plan, Plan))
     return next((refusal.rule for refusal in refusals if refusal is not None), "")
 

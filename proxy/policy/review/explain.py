@@ -49,7 +49,7 @@ class Decision:
         return {name: value for name, value in data.items() if value is not None} | parts
 
     def line(self, heading: str = "") -> str:
-        """Return one line of text, without the subject below a heading such as ``rules``."""
+        """Return one line of text. Below the heading ``rules``, the subject ``rule`` is omitted."""
         subject = "" if f"{self.subject}s" == heading else f"{self.subject}: "
         reason = f" ({self.reason})" if self.reason else ""
         source = f"  [{self.source}]" if self.source else ""

@@ -1,6 +1,7 @@
-"""Warnings and notes about guards.
+"""Warnings and notes of ``headrace check`` about guards.
 
-They cover called deployments and services, rejected content, and the delay of streams.
+They cover guard calls that are not inspected or not encrypted, requests that guards cannot inspect,
+unstable placeholders, and the delay that guards add to streams.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def called_deployments(policies: schema.PoliciesConfig) -> set[str]:
     return {name for guard in guards for _, name in references(guard, "deployment")}
 
 
-def used_upstreams(policies: schema.PoliciesConfig) -> set[str]:
+def guard_upstreams(policies: schema.PoliciesConfig) -> set[str]:
     """Return the names of the upstreams that guards call, or route calls to."""
     guards = [guard for _, guard in _guards(policies)]
     names = {name for guard in guards for _, name in references(guard, "upstream")}

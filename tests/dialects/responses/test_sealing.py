@@ -117,7 +117,7 @@ def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
 def test_an_id_as_openai_gives_them_stays_a_name_to_guards() -> None:
     own_string = "resp_" + "68a0c1d2" * 6
     sealed = IDS.seal(*PLACE, own_string)
-    answer = collect_texts(native_walk(response(id=sealed), "responses", cut=False))
+    answer = collect_texts(native_walk(response(id=sealed), "responses", is_event=False))
 
     assert len(sealed) <= 128
     assert IDS.open(sealed, PLACE[0]) == StateRef(sealed, *STORED_AT, own_string)

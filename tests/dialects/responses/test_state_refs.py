@@ -63,7 +63,7 @@ def test_an_id_of_an_item_shows_its_kind_and_opens_for_its_key_alone(own_text: s
 def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
     sealed = IDS.seal(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff", kind=ITEMS)
     document = response(text_item("x", sealed))
-    full_value = collect_texts(native_walk(document, "responses", cut=False))
+    full_value = collect_texts(native_walk(document, "responses", is_event=False))
 
     assert len(sealed) <= 128
     assert sealed not in [text.text for text in full_value.texts]

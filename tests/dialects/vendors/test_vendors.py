@@ -197,10 +197,10 @@ def test_its_own_answer_is_read_as_a_legacy_completion() -> None:
 @for_each(
     ("rule", "body", "param"),
     [
-        (openai.stream_options_need_a_stream, {"stream_options": {}}, "stream_options"),
-        (openai.best_of_fits, {"best_of": 1, "n": 2}, "best_of"),
-        (openai.best_of_fits, {"best_of": 2, "stream": True}, "best_of"),
-        (openai.top_logprobs_need_logprobs, {"top_logprobs": 2}, "top_logprobs"),
+        (openai.check_stream_options, {"stream_options": {}}, "stream_options"),
+        (openai.check_best_of, {"best_of": 1, "n": 2}, "best_of"),
+        (openai.check_best_of, {"best_of": 2, "stream": True}, "best_of"),
+        (openai.check_top_logprobs, {"top_logprobs": 2}, "top_logprobs"),
     ],
 )
 def test_refuses_conflicting_fields(rule: Any, body: dict[str, Any], param: str) -> None:
@@ -212,7 +212,7 @@ def test_refuses_conflicting_fields(rule: Any, body: dict[str, Any], param: str)
 
 @pytest.mark.parametrize("body", [{"best_of": 3, "n": 3}, {"best_of": 1, "stream": True}, {}])
 def test_fields_that_fit_pass(body: dict[str, Any]) -> None:
-    openai.best_of_fits(body)
+    openai.check_best_of(body)
 
 
 @for_each(

@@ -58,7 +58,10 @@ def test_any_cut_is_masked_alike_and_stays_json(
 ) -> None:
     arguments = json.dumps([value] if wrapped else {"a": value}, ensure_ascii=ascii_only)
     rules = (rule("secret", "411111", action="mask"),)
-    single, window = ArgumentsWindow.under(tallies(*rules)), ArgumentsWindow.under(tallies(*rules))
+    single, window = (
+        ArgumentsWindow.for_rules(tallies(*rules)),
+        ArgumentsWindow.for_rules(tallies(*rules)),
+    )
 
     full_text = "".join(piece.text for piece in [*single.feed(arguments), *single.close()])
     matches = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
@@ -73,7 +76,7 @@ def test_any_cut_is_masked_alike_and_stays_json(
 def test_finding_after_an_escape_keeps_the_escape(joint: str) -> None:
     arguments = json.dumps({"note": f"Write to{joint}jane@example.com"})
     email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)
-    window = ArgumentsWindow.under(tallies(email))
+    window = ArgumentsWindow.for_rules(tallies(email))
 
     output = "".join(piece.text for piece in [*window.feed(arguments), *window.close()])
 
@@ -83,7 +86,7 @@ def test_finding_after_an_escape_keeps_the_escape(joint: str) -> None:
 @given(JSON, CUTS)
 def test_arguments_without_findings_pass_as_they_are(value: Any, cuts: list[int]) -> None:
     arguments = json.dumps({"a": value})
-    window = ArgumentsWindow.under(tallies(rule("never there")))
+    window = ArgumentsWindow.for_rules(tallies(rule("never there")))
 
     matches = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
     matches += window.close()
@@ -105,7 +108,7 @@ def test_segments_and_splicing_agree(value: Any) -> None:
 
 
 def test_a_string_that_has_ended_is_not_held() -> None:
-    window = ArgumentsWindow.under(tallies(rule("secret")))
+    window = ArgumentsWindow.for_rules(tallies(rule("secret")))
 
     window.feed('{"to": "sec')
     assert window.held_size == 3
@@ -114,7 +117,7 @@ def test_a_string_that_has_ended_is_not_held() -> None:
 
 
 def test_plain_text_is_looked_at_across_its_words() -> None:
-    window = ArgumentsWindow.under(tallies(rule("a secret", action="mask")))
+    window = ArgumentsWindow.for_rules(tallies(rule("a secret", action="mask")))
 
     assert "".join(
         p.text for p in [*window.feed("it is a sec"), *window.feed("ret"), *window.close()]

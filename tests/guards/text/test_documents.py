@@ -36,7 +36,7 @@ TOKEN = {"token": "Paris", "logprob": -0.1, "bytes": [80], "top_logprobs": []}
 
 
 def found(document: Json, family: FamilyName = "responses") -> dict[tuple[Any, ...], str]:
-    texts = collect_texts(native_walk(document, family, cut=True)).texts
+    texts = collect_texts(native_walk(document, family, is_event=True)).texts
     return {text.path: text.kind for text in texts}
 
 
@@ -253,7 +253,7 @@ def test_plain_answer_agrees_with_the_walk(data: Json, cut: bool) -> None:
     usual = plain_answer(data)
 
     if usual is not None:
-        walked = answer_texts(data, cut=cut)
+        walked = answer_texts(data, is_event=cut)
         assert compared(usual) == compared(walked)
         assert [*joined_parts(usual.texts)] == []
 
