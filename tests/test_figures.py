@@ -11,7 +11,6 @@ from proxy import egress
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic
-from proxy.dialects import family
 from proxy.dialects.frames import reader
 from proxy.dialects.wire import large_json, strict_json
 from proxy.errors import words
@@ -81,7 +80,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("guard-services.md", "at most 512 tokens are requested", 512, judge.ANSWER_TOKENS),
     ("guard-services.md", "of the analyzer, four at a time", 4, presidio.MAX_REQUESTS),
     ("guard-services.md", "32 in one request", 32, moderation.MAX_TEXTS),
-    ("guards.md", "at most 128 characters without white space", 128, family.MAX_NAME),
+    ("guards.md", "at most 128 characters without white space", 128, strict_json.MAX_NAME),
     ("guards.md", "from 16 KiB on leave the event loop", 16 * KIB, engine.ABOVE),
     ("ledger.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
     ("ledger.md", "five times a second at most", 1 / 5, writer.GATHER_S),

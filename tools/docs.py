@@ -15,7 +15,8 @@ import yaml
 
 from bench import delays, pictures, results, table
 from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
-from proxy.dialects.base import Dialect
+from proxy.dialects.base import AUTHORIZATION, Dialect
+from proxy.dialects.request_headers import BEARER, key_headers
 from proxy.dialects.vendors.openai import FIELDS, PATHS
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.errors.table import ERROR_TABLE
@@ -104,7 +105,8 @@ def clients() -> Iterator[str]:
     yield "| all | | `x-headrace-deployment`, or `model` | `x-headrace-tags: k=v,label` |"
     for name, dialect in DIALECTS.items():
         cells = dialect.cells
-        yield _row(name, cells.credential, cells.deployment, cells.tags)
+        headers = ", or ".join(f"`{header}`" for header in key_headers(dialect.client))
+        yield _row(name, headers, cells.deployment, cells.tags)
 
 
 def servers() -> Iterator[str]:
@@ -120,8 +122,8 @@ def servers() -> Iterator[str]:
 
 def _credential(dialect: Dialect) -> Iterator[str]:
     """Yield the header of a dialect's credential as an upstream gets it, and what else it needs."""
-    header, value = dialect.server.authorize("")
-    yield f"`{header.title()}: {value.strip()}`" if value else f"`{header}`"
+    header = dialect.server.key_header
+    yield f"`{BEARER if header == AUTHORIZATION else header}`"
     yield from (f"set `{each}` in `headers`" for each in dialect.server.required_headers)
     if dialect.cells.upstream:
         yield dialect.cells.upstream

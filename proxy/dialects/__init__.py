@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Any
 
 from proxy.dialects import request_headers
-from proxy.dialects.base import ClientDialect, Dialect, Headers
-from proxy.dialects.chat.tool_calls import without_signatures
+from proxy.dialects.base import AUTHORIZATION, ClientDialect, Dialect, Headers
+from proxy.dialects.chat.tool_calls import CALL_LISTS, without_signatures
 from proxy.dialects.request_headers import (
+    GEMINI_KEY,
     Parameters,
     azure_deployment,
     compile_route,
     dropped_parameters,
     is_pattern,
-    joined_names,
     not_served,
     openai_path,
     path_parameters,
@@ -40,7 +40,7 @@ from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.wire import MethodNotAllowed
 from proxy.errors.words import MAX_NAME
 from proxy.fields.checks import Fields, check_body, misspelled
-from proxy.fields.field_table import ALIKE
+from proxy.fields.field_table import ALIKE, START_OF_DOCUMENT
 from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_groups, with_token_bounds
 from proxy.money.estimate import field_quarters
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -149,13 +149,24 @@ def dialect_of(path: str, headers: Headers) -> Dialect:
 
 
 def spoken_by(path: str, headers: Headers) -> tuple[Dialect, str]:
-    """Return the dialect of a request, and the joined names of its headers."""
-    names = joined_names(headers)
+    """Return the dialect of a request, and its header names, each after a newline."""
+    names = "\n".join(("", *headers))
     name = PATHS.get(path) or _owner(path, headers)
     for mark, dialect in SHARING[name].items():
         if mark in names:
             return dialect, names
     return DIALECTS[name], names
+
+
+def read_key(names: tuple[str, ...], headers: Headers) -> Secret | None:
+    """Return the key in the first header that has one, in ``authorization`` as a Bearer token."""
+    for name in names:
+        text = headers.get(name, "")
+        if name == AUTHORIZATION:
+            text = text[7:] if text[:7].lower() == "bearer " else ""
+        if text := text.strip():
+            return Secret(text)
+    return None
 
 
 def _owner(path: str, headers: Headers) -> str:
@@ -176,12 +187,12 @@ def _speaking(names: tuple[str, ...], headers: Headers) -> str:
 
     Its header decides, then a credential that only one dialect reads, then the order of the table.
     """
-    first_client = DIALECTS[names[0]].client
+    has_key = read_key(DIALECTS[names[0]].client.key_headers, headers) is not None
     for name in names[1:]:
         client = DIALECTS[name].client
         if client.known_by in headers:
             return name
-        if first_client.credential(headers) is None and client.credential(headers) is not None:
+        if not has_key and read_key(client.key_headers, headers) is not None:
             return name
     return names[0]
 
@@ -216,9 +227,11 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         route, endpoint, parameters = _found(method, path, received.passed)
     if received.query:
         parameters += query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
-    dialect, names = received.spoken or spoken_by(path, headers)
+    dialect, joined_names = received.spoken or spoken_by(path, headers)
     client = dialect.client
-    credential = client.credential(headers) or request_headers.gemini_key(endpoint, headers)
+    is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
+    names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
+    credential = read_key(names, headers)
     head = RequestHead(
         dialect=dialect.name,
         endpoint=endpoint,
@@ -238,11 +251,11 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     elif received.query:
         dropped = dropped_parameters(received.query, QUERIES.get(endpoint, frozenset()))
         head = replace(head, warnings=dropped)
-    if request_headers.PREFIX in names or "traceparent" in headers:
+    if request_headers.PREFIX in joined_names or "traceparent" in headers:
         head = request_headers.common(headers, head)
     if client.read_headers is not None:
         head = client.read_headers(headers, head)
-    if other_gateways.MARKS.search(names) is not None:
+    if other_gateways.MARKS.search(joined_names) is not None:
         head = other_gateways.read_foreign_headers(headers, head)
     return head
 
@@ -317,21 +330,21 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     if head.parameters:
         body, of_path = with_model_of_path(head, body)
         warnings += of_path
-    check_body(fields, body, SPELLINGS)
-    if not client.ruled.isdisjoint(body):
-        for rule in client.rules.get(endpoint, ()):
-            rule(body)
-    if not GROUPS.isdisjoint(body):
-        check_groups(body)
+    _validate(client, endpoint, fields, body)
     if "metadata" in body:
-        head, body = _read_metadata(client, head, body)
+        if client.user is not None and head.user is None:
+            head = replace(head, user=client.user(body))
+        head, body = other_gateways.read_metadata_tags(head, body)
     model: Any = body["model"]
-    deployment = None
-    if client.named is not None:
-        model, deployment = client.named(model)
+    model, deployment = (model, None) if client.named is None else client.named(model)
     models = tuple(model) if type(model) is list else (model,)
-    body, signatures = without_signatures(DIALECTS[head.dialect].families.get(endpoint), body)
-    chat = client.to_chat(endpoint, body)
+    signatures: dict[str, str] = {}
+    member = CALL_LISTS.get(DIALECTS[head.dialect].families.get(endpoint, ""), "")
+    if type(body.get(member)) is list:
+        body, signatures = without_signatures(body, member)
+    chat = body if client.to_chat is None else client.to_chat(endpoint, body)
+    if endpoint == "completions" and chat.get("prompt") is None:
+        chat = {**chat, "prompt": START_OF_DOCUMENT}
     check_names("model", *models)
     if (head.user or head.deployment or deployment) is not None or "user" in chat:
         check_names("user", chat.get("user"), head.user)
@@ -344,7 +357,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED,
         wants_usage=client.always_usage
         or (body.get("stream_options") or {}).get("include_usage") is True,
-        timeout_s=_timeout_s(head, chat) if "inference_timeout" in chat else head.timeout_s,
+        timeout_s=min(filter(None, (head.timeout_s, chat.get("inference_timeout"))), default=None),
         warnings=warnings if chat is body else warnings + _left_out(client, body, chat),
         size=size,
         field_quarters=field_quarters(chat) if size > LARGE_BYTES else {},
@@ -355,19 +368,13 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     )
 
 
-def _timeout_s(head: RequestHead, body: Json) -> float | None:
-    """Return the shorter of the times that a head and a body allow; 0 is none."""
-    header_s, field_s = head.timeout_s, body["inference_timeout"]
-    return min(header_s, field_s) if header_s and field_s else header_s or field_s or None
-
-
-def _read_metadata(
-    client: ClientDialect, head: RequestHead, body: Json
-) -> tuple[RequestHead, Json]:
-    """Return the head with the caller of the metadata, and the rest of the body."""
-    if client.user is not None and head.user is None:
-        head = replace(head, user=client.user(body))
-    return other_gateways.read_metadata_tags(head, body)
+def _validate(client: ClientDialect, endpoint: Endpoint, fields: Fields, body: Json) -> None:
+    check_body(fields, body, SPELLINGS)
+    if not client.ruled.isdisjoint(body):
+        for rule in client.rules.get(endpoint, ()):
+            rule(body)
+    if not GROUPS.isdisjoint(body):
+        check_groups(body)
 
 
 def check_names(param: str, *names: Any) -> None:

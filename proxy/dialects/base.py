@@ -14,10 +14,11 @@ from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
 from proxy.fields.checks import Fields
 from proxy.runtime.frozen import frozen
-from proxy.types import Call, Endpoint, Json, RequestHead, Secret
+from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.events import FamilyName
 from proxy.types.guard import GuardResults
 
+AUTHORIZATION = "authorization"
 Headers = Mapping[str, str]  # names in lower case
 Findings = Sequence[UpstreamFinding]
 Rule = Callable[[Json], None]  # raises BadField when fields do not fit each other
@@ -48,15 +49,12 @@ def ok(verdicts: GuardResults, *, flagged: bool) -> int:
     return 200
 
 
-def unchanged(endpoint: Endpoint, body: Json) -> Json:
-    return body
-
-
 @frozen
 class ClientDialect:
     """Client side of a dialect.
 
-    Requests: ``header_prefix`` is the prefix of the dialect's headers; on a route that two dialects
+    Requests: the first of ``key_headers`` that is set has the key, ``authorization`` as a Bearer
+    token. ``header_prefix`` is the prefix of the dialect's headers; on a route that two dialects
     share, such a header selects this one. ``read_headers`` adds their values to the request head.
     ``rules`` check combinations of fields in bodies that have one of ``ruled``. ``to_chat``
     converts a validated body to OpenAI's form. ``named`` splits a name into model and deployment.
@@ -75,13 +73,13 @@ class ClientDialect:
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
-    credential: Callable[[Headers], Secret | None]
     refuse: Callable[[ProxyError, str], ErrorResponse]
+    key_headers: tuple[str, ...] = (AUTHORIZATION,)
     read_headers: Callable[[Headers, RequestHead], RequestHead] | None = None
     header_prefix: str | None = None
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
     ruled: frozenset[str] = frozenset()
-    to_chat: Callable[[Endpoint, Json], Json] = unchanged
+    to_chat: Callable[[Endpoint, Json], Json] | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     filtered: tuple[str, ...] = ()
     whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
@@ -104,20 +102,20 @@ class ClientDialect:
 class UpstreamDialect:
     """Upstream side of a dialect, and the differences of its responses from those of the family.
 
-    ``prefix`` precedes ``paths`` if a ``base_url`` has no path. ``to_chat`` converts a document to
-    its family's form. ``finishes`` maps finish reasons of the vendor to OpenAI's. ``shown`` are
-    response headers (or prefixes ending in ``-``) that clients of the same dialect receive.
-    ``usage_option`` is True if usage in streams must be requested. ``statuses`` maps response
-    statuses, ``denials`` are the words of errors by which its guards deny a call. ``implied`` has
-    the default behavior of absent fields. ``required_headers`` must be set in the policy. Client
-    headers with ``forwarded_prefix`` are forwarded; ``usual_headers`` are sent if the client has
-    none.
+    ``prefix`` precedes ``paths`` if a ``base_url`` has no path. ``key_header`` has the key, in
+    ``authorization`` as a Bearer token. ``to_chat`` converts a document to its family's form.
+    ``finishes`` maps finish reasons of the vendor to OpenAI's. ``shown`` are response headers (or
+    prefixes ending in ``-``) that clients of the same dialect receive. ``usage_option`` is True if
+    usage in streams must be requested. ``statuses`` maps response statuses, ``denials`` are the
+    words of errors by which its guards deny a call. ``implied`` has the default behavior of absent
+    fields. ``required_headers`` must be set in the policy. Client headers with ``forwarded_prefix``
+    are forwarded; ``usual_headers`` are sent if the client has none.
     """
 
     prefix: str
     paths: Mapping[Endpoint, str]
-    authorize: Callable[[str], tuple[str, str]]
-    from_chat: Callable[[Endpoint, Json], Json] = unchanged
+    key_header: str = AUTHORIZATION
+    from_chat: Callable[[Endpoint, Json], Json] | None = None
     to_chat: Callable[[Json], Json] | None = None
     finishes: Mapping[str, str] = field(default_factory=dict)
     streams: bool = True
@@ -135,11 +133,9 @@ class UpstreamDialect:
 class TableCells:
     """Texts for the tables of ``docs/dialects.md``, in Markdown.
 
-    ``credential``, ``deployment`` and ``tags`` tell where clients send them. ``upstream`` has notes
-    for policies.
+    ``deployment`` and ``tags`` tell where clients send them. ``upstream`` has notes for policies.
     """
 
-    credential: str = "`Authorization: Bearer`"
     deployment: str = ""
     tags: str = ""
     upstream: str = ""

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
-from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.strict_json import dump
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json, PassthroughHead
 from proxy.types.events import STOP, Event, Extension, FamilyName, Frame, Native, Start, UsageReport

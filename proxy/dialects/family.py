@@ -26,6 +26,9 @@ class ReadOptions:
     - stream: The client requested a stream, so a whole response becomes the frames of one.
     - inspect: Guards read the response: members without an event yield `Native`.
     - crossing: The client gets the events but not the documents.
+
+    With `inspect` or `crossing` the reader splits: a frame has at most one delta.
+
     - finishes: Finish reasons of the vendor and their equivalents in chat.
     """
 
@@ -36,11 +39,6 @@ class ReadOptions:
     crossing: bool = False
     model_call: int = 0
     finishes: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def split(self) -> bool:
-        """True if a frame must not have more than one delta."""
-        return self.inspect or self.crossing
 
 
 class FamilyReader(Protocol):
@@ -162,8 +160,6 @@ Check = Callable[[Any], bool]
 Shape = Check | Mapping[str, Any]
 """A check of a value, or the shapes of the members that an object may have."""
 
-MAX_NAME = 128
-"""Characters of a name or an id; a longer one is a text."""
 COUNTS = frozenset(
     {"accepted_prediction_tokens", "audio_tokens", "cache_creation_input_tokens"}
     | {"cache_read_input_tokens", "cache_write_tokens", "cached_tokens", "completion_tokens"}
@@ -185,13 +181,6 @@ def fits(value: Any, shape: Shape) -> bool:
         if inner is None or not fits(member, inner):
             return False
     return True
-
-
-def is_name(value: Any) -> bool:
-    """Return True for null, and for a string without white space of at most 128 characters."""
-    if value.__class__ is not str:
-        return value is None
-    return len(value) <= MAX_NAME and value.split() in ([value], [])
 
 
 def is_number(value: Any) -> bool:
@@ -224,22 +213,3 @@ def one_of(*words: str) -> Check:
 def nullable(shape: Shape) -> Check:
     """Return a check for null and for values of a shape."""
     return lambda value: value is None or fits(value, shape)
-
-
-# Values of JSON that may have another type
-
-
-def as_object(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def as_objects(value: Any) -> list[Json]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def as_int(value: Any) -> int:
-    return value if type(value) is int else 0

@@ -12,17 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import parse_qsl, unquote
 
-from proxy.dialects.base import Headers, UpstreamDialect
+from proxy.dialects.base import AUTHORIZATION, ClientDialect, Headers, UpstreamDialect
 from proxy.errors import BadRequest
 from proxy.errors.words import MAX_NAME, MAX_WORDS, listed
-from proxy.types import Endpoint, Json, RequestHead, Secret, TraceContext
+from proxy.types import Json, RequestHead, TraceContext
 
-GEMINI_KEY = "x-goog-api-key"
+BEARER, GEMINI_KEY = "Authorization: Bearer", "x-goog-api-key"
 MAX_TIMEOUT_S = 86_400
 REFRESH_IGNORED = "cache refresh ignored: this key may not refresh the cache"
 Tag = tuple[str, str | None]
 PREFIX = "\nx-headrace-"
-"""Occurs in ``joined_names`` if a request has headers of the proxy."""
+"""Occurs in the joined header names of a request with headers of the proxy."""
 SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
 """Allowed values of client headers that are forwarded: short words."""
 ACCOUNT_SUFFIX = "-id"
@@ -33,33 +33,8 @@ _TRUE = frozenset({"true", "1"})
 _FALSE = frozenset({"false", "0", ""})
 
 
-def joined_names(headers: Headers) -> str:
-    """Return the names of headers, each after a newline, to search for prefixes."""
-    return "\n".join(("", *headers))
-
-
 def bad_header(name: str, problem: str) -> BadRequest:
     return BadRequest(f"{name}: {problem}", param=name)
-
-
-def bearer(headers: Headers) -> Secret | None:
-    """Read ``Authorization: Bearer …``. Other schemes are ignored."""
-    header = headers.get("authorization", "")
-    if header[:7] != "Bearer " and header[:7].lower() != "bearer ":
-        return None
-    token = header[7:].strip()
-    return Secret(token) if token else None
-
-
-def plain(name: str, headers: Headers) -> Secret | None:
-    """Read a header whose whole value is the credential."""
-    token = headers.get(name, "").strip()
-    return Secret(token) if token else None
-
-
-def gemini_key(endpoint: Endpoint, headers: Headers) -> Secret | None:
-    """Return the credential of a Gemini client, which is valid for passthrough only."""
-    return plain(GEMINI_KEY, headers) if endpoint == "passthrough" else None
 
 
 def forwarded_headers(
@@ -229,15 +204,20 @@ def with_model_of_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, 
     return {**body, "model": name}, warnings
 
 
-def where_key_belongs(read: str, headers: Mapping[str, str], query: str) -> str:
-    """Return which headers are ``read`` for the key, and where the request has one instead."""
-    hint = f"This path reads the key from the header {read.replace('`', '')}."
+def where_key_belongs(client: ClientDialect, headers: Mapping[str, str], query: str) -> str:
+    """Return which headers are read for the key, and where the request has one instead."""
+    hint = f"This path reads the key from the header {', or '.join(key_headers(client))}."
     places = [name for name in KEY_HEADERS if headers.get(name, "").strip()]
     if headers.get("authorization", "").strip():
         places.append("Authorization (without Bearer)")
     if query and any(name.lower() in KEY_QUERIES for name, _ in parse_qsl(query)):
         places.append("the query string")
     return f"{hint} The request has one in {', '.join(places)}." if places else hint
+
+
+def key_headers(client: ClientDialect) -> list[str]:
+    """Return the headers with the key as they are documented."""
+    return [BEARER if name == AUTHORIZATION else name for name in client.key_headers]
 
 
 def not_served(path: str, known_paths: Collection[str]) -> str:

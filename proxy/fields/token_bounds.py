@@ -81,8 +81,6 @@ def groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
 
 def check_groups(body: Json) -> None:
     """Raise ``InvalidField`` for a bad number or a misspelled name in a group of options."""
-    if GROUPS.isdisjoint(body):
-        return
     for path, group in groups(body):
         if not path:
             continue

@@ -281,8 +281,8 @@ class HttpExchange:
             record.status = None  # that of a head with keepalives alone
         if isinstance(error, Unauthorized) and error.lapse == "missing":
             incoming = self._incoming
-            read = dialects.dialect_of(incoming.path, incoming.headers).cells.credential
-            error.add(where_key_belongs(read, incoming.headers, incoming.query))
+            client = dialects.dialect_of(incoming.path, incoming.headers).client
+            error.add(where_key_belongs(client, incoming.headers, incoming.query))
         if not isinstance(error, ClientDisconnected) and not self.is_disconnected:
             try:
                 await self._send_error(error)

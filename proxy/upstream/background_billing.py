@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from proxy.dialects.family import as_object
 from proxy.dialects.responses.schema import UNFINISHED, chat_usage
 from proxy.dialects.responses.sealing import ResponseIds
+from proxy.dialects.wire.strict_json import as_object
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import MAX_ID, word_of
 from proxy.money.usage import read_usage

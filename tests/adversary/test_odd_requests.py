@@ -10,7 +10,7 @@ from proxy.dialects import CHECKED_FIELDS
 from proxy.dialects.messages import from_chat as chat_to_messages
 from proxy.dialects.messages import to_chat as messages_to_chat
 from proxy.dialects.responses import requests as responses_requests
-from proxy.dialects.responses.state_refs import RULES
+from proxy.dialects.responses.schema import RULES
 from proxy.dialects.vendors.anthropic import user_of
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body

@@ -69,15 +69,16 @@ class Pipeline:
         crossing = crosses(self.client, self.upstream)
         call = call_of(self.client)
         options = ReadOptions(call, inspect=self.inspect, crossing=crossing)
+        splits = self.inspect or crossing
         self.family = family
         self.joiner = SurrogateJoiner()
         self.server = DIALECTS[CLIENTS[self.upstream][0]].server
         self.reader = family.reader(options)
-        self.read = OrderChecker(split=options.split)
+        self.read = OrderChecker(split=splits)
         is_sequenced = crossing and FAMILIES[self.client].marks_parts
         is_sequenced |= self.inspect and family.marks_parts
         self.order = Sequencer() if is_sequenced else None
-        self.sequenced = OrderChecker(split=options.split, sequenced=is_sequenced)
+        self.sequenced = OrderChecker(split=splits, sequenced=is_sequenced)
 
     def frames(self, documents: Sequence[bytes]) -> list[Frame]:
         """Return the frames that the client gets, up to an error of the upstream."""

@@ -14,13 +14,12 @@ from proxy.dialects.family import (
     fits,
     is_counts,
     is_empty,
-    is_name,
     is_number,
     is_text,
     nullable,
     one_of,
 )
-from proxy.dialects.wire.strict_json import MOST_VALUES
+from proxy.dialects.wire.strict_json import MOST_VALUES, is_name
 from proxy.errors import ResponseTooLarge
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -163,7 +162,7 @@ class ChoiceReader:
         self._form = form
         self._crossing = options.crossing
         self._inspect = options.inspect and not options.crossing
-        self._split = options.split
+        self._split = options.inspect or options.crossing
         self._is_whole = options.whole and not options.stream
         self._max_parts = MOST_VALUES if self._is_whole else MAX_PARTS  # a document has a bound
         self._parts: dict[tuple[int, object], Part] = {}

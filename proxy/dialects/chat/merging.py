@@ -15,7 +15,8 @@ from typing import Any
 from proxy.dialects import DIALECTS
 from proxy.dialects.chat.requests import joined_message
 from proxy.dialects.chat.tool_calls import CallNumbers
-from proxy.dialects.family import WriteOptions, as_objects
+from proxy.dialects.family import WriteOptions
+from proxy.dialects.wire.strict_json import as_objects
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import FamilyName, index_of

@@ -52,7 +52,7 @@ class ChatReader:
 
     __slots__ = (
         *("_choices", "_crossing", "_form", "_held", "_inspect", "_is_started", "_only_choice"),
-        *("_options", "_shape"),
+        *("_options", "_shape", "_splits"),
     )
 
     def __init__(self, options: ReadOptions, form: ChatForm = CHAT) -> None:
@@ -61,6 +61,7 @@ class ChatReader:
         self._options = options
         self._form = form
         self._crossing = options.crossing
+        self._splits = options.inspect or options.crossing
         self._inspect = options.inspect and not options.crossing
         self._choices = ChoiceReader(form, options)
         self._is_started = False
@@ -70,7 +71,7 @@ class ChatReader:
 
     def read(self, doc: Json, raw: bytes | None) -> Sequence[Frame]:
         options = self._options
-        if options.split and PADDING in doc:
+        if self._splits and PADDING in doc:
             doc, raw = {name: value for name, value in doc.items() if name != PADDING}, None
         if self._shape is not None:
             delta = self._shape.delta(doc)
@@ -249,7 +250,7 @@ class ChatReader:
         if type(delta) is not Delta or unit.is_changed or delta.slot[1] != 0:
             return
         if len(delta.slot) == (4 if self._form.holder else 3):
-            self._shape = _Shape(doc, self._form.holder, delta, exact=self._options.split)
+            self._shape = _Shape(doc, self._form.holder, delta, exact=self._splits)
 
 
 class _Shape:

@@ -16,10 +16,11 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 from proxy.dialects.frames.sequencer import SPACE, ObjectEnd
-from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.strict_json import dump
 from proxy.errors import ResponseTooLarge
 from proxy.types import Json
 from proxy.types.events import index_of
@@ -182,11 +183,10 @@ BESIDE, VENDOR, SIGNATURE = "extra_content", "google", "thought_signature"
 UNSIGNED = "skip_thought_signature_validator"
 """Google's word for a call that another model made."""
 
-ID_MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "messages": ("id", "tool_use_id"),
-    "responses": ("call_id",),
-}
-"""Members of blocks and items that have the id of a call, by the form of a request."""
+ID_MEMBERS = ("id", "tool_use_id", "call_id")
+"""Members of blocks and items that have the id of a call."""
+CALL_LISTS: Mapping[str, str] = {"messages": "messages", "responses": "input"}
+"""The member of a request that may have ids with signatures, by API family."""
 
 
 def signature_of(call: Json) -> str | None:
@@ -218,36 +218,30 @@ def _opened(text: Any) -> tuple[str, str] | None:
     return (id_, signature) if id_ and signature else None
 
 
-def without_signatures(form: str | None, body: Json) -> tuple[Json, dict[str, str]]:
-    """Return a request with the own ids of its calls, and their signatures by id."""
+def without_signatures(body: Json, member: str) -> tuple[Json, dict[str, str]]:
+    """Return a request with the own ids of its calls, and their signatures by id.
+
+    ``member`` is its list of messages or items.
+    """
     signatures: dict[str, str] = {}
-    if form == "responses" and isinstance(body.get("input"), list):
-        items = _own_ids(body["input"], ID_MEMBERS[form], signatures)
-        body = {**body, "input": items} if signatures else body
-    elif form == "messages":
-        messages = [_own_message(message, signatures) for message in body.get("messages") or ()]
-        body = {**body, "messages": messages} if signatures else body
-    return body, signatures
+    items = [_with_own_ids(item, signatures) for item in body[member]]
+    return ({**body, member: items} if signatures else body), signatures
 
 
-def _own_message(message: Json, signatures: dict[str, str]) -> Json:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    blocks = _own_ids(content, ID_MEMBERS["messages"], signatures)
-    return {**message, "content": blocks} if blocks is not content else message
-
-
-def _own_ids(items: list[Any], names: tuple[str, ...], signatures: dict[str, str]) -> list[Any]:
-    """Return blocks or items with own ids; the very same list if no id has a signature."""
-    result = list(items)
-    for position, item in enumerate(items):
-        for name in names:
-            opened = _opened(item.get(name)) if isinstance(item, dict) else None
-            if opened is not None:
-                signatures[opened[0]] = opened[1]
-                result[position] = {**result[position], name: opened[0]}
-    return result if any(new is not old for new, old in zip(result, items, strict=True)) else items
+def _with_own_ids(item: Any, signatures: dict[str, str]) -> Any:
+    """Return an item, or a message with its blocks, without the signatures in ids."""
+    if not isinstance(item, dict):
+        return item
+    own: Json = {}
+    for name in ID_MEMBERS:
+        opened = _opened(item[name]) if name in item else None
+        if opened is not None:
+            own[name], signatures[opened[0]] = opened[0], opened[1]
+    content = item.get("content")
+    if isinstance(content, list):
+        blocks = [_with_own_ids(block, signatures) for block in content]
+        own |= {} if all(map(is_, blocks, content)) else {"content": blocks}
+    return {**item, **own} if own else item
 
 
 def signed(body: Json, signatures: Mapping[str, str]) -> Json:

@@ -19,7 +19,7 @@ from proxy.dialects.chat.splitting import alone
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.strict_json import dump
 from proxy.money.usage import COUNT_GROUPS, Tokens
 from proxy.types import Json
 from proxy.types.events import (

@@ -18,8 +18,7 @@ from proxy.dialects.base import UpstreamDialect
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.large_json import dump
-from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument
+from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument, dump
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.dialects.family import ReadOptions, Shape, as_object, fits, is_name
+from proxy.dialects.family import ReadOptions, Shape, fits
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import USUAL_EVENTS, stream_events
-from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.strict_json import as_object, dump, is_name
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, read_usage
 from proxy.types import Json
@@ -51,11 +51,12 @@ class MessageReader:
 
     __slots__ = (
         *("_delta_type", "_ended", "_has_finished", "_has_started", "_index", "_member"),
-        *("_members", "_open", "_options", "_part", "_slot", "_usage"),
+        *("_members", "_open", "_options", "_part", "_slot", "_splits", "_usage"),
     )
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._splits = options.inspect or options.crossing
         self._has_started = self._has_finished = False
         self._open: dict[int | None, Part] = {}  # blocks by index
         self._ended: set[int | None] = set()  # blocks of a split stream
@@ -144,7 +145,7 @@ class MessageReader:
 
     def _message_start(self, doc: Json, raw: bytes) -> list[Frame]:
         if self._has_started:
-            if self._options.split:
+            if self._splits:
                 raise UpstreamInvalid("The upstream started a second message in one stream.")
             return self._frames((), doc, raw)
         self._has_started = True
@@ -187,7 +188,7 @@ class MessageReader:
         self._open.clear()
         self._part = None
         finish = Finish(0, "other" if reason is None else schema.FINISHES.get(reason, "stop"))
-        if not self._options.split:
+        if not self._splits:
             return (*map(End, parts.values()), finish)
         for index, part in parts.items():
             doc = {"type": schema.BLOCK_STOP, "index": index}
@@ -221,7 +222,7 @@ class MessageReader:
     def _begin(self, index: int | None, part: Part) -> tuple[Event, ...]:
         """Open a block. Return the start of the message, and the ends of blocks that it closes."""
         events = self._start()
-        if self._options.split:
+        if self._splits:
             if index in self._open:
                 raise UpstreamInvalid("The upstream started a content block that had not ended.")
             if len(self._open) >= MAX_BLOCKS:
@@ -268,7 +269,7 @@ class MessageReader:
         if not arguments:
             return self._frames(events, doc, raw, usual)
         text = dump(arguments, 0).decode()
-        if not self._options.split:
+        if not self._splits:
             return [self._frame((*events, Delta(part, text, ("content_block", "input"))), doc, raw)]
         start = {**doc, "content_block": {**block, "input": {}}}
         inner = {"type": "input_json_delta", "partial_json": text}
@@ -320,7 +321,7 @@ class MessageReader:
         if part is not None:
             self._members.pop(part, None)
         self._part = None
-        if self._options.split and not self._options.whole:
+        if self._splits and not self._options.whole:
             self._ended.add(index)
             if len(self._ended) > MAX_BLOCKS:
                 raise ResponseTooLarge("The upstream sent too many content blocks.")

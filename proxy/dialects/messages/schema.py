@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import Shape, is_empty, is_name, is_number, is_text, one_of
-from proxy.dialects.wire.strict_json import MOST_SHALLOW, deeper
+from proxy.dialects.family import Shape, is_empty, is_number, is_text, one_of
+from proxy.dialects.wire.strict_json import MOST_SHALLOW, deeper, is_name
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, Tokens
 from proxy.types import Json

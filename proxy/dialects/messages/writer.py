@@ -10,8 +10,8 @@ import orjson
 from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import parse_arguments
-from proxy.dialects.wire.large_json import dump
 from proxy.dialects.wire.sse import named_event
+from proxy.dialects.wire.strict_json import dump
 from proxy.types import Json
 from proxy.types.events import (
     CALLS,

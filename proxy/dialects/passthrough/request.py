@@ -20,7 +20,7 @@ from proxy.dialects.request_headers import (
 )
 from proxy.dialects.requests.field_filter import declared_fields, permitted
 from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest, url_and_headers
-from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.strict_json import dump
 from proxy.errors import BadRequest, InvalidField
 from proxy.errors.words import ascii_word
 from proxy.fields.checks import check_spelling

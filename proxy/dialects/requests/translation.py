@@ -188,7 +188,7 @@ def _written(
         return requests.provider_chat(body, traits)
     form = _form(families[1])
     if form is None:
-        return server.from_chat(endpoint, body), ()
+        return body if server.from_chat is None else server.from_chat(endpoint, body), ()
     return form.tidy(body) if families[0] == families[1] else form.from_chat(body), ()
 
 

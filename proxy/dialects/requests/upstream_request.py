@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
-from proxy.dialects.base import Dialect, unchanged
+from proxy.dialects.base import AUTHORIZATION, Dialect
 from proxy.dialects.chat.tool_calls import signed
 from proxy.dialects.request_headers import forwarded_headers
 from proxy.dialects.requests.field_filter import listed_fields
@@ -31,7 +31,6 @@ from proxy.dialects.requests.translation import (
 )
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.state_refs import restore_item_ids, unknown_id
-from proxy.dialects.vendors import openai
 from proxy.dialects.wire.large_json import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import no_endpoint
@@ -102,7 +101,7 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
     fields = fields_of(target, endpoint)
     checks = {name: field.check for name, field in fields.items()}
     families = from_dialect.families.get(client_endpoint), to_dialect.families.get(endpoint)
-    is_same = client_endpoint == endpoint and server.from_chat is unchanged
+    is_same = client_endpoint == endpoint and server.from_chat is None
     is_same = is_same and (endpoint != "chat" or upstream.traits.is_plain)
     passed: Collection[str] = ()
     if is_same and families == (None, None):
@@ -110,7 +109,7 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
     elif is_same and families == ("responses", "responses"):
         passed = fields
     client_fields = CHECKED_FIELDS[from_dialect.name][client_endpoint]
-    is_kept = from_dialect.client.to_chat in (unchanged, openai.to_chat)  # as it was checked
+    is_kept = from_dialect.client.to_chat is None  # as it was checked
     url, headers = url_and_headers(upstream, server.paths[endpoint])
     route = upstream.routes[key] = TargetRoute(
         endpoint=endpoint,
@@ -168,10 +167,8 @@ def url_and_headers(upstream: Upstream, path: str) -> tuple[str, dict[str, str]]
     }
     headers.update((name.lower(), value.reveal()) for name, value in upstream.headers)
     if upstream.api_key is not None:
-        name, value = server.authorize(upstream.api_key.reveal())
-        if upstream.key_header is not None:
-            name, value = upstream.key_header, upstream.api_key.reveal()
-        headers[name] = value
+        name, key = upstream.key_header or server.key_header, upstream.api_key.reveal()
+        headers[name] = f"Bearer {key}" if name == AUTHORIZATION else key
     return base + prefix + path + query, headers
 
 

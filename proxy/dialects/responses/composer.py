@@ -8,11 +8,15 @@ import orjson
 
 from proxy.dialects.chat.merging import chat_form
 from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, shown_id
-from proxy.dialects.family import as_objects
 from proxy.dialects.responses import schema
-from proxy.dialects.responses.schema import TextType, response_usage, status_members
-from proxy.dialects.wire.large_json import dump
-from proxy.dialects.wire.sse import named_event
+from proxy.dialects.responses.schema import (
+    EventBytes,
+    TextType,
+    echoed,
+    response_usage,
+    status_members,
+)
+from proxy.dialects.wire.strict_json import as_objects, dump
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json
 from proxy.types.events import (
@@ -43,36 +47,6 @@ _PARAMETERS: Json = {
     "truncation": None,
 }
 """Parameters of the request that a response repeats besides `ECHOED`, and their defaults."""
-
-
-class EventBytes:
-    """Writes numbered events. For a whole response it writes none."""
-
-    __slots__ = ("is_whole", "number")
-
-    def __init__(self, *, is_whole: bool) -> None:
-        self.is_whole = is_whole
-        self.number = 0
-
-    def event(self, kind: str, doc: Json, size: int = 0) -> bytes:
-        if self.is_whole:
-            return b""
-        numbered = {"type": kind, schema.SEQUENCE: 0, **doc}
-        numbered[schema.SEQUENCE] = self.number
-        self.number += 1
-        return named_event(kind, dump(numbered, size))
-
-
-def echoed(call: Call) -> Json:
-    """Return the members of a response that repeat the client's request."""
-    members = {name: call.body.get(name, default) for name, default in schema.ECHOED.items()}
-    ref = call.state_ref
-    if ref is not None and ref.id:
-        if ref.is_conversation:
-            members[schema.CONVERSATION] = {"id": ref.client_id}
-        else:
-            members[schema.PREVIOUS] = ref.client_id
-    return members
 
 
 class _OpenText:
@@ -112,7 +86,7 @@ class Composer:
 
     __slots__ = (
         *("_call", "_open", "_out", "_part", "_reason", "_tokens"),
-        *("has_ended", "head", "items", "response"),
+        *("_has_ended", "_items", "response"),
     )
 
     def __init__(self, call: Call, out: EventBytes) -> None:
@@ -122,10 +96,9 @@ class Composer:
         self._part: Part | None = None  # of the open text
         self._reason: FinishReason = "stop"
         self._tokens: Tokens | None = None
-        self.head: Json | None = None
-        self.items: list[Json] = []
-        self.response: Json = {}
-        self.has_ended = False
+        self._items: list[Json] = []
+        self._has_ended = False
+        self.response: Json = {}  # without items and usage until it ends
 
     def feed(self, frame: Frame) -> bytes:
         """Return the bytes of the events of a frame."""
@@ -149,12 +122,12 @@ class Composer:
         return self._stop() if event is STOP else b""
 
     def _start(self, start: Start) -> bytes:
-        if self.head is not None:
+        if self.response:
             return b""
         body, created = self._call.body, start.created
         if created is None:
             created = int(self._call.head.received_at.timestamp())
-        self.head = {
+        self.response = {
             "id": start.id,
             "object": "response",
             "created_at": int(created),
@@ -165,7 +138,7 @@ class Composer:
             "error": None,
             "incomplete_details": None,
         }
-        started = {**self.head, "status": "in_progress", "output": [], "usage": None}
+        started = {**self.response, "status": "in_progress", "output": [], "usage": None}
         kinds = ("response.created", "response.in_progress")
         return b"".join([self._out.event(kind, {"response": started}) for kind in kinds])
 
@@ -212,7 +185,7 @@ class Composer:
             if is_message:
                 item = {"id": "msg", "type": "message", "status": "in_progress"}
                 item |= {"role": "assistant", "content": []}
-            index = len(self.items)
+            index = len(self._items)
             out += self._add(item)
         opened = self._open = _OpenText(index, item, text_type)
         item["content"].append(opened.part)
@@ -234,15 +207,15 @@ class Composer:
             text_type.member: "",
         }
         out += self._add(item)
-        self._open, self._part = _OpenText(len(self.items) - 1, item, text_type), part
+        self._open, self._part = _OpenText(len(self._items) - 1, item, text_type), part
         return out
 
     def _add(self, item: Json) -> bytes:
         """Add an item. Its id, so far a prefix, becomes unique."""
-        index = len(self.items)
-        response_id = str((self.head or {}).get("id")).removeprefix("msg_")
+        index = len(self._items)
+        response_id = str(self.response.get("id")).removeprefix("msg_")
         item["id"] = f"{item['id']}_{schema.UNSTORED}{response_id}_{index}"
-        self.items.append(item)
+        self._items.append(item)
         return self._out.event(schema.ADDED, {schema.OUTPUT: index, "item": item})
 
     def _close_text(self) -> bytes:
@@ -269,16 +242,16 @@ class Composer:
         )
 
     def _stop(self) -> bytes:
-        if self.has_ended:
+        if self._has_ended:
             return b""
-        self.has_ended = True
+        self._has_ended = True
         out = self._start(Start(None, None, 0))
-        if not self.items:
+        if not self._items:
             out += self._open_text(schema.BY_KIND["text"])
         out += self._close_item()
         status = status_members(self._reason)
         usage = response_usage(self._tokens)
-        self.response = {**(self.head or {}), **status, "output": self.items, "usage": usage}
+        self.response = {**self.response, **status, "output": self._items, "usage": usage}
         return out + self._out.event(f"response.{status['status']}", {"response": self.response})
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import proxy
 
-from proxy.dialects.family import as_object, as_text
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import TextType
+from proxy.dialects.wire.strict_json import as_object, as_text
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import CALLS, Begin, End, Event, Part, ToolCall

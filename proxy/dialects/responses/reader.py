@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from proxy.dialects.family import ReadOptions, as_object, as_text
+from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbers, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
@@ -16,7 +16,7 @@ from proxy.dialects.responses.schema import (
     is_silent_object,
     start_event,
 )
-from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.strict_json import as_object, as_text, dump
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import (
@@ -66,7 +66,7 @@ class ResponsesReader:
     def __init__(self, options: ReadOptions) -> None:
         self._inspects = options.inspect
         self._crosses = options.crossing
-        self._splits = options.split
+        self._splits = options.inspect or options.crossing
         self._model_call = options.model_call
         self._numbers = EventNumbers()
         self._events: list[Event] = []  # of the current document

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from proxy.dialects.family import as_object, as_objects
+from proxy.dialects.wire.strict_json import as_object, as_objects
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.field_table import PATHS, from_api, has_other, to_api

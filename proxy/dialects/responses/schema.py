@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.family import as_object, as_objects, as_text, is_name
 from proxy.dialects.statuses import STATUS_OF_WORD
+from proxy.dialects.wire.sse import named_event
+from proxy.dialects.wire.strict_json import as_object, as_objects, as_text, dump, is_name
+from proxy.errors import InvalidField
+from proxy.errors.field_problems import missing
 from proxy.money.usage import Tokens, read_usage
-from proxy.types import Json
+from proxy.types import Call, Json
 from proxy.types.events import Event, Finish, FinishReason, Kind, Start, UsageReport
 
 FAMILY: Final = "responses"
@@ -143,6 +146,79 @@ def is_silent(name: str, value: Any) -> bool:
 
 def is_silent_object(value: Json) -> bool:
     return all([is_silent(name, inner) for name, inner in value.items()])
+
+
+# Requests
+
+NOT_STREAMED = "cannot be combined with stream: true. Retrieve the response by its id."
+NOT_STORED = "cannot be combined with store: false, because the response could not be retrieved"
+NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be charged"
+
+
+def is_reference(item: Json) -> bool:
+    """Return True if an item is only the id of a stored item."""
+    return item.get("type") == "item_reference" or item.keys() == {"id"}
+
+
+def check_items(body: Json) -> None:
+    """Raise ``InvalidField`` for an item without a type or a role. The upstream checks the rest."""
+    items: Any = body.get("input")
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        kind, place = item.get("type"), f"input.{index}"
+        if kind is not None and not isinstance(kind, str):
+            raise InvalidField(f"{place}.type", "must be a string")
+        if is_reference(item) or kind not in (None, "message"):
+            continue
+        if not isinstance(item.get("role"), str):
+            raise InvalidField(f"{place}.role", missing("a string"))
+
+
+def check_background(body: Json) -> None:
+    """Raise ``InvalidField`` for a background response that could not be retrieved."""
+    if body.get("background"):
+        if body.get("stream"):
+            raise InvalidField("background", NOT_STREAMED)
+        if body.get("store") is False:
+            raise InvalidField("background", NOT_STORED)
+        if body.get("conversation") is not None:
+            raise InvalidField("background", NO_CONVERSATION)
+
+
+RULES = (check_items, check_background)
+RULED_FIELDS = frozenset({"background", "input"})
+
+
+# Events
+
+
+class EventBytes:
+    """Writes numbered events. For a whole response it writes none."""
+
+    __slots__ = ("is_whole", "number")
+
+    def __init__(self, *, is_whole: bool) -> None:
+        self.is_whole = is_whole
+        self.number = 0
+
+    def event(self, kind: str, doc: Json, size: int = 0) -> bytes:
+        if self.is_whole:
+            return b""
+        numbered = {"type": kind, SEQUENCE: 0, **doc}
+        numbered[SEQUENCE] = self.number
+        self.number += 1
+        return named_event(kind, dump(numbered, size))
+
+
+def echoed(call: Call) -> Json:
+    """Return the members of a response that repeat the client's request."""
+    members = {name: call.body.get(name, default) for name, default in ECHOED.items()}
+    ref = call.state_ref
+    if ref is not None and ref.id:
+        if ref.is_conversation:
+            members[CONVERSATION] = {"id": ref.client_id}
+        else:
+            members[PREVIOUS] = ref.client_id
+    return members
 
 
 # Start, usage and end of a response

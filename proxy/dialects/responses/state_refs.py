@@ -15,7 +15,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS, UNSTORED
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS, UNSTORED, is_reference
 from proxy.dialects.responses.sealing import (
     CONVERSATIONS,
     ITEM_MEMBERS,
@@ -32,44 +32,8 @@ DERIVED_ID_BYTES = 24  # too long to find a text that leads to a given id
 MAX_IDS = 4096  # per request: each takes some microseconds
 NOT_SEALED = "requires stored state. The operator can enable it with HEADRACE_SECRET."
 SEND_ITEM = "Send the item itself: clients do so with store: false."
-NOT_STREAMED = "cannot be combined with stream: true. Retrieve the response by its id."
-NOT_STORED = "cannot be combined with store: false, because the response could not be retrieved"
-NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be charged"
 OTHER_TARGET = "is stored at another target than the other items of this request"
 AFTER = "after"
-
-
-def is_reference(item: Json) -> bool:
-    """Return True if an item is only the id of a stored item."""
-    return item.get("type") == "item_reference" or item.keys() == {"id"}
-
-
-def check_items(body: Json) -> None:
-    """Raise ``InvalidField`` for an item without a type or a role. The upstream checks the rest."""
-    items: Any = body.get("input")
-    for index, item in enumerate(items if isinstance(items, list) else ()):
-        kind, place = item.get("type"), f"input.{index}"
-        if kind is not None and not isinstance(kind, str):
-            raise InvalidField(f"{place}.type", "must be a string")
-        if is_reference(item) or kind not in (None, "message"):
-            continue
-        if not isinstance(item.get("role"), str):
-            raise InvalidField(f"{place}.role", missing("a string"))
-
-
-def check_background(body: Json) -> None:
-    """Raise ``InvalidField`` for a background response that could not be retrieved."""
-    if body.get("background"):
-        if body.get("stream"):
-            raise InvalidField("background", NOT_STREAMED)
-        if body.get("store") is False:
-            raise InvalidField("background", NOT_STORED)
-        if body.get("conversation") is not None:
-            raise InvalidField("background", NO_CONVERSATION)
-
-
-RULES = (check_items, check_background)
-RULED_FIELDS = frozenset({"background", "input"})
 
 
 def resolve_state(call: Call, ids: ResponseIds | None) -> Call:

@@ -16,11 +16,10 @@ from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from proxy.dialects.document import Content
-from proxy.dialects.responses.schema import chat_usage
+from proxy.dialects.responses.schema import chat_usage, check_items
 from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, ResponseIds
 from proxy.dialects.responses.state_refs import (
     NOT_SEALED,
-    check_items,
     resolve_items,
     resolve_page,
     unknown_id,

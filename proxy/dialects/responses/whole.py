@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proxy.dialects.family import ReadOptions, as_object, as_text
+from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import begin_item
 from proxy.dialects.responses.reader import ResponsesReader
 from proxy.dialects.responses.schema import TextType, end_events, start_event
+from proxy.dialects.wire.strict_json import as_object, as_text
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import STOP, Begin, Delta, End, Event, Frame, Part, Slot

@@ -6,12 +6,18 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import WriteOptions, as_int, as_object, as_objects, as_text
+from proxy.dialects.family import WriteOptions
 from proxy.dialects.responses import schema
-from proxy.dialects.responses.composer import Composer, EventBytes, echoed
-from proxy.dialects.responses.schema import TextType, response_usage, status_members
-from proxy.dialects.wire.large_json import dump
+from proxy.dialects.responses.composer import Composer
+from proxy.dialects.responses.schema import (
+    EventBytes,
+    TextType,
+    echoed,
+    response_usage,
+    status_members,
+)
 from proxy.dialects.wire.sse import KEEPALIVE, named_event
+from proxy.dialects.wire.strict_json import as_int, as_object, as_objects, as_text, dump
 from proxy.errors import GuardBlocked
 from proxy.types import Json
 from proxy.types.events import (
@@ -66,7 +72,7 @@ class ResponsesWriter:
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._out = EventBytes(is_whole=options.whole)
-        self._composer = Composer(options.call, self._out)
+        self._composer: Composer | None = None
         self._is_native = False  # the upstream speaks Responses
         self._rewrites = False
         self._has_ended = False
@@ -99,13 +105,15 @@ class ResponsesWriter:
         elif self._is_native or frame.family == schema.FAMILY:
             out = self._write_bare(frame)
         else:
-            out = self._composer.feed(frame)
+            composer = self._composer = self._composer or Composer(self._options.call, self._out)
+            out = composer.feed(frame)
+            self._response = composer.response
         if not self._options.whole:
             return out
         self._size += frame.size
         if not frame.last:
             return b""
-        return dump(self._response if self._is_native else self._composer.response, self._size)
+        return dump(self._response, self._size)
 
     def fail(self, document: bytes) -> bytes:
         """Return two events for an error: SDKs raise the first, Codex reads the second."""
@@ -113,8 +121,9 @@ class ResponsesWriter:
             return b""
         error = orjson.loads(document).get("error", {})
         details = {name: error.get(name) for name in ("code", "message", "param")}
-        head = self._response or self._composer.head or {}
-        head = {name: value for name, value in head.items() if name not in ("output", "usage")}
+        head = {
+            name: value for name, value in self._response.items() if name not in ("output", "usage")
+        }
         failed: Json = {"object": "response", **head, "status": "failed"}
         failed["error"] = {name: details[name] for name in ("code", "message")}
         if details["code"] == GuardBlocked.code:
@@ -124,7 +133,7 @@ class ResponsesWriter:
 
     def _keep_alive(self) -> bytes:
         """SDKs require `response.created` to be the first event, so a comment precedes it."""
-        if not self._response and self._composer.head is None:
+        if not self._response:
             return KEEPALIVE
         self._rewrites = True
         return self._out.event("keepalive", {})

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from proxy.dialects import request_headers
 from proxy.dialects.base import (
     ClientDialect,
     Dialect,
     ErrorResponse,
     Headers,
-    TableCells,
     UpstreamDialect,
 )
 from proxy.dialects.messages.to_chat import check_blocks
@@ -34,7 +32,7 @@ from proxy.errors.words import MAX_NAME, MAX_TEXT
 from proxy.fields.checks import Fields, tokens
 from proxy.fields.field_table import fields_of
 from proxy.fields.token_bounds import typed
-from proxy.types import Call, Endpoint, Json, RequestHead, Secret
+from proxy.types import Call, Endpoint, Json, RequestHead
 
 PATHS: Mapping[Endpoint, str] = {
     "chat": "/messages",
@@ -61,11 +59,6 @@ Messages."""
 OUTAGES = ("api_error", "overloaded_error", "timeout_error")
 TOO_LONG = "prompt is too long"
 """Text by which agents recognize that they must compact the conversation."""
-
-
-def credential(headers: Headers) -> Secret | None:
-    """Read ``x-api-key`` or a Bearer token."""
-    return request_headers.plain("x-api-key", headers) or request_headers.bearer(headers)
 
 
 def user_of(body: Json) -> str | None:
@@ -179,7 +172,7 @@ ANTHROPIC = Dialect(
             for prefix in ("/v1", "")
             for method, path, endpoint in ROUTES
         },
-        credential=credential,
+        key_headers=("x-api-key", "authorization"),
         refuse=refuse,
         read_headers=read_headers,
         rules=dict.fromkeys(PATHS, (check_blocks, check_thinking)),
@@ -193,11 +186,10 @@ ANTHROPIC = Dialect(
     server=UpstreamDialect(
         prefix="/v1",
         paths=PATHS,
-        authorize=lambda key: ("x-api-key", key),
+        key_header="x-api-key",
         shown=("anthropic-ratelimit-",),
         statuses={**USUAL, 402: "credential"},
         forwarded_prefix="anthropic-",
         usual_headers={"anthropic-version": VERSION},
     ),
-    cells=TableCells(credential="`x-api-key`, or `Authorization: Bearer`"),
 )

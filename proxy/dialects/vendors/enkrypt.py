@@ -50,8 +50,7 @@ def read_enkrypt_headers(headers: Headers, head: RequestHead) -> RequestHead:
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
     if body.get("context") is not None and body.get("enkrypt_context") is None:
         body = body | {"enkrypt_context": body["context"]}
-    body = {k: v for k, v in body.items() if k != "context"}
-    return openai.to_chat(endpoint, body)
+    return {k: v for k, v in body.items() if k != "context"}
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
@@ -66,10 +65,6 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     return ErrorResponse(error.status, body, openai.retry_headers(error))
 
 
-def authorize(key: str) -> tuple[str, str]:
-    return ("apikey", key)
-
-
 ENKRYPT = Dialect(
     name="enkrypt",
     fields=FIELDS,
@@ -78,7 +73,7 @@ ENKRYPT = Dialect(
             ("POST", "/ai-proxy/completions"): "completions",
             ("POST", "/ai-proxy/chat/completions"): "chat",
         },
-        credential=lambda headers: request_headers.plain("apikey", headers),
+        key_headers=("apikey",),
         header_prefix="x-enkrypt-",
         read_headers=read_enkrypt_headers,
         refuse=refuse,
@@ -93,10 +88,8 @@ ENKRYPT = Dialect(
     server=UpstreamDialect(
         prefix="/ai-proxy",
         paths={"completions": "/completions", "chat": "/chat/completions"},
-        authorize=authorize,
+        key_header="apikey",
         required_headers=("x-enkrypt-deployment",),
     ),
-    cells=TableCells(
-        credential="`apikey`", deployment="`x-enkrypt-deployment`", tags="`x-enkrypt-tags`"
-    ),
+    cells=TableCells(deployment="`x-enkrypt-deployment`", tags="`x-enkrypt-tags`"),
 )

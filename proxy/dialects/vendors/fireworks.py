@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.chat import requests
 from proxy.dialects.statuses import USUAL
@@ -79,7 +78,6 @@ FIREWORKS = Dialect(
     fields=FIELDS,
     client=ClientDialect(
         routes=openai.routes("/inference/v1"),
-        credential=request_headers.bearer,
         refuse=openai.refuse,
         rules={
             "completions": (openai.check_stream_options, check_max_tokens),
@@ -93,7 +91,6 @@ FIREWORKS = Dialect(
     server=UpstreamDialect(
         prefix="/inference/v1",
         paths={name: path for name, path in openai.PATHS.items() if name != "responses"},
-        authorize=openai.authorize_bearer,
         from_chat=from_chat,
         usage_option=False,
         shown=("fireworks-",),

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField
@@ -129,7 +128,6 @@ MULTIMODEL = Dialect(
     fields={"completions": fields_of("multimodel")},
     client=ClientDialect(
         routes={("POST", "/v1/completion"): "completions"},
-        credential=request_headers.bearer,
         refuse=openai.refuse,
         rules={"completions": (check_single_choice, check_distinct_models)},
         ruled=frozenset({"model"}),
@@ -141,7 +139,6 @@ MULTIMODEL = Dialect(
     server=UpstreamDialect(
         prefix="/v1",
         paths={"completions": "/completion"},
-        authorize=openai.authorize_bearer,
         from_chat=from_chat,
         to_chat=response_to_chat,
         finishes=FINISHES,

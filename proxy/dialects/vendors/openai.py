@@ -8,23 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proxy.dialects import request_headers
 from proxy.dialects.base import (
     ClientDialect,
     Dialect,
     ErrorResponse,
-    Headers,
     TableCells,
     UpstreamDialect,
 )
-from proxy.dialects.responses import state_refs
+from proxy.dialects.responses import schema
 from proxy.dialects.vendors import other_gateways
 from proxy.errors import GuardBlocked, InvalidField, ProxyError
 from proxy.errors.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
-from proxy.fields.field_table import START_OF_DOCUMENT, fields_of
+from proxy.fields.field_table import fields_of
 from proxy.fields.token_bounds import typed
-from proxy.types import Endpoint, Json, Secret
+from proxy.types import Endpoint, Json
 from proxy.types.events import FamilyName
 
 FIELDS: dict[Endpoint, Fields] = {
@@ -59,13 +57,6 @@ RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
     "chat": CHAT_RULES,
 }
 RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
-
-
-def to_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Replace a null prompt by its default."""
-    if endpoint == "completions" and body.get("prompt") is None:
-        return body | {"prompt": START_OF_DOCUMENT}
-    return body
 
 
 def error_object(error: ProxyError) -> Json:
@@ -157,15 +148,6 @@ PATHS: dict[Endpoint, str] = {
 }
 
 
-def credential(headers: Headers) -> Secret | None:
-    """Read a Bearer token, or the ``api-key`` of Azure's clients."""
-    return request_headers.bearer(headers) or request_headers.plain("api-key", headers)
-
-
-def authorize_bearer(key: str) -> tuple[str, str]:
-    return ("authorization", f"Bearer {key}")
-
-
 def with_endpoints(client: ClientDialect) -> ClientDialect:
     """Return a client dialect with Responses and with LiteLLM's list of models."""
     responses = replace(client, reads_error_events=True)
@@ -184,22 +166,17 @@ OPENAI = Dialect(
     client=with_endpoints(
         ClientDialect(
             routes=routes("/v1", "", "/openai/v1") | AZURE_ROUTES | INFO_ROUTES | RESPONSES_ROUTES,
-            credential=credential,
+            key_headers=("authorization", "api-key"),  # the second one is of Azure's clients
             refuse=refuse,
-            rules=RULES | {"responses": state_refs.RULES},
-            ruled=RULED | state_refs.RULED_FIELDS,
-            to_chat=to_chat,
+            rules=RULES | {"responses": schema.RULES},
+            ruled=RULED | schema.RULED_FIELDS,
             reads_error_events=True,
         )
     ),
     server=UpstreamDialect(
         prefix="/v1",
         paths=PATHS,
-        authorize=authorize_bearer,
         shown=("openai-processing-ms", "openai-version", "openai-model"),
     ),
-    cells=TableCells(
-        credential="`Authorization: Bearer`, or `api-key`",
-        deployment="`/openai/deployments/NAME/...`",
-    ),
+    cells=TableCells(deployment="`/openai/deployments/NAME/...`"),
 )

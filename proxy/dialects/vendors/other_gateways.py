@@ -67,7 +67,7 @@ PROPERTY_PREFIX = "helicone-property-"
 PREFIXES = ("x-litellm-", "helicone-", "cf-aig-")
 """Prefixes of headers that cause a warning if they have no meaning here."""
 MARKS = re.compile("\n(?:" + "|".join((*PREFIXES, *PROPERTIES, PROPERTIES_HEADER)) + ")")
-"""Matches ``joined_names`` if a request has headers of other gateways."""
+"""Matches the joined header names of a request with headers of other gateways."""
 INFO_PATHS = ("/model/info", "/v1/model/info")
 _SIGN = re.compile("[=:]")
 _NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")

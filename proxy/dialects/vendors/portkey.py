@@ -33,7 +33,7 @@ from proxy.dialects.vendors import openai
 from proxy.dialects.wire.strict_json import read_distinct
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
 from proxy.errors.words import MAX_NAME, listed
-from proxy.types import Json, RequestHead, Secret
+from proxy.types import Json, RequestHead
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
 HOOK_FAILED, HOOK_DENIED = 246, 446
@@ -51,12 +51,6 @@ _CACHE_STATUS = {
     "miss": "MISS",
     "refresh": "REFRESH",
 }
-
-
-def credential(headers: Headers) -> Secret | None:
-    """Read ``x-portkey-api-key``. Without it, read a Bearer token, which the SDK always sends."""
-    key = request_headers.plain("x-portkey-api-key", headers)
-    return request_headers.bearer(headers) if key is None else key
 
 
 def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
@@ -274,13 +268,12 @@ PORTKEY = Dialect(
     client=openai.with_endpoints(
         ClientDialect(
             routes=openai.OPENAI.client.routes,
-            credential=credential,
+            key_headers=("x-portkey-api-key", "authorization"),  # the SDK always sends the second
             header_prefix="x-portkey-",  # the routes are OpenAI's
             read_headers=read_portkey_headers,
             refuse=refuse,
             rules=openai.OPENAI.client.rules,
             ruled=openai.OPENAI.client.ruled,
-            to_chat=openai.to_chat,
             headers=answer_headers,
             add_verdicts=add_verdicts,
             status=status,
@@ -289,12 +282,11 @@ PORTKEY = Dialect(
     server=UpstreamDialect(
         prefix="/v1",
         paths=openai.PATHS,
-        authorize=lambda key: ("x-portkey-api-key", key),
+        key_header="x-portkey-api-key",
         statuses={**USUAL, HOOK_FAILED: "flagged", HOOK_DENIED: "denied"},
         denials=DENIALS | {HOOKS_FAILED},
     ),
     cells=TableCells(
-        credential="`x-portkey-api-key`, or `Authorization: Bearer`",
         deployment="`x-portkey-config` (a saved id), `x-portkey-virtual-key`",
         tags="`x-portkey-metadata`",
         upstream="set `x-portkey-virtual-key` or `-config` in `headers`",

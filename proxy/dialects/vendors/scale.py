@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, TableCells, UpstreamDialect
 from proxy.dialects.chat import requests
 from proxy.dialects.vendors import openai
@@ -111,10 +110,6 @@ def _detail(param: str | None, message: str) -> list[Json]:
     return [{"loc": place, "msg": message, "type": "value_error"}]
 
 
-def authorize(key: str) -> tuple[str, str]:
-    return ("x-api-key", key)
-
-
 SCALE = Dialect(
     name="scale",
     fields=FIELDS,
@@ -125,7 +120,7 @@ SCALE = Dialect(
             for (_, path), endpoint in openai.routes("").items()
             if endpoint in ("completions", "chat")
         },
-        credential=lambda headers: request_headers.plain("x-api-key", headers),
+        key_headers=("x-api-key",),
         refuse=refuse,
         rules={"completions": (*RULES, openai.check_best_of), "chat": RULES},
         ruled=openai.RULED.union(GUIDES),
@@ -139,11 +134,10 @@ SCALE = Dialect(
     server=UpstreamDialect(
         prefix="/v4/beta",
         paths={"completions": "/completions", "chat": "/chat/completions"},
-        authorize=authorize,
+        key_header="x-api-key",
         from_chat=from_chat,
     ),
     cells=TableCells(
-        credential="`x-api-key`",
         deployment="the third part of `vendor/model/deployment`",
         upstream="say `x-selected-account-id` under `headers:`",
     ),

@@ -6,7 +6,6 @@ Results and errors are the same as theirs.
 
 from __future__ import annotations
 
-import json
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
@@ -236,14 +235,6 @@ def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
 def check_pieces(value: Any) -> None:
     """Raise ``TypeError`` for what cannot be written as JSON."""
     _Writer(lambda piece: None, PIECE).write(value, 0)
-
-
-def dump(value: Any, size: int) -> bytes:
-    """Return a value of about ``size`` bytes as JSON. Half a surrogate pair stays escaped."""
-    try:
-        return orjson.dumps(value) if size <= PIECE else dump_pieces(value)
-    except TypeError:
-        return json.dumps(value).encode()
 
 
 def dump_pieces(value: Any) -> bytes:

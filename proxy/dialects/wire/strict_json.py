@@ -1,7 +1,8 @@
-"""Parses JSON of clients and upstreams strictly, so that no two readers read it differently.
+"""Parses and writes JSON of clients and upstreams.
 
-Both readers reject the same name twice in an object, within bounds of values and depth. The caller
-parses a large document in a thread; it is parsed in pieces, so that other threads can run.
+It is parsed strictly, so that no two readers read it differently: they reject the same name twice
+in an object, within bounds of values and depth. The caller parses a large document in a thread; it
+is parsed in pieces, so that other threads can run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from proxy.dialects.wire.large_json import (
     ValueAllowance,
     check_pieces,
     decode_pieces,
+    dump_pieces,
     too_many_values,
 )
 from proxy.errors import BadRequest, ResponseTooLarge, UpstreamInvalid
@@ -29,6 +31,8 @@ from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
+MAX_NAME = 128
+"""Characters of a name or an id; a longer one is a text."""
 MOST_VALUES = 100_000
 LOGPROBS_TIMES = 10  # times as many values, if the others are in log-probabilities
 DEEPER = "abcdefgh"  # one letter for each level that may be put around a response
@@ -139,6 +143,40 @@ _request_decoder, _response_decoder = (
     )
     for parse_int in (int, _number)
 )
+
+
+# Values of any type
+
+
+def as_object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def as_objects(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def as_int(value: Any) -> int:
+    return value if type(value) is int else 0
+
+
+def is_name(value: Any) -> bool:
+    """Return True for null, and for a string without white space of at most 128 characters."""
+    if value.__class__ is not str:
+        return value is None
+    return len(value) <= MAX_NAME and value.split() in ([value], [])
+
+
+def dump(value: Any, size: int) -> bytes:
+    """Return a value of about ``size`` bytes as JSON. Half a surrogate pair stays escaped."""
+    try:
+        return orjson.dumps(value) if size <= PIECE else dump_pieces(value)
+    except TypeError:
+        return json.dumps(value).encode()
 
 
 # Requests

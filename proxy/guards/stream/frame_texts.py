@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.family import is_name
+from proxy.dialects.wire.strict_json import is_name
 from proxy.guards.text.documents import native_walk, value_walk
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.replace import paths_in_copy, replaced

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from proxy.dialects.family import is_name
+from proxy.dialects.wire.strict_json import is_name
 from proxy.fields.field_table import FIELDS
 from proxy.guards.text.members import CHOICES, NUMBERS, OPAQUE, is_silent
 from proxy.guards.text.walk import (

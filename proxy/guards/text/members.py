@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import COUNTS, is_counts, is_name, is_number, nullable, one_of
+from proxy.dialects.family import COUNTS, is_counts, is_number, nullable, one_of
+from proxy.dialects.wire.strict_json import is_name
 from proxy.guards.text.base64_text import LEAST_OPAQUE, MEDIA_MEMBERS, data_of
 from proxy.types import Json
 

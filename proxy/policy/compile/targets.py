@@ -38,7 +38,7 @@ def compile_upstream(
     key = secret((*path, "api_key"), config.api_key) if config.api_key else None
     key_header = "api-key" if config.dialect == AZURE else None
     if key is not None and is_token(config.api_key or ""):
-        key, key_header = Secret(f"Bearer {key.reveal()}"), "authorization"
+        key_header = "authorization"
     # Prices of OpenAI hold only at OpenAI, not at every server with its API.
     providers = {AZURE: AZURE, COMPATIBLE: None}
     dialect_provider = DIALECTS[config.api_dialect].provider

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from proxy.dialects import BODILESS, Received, parse_head, read_call
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
-from proxy.dialects.responses.state_refs import is_reference
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS, is_reference
 from proxy.dialects.responses.stored import read_conversation_call
 from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.chat.splitting import alone, blanked
 from proxy.dialects.chat.tool_calls import (
+    CALL_LISTS,
     MARK,
     MAX_SIGNATURE,
     UNSIGNED,
@@ -140,7 +141,7 @@ def loop(form: str, own_text: str) -> Json:
 def test_signature_returns_with_the_call(signature: str) -> None:
     for form in ("messages", "responses"):
         output = shown_id(call(signature=signature))
-        body, results = without_signatures(form, loop(form, output))
+        body, results = without_signatures(loop(form, output), CALL_LISTS[form])
 
         assert body == loop(form, "call_1")
         assert results == {"call_1": signature}
@@ -175,9 +176,9 @@ def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
     [f"call_1{MARK}", f"{MARK}QQ", f"call_1{MARK}é", f"call_1{MARK}_w", "call_1", "", 5, None],
 )
 def test_id_that_holds_no_signature_stays(text: Any) -> None:
-    for form in ("messages", "responses", None):
-        body = loop(form or "messages", text)
-        document, results = without_signatures(form, body)
+    for form, member in CALL_LISTS.items():
+        body = loop(form, text)
+        document, results = without_signatures(body, member)
 
         assert (document, results) == (body, {})
 

@@ -16,14 +16,13 @@ from proxy.dialects.family import (
     Shape,
     fits,
     is_empty,
-    is_name,
     is_number,
     is_text,
     one_of,
 )
 from proxy.dialects.frames.reader import FamilyFrameReader, SurrogateJoiner
 from proxy.dialects.vendors.openai import OPENAI
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import Documents, is_name
 from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, RequestHead

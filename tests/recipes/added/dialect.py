@@ -5,22 +5,13 @@ The dialect that ``tests/recipes/test_recipes.py`` adds. No provider speaks it.
 
 from __future__ import annotations
 
-from proxy.dialects import request_headers
-from proxy.dialects.base import ClientDialect, Dialect, Headers, TableCells, UpstreamDialect
+from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.vendors import openai
 from proxy.fields.checks import string
 from proxy.fields.field_table import fields_of
-from proxy.types import Endpoint, Secret
+from proxy.types import Endpoint
 
 PATHS: dict[Endpoint, str] = {"completions": "/completions", "chat": "/chat/completions"}
-
-
-def credential(headers: Headers) -> Secret | None:
-    return request_headers.plain("x-acme-key", headers)
-
-
-def authorize(key: str) -> tuple[str, str]:
-    return ("x-acme-key", key)
 
 
 ACME = Dialect(
@@ -32,14 +23,12 @@ ACME = Dialect(
     },
     client=ClientDialect(
         routes={("POST", f"/acme{path}"): endpoint for endpoint, path in PATHS.items()},
-        credential=credential,
+        key_headers=("x-acme-key",),
         header_prefix="x-acme-",
         read_headers=lambda headers, head: head,
         refuse=openai.refuse,
-        to_chat=openai.to_chat,
     ),
     server=UpstreamDialect(
-        prefix="/acme", paths=PATHS, authorize=authorize, required_headers=("x-acme-team",)
+        prefix="/acme", paths=PATHS, key_header="x-acme-key", required_headers=("x-acme-team",)
     ),
-    cells=TableCells(credential="`x-acme-key`"),
 )

@@ -145,6 +145,6 @@ DIALECT = Dialect(
     name="notes",
     fields={"chat": {"model": fields_of("chat")["model"], "notes": required(objects()), **SAME}},
     families={"chat": "notes"},
-    client=ClientDialect({("POST", "/notes"): "chat"}, openai.credential, openai.refuse),
-    server=UpstreamDialect("", {"chat": "/notes"}, openai.authorize_bearer),
+    client=ClientDialect({("POST", "/notes"): "chat"}, openai.refuse),
+    server=UpstreamDialect("", {"chat": "/notes"}),
 )
