@@ -99,14 +99,26 @@ def dialects() -> Iterator[str]:
     yield "which is else unknown."
 
 
+DEPLOYMENTS = {
+    "openai": "`/openai/deployments/NAME/...`",
+    "portkey": "`x-portkey-config` (a saved id), `x-portkey-virtual-key`",
+    "scale": "the third part of `vendor/model/deployment`",
+    "enkrypt": "`x-enkrypt-deployment`",
+}
+TAGS = {"portkey": "`x-portkey-metadata`", "enkrypt": "`x-enkrypt-tags`"}
+UPSTREAM_NOTES = {
+    "portkey": "set `x-portkey-virtual-key` or `-config` in `headers`",
+    "scale": "say `x-selected-account-id` under `headers:`",
+}
+
+
 def clients() -> Iterator[str]:
     yield "| dialect | credential | deployment | tags |"
     yield "|---|---|---|---|"
     yield "| all | | `x-headrace-deployment`, or `model` | `x-headrace-tags: k=v,label` |"
     for name, dialect in DIALECTS.items():
-        cells = dialect.cells
         headers = ", or ".join(f"`{header}`" for header in key_headers(dialect.client))
-        yield _row(name, headers, cells.deployment, cells.tags)
+        yield _row(name, headers, DEPLOYMENTS.get(name, ""), TAGS.get(name, ""))
 
 
 def servers() -> Iterator[str]:
@@ -125,8 +137,8 @@ def _credential(dialect: Dialect) -> Iterator[str]:
     header = dialect.server.key_header
     yield f"`{BEARER if header == AUTHORIZATION else header}`"
     yield from (f"set `{each}` in `headers`" for each in dialect.server.required_headers)
-    if dialect.cells.upstream:
-        yield dialect.cells.upstream
+    if dialect.name in UPSTREAM_NOTES:
+        yield UPSTREAM_NOTES[dialect.name]
     if not dialect.server.streams:
         yield "does not stream: the response is sent as one chunk"
 

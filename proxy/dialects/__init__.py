@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -76,24 +76,6 @@ HEADER_PREFIXES: dict[str, Dialect] = {
 }
 
 
-def _routes() -> dict[tuple[str, str], tuple[str, Endpoint]]:
-    """Return the dialect of each route. Dialects recognized only by headers are excluded."""
-    routes: dict[tuple[str, str], tuple[str, Endpoint]] = {}
-    for dialect in _BY_PATH:
-        for route, endpoint in dialect.client.routes.items():
-            routes.setdefault(route, (dialect.name, endpoint))
-    return routes
-
-
-def _owners() -> dict[str, tuple[str, ...]]:
-    """Return the dialect of each path. Dialects recognized only by headers are excluded."""
-    owners: dict[str, tuple[str, ...]] = {}
-    for dialect in _BY_PATH:
-        for path in {path: None for _, path in dialect.client.routes}:
-            owners[path] = (*owners.get(path, ()), dialect.name)
-    return owners
-
-
 SHARING: dict[str, dict[str, Dialect]] = {
     name: {
         f"\n{prefix}": sharer
@@ -105,9 +87,17 @@ SHARING: dict[str, dict[str, Dialect]] = {
 """Dialects with the same routes as a dialect, by the prefix of their headers in joined names."""
 _KNOWN_BY_HEADERS = {other.name for sharing in SHARING.values() for other in sharing.values()}
 _BY_PATH = [each for each in DIALECTS.values() if each.name not in _KNOWN_BY_HEADERS]
-ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = _routes()
+ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {}
+for _dialect in _BY_PATH:
+    for _route, _endpoint in _dialect.client.routes.items():
+        ROUTES.setdefault(_route, (_dialect.name, _endpoint))
 """All that is served: by method and path the first dialect that has it, and the endpoint."""
-OWNERS: dict[str, tuple[str, ...]] = _owners()
+OWNERS: dict[str, tuple[str, ...]] = {
+    path: tuple(
+        dialect.name for dialect in _BY_PATH if path in {path for _, path in dialect.client.routes}
+    )
+    for _, path in ROUTES
+}
 """By path: the names of all dialects that have it, but for those that are told by their headers
 alone. The first one is spoken there, unless a request says otherwise."""
 PATTERNS: dict[str, re.Pattern[str]] = {
@@ -358,7 +348,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         wants_usage=client.always_usage
         or (body.get("stream_options") or {}).get("include_usage") is True,
         timeout_s=min(filter(None, (head.timeout_s, chat.get("inference_timeout"))), default=None),
-        warnings=warnings if chat is body else warnings + _left_out(client, body, chat),
+        warnings=warnings if chat is body else (*warnings, *_left_out(client, body, chat)),
         size=size,
         field_quarters=field_quarters(chat) if size > LARGE_BYTES else {},
         field_aliases=ALIKE.intersection(body),
@@ -384,14 +374,11 @@ def check_names(param: str, *names: Any) -> None:
             raise InvalidField(param, BAD_NAME)
 
 
-def _left_out(client: ClientDialect, body: Json, chat: Json) -> tuple[str, ...]:
-    """Return a warning for each field of a body that the call does not take over as a whole."""
-    dropped = [
-        f"{alias} dropped"
-        for alias, name in client.aliases.items()
-        if body.get(alias) is not None and alias not in chat and body[alias] != chat.get(name)
-    ]
-    return (
-        *dropped,
-        *(f"{name} filtered" for name in client.filtered if body.get(name) != chat.get(name)),
-    )
+def _left_out(client: ClientDialect, body: Json, chat: Json) -> Iterator[str]:
+    """Yield a warning for each field of a body that the call does not take over as a whole."""
+    for alias, name in client.aliases.items():
+        if body.get(alias) is not None and alias not in chat and body[alias] != chat.get(name):
+            yield f"{alias} dropped"
+    for name in client.filtered:
+        if body.get(name) != chat.get(name):
+            yield f"{name} filtered"

@@ -130,18 +130,6 @@ class UpstreamDialect:
 
 
 @frozen
-class TableCells:
-    """Texts for the tables of ``docs/dialects.md``, in Markdown.
-
-    ``deployment`` and ``tags`` tell where clients send them. ``upstream`` has notes for policies.
-    """
-
-    deployment: str = ""
-    tags: str = ""
-    upstream: str = ""
-
-
-@frozen
 class Dialect:
     """A wire format. ``fields`` are its request fields by endpoint.
 
@@ -157,5 +145,4 @@ class Dialect:
     server: UpstreamDialect
     types: Mapping[Endpoint, Fields] = field(default_factory=dict)
     provider: str | None = None
-    cells: TableCells = TableCells()
     families: Mapping[Endpoint, FamilyName] = field(default_factory=dict)

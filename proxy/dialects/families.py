@@ -53,10 +53,6 @@ def _document(doc: Json, options: ReadOptions) -> Content:
     return Content()
 
 
-def _read_stored(doc: Json, options: ReadOptions) -> Content:
-    return stored.read_stored(doc, options.call.head)
-
-
 def _document_family(name: FamilyName, read_content: ReadContent, **columns: Any) -> Family:
     return Family(
         name=name,
@@ -109,7 +105,9 @@ RESPONSES: Final = Family(
 )
 EMBEDDINGS: Final = _document_family("embeddings", _embeddings, answers="data", has_vectors=True)
 DOCUMENT: Final = _document_family("document", _document)
-STORED: Final = _document_family("stored", _read_stored, seals_ids=True, failure=lambda doc: None)
+STORED: Final = _document_family(
+    "stored", stored.read_stored, seals_ids=True, failure=lambda doc: None
+)
 """Objects that a provider stores. An error in a stored response is not an error of the call."""
 
 FAMILIES: Final[Mapping[FamilyName, Family]] = {

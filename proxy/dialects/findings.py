@@ -101,22 +101,28 @@ def join_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
     findings = [*_from_detections(data), *findings]
     for stage, _, name in _STAGES:
-        hooks = joined.get(name)
-        converted = [_hook(finding) for finding in findings if finding.stage == stage]
+        hooks, converted = joined.get(name), list[Json]()
+        for finding in findings:
+            if finding.stage == stage:
+                check = {"verdict": not finding.found, "id": finding.detector, "transformed": False}
+                check |= {"data": {}, "execution_time": 0}
+                converted.append(hook(finding.detector, check, verdict=not finding.found))
         joined[name] = [*(hooks if isinstance(hooks, list) else ()), *converted, *results[name]]
     return joined
 
 
-def _hook(finding: UpstreamFinding) -> Json:
-    result = {"verdict": not finding.found, "id": finding.detector, "transformed": False}
+def hook(name: str, check: Json, *, verdict: bool, deny: bool = False, skip: bool = False) -> Json:
+    """Return a hook result with one check."""
     return {
-        **result,
+        "verdict": verdict,
+        "id": name,
         "type": "guardrail",
-        "deny": False,
+        "deny": deny,
         "async": False,
-        "skipped": False,
-        "execution_time": 0,
-        "checks": [{**result, "data": {}, "execution_time": 0}],
+        "transformed": check["transformed"],
+        "skipped": skip,
+        "execution_time": check["execution_time"],
+        "checks": [check],
     }
 
 

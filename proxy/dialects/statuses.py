@@ -58,6 +58,7 @@ DENIALS = frozenset({"guardrail_blocked"})
 CONTEXT, QUOTA = "context_length_exceeded", "insufficient_quota"
 """OpenAI's codes on which agents compact the conversation or stop."""
 
+_STATUS = re.compile("[45][0-9]{2}")
 _STEP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TOO_LARGE = re.compile(r"Request too large\b|.{0,512}\bLimit (\d{1,15}), Requested (\d{1,15})\b")
@@ -184,7 +185,11 @@ def parse_error(data: Any) -> ErrorBody:
         data = data[0]
     if not isinstance(data, dict):
         return ErrorBody()
-    error = _parse(data.get("error") or data.get("detail") or data)
+    inner: Any = data.get("error") or data.get("detail") or data
+    if isinstance(inner, dict):
+        error = _parse_object(inner)
+    else:
+        error = _parse_problems(inner) if isinstance(inner, list) else _parse_message(inner)
     if error.code == CONTEXT or _TOO_LONG.match(error.message or ""):
         error = replace(error, code=CONTEXT, type="invalid_request_error")
     elif {QUOTA, "billing_error"} & {error.code, error.type} or _UNPAID.match(error.message or ""):
@@ -192,34 +197,24 @@ def parse_error(data: Any) -> ErrorBody:
     return replace(error, findings=find_findings(data))
 
 
-def _parse(error: Any) -> ErrorBody:
-    if isinstance(error, str):
-        return ErrorBody(message=error)
-    if isinstance(error, list):
-        return _parse_problems(error)
-    return _parse_object(error) if isinstance(error, dict) else ErrorBody()
-
-
 def _parse_problems(problems: list[Any]) -> ErrorBody:
     """Read the first of FastAPI's problems."""
     problem = next((item for item in problems if isinstance(item, dict)), {})
-    message, param = problem.get("msg"), _field(problem.get("loc"))
+    message, place = problem.get("msg"), problem.get("loc")  # ["body", "messages", 0, "role"]
+    steps = [str(step) for step in place] if isinstance(place, list) else []
+    steps = steps[1:] if steps[:1] == ["body"] else steps
+    param = ".".join(steps) if steps and all(map(_STEP.fullmatch, steps)) else None
     if not isinstance(message, str):
         return ErrorBody(param=param)
     return ErrorBody(message=f"{param}: {message}" if param else message, param=param)
 
 
-def _field(place: Any) -> str | None:
-    """Return the field at a place such as ``["body", "messages", 0, "role"]``."""
-    steps = [str(step) for step in place] if isinstance(place, list) else []
-    steps = steps[1:] if steps[:1] == ["body"] else steps
-    return ".".join(steps) if steps and all(map(_STEP.fullmatch, steps)) else None
-
-
 def _parse_object(error: Json) -> ErrorBody:
     message, param, code = error.get("message"), error.get("param"), error.get("code")
     word, kind = _word(code), _word(error.get("type"))
-    status = _status(code) or STATUS_OF_WORD.get(word or "") or STATUS_OF_WORD.get(kind or "")
+    status: Any = int(code) if isinstance(code, str) and _STATUS.fullmatch(code) else code
+    if type(status) is not int or not 400 <= status < 600:
+        status = STATUS_OF_WORD.get(word or "") or STATUS_OF_WORD.get(kind or "")
     inner = ErrorBody(message=message) if isinstance(message, str) else _parse_message(message)
     return ErrorBody(
         message=inner.message,
@@ -245,9 +240,3 @@ def _parse_message(message: Any) -> ErrorBody:
 
 def _word(value: Any) -> str | None:
     return value if isinstance(value, str) and _WORD.fullmatch(value) else None
-
-
-def _status(code: Any) -> int | None:
-    """Return the code of an error if it is a status."""
-    number = int(code) if isinstance(code, str) and re.fullmatch("[45][0-9]{2}", code) else code
-    return number if type(number) is int and 400 <= number < 600 else None

@@ -16,7 +16,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.chat.requests import joined_message
 from proxy.dialects.chat.tool_calls import CallNumbers
 from proxy.dialects.family import WriteOptions
-from proxy.dialects.wire.strict_json import as_objects
+from proxy.dialects.wire.strict_json import as_int, as_objects
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import FamilyName, index_of
@@ -35,12 +35,15 @@ def merged(chunks: Iterable[Json]) -> Json:
     choices: dict[int, Any] = {}
     numbers: dict[int, CallNumbers] = {}
     for chunk in chunks:
+        added = chunk.get("choices")
+        for position, choice in enumerate(added if isinstance(added, list) else ()):
+            if isinstance(choice, dict):
+                calls = numbers.setdefault(index_of(choice, position), CallNumbers(sys.maxsize))
+                index = as_int(choice.get("index"))
+                choices[index] = _merge("choice", choices.get(index), _numbered(choice, calls))
         for name, value in chunk.items():
-            if name == "choices":
-                _add_choices(choices, value, numbers)
-            elif name == "usage":
-                response[name] = value if value is not None else response.get(name)
-            elif response.get(name) is None:
+            is_new = name != "choices" and response.get(name) is None
+            if is_new or (name == "usage" and value is not None):
                 response[name] = value
     is_chat = response.get("object") == CHUNK
     if is_chat:
@@ -50,15 +53,6 @@ def merged(chunks: Iterable[Json]) -> Json:
     if response.get("usage", response) is None:
         del response["usage"]
     return response
-
-
-def _add_choices(choices: dict[int, Any], added: Any, numbers: dict[int, CallNumbers]) -> None:
-    for position, choice in enumerate(added if isinstance(added, list) else ()):
-        if isinstance(choice, dict):
-            calls = numbers.setdefault(index_of(choice, position), CallNumbers(sys.maxsize))
-            index = choice.get("index")
-            index = index if type(index) is int else 0
-            choices[index] = _merge("choice", choices.get(index), _numbered(choice, calls))
 
 
 def _numbered(choice: Json, numbers: CallNumbers) -> Json:
@@ -203,11 +197,11 @@ def _whole_choice(choice: Json) -> Json:
 
 def as_stream(doc: Json) -> list[Json]:
     """Return the chunks of a whole response, for a client that requested a stream."""
-    is_whole_chat = doc.get("object") == WHOLE
+    is_chat = doc.get("object") in (WHOLE, CHUNK)
     choices = choices_of(doc)
-    if is_whole_chat:
+    if doc.get("object") == WHOLE:
         choices = [*map(_delta_choice, choices)]
-    kind = CHUNK if is_whole_chat or doc.get("object") == CHUNK else "text_completion"
+    kind = CHUNK if is_chat else "text_completion"
     head = {k: v for k, v in doc.items() if k not in ("choices", "usage", "object")}
     chunks: list[Json] = [{**head, "object": kind, "choices": choices}]
     if doc.get("usage") is not None:

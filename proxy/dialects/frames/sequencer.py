@@ -34,6 +34,7 @@ FRAME_BYTES = 256
 SPACE = " \t\r\n"
 _MARK = re.compile(r'["{}\[\]]')
 _IN_STRING = re.compile(r'["\\]')
+_OUTSIDE = re.compile(rf"[^{SPACE}]")
 
 
 class ObjectEnd:
@@ -55,44 +56,26 @@ class ObjectEnd:
 
     def feed(self, name: str, text: str) -> None:
         """Read the next piece of a member of a call. An ``input`` is not JSON."""
-        position = 0
         self._broken = self._broken or name != "arguments"
+        position = 0
         while position < len(text) and not self._broken:
+            if self._escaped:
+                self._escaped, position = False, position + 1
+                continue
+            pattern = _IN_STRING if self._in_string else _MARK if self._depth else _OUTSIDE
+            match = pattern.search(text, position)
+            if match is None:
+                return
+            position, mark = match.end(), match[0]
             if self._in_string:
-                position = self._of_string(text, position)
-            elif self._depth:
-                position = self._of_object(text, position)
+                self._in_string, self._escaped = mark != '"', mark != '"'
+            elif not self._depth:
+                self._broken = self._begun or mark != "{"
+                self._begun, self._depth = True, 1
+            elif mark == '"':
+                self._in_string = True
             else:
-                position = self._outside(text, position)
-
-    def _outside(self, text: str, position: int) -> int:
-        stripped = text[position:].lstrip(SPACE)
-        if not stripped:
-            return len(text)
-        self._broken = self._begun or stripped[0] != "{"
-        self._begun, self._depth = True, 1
-        return len(text) - len(stripped) + 1
-
-    def _of_object(self, text: str, position: int) -> int:
-        mark = _MARK.search(text, position)
-        if mark is None:
-            return len(text)
-        if mark[0] == '"':
-            self._in_string = True
-        else:
-            self._depth += 1 if mark[0] in "{[" else -1
-        return mark.end()
-
-    def _of_string(self, text: str, position: int) -> int:
-        if self._escaped:
-            self._escaped = False
-            return position + 1
-        mark = _IN_STRING.search(text, position)
-        if mark is None:
-            return len(text)
-        self._in_string = mark[0] != '"'
-        self._escaped = self._in_string
-        return mark.end()
+                self._depth += 1 if mark in "{[" else -1
 
 
 class _PartQueue:
@@ -108,13 +91,13 @@ class _PartQueue:
         self.size = 0
 
     def add(self, frame: Frame) -> None:
-        delta = _single_delta(frame)
-        if delta is not None and self.frames:
-            previous, texts = self.frames[-1]
-            if texts and _joins(previous, frame):
-                texts.append(delta.text)
-                return
-        self.frames.append((frame, [] if delta is None else [delta.text]))
+        delta = frame.events[0] if len(frame.events) == 1 else None
+        if type(delta) is not Delta:
+            self.frames.append((frame, []))
+        elif self.frames and self.frames[-1][1] and _joins(self.frames[-1][0], frame):
+            self.frames[-1][1].append(delta.text)
+        else:
+            self.frames.append((frame, [delta.text]))
 
     def __iter__(self) -> Iterator[Frame]:
         while self.frames:
@@ -355,12 +338,6 @@ def part_of(frame: Frame) -> Part | None:
             if part is not None:
                 return part
     return None
-
-
-def _single_delta(frame: Frame) -> Delta | None:
-    """Return the delta of a frame that has no other event."""
-    event = frame.events[0] if len(frame.events) == 1 else None
-    return event if type(event) is Delta else None
 
 
 def _joins(previous: Frame, frame: Frame) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from proxy.dialects.document import Content
+from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses.schema import chat_usage, check_items
 from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, ResponseIds
 from proxy.dialects.responses.state_refs import (
@@ -31,7 +32,7 @@ from proxy.fields.field_table import fields_of
 from proxy.fields.token_bounds import SPELLINGS
 from proxy.money.estimate import value_quarters
 from proxy.money.usage import read_usage
-from proxy.types import Call, Json, RequestHead
+from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.events import UsageReport
 
 CONVERSATIONS_PATH = "/conversations"
@@ -62,6 +63,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("DELETE", "/conversations/{id}/items/{item}"): Operation("conversation"),
 }
 """By method and path."""
+ROUTES: tuple[tuple[str, str, Endpoint], ...] = tuple(
+    (method, path, "stored" if path.startswith("/responses") else "conversations")
+    for method, path in OPERATIONS
+)
 _PATH = re.compile("/(?:responses|conversations)(?:/.*)?$")
 _QUERY: Mapping[str, tuple[re.Pattern[str], str]] = {
     "after": (re.compile(r"[A-Za-z0-9._:=-]{1,256}"), "the id of an item"),
@@ -178,12 +183,13 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
     return call
 
 
-def read_stored(doc: Json, head: RequestHead) -> Content:
+def read_stored(doc: Json, options: ReadOptions) -> Content:
     """Read the usage of a response, and estimate its output or the size of a list.
 
     Raises:
         UpstreamInvalid: The document is not the result of the operation.
     """
+    head = options.call.head
     result = operation_of(head).result
     if result in _CHECKS:
         is_valid, problem = _CHECKS[result]

@@ -16,7 +16,6 @@ from proxy.dialects.base import (
     ErrorResponse,
     Findings,
     Headers,
-    TableCells,
     UpstreamDialect,
 )
 from proxy.dialects.findings import DETECTIONS, detections, join_detections
@@ -91,5 +90,4 @@ ENKRYPT = Dialect(
         key_header="apikey",
         required_headers=("x-enkrypt-deployment",),
     ),
-    cells=TableCells(deployment="`x-enkrypt-deployment`", tags="`x-enkrypt-tags`"),
 )

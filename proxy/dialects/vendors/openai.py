@@ -12,10 +12,9 @@ from proxy.dialects.base import (
     ClientDialect,
     Dialect,
     ErrorResponse,
-    TableCells,
     UpstreamDialect,
 )
-from proxy.dialects.responses import schema
+from proxy.dialects.responses import schema, stored
 from proxy.dialects.vendors import other_gateways
 from proxy.errors import GuardBlocked, InvalidField, ProxyError
 from proxy.errors.field_problems import NEEDS_LOGPROBS
@@ -50,11 +49,9 @@ def check_top_logprobs(body: Json) -> None:
         raise InvalidField("top_logprobs", NEEDS_LOGPROBS)
 
 
-COMPLETION_RULES = (check_stream_options, check_best_of)
-CHAT_RULES = (check_stream_options, check_top_logprobs)
 RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
-    "completions": COMPLETION_RULES,
-    "chat": CHAT_RULES,
+    "completions": (check_stream_options, check_best_of),
+    "chat": (check_stream_options, check_top_logprobs),
 }
 RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
 
@@ -115,29 +112,10 @@ AZURE_ROUTES: dict[tuple[str, str], Endpoint] = {
 }
 """Routes of Azure's clients. The first match counts, so chat precedes completions."""
 
-_RESPONSES_ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
-    ("POST", "/responses", "responses"),
-    ("GET", "/responses/{id}", "stored"),
-    ("DELETE", "/responses/{id}", "stored"),
-    ("POST", "/responses/{id}/cancel", "stored"),
-    ("GET", "/responses/{id}/input_items", "stored"),
-    ("POST", "/conversations", "conversations"),
-    ("GET", "/conversations/{id}", "conversations"),
-    ("POST", "/conversations/{id}", "conversations"),
-    ("DELETE", "/conversations/{id}", "conversations"),
-    ("GET", "/conversations/{id}/items", "conversations"),
-    ("POST", "/conversations/{id}/items", "conversations"),
-    ("GET", "/conversations/{id}/items/{item}", "conversations"),
-    ("DELETE", "/conversations/{id}/items/{item}", "conversations"),
-)
 RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
     (method, prefix + path): endpoint
     for prefix in ("/v1", "", "/openai/v1", "/openai")
-    for method, path, endpoint in _RESPONSES_ROUTES
-}
-
-INFO_ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("GET", path): "models" for path in other_gateways.INFO_PATHS
+    for method, path, endpoint in (("POST", "/responses", "responses"), *stored.ROUTES)
 }
 
 PATHS: dict[Endpoint, str] = {
@@ -165,7 +143,10 @@ OPENAI = Dialect(
     types={endpoint: typed(fields) for endpoint, fields in FIELDS.items()},
     client=with_endpoints(
         ClientDialect(
-            routes=routes("/v1", "", "/openai/v1") | AZURE_ROUTES | INFO_ROUTES | RESPONSES_ROUTES,
+            routes=routes("/v1", "", "/openai/v1")
+            | AZURE_ROUTES
+            | dict.fromkeys((("GET", path) for path in other_gateways.INFO_PATHS), "models")
+            | RESPONSES_ROUTES,
             key_headers=("authorization", "api-key"),  # the second one is of Azure's clients
             refuse=refuse,
             rules=RULES | {"responses": schema.RULES},
@@ -178,5 +159,4 @@ OPENAI = Dialect(
         paths=PATHS,
         shown=("openai-processing-ms", "openai-version", "openai-model"),
     ),
-    cells=TableCells(deployment="`/openai/deployments/NAME/...`"),
 )

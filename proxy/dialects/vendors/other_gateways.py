@@ -12,7 +12,7 @@ Cloudflare's AI Gateway.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -81,15 +81,24 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
     Raises:
         BadRequest: A user, a tag or a timeout is malformed.
     """
-    ignored = sorted(_without_meaning(headers))
+    ignored = sorted(
+        name
+        for name in headers
+        if name.startswith(PREFIXES)
+        and not (name in MEANINGS or name in PROPERTIES or name.startswith(PROPERTY_PREFIX))
+    )
     headers = head.headers
     meanings = {name: MEANINGS[name] for name in headers if name in MEANINGS}
     warning = f"headers ignored because the policy decides: {listed(ignored)}"
     session = _find_header("session", headers, meanings)
+    user_header = None if head.user else _find_header("user", headers, meanings)
+    user = headers[user_header] if user_header else head.user
+    if user_header and user and not (len(user) <= MAX_NAME and user.isprintable()):
+        raise bad_header(user_header, f"must have at most {MAX_NAME} printable characters")
     return replace(
         head,
         tags=head.tags + _tags(headers, meanings),
-        user=head.user or _user(headers, meanings),
+        user=user,
         session=word(headers[session], MAX_ID) if session else None,
         timeout_s=_timeout_s(headers, meanings) if head.timeout_s is None else head.timeout_s,
         properties=tuple(first_items(_properties(headers, meanings))),
@@ -122,26 +131,9 @@ def _tag(text: str) -> Tag:
     return name.strip(), value[0].strip() if value else None
 
 
-def _without_meaning(headers: Headers) -> Iterator[str]:
-    for name in headers:
-        has_meaning = name in MEANINGS or name in PROPERTIES or name.startswith(PROPERTY_PREFIX)
-        if name.startswith(PREFIXES) and not has_meaning:
-            yield name
-
-
 def _find_header(meaning: Meaning, headers: Headers, meanings: dict[str, Meaning]) -> str | None:
     """Return the first header with a meaning that is not empty."""
     return next((name for name in meanings if meanings[name] == meaning and headers[name]), None)
-
-
-def _user(headers: Headers, meanings: dict[str, Meaning]) -> str | None:
-    name = _find_header("user", headers, meanings)
-    if name is None:
-        return None
-    user = headers[name]
-    if len(user) > MAX_NAME or not user.isprintable():
-        raise bad_header(name, f"must have at most {MAX_NAME} printable characters")
-    return user
 
 
 def _tags(headers: Headers, meanings: dict[str, Meaning]) -> tuple[Tag, ...]:
@@ -174,8 +166,10 @@ def _seconds(name: str, text: str, units_per_s: int) -> float:
 
 def _properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator[Property]:
     """Yield properties, with names and values of bounded length."""
-    for tag, value in _pairs(headers.get(PROPERTIES_HEADER, "").split(",")):
-        yield ascii_word(tag, MAX_WORD), word(value, MAX_NAME)
+    for part in first_items(headers.get(PROPERTIES_HEADER, "").split(",")):
+        name, _, value = part.partition("=")
+        if name.strip():
+            yield ascii_word(name.strip(), MAX_WORD), word(value.strip(), MAX_NAME)
     for name, value in headers.items():
         if name in PROPERTIES:
             yield Word(PROPERTIES[name]), word(value, MAX_NAME)
@@ -183,13 +177,6 @@ def _properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator[Prop
             yield ascii_word(name.removeprefix(PROPERTY_PREFIX), MAX_WORD), word(value, MAX_NAME)
         elif meanings.get(name) == "metadata":
             yield from _metadata(value)
-
-
-def _pairs(parts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for part in first_items(parts):
-        name, _, value = part.partition("=")
-        if name.strip():
-            yield name.strip(), value.strip()
 
 
 def _metadata(header: str) -> Iterator[Property]:
@@ -209,10 +196,9 @@ def model_info(call: Call, parts: Mapping[int, Json]) -> Json:
     data = parts[0]
     if call.head.route not in INFO_PATHS:
         return data
-    return {"data": [_info(model) for model in data["data"]]}
-
-
-def _info(model: Json) -> Json:
-    name = model["id"]
-    info = {"id": name, "db_model": False, "litellm_provider": model["owned_by"]}
-    return {"model_name": name, "litellm_params": {"model": name}, "model_info": info}
+    rows: list[Json] = []
+    for model in data["data"]:
+        name = model["id"]
+        info = {"id": name, "db_model": False, "litellm_provider": model["owned_by"]}
+        rows.append({"model_name": name, "litellm_params": {"model": name}, "model_info": info})
+    return {"data": rows}

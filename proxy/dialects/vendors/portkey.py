@@ -23,10 +23,9 @@ from proxy.dialects.base import (
     ErrorResponse,
     Findings,
     Headers,
-    TableCells,
     UpstreamDialect,
 )
-from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
+from proxy.dialects.findings import DETECTIONS, HOOKS, hook, join_hooks
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, bad_header
 from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.dialects.vendors import openai
@@ -237,28 +236,19 @@ def _has_passed(result: GuardResult) -> bool:
 
 
 def _hook(result: GuardResult) -> Json:
-    has_passed, is_masked = _has_passed(result), result.verdict == "masked"
-    duration_ms = round(result.seconds * 1000, 3)
+    has_passed = _has_passed(result)
     check: Json = {
         "id": f"headrace.{result.kind}",
         "verdict": has_passed and result.error is None,
         "data": {"findings": dict(result.findings), "score": round(result.score, 3)},
-        "transformed": is_masked,
-        "execution_time": duration_ms,
+        "transformed": result.verdict == "masked",
+        "execution_time": round(result.seconds * 1000, 3),
     }
     if result.error is not None:
         check["error"] = {"name": "Check error", "message": "The guard could not inspect the text."}
-    return {
-        "verdict": has_passed,
-        "id": result.guard,
-        "type": "guardrail",
-        "deny": result.action == "block",
-        "async": False,
-        "transformed": is_masked,
-        "skipped": result.verdict == "not_applicable",
-        "execution_time": duration_ms,
-        "checks": [check],
-    }
+    is_skipped = result.verdict == "not_applicable"
+    is_block = result.action == "block"
+    return hook(result.guard, check, verdict=has_passed, deny=is_block, skip=is_skipped)
 
 
 PORTKEY = Dialect(
@@ -285,10 +275,5 @@ PORTKEY = Dialect(
         key_header="x-portkey-api-key",
         statuses={**USUAL, HOOK_FAILED: "flagged", HOOK_DENIED: "denied"},
         denials=DENIALS | {HOOKS_FAILED},
-    ),
-    cells=TableCells(
-        deployment="`x-portkey-config` (a saved id), `x-portkey-virtual-key`",
-        tags="`x-portkey-metadata`",
-        upstream="set `x-portkey-virtual-key` or `-config` in `headers`",
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, TableCells, UpstreamDialect
+from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, UpstreamDialect
 from proxy.dialects.chat import requests
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField, ProxyError, UpstreamRejected
@@ -136,9 +136,5 @@ SCALE = Dialect(
         paths={"completions": "/completions", "chat": "/chat/completions"},
         key_header="x-api-key",
         from_chat=from_chat,
-    ),
-    cells=TableCells(
-        deployment="the third part of `vendor/model/deployment`",
-        upstream="say `x-selected-account-id` under `headers:`",
     ),
 )
