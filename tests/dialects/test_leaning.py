@@ -179,40 +179,6 @@ async def test_each_event_has_the_sealed_id_and_no_other(gateway: House) -> None
 
 
 @pytest.mark.parametrize("stream_it", [False, True])
-async def test_what_guards_write_anew_has_sealed_ids_too(stream_it: bool, gateway: House) -> None:
-    item = text_item("Write to ann@example.com.")
-    document = response(item, previous_response_id="resp_1")
-    events = response_events(
-        item_events(0, item, "Write to ann@", "example.com."), document=document
-    )
-    first_text = await gateway.id_of(model="guarded")
-    script = stream(events, is_done=False) if stream_it else answer(document)
-    gateway.upstream.answer_with(script)
-
-    status, body = await gateway.ask(
-        model="guarded", previous_response_id=first_text, stream=stream_it
-    )
-
-    output = json.dumps(body)
-    assert status == 200
-    assert "ann@example.com" not in output
-    last_value = body["events"][-1]["response"] if stream_it else body
-    assert (last_value["id"], last_value["previous_response_id"]) == (first_text, first_text)
-    assert "resp_1" not in output.replace(first_text, "")
-
-
-async def test_guards_of_questions_read_what_leans(gateway: House) -> None:
-    first_text = await gateway.id_of(model="guarded")
-
-    status, body = await gateway.ask(
-        model="guarded", previous_response_id=first_text, input="forbidden"
-    )
-
-    assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
-    assert len(gateway.upstream.requests) == 1
-
-
-@pytest.mark.parametrize("stream_it", [False, True])
 async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, gateway: House) -> None:
     ids = []
     for name in ("resp_1", "resp_2"):
@@ -240,37 +206,6 @@ async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, gateway
     assert repeated["previous_response_id"] == ids[0]
     records = await gateway.proxy.sink.wait(6)
     assert [record.cache for record in records[2:]] == ["miss", "hit", "miss", "miss"]
-
-
-@pytest.mark.parametrize("stream_it", [False, True])
-@pytest.mark.parametrize(
-    "tamper",
-    [
-        lambda sealed_id: sealed_id[:-1] + ("A" if sealed_id[-1] != "A" else "B"),
-        lambda sealed_id: sealed_id[:5] + ("A" if sealed_id[5] != "A" else "B") + sealed_id[6:],
-        lambda sealed_id: sealed_id[:-1],
-        lambda sealed_id: sealed_id + "A",
-        lambda sealed_id: "resp_1",
-        lambda sealed_id: "",
-        lambda sealed_id: sealed_id + "=",
-        lambda sealed_id: "resp_" + "A" * 200_000,
-        lambda sealed_id: "é" * 300,
-    ],
-    ids=["last", "proof", "shorter", "longer", "raw", "empty", "padded", "huge", "letters"],
-)
-async def test_a_tampered_id_is_unknown(tamper: Any, stream_it: bool, gateway: House) -> None:
-    value = tamper(await gateway.id_of())
-
-    status, body = await gateway.ask(previous_response_id=value, stream=stream_it)
-
-    assert is_unknown(status, body, value.replace("é", "?"))
-    assert len(gateway.upstream.requests) == 1
-
-
-async def test_an_id_of_another_type_is_a_wrong_field(gateway: House) -> None:
-    status, body = await gateway.ask(previous_response_id=7)
-
-    assert (status, body["error"]["param"]) == (400, "previous_response_id")
 
 
 async def test_null_leans_on_nothing(gateway: House) -> None:

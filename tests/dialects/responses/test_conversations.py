@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from proxy.types import RequestHead
-from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER_KEY, House, house, policy
 from tests.doubles import (
     Asked,
@@ -123,34 +121,6 @@ async def test_its_key_reaches_it_for_nothing(
     assert (json.loads(request.body) if request.body else None) == request_body
     assert ("content-type" in request.headers) == (request_body is not None)
     assert headers["x-headrace-cost-usd"] == "0"
-
-
-@every_way
-async def test_nobody_else_does(
-    method: str, end: str, request_body: Json | None, document: Json, gateway: House
-) -> None:
-    value = await create_conversation(gateway)
-    item = await item_of(gateway, value)
-    forged = value[:-1] + ("A" if value[-1] != "A" else "B")
-    of_response = await there_response(gateway)
-    request_count = len(gateway.upstream.requests)
-
-    tries = (OTHER_KEY, value), (KEY, forged), (KEY, "conv_1"), (KEY, of_response), (KEY, item)
-    for key, text in tries:
-        path = f"/{text}{end.replace('{item}', item)}"
-        status, body, _ = await about(gateway, path, method, request_body, key=key)
-        error = body["error"]
-        assert (status, error["param"]) == (404, "conversation_id"), body
-        assert error["message"] == f"Conversation with id '{text[:200]}' not found."
-    if "{item}" in end:
-        status, body, _ = await about(gateway, f"/{value}/items/msg_a1", method, request_body)
-        assert (status, body["error"]["param"]) == (404, "item_id")
-    assert len(gateway.upstream.requests) == request_count
-
-
-async def there_response(context: House) -> str:
-    context.upstream.then(answer(response()))
-    return await context.id_of()
 
 
 async def test_any_model_of_upstream_continues_it(
@@ -381,7 +351,3 @@ async def test_it_is_explained_and_counted_as_any_call(gateway: House) -> None:
     assert "openai" in text.partition("pinned")[2]
     counts = [line for line in lines if line.startswith("headrace_requests_total{")]
     assert any('endpoint="conversations"' in line and line.endswith(" 2.0") for line in counts)
-
-
-def head(method: str, end: str) -> RequestHead:
-    return RequestHead("openai", "conversations", f"/v1/conversations{end}", "r", method=method)

@@ -14,7 +14,6 @@ from proxy.app import telemetry
 from proxy.dialects.responses.sealing import ITEMS, MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import resolve_response, resolve_state, restore_item_ids
 from proxy.errors import NotFound
-from proxy.guards.text.documents import collect_texts, native_walk
 from proxy.settings import Address, Settings, from_environment
 from proxy.telemetry.metrics import Metrics
 from proxy.types import Call, RequestHead, StateRef
@@ -112,16 +111,6 @@ def test_what_is_no_id_of_a_provider_passes_as_it_came(own_text: str) -> None:
 
 def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
     assert IDS.seal("k", "d", "t" * MAX_SEALED_LENGTH, "resp_1") == "resp_1"
-
-
-def test_an_id_as_openai_gives_them_stays_a_name_to_guards() -> None:
-    own_string = "resp_" + "68a0c1d2" * 6
-    sealed = IDS.seal(*PLACE, own_string)
-    answer = collect_texts(native_walk(response(id=sealed), "responses", is_event=False))
-
-    assert len(sealed) <= 128
-    assert IDS.open(sealed, PLACE[0]) == StateRef(sealed, *STORED_AT, own_string)
-    assert sealed not in [text.text for text in answer.texts]
 
 
 def test_the_secret_and_the_providers_id_show_nowhere() -> None:

@@ -17,7 +17,7 @@ from proxy.guards.text.documents import collect_texts, native_walk, request_text
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.responses.test_sealing import CALL, FOREIGN, IDS, PLACE, STORED_AT, THOUGHT
-from tests.dialects.test_leaning import OTHER_KEY, House, house
+from tests.dialects.test_leaning import House, house
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -239,20 +239,6 @@ async def test_an_item_that_is_not_found_is_named_as_its_client_does(gateway: Ho
         assert status == 404
         assert output is None or message == f"Item with id '{output}' not found."
         assert len(message) < 300
-
-
-async def test_nobody_refers_to_what_is_anothers_or_forged(gateway: House) -> None:
-    [value, *_] = [item["id"] for item in await items_of(gateway)]
-    forged = value[:-1] + ("A" if value[-1] != "A" else "B")
-    request_count = len(gateway.upstream.requests)
-
-    for key, text in ((OTHER_KEY, value), (KEY, forged), (KEY, "rs_1"), (KEY, "x" * 3000)):
-        for item in (reference(text), {"id": text}):
-            assert is_unknown(*await gateway.ask(key=key, input=[item]), text)
-    assert len(gateway.upstream.requests) == request_count
-    records = await gateway.proxy.sink.wait(9)
-    assert {record.outcome for record in records[1:]} == {"client_error"}
-    assert all(record.billing.cost in (None, 0) for record in records[1:])
 
 
 async def test_it_goes_to_the_target_that_keeps_it_or_nowhere(gateway: House) -> None:

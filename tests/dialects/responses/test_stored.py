@@ -15,7 +15,7 @@ from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call
 from proxy.errors import InvalidField
 from proxy.types import RequestHead
 from tests.conftest import KEY
-from tests.dialects.test_leaning import OTHER_KEY, SECRET, House, house, policy
+from tests.dialects.test_leaning import SECRET, House, house, policy
 from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
@@ -81,12 +81,6 @@ def bare(document: Json) -> Json:
     return {name: value for name, value in document.items() if name not in items_of(document)}
 
 
-def is_unknown(status: int, body: Json, text: str) -> bool:
-    error = body["error"]
-    words = f"Response with id '{text[:200]}' not found."
-    return (status, error["message"], error["param"]) == (404, words, "response_id")
-
-
 @every_way
 async def test_reads_are_free(method: str, suffix: str, document: Json, gateway: House) -> None:
     text = await gateway.id_of()
@@ -112,25 +106,6 @@ async def test_reads_are_free(method: str, suffix: str, document: Json, gateway:
     )
     assert (record.billing.cost, record.billing.tokens.total, record.cache) == (0, 0, "bypass")
     assert record.plan.deployment == "support-chat"
-
-
-@every_way
-async def test_foreign_keys_get_404(
-    method: str, suffix: str, document: Json, gateway: House
-) -> None:
-    value = await gateway.id_of()
-    forged = value[:-1] + ("A" if value[-1] != "A" else "B")
-    request_count = len(gateway.upstream.requests)
-
-    for key, text in ((OTHER_KEY, value), (KEY, forged), (KEY, "resp_1"), (KEY, "x" * 3000)):
-        status, body, _ = await about(gateway, text, method, suffix, key)
-        assert is_unknown(status, body, text), body
-    for text in ("%2e%2e", "..%2f", "a%00b", "%ff"):
-        status, _, _ = await about(gateway, text, method, suffix)
-        assert status in (404, 405)
-    status, _, _ = await about(gateway, value, method, suffix, "hr-wrong")
-    assert status == 401
-    assert len(gateway.upstream.requests) == request_count
 
 
 @every_way

@@ -177,13 +177,6 @@ def test_an_inspected_whole_answer_repeats_the_request() -> None:
     assert orjson.loads(written(frames, is_whole=True))["instructions"] is None
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_the_media_type(is_whole: bool) -> None:
-    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=is_whole, verdicts=lambda: ()))
-
-    assert ("json" in writer.media_type) is is_whole
-
-
 @for_each("item", [None, 5, "text", []])
 def test_output_items_that_are_no_objects_pass_unchanged(item: object) -> None:
     events = response_events(document={**response(), "output": [item]})
