@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from proxy.cache.semantic import MAX_CHARACTERS
@@ -71,7 +70,6 @@ class Client:
 
     proxy: Proxy
     upstream: ScriptedUpstream
-    http: aiohttp.ClientSession
     bodies: list[bytes] = field(default_factory=list)
 
     async def ask(
@@ -90,12 +88,10 @@ class Client:
             **fields,
         }
         request_headers = {"authorization": f"Bearer {key}", **(headers or {})}
-        async with self.http.post(
-            "/v1/chat/completions", headers=request_headers, json=body
-        ) as response:
-            self.bodies.append(await response.read())
-            assert response.status == status, self.bodies[-1]
-            return response.headers["x-headrace-cache"]
+        reply = await self.proxy.send("/v1/chat/completions", body, request_headers)
+        self.bodies.append(reply.raw)
+        assert reply.status == status, reply.raw
+        return reply.headers["x-headrace-cache"]
 
     @property
     def embedded(self) -> list[str]:
@@ -107,8 +103,7 @@ class Client:
         return len(self.upstream.requests) - len(self.embedded)
 
     async def counted(self, result: str) -> float:
-        async with self.http.get(f"{self.proxy.admin}/metrics") as response:
-            text = await response.text()
+        text = await self.proxy.metrics()
         name = f'headrace_cache_semantic_total{{result="{result}"}} '
         return sum(float(line.removeprefix(name)) for line in text.splitlines() if name in line)
 
@@ -134,11 +129,8 @@ async def asking(
         cache=cache,
         fields=fields,
     )
-    async with (
-        running_proxy(folder / "policies", policies, **settings) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as http,
-    ):
-        yield Client(proxy, upstream, http)
+    async with running_proxy(folder / "policies", policies, **settings) as proxy:
+        yield Client(proxy, upstream)
 
 
 @pytest.fixture
@@ -187,8 +179,8 @@ async def test_portkey_client_gets_semantic_hit_status(client: Client) -> None:
     await client.ask(headers=headers)
     body = {"model": "support-chat", **messages(SIMILAR)}
 
-    async with client.http.post("/v1/chat/completions", headers=headers, json=body) as response:
-        assert response.headers["x-portkey-cache-status"] == "SEMANTIC HIT"
+    reply = await client.proxy.send("/v1/chat/completions", body, headers)
+    assert reply.headers["x-portkey-cache-status"] == "SEMANTIC HIT"
 
 
 def messages(prompt: Any, *earlier: dict[str, str], **fields: Any) -> dict[str, Any]:

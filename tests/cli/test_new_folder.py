@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import aiohttp
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -120,12 +119,8 @@ async def test_generated_key_works(upstream: ScriptedUpstream, tmp_path: Path) -
 
     body = {"model": "support-chat", "messages": [{"role": "user", "content": "Where is it?"}]}
     headers = {"authorization": f"Bearer {key}"}
-    async with (
-        running_proxy(folder, policies.read_text()) as proxy,
-        aiohttp.ClientSession(proxy.url, headers=headers) as client,
-        client.post("/v1/chat/completions", json=body) as reply,
-    ):
-        answered = await reply.json()
+    async with running_proxy(folder, policies.read_text()) as proxy:
+        answered = (await proxy.send("/v1/chat/completions", body, headers)).json
 
     assert answered["choices"][0]["message"]["content"] == "On its way."
     assert upstream.requests[0].json["model"] == "gpt-4o-mini"
@@ -154,16 +149,11 @@ async def test_migrated_folder_serves_calls(upstream: ScriptedUpstream, tmp_path
     files = "\n".join(file.read_text() for file in sorted(folder.iterdir()))
     upstream.answer_with(answer(chat()))
 
-    async with (
-        running_proxy(tmp_path / "served", files) as proxy,
-        aiohttp.ClientSession(
-            base_url=proxy.url, headers={"authorization": f"Bearer {key}"}
-        ) as client,
-    ):
+    async with running_proxy(tmp_path / "served", files) as proxy:
         for name in ("llama", "Llama"):
             body = {"model": name, "messages": [{"role": "user", "content": "Hi"}]}
-            async with client.post("/v1/chat/completions", json=body) as response:
-                assert response.status == 200
+            headers = {"authorization": f"Bearer {key}"}
+            assert (await proxy.send("/v1/chat/completions", body, headers)).status == 200
 
 
 def test_unmigrated_settings_are_noted(tmp_path: Path) -> None:

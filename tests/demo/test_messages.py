@@ -91,15 +91,11 @@ async def test_whole_response_has_sdk_types(model: str, proxy: Proxy, drive: Dri
 
 
 async def test_chat_is_served_as_messages(model: str, proxy: Proxy) -> None:
-    headers = {"authorization": f"Bearer {KEY}"}
     texts, output_tokens = [], []
     for to in MODELS:
-        async with (
-            aiohttp.ClientSession(base_url=proxy.url, headers=headers) as client,
-            client.post("/v1/chat/completions", json={**REQUEST, "model": to}) as response,
-        ):
-            answer = await response.json()
-            assert response.status == 200, answer
+        reply = await proxy.send("/v1/chat/completions", {**REQUEST, "model": to})
+        assert reply.status == 200, reply.raw
+        answer = reply.json
         texts.append(answer["choices"][0]["message"]["content"])
         output_tokens.append(answer["usage"]["completion_tokens"])
 

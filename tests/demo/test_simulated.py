@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import aiohttp
-
 from proxy.demo.simulated import TEXT, running_simulation
 from proxy.settings import Address
 from tests.conftest import running_proxy, world
@@ -34,7 +32,6 @@ async def test_each_route_is_answered(tmp_path: Path) -> None:
     async with (
         running_simulation(Address("127.0.0.1", 0)) as address,
         running_proxy(tmp_path / "p", world(f"http://{address}")) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
         for name, route in ROUTES.items():
             cases = [
@@ -45,8 +42,7 @@ async def test_each_route_is_answered(tmp_path: Path) -> None:
             for streamed, bound, text in cases:
                 extra = prompt(route) | bound
                 body = route.body(streamed=streamed, model="gpt-4o-mini", **extra)
-                async with client.post(route.path, headers=route.credential, json=body) as response:
-                    raw = await response.read()
+                raw = (await proxy.send(route.path, body, route.credential)).raw
                 calls += 1
                 record = (await proxy.sink.wait(calls))[-1]
                 case = (name, streamed, bound, raw)

@@ -20,7 +20,6 @@ from proxy.guards.run import PolicyGuards
 from proxy.limits import Limiter
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import ActivePolicy
-from proxy.policy.store import read_folder
 from proxy.telemetry import Emitters
 from proxy.types import RequestHead
 from proxy.upstream import Upstreams
@@ -41,6 +40,7 @@ from tests.doubles import (
 )
 from tests.fakes import MemorySink
 from tests.guards.elsewhere import ways
+from tests.policy.deciding import read_text
 
 BODY = {"messages": [{"role": "user", "content": "Is it?"}], "temperature": 0}
 POLICIES = """
@@ -75,8 +75,7 @@ async def guard_egress(
     folder: Path, upstream: ScriptedUpstream
 ) -> AsyncIterator[tuple[HttpGuardEgress, MemorySink]]:
     """Yield the egress of a client's call, in front of a real pipeline."""
-    (folder / "p.yaml").write_text(POLICIES.format(url=upstream.url))
-    snapshot, sink = read_folder(folder, None), MemorySink()
+    snapshot, sink = read_text(folder, POLICIES.format(url=upstream.url)), MemorySink()
     async with HttpClient(TRUST) as http:
         now = asyncio.get_running_loop().time
         health = Health(now, lambda target, endpoint, state: None)

@@ -15,7 +15,6 @@ from aiohttp import ClientSession
 
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import check_folder
-from proxy.policy.store import read_folder
 from proxy.telemetry.log import canonical
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
@@ -30,6 +29,7 @@ from tests.doubles import (
     usage,
 )
 from tests.for_each import for_each
+from tests.policy.deciding import read_text
 from tests.test_pipeline import BEARER
 
 SEARCH = {"authorization": "Bearer hr-search-key"}
@@ -389,10 +389,9 @@ WRONG = {
 @for_each("fields", WRONG)
 def test_what_it_cannot_mean_is_refused(fields: str, tmp_path: Path) -> None:
     text = f"{world('http://127.0.0.1:9')}policies:\n  default: {{{fields}}}\n"
-    (tmp_path / "p.yaml").write_text(text)
 
     with pytest.raises(PolicyError, match=WRONG[fields]):
-        read_folder(tmp_path, None)
+        read_text(tmp_path, text)
 
 
 def test_check_warns_where_it_would_refuse_every_call(tmp_path: Path) -> None:

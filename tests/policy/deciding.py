@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
@@ -9,6 +12,7 @@ from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Document
 from proxy.policy.schema import PoliciesConfig
+from proxy.policy.store import read_folder
 from proxy.types import Call, Plan
 
 
@@ -19,3 +23,10 @@ def decide(snapshot: Snapshot, call: Call) -> Plan:
 
 def empty_context() -> CompileContext:
     return CompileContext(Loaded(PoliciesConfig(), Document(), ""), None, CloudTokens({}))
+
+
+def read_text(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> Snapshot:
+    """Write the only file of a folder, and compile it. Without ``environ`` no secret is read."""
+    folder.mkdir(exist_ok=True)
+    (folder / "p.yaml").write_text(text)
+    return read_folder(folder, environ)

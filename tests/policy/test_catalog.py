@@ -22,6 +22,7 @@ from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.for_each import for_each
 from tests.guards.growth import lines
+from tests.policy.deciding import read_text
 from tests.policy.review.test_check import SIZES, folder
 
 DIGEST = hashlib.sha256(b"k").hexdigest()
@@ -58,8 +59,7 @@ deployments:
 
 
 def catalog_of(tmp_path: Path) -> LabelCatalog:
-    (tmp_path / "p.yaml").write_text(WORLD)
-    return list_labels(read_folder(tmp_path, {}))
+    return list_labels(read_text(tmp_path, WORLD, {}))
 
 
 def test_all_targets_that_a_deployment_may_use_are_listed(tmp_path: Path) -> None:
@@ -124,8 +124,7 @@ policies:
     rules: [{{name: r, {rule}}}]
 """
     )
-    (tmp_path / "p.yaml").write_text(WORLD + "    policy: other\n")
-    snapshot = list_labels(read_folder(tmp_path, {}))
+    snapshot = list_labels(read_text(tmp_path, WORLD + "    policy: other\n", {}))
 
     assert snapshot.keys == (caller, "search-box", "support-widget")
     assert ("own", f"key:{caller}") in {(limit.name, scope) for limit, scope in snapshot.counters}
@@ -150,9 +149,7 @@ deployments:
 
 
 def test_stores_are_those_of_deployments_and_of_rules(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(CACHES)
-
-    assert cache_stores(read_folder(tmp_path, None)) == {
+    assert cache_stores(read_text(tmp_path, CACHES)) == {
         "sqlite": ["kept", "ruled"],
         "redis": ["ruled"],
     }
@@ -190,9 +187,7 @@ def test_shares_stored_objects(
     single: str, other_item: str, shared: list[str], tmp_path: Path
 ) -> None:
     text = RESPONSES.replace("ONE", single).replace("OTHER", other_item)
-    (tmp_path / "p.yaml").write_text(text)
-
-    assert shared_response_stores(read_folder(tmp_path, None)) == shared
+    assert shared_response_stores(read_text(tmp_path, text)) == shared
 
 
 async def test_it_is_told_at_the_start_where_nothing_seals_ids(tmp_path: Path) -> None:
@@ -231,8 +226,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
     text = world("http://127.0.0.1:9").replace(
         "  legacy-only:\n", "  legacy-only:\n    policy: other\n"
     )
-    (tmp_path / "p.yaml").write_text(text + POLICIES)
-    return read_folder(tmp_path, None)
+    return read_text(tmp_path, text + POLICIES)
 
 
 def test_budget_lists_deployments_unless_rules_decide(snapshot: Snapshot) -> None:

@@ -183,11 +183,8 @@ async def test_revoked_key_fails_at_once(tmp_path: Path, upstream: ScriptedUpstr
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
 
         async def ask(**headers: str) -> int:
-            url = f"{proxy.url}/v1/completions"
-            async with proxy.client.post(
-                url, json=config, headers={**bearer, **headers}
-            ) as response:
-                return response.status
+            reply = await proxy.send("/v1/completions", config, {**bearer, **headers})
+            return reply.status
 
         async def last_used() -> dict[str, float]:
             lines = (await proxy.metrics()).splitlines()

@@ -301,8 +301,7 @@ async def test_a_client_can_ask_by_header(proxy: Proxy, upstream: ScriptedUpstre
     file.write_text(file.read_text().replace("model: gpt-4o-mini", "model: gpt-renamed"))
     for refresh, model in (("false", "gpt-4o-mini"), ("true", "gpt-renamed")):
         headers = {**route.credential, "x-enkrypt-refresh-cache": refresh}
-        async with proxy.client.post(route.path, headers=headers, json=route.body(streamed=False)):
-            pass
+        await proxy.send(route.path, route.body(streamed=False), headers)
         assert upstream.requests[-1].json["model"] == model
 
 

@@ -291,11 +291,8 @@ async def test_rereads_secret_file(how: str, upstream: ScriptedUpstream, tmp_pat
         secret.write_text("sk-first")
     text = world(upstream.url).replace("'${UPSTREAM_KEY}'", f"'file:{secret}'")
     body = ROUTE.body(streamed=False)
-    async with (
-        running_proxy(tmp_path / "p", text) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as caller,
-    ):
-        await caller.post(ROUTE.path, json=body)
+    async with running_proxy(tmp_path / "p", text) as proxy:
+        await proxy.send(ROUTE.path, body)
         (tmp_path / "next").symlink_to(tmp_path / "second")
         if how == "swapped":
             os.replace(tmp_path / "next", secret)
@@ -303,8 +300,7 @@ async def test_rereads_secret_file(how: str, upstream: ScriptedUpstream, tmp_pat
             secret.write_text("sk-second")
         async with asyncio.timeout(PATIENCE_S):
             while upstream.requests[-1].headers["authorization"] != "Bearer sk-second":
-                async with caller.post(ROUTE.path, json=body) as response:
-                    assert response.status == 200
+                assert (await proxy.send(ROUTE.path, body)).status == 200
 
     assert upstream.requests[0].headers["authorization"] == "Bearer sk-first"
 
@@ -312,18 +308,14 @@ async def test_rereads_secret_file(how: str, upstream: ScriptedUpstream, tmp_pat
 async def test_folder_recovers_with_its_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     secret, body = tmp_path / "secret", ROUTE.body(streamed=False)
     text = world(upstream.url)
-    async with (
-        running_proxy(tmp_path / "p", text) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as caller,
-    ):
+    async with running_proxy(tmp_path / "p", text) as proxy:
 
         async def rejected() -> bool:
             results = await proxy.metrics()
             return 'reloads_total{result="rejected"} 0.0' not in results
 
         async def is_new_secret() -> bool:
-            async with caller.post(ROUTE.path, json=body) as response:
-                assert response.status == 200
+            assert (await proxy.send(ROUTE.path, body)).status == 200
             return upstream.requests[-1].headers["authorization"] == "Bearer sk-later"
 
         changed = text.replace("'${UPSTREAM_KEY}'", f"'file:{secret}'")

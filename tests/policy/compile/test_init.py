@@ -21,6 +21,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import warnings
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
+from tests.policy.deciding import read_text
 
 POLICIES = """
 upstreams:
@@ -56,8 +57,7 @@ ENVIRON = {"OPENAI_KEY": "sk-1", "TEAM_SECRET": "t-1"}
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Snapshot:
-    (tmp_path / "policies.yaml").write_text(POLICIES)
-    return read_folder(tmp_path, ENVIRON)
+    return read_text(tmp_path, POLICIES, ENVIRON)
 
 
 def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
@@ -94,17 +94,15 @@ def test_a_price_is_the_targets_own_or_the_tables_or_unknown(snapshot: Snapshot)
 
 def test_a_broken_price_hurts_only_who_uses_it(tmp_path: Path) -> None:
     used = POLICIES.replace("model: own, price: {input: 3, output: 5}", "model: broken")
-    (tmp_path / "policies.yaml").write_text(used)
 
     with pytest.raises(PolicyError, match=r"prices\.openai\.broken\.input: must be"):
-        read_folder(tmp_path, ENVIRON)
+        read_text(tmp_path, used, ENVIRON)
 
 
 def test_a_secret_that_no_header_can_carry_is_told(tmp_path: Path) -> None:
-    (tmp_path / "policies.yaml").write_text(POLICIES)
 
     with pytest.raises(PolicyError, match="printable ASCII characters"):
-        read_folder(tmp_path, {**ENVIRON, "OPENAI_KEY": "sk\n1"})
+        read_text(tmp_path, POLICIES, {**ENVIRON, "OPENAI_KEY": "sk\n1"})
 
 
 SIMILAR_KEYS = """\
@@ -129,8 +127,7 @@ SIMILAR_KEYS = re.sub(r"(\d)\1{3}", lambda digits: f"'{digits[1] * 64}'", SIMILA
 
 
 def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: Path) -> None:
-    (tmp_path / "policies.yaml").write_text(SIMILAR_KEYS)
-    keys = read_folder(tmp_path, None).keys
+    keys = read_text(tmp_path, SIMILAR_KEYS).keys
 
     assert [*keys] == ["first", "second", "third", "search", "fifth", "sixth", "may"]
     assert keys["second"].deployments is keys["third"].deployments

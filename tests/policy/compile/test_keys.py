@@ -27,6 +27,7 @@ from proxy.types import CacheRule, SemanticCacheRule
 from tests.for_each import for_each
 from tests.policy.compile.test_guards import POLICIES as GUARD_POLICIES
 from tests.policy.compile.test_guards import SONG, WRITTEN
+from tests.policy.deciding import read_text
 
 POLICIES = f"""
 upstreams:
@@ -55,8 +56,7 @@ deployments:
 
 
 def key(folder: Path, *deployments: str) -> VirtualKey:
-    (folder / "p.yaml").write_text(POLICIES % ", ".join(deployments))
-    return read_folder(folder, None).keys["widget"]
+    return read_text(folder, POLICIES % ", ".join(deployments)).keys["widget"]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,7 @@ def test_semantic_cache_shadows_first(
 
 
 def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(SCOPED_POLICIES)
-    snapshot = read_folder(tmp_path, None)
+    snapshot = read_text(tmp_path, SCOPED_POLICIES)
     key = snapshot.key_named("widget")
     assert key is not None
 
@@ -197,8 +196,7 @@ def test_the_nearest_word_counts(
     policy: str, own_text: str, rules: str, rule: CacheRule | None, tmp_path: Path
 ) -> None:
     text = CACHE_POLICIES.replace("CACHE", policy).replace("OWN", own_text).replace("RULES", rules)
-    (tmp_path / "p.yaml").write_text(text)
-    snapshot = read_folder(tmp_path, None)
+    snapshot = read_text(tmp_path, text)
     key = snapshot.key_named("widget")
     assert key is not None
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.store import read_folder
 from proxy.types import ScopedLimit
 from proxy.types.limit import LEASE_S, RENEW_S
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
+from tests.policy.deciding import read_text
 
 POLICIES = """
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
@@ -39,8 +39,7 @@ deployments:
 
 
 def read(folder: Path, target: str) -> Snapshot:
-    (folder / "p.yaml").write_text(POLICIES.replace("NAMED", target))
-    return read_folder(folder, {})
+    return read_text(folder, POLICIES.replace("NAMED", target), {})
 
 
 @for_each(
@@ -115,8 +114,7 @@ deployments:
 
 
 def bounds(folder: Path, total: str = "10m") -> dict[str, ScopedLimit]:
-    (folder / "p.yaml").write_text(LIMITS_POLICIES.replace("TOTAL", total))
-    snapshot = read_folder(folder, None).deployments["chat"].limits
+    snapshot = read_text(folder, LIMITS_POLICIES.replace("TOTAL", total)).deployments["chat"].limits
     return {bound.limit.name: bound for bound in snapshot}
 
 
@@ -156,8 +154,7 @@ def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
 )
 def test_key_comes_first_in_counter(written: str, per: tuple[str, ...], tmp_path: Path) -> None:
     text = LIMITS_POLICIES.replace("per: [tag.team, user]", written).replace("TOTAL", "10m")
-    (tmp_path / "p.yaml").write_text(text)
-    snapshot = read_folder(tmp_path, None).deployments["chat"].limits
+    snapshot = read_text(tmp_path, text).deployments["chat"].limits
 
     assert next(bound.per for bound in snapshot if bound.limit.name == "public") == per
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.policy.review.check import CheckReport, check_folder
-from proxy.policy.store import read_folder
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.for_each import for_each
+from tests.policy.deciding import read_text
 from tests.test_pipeline import BEARER, MESSAGES
 
 FOLDER = f"""\
@@ -134,21 +133,17 @@ async def running(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[P
         yield proxy
 
 
-@pytest.fixture
-async def caller(running: Proxy) -> AsyncIterator[ClientSession]:
-    async with ClientSession(base_url=running.url, headers=BEARER) as session:
-        yield session
+async def ask(proxy: Proxy, model: str, **fields: Any) -> tuple[int, Any]:
+    reply = await proxy.send("/v1/chat/completions", {"model": model, **MESSAGES, **fields})
+    return reply.status, reply.json
 
 
-async def ask(caller: ClientSession, model: str, **fields: Any) -> tuple[int, Any]:
-    body = {"model": model, **MESSAGES, **fields}
-    async with caller.post("/v1/chat/completions", json=body) as response:
-        return response.status, await response.json()
+async def models(proxy: Proxy) -> Any:
+    return (await proxy.send("/v1/models", method="GET")).json["data"]
 
 
 def test_a_server_that_speaks_as_openai_does_has_its_own_ranges_and_prices(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(policies("https://api.openai.com"))
-    snapshot = read_folder(tmp_path, None).deployments
+    snapshot = read_text(tmp_path, policies("https://api.openai.com")).deployments
     compatible, openai = (
         snapshot[name].routes.targets[0].upstream for name in ("compatible", "openai")
     )
@@ -182,13 +177,13 @@ async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
     model: str,
     fields: dict[str, Any],
     problem: str | None,
-    caller: ClientSession,
+    running: Proxy,
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.answer_with(answer(chat()))
 
     fields |= {"logprobs": True} if "top_logprobs" in fields else {}
-    status, reply = await ask(caller, model, **fields)
+    status, reply = await ask(running, model, **fields)
 
     if problem is None:
         assert status == 200, reply
@@ -205,14 +200,14 @@ async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
     "parameters", [None, {"include_usage": True}, {"include_usage": True, "x": 1}]
 )
 async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
-    parameters: Any, running: Proxy, caller: ClientSession, upstream: ScriptedUpstream
+    parameters: Any, running: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(chat_events(" Par", "is.")))
     body = {"model": "compatible", **MESSAGES, "stream": True}
     body |= {} if parameters is None else {"stream_options": parameters}
-    async with caller.post("/v1/chat/completions", json=body) as response:
-        assert b"[DONE]" in await response.read()
-        warning = response.headers.get("x-headrace-warning")
+    reply = await running.send("/v1/chat/completions", body)
+    assert b"[DONE]" in reply.raw
+    warning = reply.headers.get("x-headrace-warning")
 
     remaining = {} if parameters is None or "x" not in parameters else {"stream_options": {"x": 1}}
     request_body = upstream.requests[0].json
@@ -226,30 +221,27 @@ async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
 
 @pytest.mark.parametrize("name", ["gpt-4o", "a/b:free"])
 async def test_a_deployment_is_called_by_any_of_its_names(
-    name: str, running: Proxy, caller: ClientSession, upstream: ScriptedUpstream
+    name: str, running: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat()))
-    header = {"x-headrace-deployment": name}
+    header = {**BEARER, "x-headrace-deployment": name}
 
-    assert (await ask(caller, name))[0] == 200
+    assert (await ask(running, name))[0] == 200
     body = {"model": "whatever", **MESSAGES}
-    async with caller.post("/v1/chat/completions", json=body, headers=header) as response:
-        assert response.status == 200
-        assert response.headers["x-headrace-deployment"] == "wider"
-    async with caller.get(f"/v1/models/{name}") as response:
-        assert (await response.json())["id"] == name
-    async with caller.get("/v1/models") as response:
-        listed = [model["id"] for model in (await response.json())["data"]]
+    reply = await running.send("/v1/chat/completions", body, header)
+    assert (reply.status, reply.headers["x-headrace-deployment"]) == (200, "wider")
+    assert (await running.send(f"/v1/models/{name}", method="GET")).json["id"] == name
+    listed = [model["id"] for model in await models(running)]
 
     assert {request.json["model"] for request in upstream.requests} == {"w"}
     assert [record.plan.deployment for record in (await running.sink.wait(4))[:2]] == ["wider"] * 2
     assert listed == ["closed", "compatible", "openai", "wider", "fireworks/c", "m", "o", "w"]
 
 
-async def test_name_precedes_model(caller: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_name_precedes_model(running: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
 
-    assert (await ask(caller, "c"))[0] == 200
+    assert (await ask(running, "c"))[0] == 200
     assert upstream.requests[0].json["model"] == "o"
 
 
@@ -279,15 +271,11 @@ upstreams:
 keys: {{widget: {{sha256: {DIGEST}, deployments: [one]}}}}
 deployments: {{one: {{targets: [{{upstream: mine, model: my/gpt}}]}}}}
 """
-    async with (
-        running_proxy(tmp_path / "p", text) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as caller,
-    ):
+    async with running_proxy(tmp_path / "p", text) as proxy:
         for _ in range(2):
-            assert (await ask(caller, "one", temperature=1))[0] == 200
-        status, reply = await ask(caller, "one", stop=["a"] * 5)
-        async with caller.get("/v1/models") as response:
-            [_, model] = (await response.json())["data"]
+            assert (await ask(proxy, "one", temperature=1))[0] == 200
+        status, reply = await ask(proxy, "one", stop=["a"] * 5)
+        [_, model] = await models(proxy)
 
     assert (status, reply["error"]["param"]) == (400, "stop")  # its ranges are OpenAI's own
     assert model["owned_by"] == "azure"

@@ -19,7 +19,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret, Target, Upstream
 from tests.for_each import for_each
-from tests.policy.deciding import decide
+from tests.policy.deciding import decide, read_text
 
 FACTS = Facts(
     key="widget",
@@ -191,8 +191,7 @@ def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_p
     text = text.replace(
         "upstream: spare, model: m, weight: 1", "upstream: spare, model: old, weight: 0"
     )
-    (tmp_path / "p.yaml").write_text(text)
-    snapshot = read_folder(tmp_path, {})
+    snapshot = read_text(tmp_path, text, {})
     target = Call(replace(HEAD, deployment="split"), {}, requested_models=("old",))
 
     with pytest.raises(NotFound):
@@ -202,8 +201,7 @@ def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_p
 
 @pytest.fixture
 def snapshot(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
-    (tmp_path / "p.yaml").write_text(POLICIES.replace("STICKY", request.param))
-    return read_folder(tmp_path, {})
+    return read_text(tmp_path, POLICIES.replace("STICKY", request.param), {})
 
 
 def chosen(snapshot: Snapshot, **config: Any) -> list[str]:
@@ -242,8 +240,7 @@ def test_canary_gets_calls_by_deployment_rule(recipe: bool, tmp_path: Path) -> N
     text = text.replace("spare, model: m, weight: 1", "spare, model: larger, weight: 1")
     if recipe:
         text += "policies: {default: {rules: [{name: c, when: {model: m}, model: split}]}}\n"
-    (tmp_path / "p.yaml").write_text(text)
-    snapshot = read_folder(tmp_path, {})
+    snapshot = read_text(tmp_path, text, {})
 
     request = (
         Call(replace(HEAD, call_id=f"n{n}"), {}, requested_models=("m",)) for n in range(200)

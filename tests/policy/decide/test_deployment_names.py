@@ -16,13 +16,13 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare, decide_call
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import sample_call
-from proxy.policy.store import read_folder
 from proxy.policytest.cases import Given
 from proxy.policytest.harness import run_case, run_simulated
 from proxy.types import Call, Json, Plan
 from tests.conftest import KEY, running_proxy
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, chat, legacy, response
 from tests.passthrough.world import digest
+from tests.policy.deciding import read_text
 
 EU, US, SUPPORT = "eu/gpt-4o-eu", "us/gpt-4o", "local/gpt-4o"
 PAIR = {EU, US}
@@ -134,8 +134,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 
 def read_world(folder: Path, policies: str = "") -> Snapshot:
-    (folder / "p.yaml").write_text(world("http://127.0.0.1:9") + policies)
-    return read_folder(folder, None)
+    return read_text(folder, world("http://127.0.0.1:9") + policies)
 
 
 def call_of(snapshot: Snapshot, ask: Ask, nonce: str = "1") -> Call:
@@ -268,8 +267,7 @@ def defaults_snapshot(folder: Path, *defaults: str) -> Snapshot:
     text = POLICIES
     for name in ("first", "second"):
         text = text.replace(name.upper(), f"default: {str(name in defaults).lower()}")
-    (folder / "p.yaml").write_text(text)
-    return read_folder(folder, None)
+    return read_text(folder, text)
 
 
 def plan_of(policies: Snapshot, path: str, body: Json, header: str = "") -> Plan:
@@ -309,8 +307,7 @@ def test_drained_target_keeps_no_conversations(weight: int, tmp_path: Path) -> N
     text = POLICIES.replace(
         "FIRST, " + TARGETS.replace("MODEL", "only-first"), f"targets: [{drained}, {chat}]"
     )
-    (tmp_path / "p.yaml").write_text(text.replace("SECOND", "default: false"))
-    policies = read_folder(tmp_path, None)
+    policies = read_text(tmp_path, text.replace("SECOND", "default: false"))
 
     if weight:
         with pytest.raises(InvalidField, match="first, second"):

@@ -15,11 +15,10 @@ from proxy.errors import InvalidField, NotFound, Unauthorized
 from proxy.policy.decide import MAX_PLANS, ActivePolicy, KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import sample_call
-from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan, RequestHead, Secret
 from tests.conftest import DIGEST, KEY, world
 from tests.for_each import for_each
-from tests.policy.deciding import decide
+from tests.policy.deciding import decide, read_text
 
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
 WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]
@@ -30,8 +29,7 @@ HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1", digest=S
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     folder = tmp_path_factory.mktemp("policies")
-    (folder / "policies.yaml").write_text(world("http://127.0.0.1:9"))
-    return read_folder(folder, {"UPSTREAM_KEY": "sk"})
+    return read_text(folder, world("http://127.0.0.1:9"), {"UPSTREAM_KEY": "sk"})
 
 
 def call(*models: str, deployment: str | None = None, **head: Any) -> Call:
@@ -223,8 +221,7 @@ tags: {team: [search]}
 
 
 def active(folder: Path) -> ActivePolicy:
-    (folder / "p.yaml").write_text(POLICIES)
-    return ActivePolicy(read_folder(folder, None))
+    return ActivePolicy(read_text(folder, POLICIES))
 
 
 def guard_call(key: str | None = "guard/house", deployment: str = "judge-smol") -> Call:
@@ -280,8 +277,7 @@ def house_snapshot(folder: Path, deployment: Json, when: Json | None = None) -> 
         "deployments": {"support-chat": {"policy": "house", "targets": [TARGET], **deployment}},
         "policies": {"house": {"match": "all", "rules": rules}},
     }
-    (folder / "p.yaml").write_text(json.dumps(text))
-    return read_folder(folder, None)
+    return read_text(folder, json.dumps(text))
 
 
 def chat_call(model: str = "support-chat", moment: datetime = TODAY, **headers: str) -> Call:

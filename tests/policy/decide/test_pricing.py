@@ -16,6 +16,7 @@ from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Call, Plan
 from tests.for_each import for_each
+from tests.policy.deciding import read_text
 
 POSITION = datetime(2026, 6, 1, tzinfo=UTC)
 POLICIES = """\
@@ -53,8 +54,7 @@ tests: {}
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Snapshot:
-    (tmp_path / "p.yaml").write_text(POLICIES)
-    return read_folder(tmp_path, {})
+    return read_text(tmp_path, POLICIES, {})
 
 
 def widget(snapshot: Snapshot) -> VirtualKey:

@@ -28,7 +28,7 @@ from proxy.policy.files.cloud_tokens import (
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import FileStates, read_folder, renew_tokens, secret_states
 from proxy.runtime.background import run_in_background
-from tests.conftest import DIGEST, KEY, running_proxy
+from tests.conftest import DIGEST, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 from tests.servers import eventually
@@ -318,15 +318,11 @@ async def test_calls_carry_the_token_of_googles_library_and_the_next_one_when_it
     upstream.answer_with(answer(chat()))
     environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(account(tmp_path, private_key, token_server))}
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-    headers = {"authorization": f"Bearer {KEY}"}
     text = policy(GOOGLE, f"{upstream.url}/v1", "openai_compatible")
     async with running_proxy(tmp_path / "served", text, environ=environ) as proxy:
 
         async def call() -> str:
-            async with proxy.client.post(
-                "/v1/chat/completions", headers=headers, json=body
-            ) as response:
-                assert response.status == 200
+            assert (await proxy.send("/v1/chat/completions", body)).status == 200
             return upstream.requests[-1].headers["authorization"]
 
         first_item = await call()

@@ -35,6 +35,7 @@ from proxy.policy.files.validation import did_you_mean, keys_at
 from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
+from tests.policy.deciding import read_text
 
 WRONG = sorted(Path(__file__).parents[1].joinpath("wrong").glob("*.yaml"))
 
@@ -260,8 +261,7 @@ deployments: {{chat: {{targets: [{{upstream: openai, model: gpt-4o-mini}}]}}}}
 
 
 def read(folder: Path, fields: str = "") -> Snapshot:
-    (folder / "p.yaml").write_text(FOLDER + fields)
-    return read_folder(folder, {})
+    return read_text(folder, FOLDER + fields, {})
 
 
 def prices(snapshot: Snapshot) -> tuple[Price, ...]:
@@ -291,9 +291,9 @@ def test_own_prices_replace_packaged(own_text: str, expected: list[Price], tmp_p
 
 
 def test_a_folder_that_asks_no_table_has_none_that_could_be_old(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(FOLDER.replace("gpt-4o-mini", "m, price: {input: 1}"))
+    text = FOLDER.replace("gpt-4o-mini", "m, price: {input: 1}")
 
-    assert read_folder(tmp_path, {}).prices_as_of is None
+    assert read_text(tmp_path, text, {}).prices_as_of is None
 
 
 def test_another_table_is_another_revision(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.doubles import ScriptedUpstream
 from tests.fakes import EventLog
 from tests.for_each import for_each
 from tests.policy.test_store import Clock
-from tests.test_pipeline import BEARER, ROUTES
+from tests.test_pipeline import ROUTES
 
 ALICE = f"{'a' * 64}"
 GOOD = f"""\
@@ -264,11 +264,7 @@ async def test_broken_folder_keeps_revocations(upstream: ScriptedUpstream, tmp_p
     async with running_proxy(tmp_path / "p", world(upstream.url)) as proxy:
 
         async def status() -> int:
-            body = route.body(streamed=False)
-            async with proxy.client.post(
-                proxy.url + route.path, headers=BEARER, json=body
-            ) as response:
-                return response.status
+            return (await proxy.send(route.path, route.body(streamed=False))).status
 
         async def is_refused() -> bool:
             return await status() == 401

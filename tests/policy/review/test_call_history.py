@@ -16,13 +16,12 @@ from proxy.limits.kinds import KINDS
 from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import MAX_CALLS, CallHistory, without_texts
-from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
 from proxy.types.limit import Claim, Limit, outcome
 from proxy.types.windows import Calendar
 from tests.conftest import KEY, world
-from tests.policy.deciding import decide
+from tests.policy.deciding import decide, read_text
 
 HEAD = RequestHead(
     "openai",
@@ -41,8 +40,7 @@ CALL = Call(
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Snapshot:
-    (tmp_path / "p.yaml").write_text(world("http://127.0.0.1:9"))
-    return read_folder(tmp_path, {"UPSTREAM_KEY": "sk"})
+    return read_text(tmp_path, world("http://127.0.0.1:9"), {"UPSTREAM_KEY": "sk"})
 
 
 def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str = "r") -> Record:

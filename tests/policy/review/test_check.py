@@ -17,12 +17,12 @@ from proxy.guards.text.base64_text import open_run
 from proxy.policy.files.source import Problem
 from proxy.policy.review.check import FORMATS, CheckReport, check_folder
 from proxy.policy.review.lint_guards import delay_notes
-from proxy.policy.store import read_folder
 from proxy.types.guard import GuardRule, is_detector
 from tests.conftest import world
 from tests.for_each import for_each
 from tests.guards.doubles import pieces, tallies
 from tests.guards.growth import lines
+from tests.policy.deciding import read_text
 
 BAD = Problem("a.yaml", 1, 2, "tags.team", "must be a list: 100 %\nof it")
 DOUBTFUL = Problem("b.yaml", 3, 4, "tags.env", "is set by nobody")
@@ -180,8 +180,7 @@ CASES = {
 @for_each("guard", CASES)
 def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
     policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{output: [{guard}]}}\n"
-    (tmp_path / "policies.yaml").write_text(policies)
-    snapshot = read_folder(tmp_path, {"UPSTREAM_KEY": "x" * 40})
+    snapshot = read_text(tmp_path, policies, {"UPSTREAM_KEY": "x" * 40})
 
     lines = [line for line in delay_notes(snapshot) if line.startswith("search-answers:")]
 

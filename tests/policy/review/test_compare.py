@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
-from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import Difference, compare, decide_call
 from proxy.policy.review.sample_call import chat_body, sample_call
-from proxy.policy.store import read_folder
 from tests.conftest import DIGEST, KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.for_each import for_each
-from tests.test_pipeline import BEARER
+from tests.policy.deciding import read_text
 
 POLICIES = """\
 upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}
@@ -44,24 +42,14 @@ REFUSED = Difference("refusal", "allowed", "403 by rule", "public/no")
 LIMITED = Difference("limits", "none", "each: 5 requests per minute, across all keys")
 
 
-def read(folder: Path, text: str) -> Snapshot:
-    folder.mkdir(exist_ok=True)
-    (folder / "p.yaml").write_text(text)
-    return read_folder(folder, None)
-
-
-def compared(folder: Path, old: str, new: str, **body: Any) -> list[Difference]:
-    old_snapshot, new_snapshot = (
-        read(folder / "a", POLICIES),
-        read(folder / "b", POLICIES.replace(old, new)),
-    )
+def compared(
+    folder: Path, old: str, new: str, *, policies: str = POLICIES, **body: Any
+) -> list[Difference]:
     call = sample_call({**chat_body("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC))
-    keys = [snapshot.key_named("widget") for snapshot in (old_snapshot, new_snapshot)]
-    assert keys[0] is not None
-    assert keys[1] is not None
-    return compare(
-        call, decide_call(old_snapshot, keys[0], call), decide_call(new_snapshot, keys[1], call)
-    )
+    texts = {"a": policies, "b": policies.replace(old, new)}
+    snapshots = [read_text(folder / name, text) for name, text in texts.items()]
+    plans = [decide_call(snapshot, snapshot.keys["widget"], call) for snapshot in snapshots]
+    return compare(call, *plans)
 
 
 def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
@@ -113,21 +101,15 @@ def test_a_change_is_told_by_its_kind_and_its_rule(
 def test_limit_is_printed_with_unit_and_scope(now: str, text: str, tmp_path: Path) -> None:
     limit = "{name: money, unpriced: allow, usd: 5 per month, per: key}"
     was = POLICIES.replace("match: all\n", f"match: all\n    limits: [{limit}]\n")
-    snapshots = [
-        read(tmp_path / "a", was),
-        read(tmp_path / "b", was.replace("usd: 5 per month, per: key", now)),
-    ]
-    call = sample_call(chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
-    plans = [decide_call(snapshot, snapshot.keys["widget"], call) for snapshot in snapshots]
 
-    [result] = compare(call, *plans)
+    [result] = compared(tmp_path, "usd: 5 per month, per: key", now, policies=was)
 
     assert (result.kind, result.before) == ("limits", "money: 5 USD per month, per key")
     assert result.after == f"money: {text}"
 
 
 @pytest.mark.parametrize("parameters", [{"max_tokens": 1}, {"max_tokens": 8}])
-def test_unreached_cap_changes_nothing(parameters: dict[str, int], tmp_path: Path) -> None:
+def test_unreached_cap_changes_nothing(parameters: dict[str, Any], tmp_path: Path) -> None:
     assert compared(tmp_path, "max_tokens: 9", "max_tokens: 8", **parameters) == []
 
 
@@ -166,47 +148,42 @@ policies:
 """
 
 
+SEARCH_DIGEST = hashlib.sha256(b"hr-search-key").hexdigest()
+
+
+@asynccontextmanager
+async def comparing(folder: Path, policies: str, candidate: str) -> AsyncIterator[Proxy]:
+    (folder / "candidate").mkdir()
+    (folder / "candidate" / "p.yaml").write_text(candidate)
+    async with running_proxy(
+        folder / "policies", policies, candidate=folder / "candidate"
+    ) as proxy:
+        yield proxy
+
+
 @pytest.fixture
 async def with_candidate(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """A proxy whose candidate has rules, and no longer knows the key of the search box."""
-    candidate = tmp_path / "candidate"
-    candidate.mkdir()
-    removed = hashlib.sha256(b"hr-search-key").hexdigest()
     policies = world(upstream.url)
-    (candidate / "p.yaml").write_text(policies.replace(removed, "f" * 64) + RULES)
-    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
+    candidate = policies.replace(SEARCH_DIGEST, "f" * 64) + RULES
+    async with comparing(tmp_path, policies, candidate) as proxy:
         yield proxy
 
 
 async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
     headers = {"authorization": f"Bearer {key}", "x-request-id": request}
     body = {"model": model, "prompt": "Hi"}
-    async with (
-        ClientSession(base_url=proxy.url) as client,
-        client.post("/v1/completions", headers=headers, json=body) as response,
-    ):
-        await response.read()
-        return response.status
-
-
-async def read_admin(proxy: Proxy, path: str) -> str:
-    async with ClientSession(base_url=proxy.admin) as client, client.get(path) as response:
-        return await response.text()
+    return (await proxy.send("/v1/completions", body, headers)).status
 
 
 async def test_a_call_of_several_models_is_counted_once(with_candidate: Proxy) -> None:
     body = {"model": ["first", "second"], "prompt": "Hi"}
-    headers = {"authorization": f"Bearer {KEY}", "x-request-id": "call-1"}
-    async with (
-        ClientSession(base_url=with_candidate.url) as client,
-        client.post("/v1/completion", headers=headers, json=body) as response,
-    ):
-        assert response.status == 200
+    assert (await with_candidate.send("/v1/completion", body)).status == 200
     await with_candidate.sink.wait(1)
 
     counted = 'headrace_candidate_decisions_total{kind="parameters",rule="default/wide"} 1.0'
-    assert counted in await read_admin(with_candidate, "/metrics")
-    text = await read_admin(with_candidate, "/candidate")
+    assert counted in await with_candidate.read("/metrics")
+    text = await with_candidate.read("/candidate")
     assert "parameters: differs for 1 call (changed by rule default/wide)" in text
 
 
@@ -221,7 +198,7 @@ async def test_counts_changes_by_rule(with_candidate: Proxy, upstream: ScriptedU
 
     assert statuses == [200, 200, 200, 200]
     assert all("max_tokens" not in request.json for request in upstream.requests)
-    metrics = await read_admin(with_candidate, "/metrics")
+    metrics = await with_candidate.read("/metrics")
     counted = 'headrace_candidate_decisions_total{{kind="{}",rule="{}"}} 1.0'
     for kind, rule in [
         ("parameters", "default/short"),
@@ -237,8 +214,8 @@ async def test_examples_are_told_with_what_was_and_what_would_be(with_candidate:
     await ask(with_candidate, "support-chat", "call-2")
     await with_candidate.sink.wait(2)
 
-    text = await read_admin(with_candidate, "/candidate")
-    of_one = await read_admin(with_candidate, "/explain/call-1")
+    text = await with_candidate.read("/candidate")
+    of_one = await with_candidate.read("/explain/call-1")
 
     assert "parameters: differs for 2 calls (changed by rule default/short)" in text
     assert "call: call-2 (no max_tokens -> max_tokens 5)" in text
@@ -248,17 +225,13 @@ async def test_examples_are_told_with_what_was_and_what_would_be(with_candidate:
 
 async def test_counts_candidate_only_keys(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
-    removed = hashlib.sha256(b"hr-search-key").hexdigest()
-    candidate = tmp_path / "candidate"
-    candidate.mkdir()
-    (candidate / "p.yaml").write_text(policies)
-    in_force = policies.replace(removed, "f" * 64)
-    async with running_proxy(tmp_path / "policies", in_force, candidate=candidate) as proxy:
+    in_force = policies.replace(SEARCH_DIGEST, "f" * 64)
+    async with comparing(tmp_path, in_force, policies) as proxy:
         assert await ask(proxy, "search-answers", "call-1", key="hr-search-key") == 401
         assert await ask(proxy, "search-answers", "call-2", key="nobody") == 401
         await proxy.sink.wait(2)
 
-        text = await read_admin(proxy, "/candidate")
+        text = await proxy.read("/candidate")
 
     assert "key: differs for 1 call" in text
     assert "unknown -> key search-box" in text
@@ -266,44 +239,33 @@ async def test_counts_candidate_only_keys(tmp_path: Path, upstream: ScriptedUpst
 
 async def test_broken_candidate_is_harmless(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
-    candidate = tmp_path / "candidate"
-    candidate.mkdir()
-    (candidate / "p.yaml").write_text(policies + RULES)
     upstream.answer_with(answer({}, 400))
-    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
-        (candidate / "p.yaml").write_text("tags: 5\n")
+    async with comparing(tmp_path, policies, policies + RULES) as proxy:
+        (tmp_path / "candidate" / "p.yaml").write_text("tags: 5\n")
         await ask(proxy, "support-chat", "call-1")
         await proxy.sink.wait()
 
-        assert "max_tokens 5" in await read_admin(proxy, "/candidate")
+        assert "max_tokens 5" in await proxy.read("/candidate")
 
 
 async def test_no_candidate_has_no_report(proxy: Proxy) -> None:
-    async with proxy.client.get("/v1/models", headers=BEARER):
-        pass
-    async with proxy.client.get(f"{proxy.admin}/candidate") as response:
-        assert response.status == 404
+    await proxy.send("/v1/models", method="GET")
+
+    assert (await proxy.send(f"{proxy.admin}/candidate", method="GET")).status == 404
 
 
 @pytest.mark.parametrize("fields", ["revoked: [support-widget]\n", "expires"])
 async def test_reports_removed_key(fields: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
-    digest = DIGEST
-    assert digest in policies
-    other_item = policies + fields
+    candidate = policies + fields
     if fields == "expires":
-        other_item = policies.replace(digest, f"[{{digest: {digest}, until: 2026-01-01}}]")
-    candidate = tmp_path / "candidate"
-    candidate.mkdir()
-    (candidate / "p.yaml").write_text(other_item)
-    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
+        candidate = policies.replace(DIGEST, f"[{{digest: {DIGEST}, until: 2026-01-01}}]")
+        assert candidate != policies
+    async with comparing(tmp_path, policies, candidate) as proxy:
         assert await ask(proxy, "support-chat", "call-1") == 200
         await proxy.sink.wait()
 
-        of_all, of_one = (
-            await read_admin(proxy, "/candidate"),
-            await read_admin(proxy, "/explain/call-1"),
-        )
+        of_all, of_one = await proxy.read("/candidate"), await proxy.read("/explain/call-1")
 
     why = "expired at 2026-01-02 00:00 UTC" if fields == "expires" else "revoked"
     assert "key: differs for 1 call" in of_all
@@ -317,20 +279,11 @@ async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedU
     detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
     text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
     upstream.answer_with(answer(legacy()))
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "p.yaml").write_text(text)
-    async with running_proxy(tmp_path / "p", text, candidate=tmp_path / "c") as proxy:
-        async with (
-            ClientSession() as client,
-            client.post(
-                f"{proxy.url}/v1/completions",
-                headers={"Authorization": f"Bearer {KEY}"},
-                json={"model": "support-chat", "prompt": "the secret"},
-            ) as response,
-        ):
-            assert response.status == 200
+    body = {"model": "support-chat", "prompt": "the secret"}
+    async with comparing(tmp_path, text, text) as proxy:
+        assert (await proxy.send("/v1/completions", body)).status == 200
         await proxy.sink.wait(1)
-        output = await read_admin(proxy, "/candidate")
+        output = await proxy.read("/candidate")
 
     assert [request.json["model"] for request in upstream.requests] == ["x"]
     assert "differs for" not in output

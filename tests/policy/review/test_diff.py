@@ -256,8 +256,8 @@ def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_
 
 
 async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
-    async with proxy.client.post("/v1/completions", json={"model": "support-chat"}) as response:
-        assert response.status == 401
+    unknown = {"authorization": "Bearer nobody"}
+    assert (await proxy.send("/v1/completions", {"model": "support-chat"}, unknown)).status == 401
     [record] = await proxy.sink.wait(1)
     (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(canonical(record)) + b"\n")
     policies, calls = str(proxy.policies), str(tmp_path / "calls.jsonl")

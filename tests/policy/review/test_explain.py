@@ -16,6 +16,7 @@ from proxy.policy.review.explain import CallExplanation, Decision, explain
 from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
+from tests.policy.deciding import read_text
 
 POSITION = datetime(2026, 11, 20, 12, tzinfo=UTC)
 POLICIES = """\
@@ -163,8 +164,7 @@ def test_impossible_call_is_refused(limit: str, fields: str, decided: str, tmp_p
     own_text = f"policies:\n  own: {{{fields}limits: [{{name: l, {limit}}}]}}\n"
     text = POLICIES.replace("policies:\n", own_text, 1).replace("policy: public", "policy: own", 1)
     text = text.replace("fallback: [{upstream: eu, model: spare}]", "fallback: []")
-    (tmp_path / "p.yaml").write_text(text)
-    snapshot = read_folder(tmp_path, {})
+    snapshot = read_text(tmp_path, text, {})
 
     assert decided in explain_call(snapshot, max_tokens=1000).text().splitlines()[-1]
 
@@ -181,9 +181,7 @@ def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> Non
 def test_unreadable_part_needs_active_guard(mode: str, refused: int, tmp_path: Path) -> None:
     guard = f"    input: [{{guard: keywords, words: [hippo], mode: {mode}}}]\n"
     text = POLICIES.replace("    extends: house\n", f"    extends: house\n{guard}")
-    (tmp_path / "p.yaml").write_text(text)
-
-    guards = about(explain_call(read_folder(tmp_path, {})), "guards")
+    guards = about(explain_call(read_text(tmp_path, text, {})), "guards")
 
     texts = [part.result for part in guards.parts]
     assert texts.count("images, audio and files: rejected") == refused
@@ -192,9 +190,8 @@ def test_unreadable_part_needs_active_guard(mode: str, refused: int, tmp_path: P
 def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_path: Path) -> None:
     calm = "{name: calm, set: {temperature: 0}}"
     later = "{name: calm, fallback: [{upstream: openai, model: spare}]}"
-    (tmp_path / "p.yaml").write_text(POLICIES.replace(calm, later))
-
-    explained = explain_call(read_folder(tmp_path, {}), headers={"x-region": "eu"})
+    snapshot = read_text(tmp_path, POLICIES.replace(calm, later), {})
+    explained = explain_call(snapshot, headers={"x-region": "eu"})
 
     assert (
         "fallback openai/spare (no effect: public/europe chooses the targets)" in explained.text()
@@ -213,8 +210,7 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
         text = text.replace(
             "when: {stream: true}", f"when: {{not: {{all: [{{stream: true}}, {when[6:]}]}}}}"
         )
-        (folder / "p.yaml").write_text(text)
-        texts.append(explain_call(read_folder(folder, {})).text().splitlines()[1:])
+        texts.append(explain_call(read_text(folder, text, {})).text().splitlines()[1:])
 
     assert texts[0] == texts[1]
 
@@ -355,14 +351,13 @@ def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
 async def test_explains_past_call(proxy: Any) -> None:
     headers = {"authorization": f"Bearer {proxy.key}", "x-request-id": "call-7"}
     body = {"model": "support-chat", "prompt": "the words of a secret", "user": "someone"}
-    async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
-        await response.read()
+    await proxy.send("/v1/completions", body, headers)
     await proxy.sink.wait()
 
     text = await proxy.read("/explain/call-7")
     as_json = {"accept": "application/json"}
-    async with proxy.client.get(f"{proxy.admin}/explain/call-7", headers=as_json) as response:
-        data = await response.json()
+    url = f"{proxy.admin}/explain/call-7"
+    data = (await proxy.send(url, headers=as_json, method="GET")).json
 
     assert "├─ key: support-widget" in text
     assert "└─ attempt: openai/gpt-4o-mini returned status 200 (first, " in text

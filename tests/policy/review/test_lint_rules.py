@@ -18,11 +18,10 @@ from proxy.policy.review import lint_rules
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.lint_rules import covers
 from proxy.policy.schema import When
-from proxy.policy.store import read_folder
 from proxy.policytest.cases import DEFAULT_TIME
 from tests.for_each import for_each
 from tests.guards.growth import lines
-from tests.policy.deciding import empty_context
+from tests.policy.deciding import empty_context, read_text
 from tests.policy.test_properties import WHEN
 
 POLICIES = """\
@@ -173,8 +172,7 @@ def read(path: Path, rules: Iterable[str], deployments: Iterable[str]) -> Snapsh
         "deployments:\n",
         *deployments,
     ]
-    (path / "p.yaml").write_text("".join(parts))
-    return read_folder(path, None)
+    return read_text(path, "".join(parts))
 
 
 def large_folder(path: Path, size: int) -> Snapshot:
