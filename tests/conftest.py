@@ -12,12 +12,14 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientPayloadError, ClientSession
 from hypothesis import settings
+from prometheus_client.parser import text_string_to_metric_families
 from pytest_aiohttp.plugin import AiohttpRawServer
 
 from proxy import app
@@ -158,6 +160,13 @@ class Proxy:
         """Open a connection for bytes as a test writes them."""
         host, port = self.url.removeprefix("http://").split(":")
         return await asyncio.open_connection(host, int(port))
+
+
+def metric_total(metrics: str, name: str, **labels: str) -> Decimal:
+    """Return the sum of the series of a metric that have these labels."""
+    samples = [s for family in text_string_to_metric_families(metrics) for s in family.samples]
+    series = [s for s in samples if s.name == name and labels.items() <= s.labels.items()]
+    return sum((Decimal(str(sample.value)) for sample in series), Decimal(0))
 
 
 def world(upstream: str, *, hasty: bool = False) -> str:

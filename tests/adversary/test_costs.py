@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.call.attempts import MAX_COST
 from proxy.money.usage import MAX_TOKENS, Price, Tokens
 from proxy.policy.schema.prices import MAX_USD
 from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
-from tests.adversary.test_money_of_every_way_out import read
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, metric_total, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
 from tests.ledger.kept import kept, ledgered
 from tests.limits.test_init import SEARCH, ask
@@ -76,15 +74,9 @@ async def call(client: ClientSession, **options: Any) -> None:
         await response.read()
 
 
-def nano(value: float | str | None) -> Decimal:
+def nano(value: float | Decimal | None) -> Decimal:
     assert value is not None
     return round(Decimal(str(value)) * 10**9, 1)
-
-
-async def metric(proxy: Proxy, client: ClientSession, name: str) -> Decimal:
-    families = text_string_to_metric_families(await read(proxy, client, "metrics"))
-    samples = [s.value for family in families for s in family.samples if s.name == name]
-    return sum((Decimal(str(value)) for value in samples), Decimal(0))
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -108,9 +100,10 @@ async def test_usage_agrees(streamed: bool, tmp_path: Path, upstream: ScriptedUp
                 case.prompt + case.completion, spend, source,
             ), str(case)  # fmt: skip
             assert nano(canonical(record)["cost_usd"]) == spend, str(case)
-        assert await metric(proxy, client, "headrace_tokens_total") == tokens
-        assert nano(str(await metric(proxy, client, "headrace_cost_usd_total"))) == cost
-        assert nano(str(await metric(proxy, client, "headrace_budget_spent_usd"))) == cost
+        metrics = await proxy.metrics()
+    assert metric_total(metrics, "headrace_tokens_total") == tokens
+    for name in ("headrace_cost_usd_total", "headrace_budget_spent_usd"):
+        assert nano(metric_total(metrics, name)) == cost
     for table in ("calls", "attempts"):
         assert sum(row["cost_nano_usd"] for row in kept(path, table)) == cost
 

@@ -19,9 +19,10 @@ from aiohttp import ClientSession
 from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
+from proxy.telemetry.log import canonical
 from tests.adversary.crossings import EVERY_STEP, SEQUENCES, Fickle, Step, policies
 from tests.adversary.drawn import check_examples
-from tests.conftest import Proxy, running_proxy
+from tests.conftest import Proxy, metric_total, running_proxy
 from tests.doubles import scripted_upstream
 from tests.ledger.kept import kept, until
 from tests.servers import eventually
@@ -32,11 +33,6 @@ SHARE = 3  # a sequence is many calls
 CLAIM = 20 * 4000 + 20 * 2000  # nano-USD, at the most, that the sentinel claims
 SENTINEL = {"model": "one", "prompt": "a last one", "max_tokens": 20}
 SPENT = re.compile(r"month admitted \(this call reserved [0-9.]+ USD; ([0-9.]+) USD of")
-
-
-def summed(metrics: str, name: str) -> Decimal:
-    lines = (line.rsplit(" ", 1) for line in metrics.splitlines() if line.startswith(name))
-    return sum((Decimal(value) for series, value in lines if series[len(name)] in "{ "), Decimal(0))
 
 
 @dataclass
@@ -104,17 +100,21 @@ class Crossing:
         attempts = kept(self.ledger, "attempts")
         money = sum(record.billing.cost or 0 for record in records)
         assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
-        assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
+        assert money == round(metric_total(metrics, "headrace_cost_usd_total") * 10**9)
         lost_count = sum(row["cost_nano_usd"] or 0 for row in attempts if row["loss"] is not None)
         assert lost_count == sum(summarize(record).lost_cost or 0 for record in records)
-        assert lost_count == round(summed(metrics, "headrace_lost_cost_usd_total") * 10**9)
+        assert lost_count == round(metric_total(metrics, "headrace_lost_cost_usd_total") * 10**9)
         failed = [row for row in attempts if row["error"] not in (None, "cancelled")]
         assert [row for row in failed if row["loss"] == "guard" and not row["served"]] == []
         amount = Decimal(self._spent(explained)) * 10**9
         assert count_before <= amount <= count_before + CLAIM
         assert "at-once admitted (this call reserved 1; 1 of 200 used)" in explained
-        assert summed(metrics, "headrace_requests_total") == self.calls
-        assert sum(record.billing.tokens.total for record in records) >= self.fickle.reported
+        assert metric_total(metrics, "headrace_requests_total") == self.calls
+        tokens = sum(record.billing.tokens.total for record in records)
+        assert tokens >= self.fickle.reported
+        assert tokens == metric_total(metrics, "headrace_tokens_total")
+        costs = [canonical(record)["cost_usd"] or 0 for record in records]
+        assert money == sum(Decimal(str(cost)) for cost in costs) * 10**9
 
     def _rows(self) -> int:
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.ledger)) as file:

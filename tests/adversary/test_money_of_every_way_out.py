@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 from aiohttp import ClientSession
-from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.ledger.audit import audit
 from proxy.ledger.spending import read_spending
 from proxy.money.usage import usd_text
 from proxy.telemetry.log import canonical
-from tests.conftest import Proxy
+from tests.conftest import metric_total
 from tests.doubles import (
     Asked,
     Script,
@@ -272,16 +271,13 @@ async def go(way: Way, client: ClientSession, upstream: ScriptedUpstream) -> Non
 @dataclass
 class Told:
     records: list[Any]
-    metrics: dict[str, list[tuple[dict[str, str], float]]]
+    metrics: str
     explained: str
     rows: list[dict[str, Any]]
     path: Path
 
     def total(self, name: str, **labels: str) -> Decimal:
-        """Sum of all series with these labels."""
-        matches = self.metrics.get(name, [])
-        values = [value for have, value in matches if labels.items() <= have.items()]
-        return sum((Decimal(str(value)) for value in values), Decimal(0))
+        return metric_total(self.metrics, name, **labels)
 
     def nano(self, name: str, **labels: str) -> Decimal:
         return round(self.total(name, **labels) * 10**9, 1)
@@ -289,23 +285,15 @@ class Told:
 
 async def told_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Told:
     text = f"{LIMITS}\n    {way.said}"
-    async with ledgered(folder, upstream, text, policies_too=way.policies) as (proxy, client, path):
-        await go(way, client, upstream)
+    async with ledgered(folder, upstream, text, policies_too=way.policies) as (proxy, _, ledger):
+        await go(way, proxy.client, upstream)
         records = await proxy.sink.wait(way.calls)
-        metrics: dict[str, list[tuple[dict[str, str], float]]] = {}
-        for family in text_string_to_metric_families(await proxy.metrics()):
-            for sample in family.samples:
-                metrics.setdefault(sample.name, []).append((sample.labels, sample.value))
-        [first_value, *_] = sorted(records, key=lambda record: -(record.billing.cost or 0))
-        match = f"explain/{first_value.head.request_id}" if way.rows else "health"
-        explained = await read(proxy, client, match)
-    assert audit(path).violations == ()
-    return Told(records, metrics, explained, kept(path, "attempts"), path)
-
-
-async def read(proxy: Proxy, client: ClientSession, description: str) -> str:
-    async with client.get(f"{proxy.admin}/{description}") as response:
-        return await response.text()
+        metrics = await proxy.metrics()
+        dearest = max(records, key=lambda record: record.billing.cost or 0)
+        path = f"/explain/{dearest.head.request_id}" if way.rows else "/health"
+        explained = await proxy.read(path)
+    assert audit(ledger).violations == ()
+    return Told(records, metrics, explained, kept(ledger, "attempts"), ledger)
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -15,7 +15,7 @@ from proxy.ledger.audit import audit
 from proxy.money.estimate import estimate_quarters, to_tokens
 from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
-from tests.conftest import KEY, running_proxy
+from tests.conftest import KEY, metric_total, running_proxy
 from tests.doubles import (
     Asked,
     Script,
@@ -31,7 +31,6 @@ from tests.doubles import (
 from tests.ledger.kept import kept
 from tests.passthrough.world import BEARER, digest
 from tests.servers import eventually
-from tests.test_conservation import summed
 
 MAXIMUM = 200_000_000  # nano-USD
 USED = {"usage": {"total_tokens": 7}}
@@ -218,12 +217,12 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
         if observed != expected(name, way, method):
             wrong[name, way, method] = observed, expected(name, way, method)
     assert not wrong, "\n".join(map(str, wrong.items()))
-    assert len(records) == len(calls) == summed(metrics, "headrace_requests_total")
+    assert len(records) == len(calls) == metric_total(metrics, "headrace_requests_total")
     tokens = sum(record.billing.tokens.total for record in records)
-    assert tokens == summed(metrics, "headrace_tokens_total")
+    assert tokens == metric_total(metrics, "headrace_tokens_total")
     assert audit(path).violations == ()
     money = sum(record.billing.cost or 0 for record in records)
-    assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
+    assert money == round(metric_total(metrics, "headrace_cost_usd_total") * 10**9)
     assert money == sum(row["cost_nano_usd"] or 0 for row in kept(path))
     lines = [canonical(record)["cost_usd"] for record in records]
     assert money == sum(Decimal(str(charge or 0)) for charge in lines) * 10**9
@@ -232,6 +231,6 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     assert len(unknown) + len(unused) == lines.count(None)
     used = [row for row in kept(path, "attempts") if row["usage_source"] != "none"]
     assert len(unknown) == [row["cost_nano_usd"] for row in used].count(None)
-    assert len(unknown) == summed(metrics, "headrace_unpriced_requests_total")
+    assert len(unknown) == metric_total(metrics, "headrace_unpriced_requests_total")
     charged = sum(charge.cost for record in records for charge in record.charges)
     assert charged == sum(row["cost_nano_usd"] for row in kept(path, "charges"))
