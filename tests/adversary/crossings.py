@@ -19,6 +19,7 @@ from tests.doubles import (
     chat,
     chat_events,
     cut_before_head,
+    hang,
     head,
     item_events,
     legacy,
@@ -78,6 +79,7 @@ FORMS = {
 """The paths of clients' forms; all but Messages are the upstream's, too."""
 IN_TURN = ("responses", "legacy", "chat", "responses", "messages")  # no divisor of ``WAYS``
 USUAL = ("answered", "found", "found")
+OVERSIZED = answer(b'{"choices": [' + b"{}," * 100_000 + b"{}]}")
 LEAVES = ("stays", "stays", "stays", "leaves-early", "leaves-midway")
 
 
@@ -114,6 +116,7 @@ class Step:
     ways: tuple[str, ...]
     leaves: str = "stays"
     several: bool = False
+    padding: str = ""
 
     @property
     def path(self) -> str:
@@ -121,6 +124,7 @@ class Step:
 
     def body(self, number: int) -> Json:
         text = f"call {number}, who {self.leaves}: {self.asks} and {','.join(self.ways)}"
+        text = self.padding + text
         if self.several:
             return {"model": list(MODELS), "prompt": text, "max_tokens": 20}
         fields: Json = {"role": "user", "content": text}
@@ -190,6 +194,10 @@ class Fickle:
             "denied": answer({"error": {"message": "no"}}, 401),
             "garbled": answer(b"{"),
             "gone": cut_before_head(),
+            "html": answer(b"<html>", media_type="text/html"),
+            "oversized": OVERSIZED,
+            "silent": hang(),
+            "torn": stream([*chat_events("Par")[:2], b"no json"]),
         }
         if way in failures:
             return failures[way]

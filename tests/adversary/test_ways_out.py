@@ -19,6 +19,7 @@ import pytest
 from aiohttp import ClientSession
 
 import proxy
+from proxy.upstream.response import HttpUpstreamResponse
 from tests.adversary.crossings import ASKED, CASES, Fickle, Step, policies
 from tests.adversary.test_crossings import Crossing
 from tests.conftest import KEY, Proxy, running_proxy
@@ -26,13 +27,14 @@ from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, scripted
 from tests.servers import eventually
 from tests.test_pipeline import BEARER, ROUTES
 
-TIMES = 8
+TIMES = 4
 SERVER = "proxy.server.server"
 """Its connections and requests are aiohttp's, which ties them together when a body is left unread:
 they hold no text by then."""
 OURS = str(Path(proxy.__file__).parent)
 BODY: Json = {"model": "one", "prompt": "Hi", "max_tokens": 20}
-Way = Callable[[Crossing, int], Awaitable[None]]
+Way = Callable[[Crossing, int, str], Awaitable[None]]
+"""Makes a call by its number, and with padding before its text."""
 
 
 HOW = {
@@ -45,14 +47,17 @@ HOW = {
 """The forms of clients, whole or streamed."""
 
 
-def stepped(way: str, how: str, leaves: str = "stays") -> Way:
-    """Return how to make a call that goes one way of an upstream, or of a client."""
-    case = {"found": "out-block-unkept-plain", "slow": "none-unkept-hedged"}
-    name = case.get(way, "none-unkept-plain")
-    owner = next(item for item in CASES if "-".join(item) == name)
-    step = Step(owner, *HOW[how], "nothing", (way,), leaves)
+CASE_OF = {"found": "out-block-unkept-plain", "slow": "none-unkept-hedged"}
 
-    async def go(running: Crossing, number: int) -> None:
+
+def stepped(way: str, how: str, leaves: str = "stays", case: str = "", **options: Any) -> Way:
+    """Return how to make a call that goes one way of an upstream, or of a client."""
+    name = case or CASE_OF.get(way, "none-unkept-plain")
+    owner = next(item for item in CASES if "-".join(item) == name)
+    form, streamed = HOW[how]
+
+    async def go(running: Crossing, number: int, padding: str) -> None:
+        step = Step(owner, form, streamed, "nothing", (way,), leaves, padding=padding, **options)
         await running.send(step, number)
 
     return go
@@ -60,30 +65,43 @@ def stepped(way: str, how: str, leaves: str = "stays") -> Way:
 
 async def _post(running: Crossing, body: Any, **headers: str) -> None:
     sent_body = {**BEARER, "x-headrace-deployment": "none-unkept-plain", **headers}
-    data = io.BytesIO(json.dumps(body).encode())
+    data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
     sent_body["content-type"] = "application/json"
     async with running.client.post("/v1/completions", data=data, headers=sent_body) as response:
         await response.read()
 
 
-POSTS: dict[str, tuple[Json, dict[str, str]]] = {
+KEPT = {"x-headrace-deployment": "none-kept-plain"}
+POSTS: dict[str, tuple[Json | bytes, dict[str, str]]] = {
     "blocked": ({"prompt": f"a {ASKED}"}, {"x-headrace-deployment": "in-block-unkept-plain"}),
     "unauthenticated": ({}, {"authorization": "Bearer nobody"}),
     "wrong_field": ({"temperature": "hot"}, {}),
+    "broken_body": (b'{"model": ', {}),
     "too_large": ({"prompt": "x" * (17 * 1024 * 1024)}, {}),
     "unknown_deployment": ({}, {"x-headrace-deployment": "nowhere"}),
-    "kept": ({}, {"x-headrace-deployment": "none-kept-plain"}),
+    "beyond_a_limit": ({"max_tokens": 600_000_000}, {}),
+    "rate_limited": ({}, {"x-headrace-deployment": "rare"}),
+    "guard_service_away": ({}, {"x-headrace-deployment": "asking"}),
+    "client_deadline": ({"prompt": "Hi and silent"}, {"x-litellm-timeout": "0.05"}),
+    "kept": ({}, KEPT),
+    "shared_refusal": ({"prompt": "Hi and refused"}, KEPT),
+    "shared_cut": ({"prompt": "Hi and cut", "stream": True}, KEPT),
 }
 
 
 def posted(name: str) -> Way:
     """Return how to make a call that ends in the proxy."""
     body, headers = POSTS[name]
-    errors = [aiohttp.ClientError] if name == "too_large" else []
+    errors = [aiohttp.ClientError] if name in ("too_large", "shared_cut") else []
+    at_once = 3 if name.startswith("shared") else 1
 
-    async def go(running: Crossing, number: int) -> None:
+    async def go(running: Crossing, number: int, padding: str) -> None:
+        request = body
+        if isinstance(body, dict):
+            request = {**BODY, **body}
+            request["prompt"] = padding + request["prompt"]
         with suppress(*errors):
-            await _post(running, {**BODY, **body}, **headers)
+            await asyncio.gather(*(_post(running, request, **headers) for _ in range(at_once)))
 
     return go
 
@@ -102,6 +120,21 @@ WAYS |= {
     for leaves in ("leaves-early", "leaves-midway")
     for how in HOW
 }
+WAYS |= {
+    "html": stepped("html", "whole"),
+    "oversized": stepped("oversized", "whole"),
+    "silent": stepped("silent", "streamed", case="none-unkept-fallen"),
+    "torn": stepped("torn", "streamed"),
+    "retried": stepped("overloaded", "whole", case="none-unkept-retried"),
+    "fallback": stepped("gone", "whole", case="none-unkept-fallen"),
+    "hedged": stepped("broken", "whole", case="none-unkept-hedged"),
+    "several": stepped("broken", "whole", several=True),
+    "guard_retry": stepped("found", "whole", case="out-retry-unkept-plain"),
+    "leaves_shared": stepped("slow", "streamed", "leaves-early", case="none-kept-plain"),
+}
+LARGE = "where is it " * 20_000
+SIZES = [(name, "") for name in WAYS]
+SIZES += [(name, LARGE) for name in WAYS if not name.endswith(("responses", "responses-streamed"))]
 
 
 def is_of_a_call(result: object) -> bool:
@@ -116,14 +149,29 @@ def name_of(result: object) -> str:
     return result.f_code.co_qualname if isinstance(result, FrameType) else type(result).__name__
 
 
+DEPLOYMENTS = """
+deployments:
+  rare: {policy: rare, targets: [{upstream: openai, model: one}]}
+  asking: {policy: asking, targets: [{upstream: openai, model: one}]}
+"""
+RULES = """
+  rare: {limits: [{name: rare, requests: 1 per day, per: key}]}
+  asking:
+    input: [{guard: webhook, url: 'http://127.0.0.1:9/', secret: '${UPSTREAM_KEY}', action: block}]
+"""
+
+
 @asynccontextmanager
 async def crossing(folder: Path) -> AsyncIterator[Crossing]:
     """A proxy whose client keeps no connection, so that none of its own are counted."""
     async with scripted_upstream() as upstream:
         fickle = Fickle()
         upstream.answer_with(fickle)
+        text = policies(upstream.url).replace("first_byte: 60s", "first_byte: 500ms")
+        text = text.replace("deployments: [", "deployments: [rare, asking, ", 1)
+        text = text.replace("\ndeployments:\n", DEPLOYMENTS) + RULES
         async with (
-            running_proxy(folder / "policies", policies(upstream.url)) as proxy,
+            running_proxy(folder / "policies", text) as proxy,
             ClientSession(
                 base_url=proxy.url, connector=aiohttp.TCPConnector(force_close=True)
             ) as client,
@@ -141,30 +189,49 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def several(running: Crossing, way: Way) -> None:
+async def several(running: Crossing, way: Way, padding: str) -> None:
+    begun_before = running.proxy.sink.begun
     for number in range(TIMES):
         running.calls += 1
-        await way(running, number)
-    await running.proxy.sink.wait(TIMES)
+        await way(running, number, padding)
+    await running.proxy.sink.wait(running.proxy.sink.begun - begun_before)
     running.proxy.sink.forget()
 
 
-@pytest.mark.parametrize("name", WAYS)
-async def test_a_call_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+def bodies() -> list[object]:
+    """Return the bodies of requests in memory, and the responses of upstreams.
+
+    No collector finds these where a generator that was not read to its end holds them, as it
+    closes that first.
+    """
+    return [item for item in gc.get_objects() if is_body(item)]
+
+
+def is_body(item: object) -> bool:
+    if not isinstance(item, dict):
+        return isinstance(item, HttpUpstreamResponse)
+    text = item.get("prompt") or item.get("messages") or item.get("input")
+    return "model" in item and isinstance(text, str | list)
+
+
+@pytest.mark.parametrize(("name", "padding"), SIZES, ids=lambda value: value[:24])
+async def test_a_call_leaves_nothing_behind(name: str, padding: str, tmp_path: Path) -> None:
     way = WAYS[name]
+    bodies_before = {id(item) for item in bodies()}
     async with crossing(tmp_path) as running:
-        await several(running, way)
+        await several(running, way, padding)
         gc.collect()
         values_before = tasks(), descriptors()
 
         gc.disable()
         try:
-            await several(running, way)
+            await several(running, way, padding)
             # a pool may keep one connection more than before, but not one for each call; what was
             # loaded beside the first calls may have ended since
             await eventually(
                 lambda: tasks() <= values_before[0] and descriptors() < values_before[1] + TIMES
             )
+            await eventually(lambda: {*map(id, bodies())} <= bodies_before)
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
             counter = Counter(map(name_of, filter(is_of_a_call, gc.garbage)))
@@ -218,7 +285,7 @@ def new_objects() -> None:
 async def test_nothing_that_outlives_a_call_holds_its_key(name: str, tmp_path: Path) -> None:
     async with crossing(tmp_path) as running:
         running.calls = 1
-        await WAYS[name](running, 0)
+        await WAYS[name](running, 0, "")
         await running.proxy.sink.wait()  # it keeps the record, as any sink may for a while
         await eventually(lambda: holders(KEY) == [])
 
