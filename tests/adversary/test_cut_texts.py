@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,13 +19,13 @@ from proxy.guards.text.documents import answer_texts, request_texts
 from proxy.guards.text.replace import replaced
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.test_hidden_words import NAMED
-from tests.conftest import running_proxy, world
-from tests.doubles import Json, ScriptedUpstream, answer, chat, stream
+from tests.conftest import Proxy, Reply
+from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, stream
 from tests.for_each import for_each
 from tests.guards.calls import ask_route, guarded
 from tests.guards.doubles import Ticks, pieces
 from tests.guards.whole.test_text_batches import KEY, OWN
-from tests.test_pipeline import BEARER, ROUTES
+from tests.test_pipeline import MESSAGES, ROUTES
 from tools.measure import detector
 
 VALUE = KEY.removeprefix("ghp_")
@@ -184,18 +183,14 @@ async def test_no_cut_of_an_answer_reaches_a_client(
                 assert plant.encode() not in reply.raw, (reply.status, cut)
 
 
-CUT_WORD = "hydropolis"
-POLICY = """
-policies:
-  default: {{match: all, output: [{{guard: keywords, words: [{}], action: {}}}]}}
-"""
-CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
-    "messages": ("/v1/messages",
-        {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}),
+GUARD = "output: [{{guard: keywords, words: [hydropolis], action: {}}}]"
+ACTIONS = pytest.mark.parametrize("action", ["mask", "block"])
+CLIENTS: dict[str, tuple[str, Json]] = {
+    "chat": ("/v1/chat/completions", MESSAGES),
+    "messages": ("/v1/messages", {**MESSAGES, "max_tokens": 9}),
     "responses": ("/v1/responses", {"input": "Hi"}),
     "completions": ("/v1/completions", {"prompt": "Hi"}),
-}  # fmt: skip
+}
 
 
 def thoughts(text: str) -> list[Any]:
@@ -206,6 +201,21 @@ def text_parts(text: str) -> list[Any]:
     return [{"type": "text", "text": text}]
 
 
+def chunks(*deltas: Json, finish: Any = "stop") -> Script:
+    """Stream deltas of one choice, the last with its finish reason."""
+    finishes = [None] * (len(deltas) - 1) + [finish]
+    choices = [
+        {"index": 0, "delta": delta, "finish_reason": reason}
+        for delta, reason in zip(deltas, finishes, strict=True)
+    ]
+    return stream([{"id": "c1", "choices": [choice]} for choice in choices])
+
+
+async def send(proxy: Proxy, client: str, **options: Any) -> Reply:
+    path, body = CLIENTS[client]
+    return await proxy.send(path, {"model": "search-answers", **body, **options})
+
+
 CUT: dict[str, list[Any]] = {
     "thoughts": [thoughts("We go to hydro"), thoughts("polis today."), "So be it."],
     "texts": [thoughts("Where to?"), text_parts("We go to hydro"), text_parts("polis today.")],
@@ -214,63 +224,40 @@ CUT: dict[str, list[Any]] = {
 }
 
 
-def events(contents: list[Any]) -> list[Any]:
-    deltas: list[Any] = [({"content": content}, None) for content in contents]
-    return [
-        {"id": "c1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        for delta, finish in [*deltas, ({"content": ""}, "stop")]
-    ]
-
-
-@pytest.mark.parametrize("action", ["mask", "block"])
-@pytest.mark.parametrize("cut", CUT)
-@pytest.mark.parametrize("prompt", CLIENTS)
+@ACTIONS
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_a_word_that_is_cut_is_found(
-    prompt: str, cut: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+    client: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(stream(events(CUT[cut])))
-    path, body = CLIENTS[prompt]
-    policies = world(upstream.url) + POLICY.format(CUT_WORD, action)
-    async with (
-        running_proxy(tmp_path / "p", policies) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as client,
-        client.post(path, json={"model": "search-answers", "stream": True, **body}) as response,
-    ):
-        output = await response.text()
-        [record] = await proxy.sink.wait()
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        for cut, contents in CUT.items():
+            upstream.answer_with(chunks(*({"content": item} for item in contents), {"content": ""}))
+            reply = await send(proxy, client, stream=True)
+            [record] = await proxy.sink.wait()
+            proxy.sink.forget()
 
-    assert not record.is_internal_error
-    assert record.outcome == ("blocked" if action == "block" else "success")
-    assert "polis" not in output
-    if action == "mask":
-        assert "[WORD]" in output
-        assert record.billing.source == "partial_estimate"
+            assert not record.is_internal_error, cut
+            assert record.outcome == ("blocked" if action == "block" else "success"), cut
+            assert b"polis" not in reply.raw, cut
+            if action == "mask":
+                assert b"[WORD]" in reply.raw, cut
+                assert record.billing.source == "partial_estimate", cut
 
 
-@pytest.mark.parametrize("action", ["mask", "block"])
-@pytest.mark.parametrize("is_stream", [True, False])
-@pytest.mark.parametrize("prompt", ["chat", "completions"])
+@ACTIONS
+@pytest.mark.parametrize("client", ["chat", "completions"])
 async def test_cut_word_of_a_legacy_text_is_found(
-    prompt: str, is_stream: bool, action: str, tmp_path: Path, upstream: ScriptedUpstream
+    client: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    path, body = CLIENTS[prompt]
-    policies = world(upstream.url) + POLICY.format(CUT_WORD, action)
     parts = text_parts("We go to hydro"), text_parts("polis today.")
-    full_value = {
-        "choices": [{"index": 0, "text": [*parts[0], *parts[1]], "finish_reason": "stop"}]
-    }
-    chunks = [{"choices": [{"index": 0, "text": part}]} for part in parts]
-    async with (
-        running_proxy(tmp_path / "p", policies) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as client,
-    ):
-        for answered in (
-            (stream(chunks), stream([full_value])) if is_stream else (answer(full_value),)
-        ):
-            upstream.answer_with(answered)
-            sent_value = {"model": "legacy-only", "stream": is_stream, **body}
-            async with client.post(path, json=sent_value) as response:
-                assert "polis" not in await response.text()
+    document = {"choices": [{"index": 0, "text": [*parts[0], *parts[1]], "finish_reason": "stop"}]}
+    events = [{"choices": [{"index": 0, "text": part}]} for part in parts]
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        scripts = (stream(events), True), (stream([document]), True), (answer(document), False)
+        for script, is_stream in scripts:
+            upstream.answer_with(script)
+            reply = await send(proxy, client, model="legacy-only", stream=is_stream)
+            assert b"polis" not in reply.raw
 
 
 IN_LAST_CHUNK: Mapping[str, Callable[[str], Json]] = {
@@ -287,40 +274,30 @@ IN_LAST_CHUNK: Mapping[str, Callable[[str], Json]] = {
 }
 
 
-@pytest.mark.parametrize("action", ["mask", "block"])
-@pytest.mark.parametrize("prompt", ["chat", "completions"])
+@ACTIONS
+@pytest.mark.parametrize("client", ["chat", "completions"])
 async def test_word_that_ends_in_the_last_chunk_is_found(
-    prompt: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+    client: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    path, body = CLIENTS[prompt]
-    policies = world(upstream.url) + POLICY.format(CUT_WORD, action)
-    async with running_proxy(tmp_path / "p", policies) as proxy:
-        for name, form in IN_LAST_CHUNK.items():
-            for finish in ("stop", {"x": None}):
-                choice = {"index": 0, "delta": form("polis"), "finish_reason": finish}
-                first = {"id": "c1", "choices": [{"index": 0, "delta": form("to hydro")}]}
-                upstream.answer_with(stream([first, {"id": "c1", "choices": [choice]}]))
-                sent_value = {"model": "search-answers", "stream": True, **body}
-                reply = await proxy.send(path, sent_value, BEARER)
-                assert b"polis" not in reply.raw, name
-                assert (reply.status == 400) == (action == "block"), name
-                assert (b"[WORD]" in reply.raw) == (action == "mask"), name
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        for (name, form), finish in product(IN_LAST_CHUNK.items(), ("stop", {"x": None})):
+            upstream.answer_with(chunks(form("to hydro"), form("polis"), finish=finish))
+            reply = await send(proxy, client, stream=True)
+            assert b"polis" not in reply.raw, name
+            assert (reply.status == 400) == (action == "block"), name
+            assert (b"[WORD]" in reply.raw) == (action == "mask"), name
 
 
-@for_each("prompt", CLIENTS)
+@for_each("client", CLIENTS)
 async def test_word_cut_over_parts_with_and_without_a_type_is_found(
-    prompt: str, tmp_path: Path, upstream: ScriptedUpstream
+    client: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    path, body = CLIENTS[prompt]
-    typed = {"type": "text"}
-    async with running_proxy(
-        tmp_path / "p", world(upstream.url) + POLICY.format(CUT_WORD, "mask")
-    ) as proxy:
+    async with guarded(tmp_path, upstream, GUARD.format("mask")) as proxy:
         for untyped in range(3):
-            parts = [{**typed, "text": text} for text in ("to hydro", "polis", " now")]
+            parts = [part for text in ("to hydro", "polis", " now") for part in text_parts(text)]
             del parts[untyped]["type"]
             upstream.answer_with(answer(answered(parts)))
-            reply = await proxy.send(path, {"model": "search-answers", **body}, BEARER)
+            reply = await send(proxy, client)
             assert reply.status == 200
             assert b"polis" not in reply.raw, (untyped, reply.raw)
 
@@ -356,29 +333,15 @@ def shown_texts(raw: bytes) -> list[str]:
     return [*texts.values()]
 
 
-@for_each("prompt", CLIENTS)
+@for_each("client", CLIENTS)
 async def test_word_cut_over_two_forms_of_content_is_not_shown(
-    prompt: str, tmp_path: Path, upstream: ScriptedUpstream
+    client: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    path, body = CLIENTS[prompt]
-    policies = world(upstream.url) + POLICY.format(CUT_WORD, "mask")
-    async with running_proxy(tmp_path / "p", policies) as proxy:
+    async with guarded(tmp_path, upstream, GUARD.format("mask")) as proxy:
         for first, second in product(CONTENT_FORMS, repeat=2):
-            deltas = [CONTENT_FORMS[first]("to hydro"), CONTENT_FORMS[second]("polis now"), {}]
-            finishes = [None, None, "stop"]
-            upstream.answer_with(
-                stream(
-                    [
-                        {
-                            "id": "c1",
-                            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
-                        }
-                        for delta, finish in zip(deltas, finishes, strict=True)
-                    ]
-                )
-            )
-            request = {"model": "search-answers", "stream": True, **body}
-            reply = await proxy.send(path, request, BEARER)
+            deltas = CONTENT_FORMS[first]("to hydro"), CONTENT_FORMS[second]("polis now"), {}
+            upstream.answer_with(chunks(*deltas))
+            reply = await send(proxy, client, stream=True)
             assert reply.status == 200
             texts = shown_texts(reply.raw)
             assert first != "text" or any("to " in text for text in texts), (second, texts)

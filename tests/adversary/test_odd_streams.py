@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +23,6 @@ from proxy.types.guard import Action
 from tests.adversary.answers import documents_of, frames_of
 from tests.adversary.odd_values import SURROGATES, internal_errors, with_odd
 from tests.adversary.test_odd_answers import ITEMS, events_of_item, masked
-from tests.conftest import running_proxy, world
 from tests.dialects.responses.test_items import (
     NUMBERS,
     RICH,
@@ -46,10 +44,11 @@ from tests.doubles import (
     text_item,
 )
 from tests.golden.pipeline import Pipeline, written
+from tests.guards.calls import ask, guarded
 from tests.guards.doubles import rule as rule_of
 from tests.guards.doubles import tallies
 from tests.guards.stream import frames as made
-from tests.test_pipeline import BEARER
+from tests.test_pipeline import BEARER, MESSAGES
 
 WORD = "hippo"
 SAID_ONLY = {"delta": {"content": "a"}}
@@ -89,75 +88,50 @@ ODD: dict[str, list[Any]] = {
     "a list for a choice": [[f"the {WORD}"]],
     "no number and one": [{"delta": TWICE["delta"], "finish_reason": WORD}, {"index": 0}],
 }
-POLICY = (
-    "policies:\n  default: {{match: all, output: [{{guard: keywords, words: [{}], action: {}}}]}}\n"
-)
+GUARD = "output: [{{guard: keywords, words: [hippo], action: {}}}]"
 
 
 @pytest.mark.parametrize("action", ["mask", "flag"])
-@pytest.mark.parametrize("name", ODD)
 async def test_an_odd_place_is_read_in_any_form(
-    name: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+    action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(stream([{"choices": ODD[name]}]))
-    policies = world(upstream.url) + POLICY.format(WORD, action)
-    body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
-    async with (
-        running_proxy(tmp_path / "p", policies) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as client,
-        client.post("/v1/chat/completions", json=body | {"stream": True}) as response,
-    ):
-        text = await response.text()
-        [record] = await proxy.sink.wait()
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        for name, choices in ODD.items():
+            upstream.answer_with(stream([{"choices": choices}]))
+            reply = await ask(proxy, "Hi", stream=True)
+            [record] = await proxy.sink.wait()
+            proxy.sink.forget()
 
-    assert response.status == 200
-    assert not record.is_internal_error
-    assert (WORD in text) == (action == "flag")
+            assert (reply.status, record.is_internal_error) == (200, False), name
+            assert (WORD.encode() in reply.raw) == (action == "flag"), name
 
 
-@pytest.mark.parametrize("usage", [WORD, {"note": WORD}, {WORD: 1}])
 async def test_usage_beside_several_texts_is_guarded(
-    usage: Any, tmp_path: Path, upstream: ScriptedUpstream
+    tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(stream([{"choices": [TWICE], "usage": usage}]))
-    policies = world(upstream.url) + POLICY.format(WORD, "mask")
-    body = {
-        "model": "search-answers",
-        "messages": [{"role": "user", "content": "Hi"}],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    async with (
-        running_proxy(tmp_path / "p", policies) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as client,
-        client.post("/v1/chat/completions", json=body) as response,
-    ):
-        text = await response.text()
+    usages: tuple[Any, ...] = (WORD, {"note": WORD}, {WORD: 1})
+    async with guarded(tmp_path, upstream, GUARD.format("mask")) as proxy:
+        for usage in usages:
+            upstream.answer_with(stream([{"choices": [TWICE], "usage": usage}]))
+            options = {"stream": True, "stream_options": {"include_usage": True}}
+            reply = await ask(proxy, "Hi", **options)
 
-    assert response.status == 200
-    assert '"usage":' in text
-    assert WORD not in text
+            assert reply.status == 200
+            assert b'"usage":' in reply.raw
+            assert WORD.encode() not in reply.raw
 
 
 async def test_object_name_of_a_tool_is_guarded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     block = {"type": "tool_use", "id": "t", "name": {"a": WORD, WORD: 1}, "input": {}}
     upstream.answer_with(stream(message_events(block_events(0, block)), is_done=False))
-    policies = world(upstream.url) + POLICY.format(WORD, "mask")
-    body = {"model": "a", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-    async with (
-        running_proxy(tmp_path / "p", policies) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as client,
-        client.post(
-            "/v1/messages",
-            headers={"x-headrace-deployment": "via-anthropic"},
-            json=body | {"stream": True},
-        ) as response,
-    ):
-        text = await response.text()
+    body = {"model": "a", "max_tokens": 9, **MESSAGES, "stream": True}
+    async with guarded(tmp_path, upstream, GUARD.format("mask")) as proxy:
+        headers = BEARER | {"x-headrace-deployment": "via-anthropic"}
+        reply = await proxy.send("/v1/messages", body, headers)
         [record] = await proxy.sink.wait()
 
-    assert (response.status, record.is_internal_error) == (200, False)
-    assert WORD not in text
+    assert (reply.status, record.is_internal_error) == (200, False)
+    assert WORD.encode() not in reply.raw
 
 
 VALUES = st.recursive(
