@@ -147,6 +147,17 @@ class Proxy:
                 is_cut = True
         return Reply(response.status, response.headers, b"".join(pieces), is_cut)
 
+    async def complete(self, headers: Mapping[str, str] | None = None, **fields: Any) -> Reply:
+        """Send a legacy completion."""
+        body = {"model": "gpt-4o-mini", "prompt": "Hi", **fields}
+        return await self.send("/v1/completions", body, headers)
+
+    async def chat(self, headers: Mapping[str, str] | None = None, **fields: Any) -> Reply:
+        """Send a chat of one message."""
+        messages = [{"role": "user", "content": "Hi"}]
+        body = {"model": "search-answers", "messages": messages, **fields}
+        return await self.send("/v1/chat/completions", body, headers)
+
     async def metrics(self) -> str:
         """Scrape the admin port."""
         return await self.read("/metrics")

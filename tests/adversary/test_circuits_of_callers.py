@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
-from tests.conftest import KEY, running_proxy, world
+from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import (
     Asked,
     Script,
@@ -21,6 +20,7 @@ from tests.doubles import (
     hang,
     stream,
 )
+from tests.test_pipeline import BEARER, MESSAGES
 
 FIRST_KEY, OTHER_KEY = KEY, "hr-search-key"
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 50000."
@@ -43,13 +43,9 @@ def policies(upstream: ScriptedUpstream, extra: str) -> str:
     return world(upstream.url).replace("dialect: openai,", f"dialect: openai, {extra},", 1)
 
 
-async def ask(client: ClientSession, key: str, *, streamed: bool = False, text: str = "Hi") -> int:
-    body = {"model": "search-answers", "messages": [{"role": "user", "content": text}]}
-    headers = {"Authorization": f"Bearer {key}"}
-    data = {**body, "stream": streamed}
-    async with client.post("/v1/chat/completions", headers=headers, json=data) as response:
-        await response.read()
-        return response.status
+async def ask(proxy: Proxy, key: str, text: str = "Hi") -> int:
+    messages = [{"role": "user", "content": text}]
+    return (await proxy.chat({"authorization": f"Bearer {key}"}, messages=messages)).status
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -59,10 +55,10 @@ async def test_outage_is_per_key(name: str, tmp_path: Path, upstream: ScriptedUp
     text = text.replace("total: 60s", "total: 200ms", 1) if status == 504 else text
     async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(script)
-        refused = [await ask(proxy.client, FIRST_KEY) for _ in range(8)]
+        refused = [await ask(proxy, FIRST_KEY) for _ in range(8)]
         upstream.answer_with(answer(chat()))
-        served = [await ask(proxy.client, OTHER_KEY) for _ in range(3)]
-        last_count = await ask(proxy.client, FIRST_KEY)
+        served = [await ask(proxy, OTHER_KEY) for _ in range(3)]
+        last_count = await ask(proxy, FIRST_KEY)
 
     final = name == "more than a limit"
     assert refused == ([status] * 8 if final else [status] * 3 + [503] * 5)
@@ -73,24 +69,21 @@ async def test_outage_is_per_key(name: str, tmp_path: Path, upstream: ScriptedUp
 async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     text = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
-    body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
-    headers = {"Authorization": f"Bearer {FIRST_KEY}"}
+    body = {"model": "search-answers", **MESSAGES, "stream": True}
     async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(answer({}, 500))
-        assert await ask(proxy.client, FIRST_KEY) == 502
+        assert await ask(proxy, FIRST_KEY) == 502
         upstream.answer_with(stream(chat_events("a", "b"), gate=gate, gate_after=2))
         async with asyncio.timeout(10):
             while True:
-                probe = await proxy.client.post(
-                    "/v1/chat/completions", headers=headers, json={**body, "stream": True}
-                )
+                probe = await proxy.client.post("/v1/chat/completions", headers=BEARER, json=body)
                 if probe.status == 200:
                     break
                 probe.release()
         await probe.content.readline()
         upstream.answer_with(answer(chat()))
 
-        assert await ask(proxy.client, FIRST_KEY) == 200
+        assert await ask(proxy, FIRST_KEY) == 200
 
         gate.set()
         await probe.read()
@@ -107,9 +100,9 @@ async def test_judge_outage_is_per_key(tmp_path: Path, upstream: ScriptedUpstrea
     upstream.answer_with(answer(chat()))
     text = policies(upstream, "breaker: {failures: 3, rest: 60s}") + JUDGED
     async with running_proxy(tmp_path / "policies", text) as proxy:
-        assert await ask(proxy.client, OTHER_KEY) == 200
-        broken = [await ask(proxy.client, FIRST_KEY, text="boom") for _ in range(6)]
+        assert await ask(proxy, OTHER_KEY) == 200
+        broken = [await ask(proxy, FIRST_KEY, text="boom") for _ in range(6)]
 
-        assert await ask(proxy.client, OTHER_KEY) == 200
-        assert await ask(proxy.client, FIRST_KEY) == 503  # its own judge cannot be asked now
+        assert await ask(proxy, OTHER_KEY) == 200
+        assert await ask(proxy, FIRST_KEY) == 503  # its own judge cannot be asked now
     assert broken == [503] * 6

@@ -62,17 +62,14 @@ def policies(upstream: str, limit: Json) -> str:
 
 async def statuses(folder: Path, text: str, *requests: tuple[str, Json, Json]) -> list[int]:
     """Return the status of each call: of a key, with its own headers and more of a body."""
-    matches = []
+    results = []
     async with running_proxy(folder, text) as proxy:
         for key, headers, body in requests:
             deployment = {ONE_KEY: "mine", OTHER_KEY: "theirs"}[key]
-            event = {"authorization": f"Bearer {key}", "x-headrace-deployment": deployment}
-            said_ = {"model": deployment, "prompt": "Hi", **body}
-            async with proxy.client.post(
-                "/v1/completions", json=said_, headers=event | headers
-            ) as response:
-                matches.append(response.status)
-    return matches
+            caller = {"authorization": f"Bearer {key}", "x-headrace-deployment": deployment}
+            reply = await proxy.complete(caller | headers, **{"model": deployment, **body})
+            results.append(reply.status)
+    return results
 
 
 USER: Json = {"user": "anna"}
@@ -219,9 +216,9 @@ async def test_counts_strangers_in_aggregate(tmp_path: Path, upstream: ScriptedU
 
 async def test_strangers_evict_no_explanation(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with running_proxy(tmp_path / "p", world(upstream.url)) as proxy:
-        await send_route(proxy.client, proxy.url, {**BEARER, "x-request-id": "known"})
+        await proxy.complete({**BEARER, "x-request-id": "known"})
         for _ in range(CROWD):
-            await send_route(proxy.client, proxy.url, {**STRANGER, "x-request-id": "known"})
+            await proxy.complete({**STRANGER, "x-request-id": "known"})
         await proxy.sink.wait(CROWD + 1)
         explained = await proxy.read("/explain/known")
         metrics = await proxy.metrics()

@@ -6,11 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import ClientSession
 
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import Proxy, running_proxy, world
 from tests.dialects.test_leaning import House, house
 from tests.doubles import (
     Asked,
@@ -27,7 +25,7 @@ from tests.doubles import (
     piece,
     response,
 )
-from tests.test_pipeline import BEARER, ROUTES, texts
+from tests.test_pipeline import MESSAGES, PORTKEY, ROUTES, texts
 
 REACH = "deployments: [support-chat, "
 TARGETS = (
@@ -56,24 +54,6 @@ async def proxy(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Pro
         yield running
 
 
-async def ask(
-    client: ClientSession, model: str = "gpt-4o-mini", **options: Any
-) -> tuple[int, dict[str, str], Any]:
-    body = {"model": model, "prompt": "Hi", **options}
-    async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-        return (
-            response.status,
-            {k.lower(): v for k, v in response.headers.items()},
-            (await response.json() if "json" in response.content_type else await response.read()),
-        )
-
-
-async def embed(client: ClientSession) -> int:
-    body = {"model": "gpt-4o-mini", "input": "Hi"}
-    async with client.post("/v1/embeddings", headers=BEARER, json=body) as response:
-        return response.status
-
-
 def coming(*pieces: bytes, status: bytes = b"200") -> Script:
     async def script(request: Asked, wire: Wire) -> None:
         await wire.send(*(piece.replace(b" 200 ", b" " + status + b" ", 1) for piece in pieces))
@@ -86,48 +66,46 @@ def coming(*pieces: bytes, status: bytes = b"200") -> Script:
 async def test_client_fault(status: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({"error": {"message": "Not here."}}, status)] * 6)
     for _ in range(6):
-        response, headers, fields = await ask(proxy.client)
-        assert (response, fields["error"]["message"]) == (status, "Not here.")
-        assert headers["x-headrace-error"] == "upstream_refused"
-        assert headers.get("x-should-retry") == ("false" if status >= 500 else None)
-    response, _, _ = await ask(proxy.client)
+        reply = await proxy.complete()
+        assert (reply.status, reply.error["message"]) == (status, "Not here.")
+        assert reply.headers["x-headrace-error"] == "upstream_refused"
+        assert reply.headers.get("x-should-retry") == ("false" if status >= 500 else None)
+    reply = await proxy.complete()
     records = await proxy.sink.wait(7)
 
-    assert (response, len(upstream.requests)) == (200, 7)
+    assert (reply.status, len(upstream.requests)) == (200, 7)
     assert {record.attempts[0].error for record in records[:6]} == {"upstream_refused"}
 
 
 async def test_missing_endpoint_opens_nothing(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({}, 500)] * 5)
-    refused = [await embed(proxy.client) for _ in range(6)]
-    status, _, _ = await ask(proxy.client)
+    body = {"model": "gpt-4o-mini", "input": "Hi"}
+    refused = [(await proxy.send("/v1/embeddings", body)).status for _ in range(6)]
 
-    assert (refused, status) == ([502] * 5 + [503], 200)
+    assert refused == [502] * 5 + [503]
+    assert (await proxy.complete()).status == 200
 
 
 async def test_forbidden_request_opens_nothing(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({"error": {"message": "key sk-x", "code": "no_access"}}, 403)] * 6)
     for _ in range(6):
-        status, headers, fields = await ask(proxy.client)
-        assert (status, fields["error"]["code"]) == (403, "no_access")
-        assert headers["x-headrace-error"] == "upstream_forbids"
-        assert headers["x-should-retry"] == "false"
-        assert "sk-x" not in str(fields)
-    status, _, _ = await ask(proxy.client)
+        reply = await proxy.complete()
+        assert (reply.status, reply.error["code"]) == (403, "no_access")
+        assert reply.headers["x-headrace-error"] == "upstream_forbids"
+        assert reply.headers["x-should-retry"] == "false"
+        assert b"sk-x" not in reply.raw
 
-    assert status == 200
+    assert (await proxy.complete()).status == 200
 
 
 async def test_client_deadline_opens_nothing(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
-    mine = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "support-chat"}
-    hasty = {**mine, "x-portkey-request-timeout": "20"}
-    for headers, status in ((hasty, 408),) * 6 + ((mine, 200),):
-        body = {"model": "gpt-4o-mini", "prompt": "Hi"}
-        if headers is mine:
-            upstream.answer_with(answer(legacy()))
-        async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
-            assert response.status == status
+    hasty = {**PORTKEY, "x-portkey-request-timeout": "20"}
+    refused = [(await proxy.complete(hasty)).status for _ in range(6)]
+    upstream.answer_with(answer(legacy()))
+
+    assert refused == [408] * 6
+    assert (await proxy.complete(PORTKEY)).status == 200
 
 
 WORDS: dict[str, tuple[int, Any, str, str]] = {
@@ -154,20 +132,20 @@ async def test_short_words_of_upstream_errors_are_forwarded(
     status: int, error: Any, kind: str, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer({"error": {"message": "No.", **error}}, status))
-    _, headers, fields = await ask(proxy.client)
+    reply = await proxy.complete()
     [record] = await proxy.sink.wait()
 
-    assert (fields["error"]["type"], fields["error"]["code"]) == (kind, code)
-    assert headers["x-headrace-error"] == record.error.code
+    assert (reply.error["type"], reply.error["code"]) == (kind, code)
+    assert reply.headers["x-headrace-error"] == record.error.code
     assert record.error.code in ("upstream_refused", "upstream_unavailable")
 
 
 async def test_rejected_key_is_not_clients(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"error": {"message": "sk-x", "code": "invalid_api_key"}}, 401))
-    status, headers, fields = await ask(proxy.client)
+    reply = await proxy.complete()
 
-    assert (status, fields["error"]["code"]) == (403, "upstream_rejected_key")
-    assert headers["x-should-retry"] == "false"
+    assert (reply.status, reply.error["code"]) == (403, "upstream_rejected_key")
+    assert reply.headers["x-should-retry"] == "false"
 
 
 @pytest.mark.parametrize("model", ["denying", "hedged", "raced"])
@@ -183,10 +161,10 @@ async def test_denial_is_final(model: str, proxy: Proxy, upstream: ScriptedUpstr
         upstream.by_model["lax"] = hang()
     for number in range(1, 7):
         upstream.requests.clear()
-        status, headers, fields = await ask(proxy.client, model)
-        assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
-        assert fields["error"]["message"] == "The checks failed."
-        assert headers["x-headrace-error"] == "guardrail_blocked"
+        reply = await proxy.complete(model=model)
+        assert (reply.status, reply.error["code"]) == (400, "guardrail_blocked")
+        assert reply.error["message"] == "The checks failed."
+        assert reply.headers["x-headrace-error"] == "guardrail_blocked"
         await proxy.sink.wait(number)
     records = proxy.records
 
@@ -212,12 +190,10 @@ async def test_denial_is_a_block_in_each_dialect(
     upstream.answer_with(answer(DENIAL, 446))
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "denying"}
-    body = route.body(streamed=False)
-    async with proxy.client.post(route.path, headers=headers, json=body) as response:
-        fields = await response.json()
+    reply = await proxy.send(route.path, route.body(streamed=False), headers)
 
-    assert (response.status, fields["error"]["type"]) == (status, kind)
-    assert fields["error"]["code"] == "guardrail_blocked"
+    assert (reply.status, reply.error["type"]) == (status, kind)
+    assert reply.error["code"] == "guardrail_blocked"
 
 
 @pytest.mark.parametrize(
@@ -227,20 +203,13 @@ async def test_denial_is_a_block_in_each_dialect(
 )
 async def test_streamed_denial(denial: Any, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"strict": coming(STREAM, piece(event(denial)), b"0\r\n\r\n")}
-    status, _, fields = await ask(proxy.client, "denying", stream=True)
+    reply = await proxy.complete(model="denying", stream=True)
     upstream.by_model = {"strict": coming(STREAM, FIRST_VALUE, piece(event(denial)), b"0\r\n\r\n")}
-    body = {"model": "denying", "prompt": "Hi", "stream": True}
-    async with proxy.client.post("/v1/completions", headers=BEARER, json=body) as response:
-        delayed = b""
-        try:
-            async for part in response.content.iter_any():
-                delayed += part
-        except aiohttp.ClientPayloadError:
-            pass
+    delayed = await proxy.complete(model="denying", stream=True)
     records = await proxy.sink.wait(2)
 
-    assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
-    assert b"guardrail_blocked" in delayed
+    assert (reply.status, reply.error["code"]) == (400, "guardrail_blocked")
+    assert b"guardrail_blocked" in delayed.raw
     assert [record.outcome for record in records] == ["blocked", "blocked"]
     assert len(upstream.requests) == 2
 
@@ -249,12 +218,11 @@ async def test_error_event_may_blame_request(proxy: Proxy, upstream: ScriptedUps
     error = {"error": {"message": "Hi there", "type": "BadRequestError", "code": 400}}
     upstream.then(*[coming(STREAM, piece(event(error)), b"0\r\n\r\n")] * 6)
     for _ in range(6):
-        status, _, fields = await ask(proxy.client, stream=True)
-        assert (status, fields["error"]["type"]) == (400, "BadRequestError")
-        assert fields["error"]["message"] == "Hi there"
-    status, _, _ = await ask(proxy.client)
+        reply = await proxy.complete(stream=True)
+        assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
+        assert reply.error["message"] == "Hi there"
 
-    assert status == 200
+    assert (await proxy.complete()).status == 200
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -276,11 +244,9 @@ async def test_flag_of_the_upstream_passes_on(
     headers = {**route.credential, "x-headrace-deployment": "denying"}
     headers.pop("x-portkey-virtual-key", None)
     for number in range(1, 7):
-        body = route.body(streamed=streamed)
-        async with proxy.client.post(route.path, headers=headers, json=body) as response:
-            raw = await response.read()
-        assert (response.status, texts(route, raw, streamed=streamed)) == (status, " Paris.")
-        assert "flagged by a guard of the upstream" in response.headers["x-headrace-warning"]
+        reply = await proxy.send(route.path, route.body(streamed=streamed), headers)
+        assert (reply.status, texts(route, reply.raw, streamed=streamed)) == (status, " Paris.")
+        assert "flagged by a guard of the upstream" in reply.headers["x-headrace-warning"]
         await proxy.sink.wait(number)
     records = proxy.records
 
@@ -291,9 +257,9 @@ async def test_flag_of_the_upstream_passes_on(
 
 async def test_flagged_response_is_not_cached(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy(), 246))
-    results = [(await ask(proxy.client, "kept"))[1]["x-headrace-cache"] for _ in range(2)]
+    replies = [await proxy.complete(model="kept") for _ in range(2)]
 
-    assert results == ["miss", "miss"]
+    assert [reply.headers["x-headrace-cache"] for reply in replies] == ["miss", "miss"]
 
 
 HTML = b"<html><body>default backend</body></html>"
@@ -325,34 +291,30 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[H
         yield running
 
 
-async def send(house: House, method: str, path: str, body: Json | None = None) -> Json:
-    headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "chatting"}
-    if "chat/" not in path:
-        headers["x-headrace-deployment"] = "guarded"
-    async with house.session.request(method, path, headers=headers, json=body) as response:
-        document: Json = await response.json()
-        return document
-
-
 @pytest.mark.parametrize(("outage", "code"), [*OUTAGES.values()], ids=[*OUTAGES])
 async def test_outage_never_blames_client(outage: Script, code: str, gateway: House) -> None:
+    async def send(method: str, path: str, body: Json | None = None) -> Json:
+        deployment = "chatting" if "chat/" in path else "guarded"
+        headers = {"x-headrace-deployment": deployment}
+        return (await gateway.send(path, method, body, **headers))[1]
+
     gateway.upstream.then(answer(response()), answer(TALK))
-    talk_of: Any = {"model": "watched", "input": "Hi"}
-    value = (await send(gateway, "POST", "/v1/responses", talk_of))["id"]
-    talk = (await send(gateway, "POST", "/v1/conversations", {}))["id"]
+    request: Json = {"model": "watched", "input": "Hi"}
+    stored_id = (await send("POST", "/v1/responses", request))["id"]
+    conversation = (await send("POST", "/v1/conversations", {}))["id"]
     gateway.upstream.answer_with(outage)
-    chat = {"model": "chatter", "messages": [{"role": "user", "content": "Hi"}]}
+    chat = {"model": "chatter", **MESSAGES, "metadata": {"session_id": "s"}}
     requests: list[tuple[str, str, Json | None]] = [
-        ("POST", "/v1/responses", talk_of),
-        ("POST", "/v1/responses", {**talk_of, "previous_response_id": value}),
-        ("POST", "/v1/responses", {**talk_of, "conversation": talk}),
-        ("GET", f"/v1/responses/{value}", None),
-        ("GET", f"/v1/conversations/{talk}", None),
-        ("POST", "/v1/chat/completions", {**chat, "metadata": {"session_id": "s"}}),
+        ("POST", "/v1/responses", request),
+        ("POST", "/v1/responses", {**request, "previous_response_id": stored_id}),
+        ("POST", "/v1/responses", {**request, "conversation": conversation}),
+        ("GET", f"/v1/responses/{stored_id}", None),
+        ("GET", f"/v1/conversations/{conversation}", None),
+        ("POST", "/v1/chat/completions", chat),
     ]
 
     for item in requests:
-        await send(gateway, *item)
+        await send(*item)
 
     records = (await gateway.proxy.sink.wait(2 + len(requests)))[2:]
     assert [record.outcome for record in records] == ["upstream_error"] * len(requests)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import ClientSession
 
 from proxy.call.summary import summarize
 from proxy.types import Timeouts
@@ -29,7 +26,7 @@ from tests.doubles import (
     piece,
     stream,
 )
-from tests.test_pipeline import BEARER, PORTKEY
+from tests.test_pipeline import PORTKEY
 
 STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
 EVENTS = [piece(event(legacy_event)) for legacy_event in legacy_events(" Par", "is.")]
@@ -56,13 +53,6 @@ async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sta
             return await proxies.enter_async_context(running)
 
         yield start_proxy
-
-
-async def ask(client: ClientSession, model: str = "gpt-4o-mini", **options: Any) -> tuple[int, Any]:
-    body = {"model": model, "prompt": WORDS, **options}
-    async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-        raw = await response.read()
-        return response.status, await response.json() if "json" in response.content_type else raw
 
 
 def delayed(seconds: float, *pieces: bytes, begin: bytes = b"") -> Script:
@@ -97,28 +87,28 @@ SLOW = {
 async def test_response_time(script: Script, start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(script)
     proxy = await start("first_byte: 50ms, idle: 50ms")
-    status, fields = await ask(proxy.client)
+    reply = await proxy.complete()
 
-    assert (status, fields["choices"][0]["text"]) == (200, " Paris.")
+    assert (reply.status, reply.json["choices"][0]["text"]) == (200, " Paris.")
 
 
 async def test_first_byte_timeout_of_stream(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     proxy = await start("first_byte: 50ms")
-    status, fields = await ask(proxy.client, stream=True)
+    reply = await proxy.complete(prompt=WORDS, stream=True)
     [record] = await proxy.sink.wait()
 
-    assert (status, fields["error"]["code"]) == (504, "upstream_first_byte_timeout")
+    assert (reply.status, reply.error["code"]) == (504, "upstream_first_byte_timeout")
     assert record.billing.cost == PROMPT_COST
 
 
 async def test_timeout_after_sending_is_billed(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     proxy = await start("total: 100ms")
-    status, fields = await ask(proxy.client, max_tokens=1)
+    reply = await proxy.complete(prompt=WORDS, max_tokens=1)
     [record] = await proxy.sink.wait()
 
-    assert (status, fields["error"]["code"]) == (504, "upstream_total_timeout")
+    assert (reply.status, reply.error["code"]) == (504, "upstream_total_timeout")
     cost = PROMPT_COST + TOKEN_COST
     assert (record.billing.cost, record.billing.source) == (cost, "partial_estimate")
     assert summarize(record).lost_cost == cost
@@ -127,10 +117,10 @@ async def test_timeout_after_sending_is_billed(start: Start, upstream: ScriptedU
 async def test_next_target_has_its_own_time(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang()}
     proxy = await start("total: 200ms")
-    status, _ = await ask(proxy.client, "resilient", max_tokens=1)
+    reply = await proxy.complete(model="resilient", prompt=WORDS, max_tokens=1)
     [record] = await proxy.sink.wait()
 
-    assert status == 200
+    assert reply.status == 200
     assert [attempt.error for attempt in record.attempts] == ["upstream_total_timeout", None]
     assert summarize(record).lost_cost == PROMPT_COST + TOKEN_COST
 
@@ -149,12 +139,12 @@ def pondering(comments: int, every: float) -> Script:
 async def test_comments_reset_idle_timeout(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(pondering(6, 0.25))
     proxy = await start("idle: 1s")
-    status, raw = await ask(proxy.client, stream=True)
+    reply = await proxy.complete(stream=True)
     [record] = await proxy.sink.wait()
 
-    assert (status, record.outcome) == (200, "success")
-    assert b"secret" not in raw
-    assert raw.count(b"data: ") == len(EVENTS)  # bare usage was not asked for, [DONE] is one
+    assert (reply.status, record.outcome) == (200, "success")
+    assert b"secret" not in reply.raw
+    assert reply.raw.count(b"data: ") == len(EVENTS)  # bare usage was not asked for, [DONE] is one
 
 
 async def test_comments_allow_clean_error(start: Start, upstream: ScriptedUpstream) -> None:
@@ -164,9 +154,9 @@ async def test_comments_allow_clean_error(start: Start, upstream: ScriptedUpstre
 
     upstream.by_model = {"primary": ponder_and_fail, "spare": stream(legacy_events("ok"))}
     proxy = await start("idle: 1s")
-    status, raw = await ask(proxy.client, "resilient", stream=True)
+    reply = await proxy.complete(model="resilient", stream=True)
 
-    assert (status, b"keep-alive" in raw) == (200, False)
+    assert (reply.status, b"keep-alive" in reply.raw) == (200, False)
 
 
 async def test_lost_attempt_needs_policy_retry(start: Start, upstream: ScriptedUpstream) -> None:
@@ -176,11 +166,11 @@ async def test_lost_attempt_needs_policy_retry(start: Start, upstream: ScriptedU
 
     upstream.then(answer(legacy()), work_and_die)
     proxy = await start("total: 3s")
-    await ask(proxy.client)
-    status, fields = await ask(proxy.client)
+    await proxy.complete()
+    reply = await proxy.complete()
     _, record = await proxy.sink.wait(2)
 
-    assert (status, fields["error"]["code"]) == (502, "upstream_unavailable")
+    assert (reply.status, reply.error["code"]) == (502, "upstream_unavailable")
     assert (len(upstream.requests), len(record.attempts)) == (2, 1)
 
 
@@ -196,10 +186,9 @@ async def test_truncated_refusal(
 
     upstream.then(*[refuse] * 6)
     proxy = await start("total: 3s")
-    refused = [(await ask(proxy.client))[0] for _ in range(6)]
-    status, _ = await ask(proxy.client)
+    statuses = [(await proxy.complete()).status for _ in range(7)]
 
-    assert (refused, status) == ([413] * 6, 200)
+    assert statuses == [413] * 6 + [200]
 
 
 def stall(*pieces: bytes) -> Script:
@@ -229,18 +218,10 @@ async def test_client_deadline_blames_no_target(
     policies = world(upstream.url).replace(
         "base_url: '", "breaker: {failures: 2, rest: 1m}, base_url: '"
     )
-    async with (
-        running_proxy(tmp_path / "policies", policies) as proxy,
-        ClientSession(base_url=proxy.url, headers=PORTKEY) as client,
-    ):
-        body = {"model": "gpt-4o-mini", "prompt": WORDS, "stream": streamed}
+    async with running_proxy(tmp_path / "policies", policies) as proxy:
         for allowed in ("5000", "100", "5000", "5000"):
-            own_document = {"x-portkey-request-timeout": allowed}
-            async with client.post("/v1/completions", headers=own_document, json=body) as response:
-                with suppress(
-                    aiohttp.ClientError
-                ):  # the end of a stream that breaks off is missing
-                    await response.read()
+            headers = PORTKEY | {"x-portkey-request-timeout": allowed}
+            await proxy.complete(headers, prompt=WORDS, stream=streamed)
         _, delayed, *_, last_value = await proxy.sink.wait(4)
 
     assert delayed.error.code == "request_timeout"
@@ -265,9 +246,9 @@ async def test_call_ends_with_its_last_event(start: Start, upstream: ScriptedUps
 
     upstream.answer_with(late_end)
     proxy = await start("total: 3s")
-    await ask(proxy.client, stream=True)
+    await proxy.complete(stream=True)
     [record] = await proxy.sink.wait()
     recorded.set()
-    await ask(proxy.client, stream=True)
+    await proxy.complete(stream=True)
 
     assert (record.outcome, upstream.connections) == ("success", 1)
