@@ -146,18 +146,12 @@ def test_every_path_of_the_admin_port_that_a_page_calls_is_served(page: Path) ->
 
 
 @pages
-def test_every_file_that_a_command_names_is_there(page: Path) -> None:
-    places = "proxy|docs|deploy|tests|dashboards|bench|tools"
-    for name in re.findall(
-        rf"(?<![\w/.])((?:{places})/[\w./-]+\.(?:py|json|lua|sh))", code_of(page)
-    ):
-        assert (TOP / name).exists() or "NAME" in name, name
-
-
-@pages
 def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     places = "proxy|docs|deploy|tests|dashboards|policies|bench|tools"
-    for name in re.findall(rf"`((?:{places})/[^`\s*{{]+)`", page.read_text()):
+    names = re.findall(rf"`((?:{places})/[^`\s*{{]+)`", page.read_text())
+    suffixes = "py|json|lua|sh"
+    names += re.findall(rf"(?<![\w/.])((?:{places})/[\w./-]+\.(?:{suffixes}))", code_of(page))
+    for name in names:
         assert (TOP / name).exists() or "NAME" in name, name
 
 

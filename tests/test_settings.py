@@ -53,18 +53,35 @@ def test_only_loopback_is_this_machine(host: str, local_value: bool) -> None:
     assert Address(host, 1).loopback is local_value
 
 
-def test_variables_are_read_and_defaults_stay() -> None:
-    environ = {
-        "HEADRACE_TRACE_RATIO": "0.1",
-        "HEADRACE_TRACE_PROFILES": "openinference, langfuse",
-        "HEADRACE_OTLP_ENDPOINT": "http://c:4318",
-    }
+@for_each(
+    ("environ", "name", "value"),
+    [
+        ({}, "drain_seconds", 30.0),
+        ({}, "body_bytes", 16 * 1024 * 1024),
+        ({"TRACE_RATIO": "0.1"}, "trace_ratio", 0.1),
+        ({"OTLP_ENDPOINT": "http://c:4318"}, "otlp_endpoint", "http://c:4318"),
+        ({"TRACE_PROFILES": "openinference, langfuse"}, "trace_profiles",
+            ("openinference", "langfuse")),
+        ({"MAX_BODY_BYTES": "4"}, "body_bytes", 4),
+        ({"MAX_BODY_VALUES": "7"}, "body_values", 7),
+        ({"MAX_BODIES_BYTES": "33554432"}, "bodies_bytes", 2**25),
+        ({"MAX_UPSTREAM_CONNECTIONS": "5000"}, "upstream_connections", 5000),
+        ({"LEDGER": ""}, "ledger", None),
+        ({"LEDGER": "off"}, "ledger", None),
+        ({"LEDGER": "sqlite:a:b"}, "ledger", LedgerAt("sqlite", Path("a:b"))),
+        ({"LEDGER": "jsonl:/dev/stdout"}, "ledger", LedgerAt("jsonl", Path("/dev/stdout"))),
+        ({"LEDGER": "sqlite:l.db", "LEDGER_KEEP": "90d"}, "ledger",
+            LedgerAt("sqlite", Path("l.db"), 90)),
+        ({}, "log", LogAs()),
+        ({"LOG_SCHEMA": "ecs", "LOG_LEVEL": "warning", "LOG_RATIO": "0.5",
+            "DECISION_LOG": "decisions.log"}, "log",
+            LogAs("ecs", "warning", 0.5, Path("decisions.log"))),
+    ],
+)  # fmt: skip
+def test_variable_sets_its_field(environ: dict[str, str], name: str, value: object) -> None:
+    environ = {f"HEADRACE_{variable}": text for variable, text in environ.items()}
 
-    chosen = from_environment(Path("p"), FOLDER, FOLDER, environ)
-
-    assert (chosen.trace_ratio, chosen.otlp_endpoint) == (0.1, "http://c:4318")
-    assert chosen.trace_profiles == ("openinference", "langfuse")
-    assert (chosen.drain_seconds, chosen.body_bytes) == (30.0, 16 * 1024 * 1024)
+    assert getattr(from_environment(Path("p"), FOLDER, FOLDER, environ), name) == value
 
 
 KEEP = "HEADRACE_LEDGER_KEEP must be a number of days"
@@ -88,6 +105,7 @@ BAD_VALUES = {
     ("environ", "error"),
     [
         *(({name: value}, name) for name, values in BAD_VALUES.items() for value in values),
+        ({"HEADRACE_MAX_UPSTREAM_CONNECTIONS": "0"}, "must be an integer of at least 1, not '0'"),
         *(({"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": keep}, KEEP)
             for keep in ("90", "d", "0d", "-1d", "1.5d", "3 months")),
         ({"HEADRACE_LEDGER_KEEP": "90"}, KEEP),
@@ -119,19 +137,6 @@ def test_the_endpoint_is_used_unless_traces_are_off() -> None:
 
     assert (on.otlp_endpoint, on.otel.exporters) == ("http://a", ("otlp_proto_http",))
     assert (off.otlp_endpoint, off.otel.exporters) == (None, ())
-
-
-@for_each(
-    ("text", "stored"),
-    [
-        ("", None),
-        ("off", None),
-        ("sqlite:a:b", LedgerAt("sqlite", Path("a:b"))),
-        ("jsonl:/dev/stdout", LedgerAt("jsonl", Path("/dev/stdout"))),
-    ],
-)
-def test_a_ledger_is_a_kind_and_a_file(text: str, stored: LedgerAt | None) -> None:
-    assert from_environment(Path("p"), FOLDER, FOLDER, {"HEADRACE_LEDGER": text}).ledger == stored
 
 
 def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known() -> None:
@@ -173,14 +178,6 @@ def test_every_command_stands_in_the_list_of_commands() -> None:
     listed = re.findall(r"`headrace ([a-z-]+)[ a-z]*`", page.partition("\n## Commands\n")[2])
 
     assert set(listed) == set(main.list_commands(click.Context(main)))
-
-
-def test_rows_of_a_ledger_are_kept_for_as_long_as_is_said() -> None:
-    fields = {"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": "90d"}
-
-    assert from_environment(Path("p"), FOLDER, FOLDER, fields).ledger == LedgerAt(
-        "sqlite", Path("l.db"), 90
-    )
 
 
 @for_each(
@@ -226,39 +223,6 @@ def test_redis_url_error_hides_password(text: str, why: str) -> None:
 
 def test_where_a_redis_is_stays_out_of_what_is_printed() -> None:
     assert "hr-word" not in repr(redis_at("redis://u:hr-word@host"))
-
-
-def test_the_log_is_as_the_variables_say() -> None:
-    environ = {
-        "HEADRACE_LOG_SCHEMA": "ecs",
-        "HEADRACE_LOG_LEVEL": "warning",
-        "HEADRACE_LOG_RATIO": "0.5",
-        "HEADRACE_DECISION_LOG": "decisions.log",
-    }
-
-    assert from_environment(Path("p"), FOLDER, FOLDER, {}).log == LogAs()
-    chosen = from_environment(Path("p"), FOLDER, FOLDER, environ).log
-    assert chosen == LogAs("ecs", "warning", 0.5, Path("decisions.log"))
-
-
-def test_connections_to_upstreams_are_bounded_by_a_number_from_1() -> None:
-    name = "HEADRACE_MAX_UPSTREAM_CONNECTIONS"
-
-    assert from_environment(Path("p"), FOLDER, FOLDER, {name: "5000"}).upstream_connections == 5000
-    with pytest.raises(BadSetting, match=f"{name} must be an integer of at least 1, not '0'"):
-        from_environment(Path("p"), FOLDER, FOLDER, {name: "0"})
-
-
-def test_what_requests_may_take_is_set() -> None:
-    fields = {
-        "HEADRACE_MAX_BODY_BYTES": "4",
-        "HEADRACE_MAX_BODY_VALUES": "7",
-        "HEADRACE_MAX_BODIES_BYTES": "8",
-    }
-
-    chosen = from_environment(Path("p"), FOLDER, FOLDER, fields)
-
-    assert (chosen.body_bytes, chosen.body_values, chosen.bodies_bytes) == (4, 7, 8)
 
 
 @pytest.mark.parametrize("text_before", [None, "/nowhere/certificates.pem"])

@@ -11,7 +11,7 @@ from typing import Any
 import promql_parser as promql
 import yaml
 
-from tests.dashboards.expressions import BOARDS, RULES, TOP, panels, rules
+from tests.dashboards.expressions import RULES, TOP, rules
 from tests.for_each import for_each
 from tests.servers import program
 
@@ -65,14 +65,6 @@ def test_runbooks_belong_to_alerts() -> None:
     names = {Path(rule["annotations"]["runbook_url"]).name for rule in ALERTS.values()}
 
     assert {page.name for page in PAGES.glob("*.md")} == names | {"README.md"}
-
-
-@for_each("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)
-def test_runbooks_name_existing_panels(page: Path) -> None:
-    titles = [panel["title"] for path in BOARDS for panel in panels(path)]
-
-    for name in re.findall(r"\*\*(.+?)\*\*", page.read_text()):
-        assert any(title.endswith(name) for title in titles), name
 
 
 @for_each("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)
