@@ -33,6 +33,7 @@ POLICIES = (TOP / "docs" / "policies.md").read_text()
 GUARDS = (TOP / "docs" / "guards.md").read_text()
 REFERENCE = (TOP / "docs" / "policy-reference.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", POLICIES, re.DOTALL)
+EXAMPLES = [block for block in BLOCKS if not re.search(r"^tests:", block, re.MULTILINE)]
 TESTS = [block for block in BLOCKS if re.search(r"^tests:", block, re.MULTILINE)]
 
 

@@ -339,8 +339,8 @@ async def test_word_cut_over_two_forms_of_content_is_not_shown(
 ) -> None:
     async with guarded(tmp_path, upstream, GUARD.format("mask")) as proxy:
         for first, second in product(CONTENT_FORMS, repeat=2):
-            deltas = CONTENT_FORMS[first]("to hydro"), CONTENT_FORMS[second]("polis now"), {}
-            upstream.answer_with(chunks(*deltas))
+            cut = CONTENT_FORMS[first]("to hydro"), CONTENT_FORMS[second]("polis now")
+            upstream.answer_with(chunks(*cut, {}))
             reply = await send(proxy, client, stream=True)
             assert reply.status == 200
             texts = shown_texts(reply.raw)

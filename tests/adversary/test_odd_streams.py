@@ -113,8 +113,7 @@ async def test_usage_beside_several_texts_is_guarded(
     async with guarded(tmp_path, upstream, GUARD.format("mask")) as proxy:
         for usage in usages:
             upstream.answer_with(stream([{"choices": [TWICE], "usage": usage}]))
-            options = {"stream": True, "stream_options": {"include_usage": True}}
-            reply = await ask(proxy, "Hi", **options)
+            reply = await ask(proxy, "Hi", stream=True, stream_options={"include_usage": True})
 
             assert reply.status == 200
             assert b'"usage":' in reply.raw
