@@ -31,6 +31,9 @@ class MemorySink:
     def begin(self, record: Record) -> None:
         self.begun += 1
 
+    def count_end(self, record: Record) -> None:
+        return None
+
     def end(self, record: Record) -> None:
         self.records.append(record)
         self._came.set()

@@ -46,7 +46,7 @@ from proxy.server.request import Bodies, BodyShare, Bounds, Parsing
 from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
-from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
+from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger, line_writer
 from proxy.telemetry.log import CallLog, LogLevel, Quota
 from proxy.telemetry.metrics import LoopLag, Metrics
 from proxy.upstream import Upstreams
@@ -124,7 +124,7 @@ async def running(
         context = replace(context, ledger=stores.open_ledger(context))
         all_sinks: tuple[RecordSink, ...] = (
             context.metrics,
-            CallLog(context.log, context.levels, settings.log.ratio),
+            CallLog(context.write_line, context.levels, settings.log.ratio),
             *telemetry.opentelemetry(context),
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),
@@ -136,11 +136,11 @@ async def running(
         opened.callback(emitters.tell)  # reports the last calls
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
-        stages = await _stages(context, http, store, via, emitters, offload := _offload(context))
+        stages = await _stages(context, http, store, via, emitters)
         calls, readiness, bug = Calls(), Readiness(), partial(telemetry.bug, context)
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
-        bounds, ids, passthrough = _bounds(context, offload), stores.ids(context), store.passed
-        port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, passthrough)
+        bounds, ids = _bounds(context, stages.upstreams.offload), stages.upstreams.ids
+        port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, store.passed)
         front = server.data_handler(build_pipeline(store, stages, emitters), port, bug)
         handler = _admin(context, stages, emitters, past, candidate, readiness)
         await prepare(store.current, http)
@@ -167,7 +167,8 @@ def _context(
     levels = LogLevel(settings.log.level, time.monotonic)
     dropped = partial(metrics.dropped, "logs")
     writer = LineWriter(log_fd, dropped, lambda error: failed("logs", error))
-    log = line_logger(writer.put, levels, SCHEMAS[settings.log.schema])
+    schema = SCHEMAS[settings.log.schema]
+    log = line_logger(writer.put, levels, schema)
     failed = telemetry.writer_failed(metrics, log)
     opened.callback(writer.close)
     shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)
@@ -177,6 +178,7 @@ def _context(
         settings=settings,
         opened=opened,
         log=log,
+        write_line=line_writer(writer.put, schema),
         metrics=metrics,
         levels=levels,
         failed=failed,
@@ -191,7 +193,6 @@ async def _stages(
     store: PolicyStore,
     via: str,
     emitters: Emitters,
-    offload: Offload,
 ) -> Stages:
     telemetry.show_secrets(context.metrics, context.settings)
     context.metrics.watch("headrace_queued_requests", read=lambda: http.pool.waiting)
@@ -202,6 +203,8 @@ async def _stages(
     await context.opened.enter_async_context(LoopLag(lag))
     counters = await stores.counters(context)
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
+    bodies_thread = context.opened.enter_context(ThreadPoolExecutor(1, "bodies"))
+    offload = Offload(bodies_thread, FairSemaphore(1))  # callers take turns in it
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
     backfill = await stores.backfill(context, store, counters)
     limits = Limiter(
@@ -263,13 +266,15 @@ def _guards(
 
 def _emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:
     loop = asyncio.get_running_loop()
-    return Emitters(
+    emitters = Emitters(
         sinks=sinks,
         failed=partial(telemetry.report, context),
         soon=partial(loop.call_later, EMIT_EVERY_S),
         next_turn=loop.call_soon,
         unauthenticated=Quota(time.monotonic),
     )
+    context.metrics.watch("headrace_inflight_requests", read=lambda: emitters.active)
+    return emitters
 
 
 def _admin(
@@ -290,11 +295,6 @@ def _admin(
     )
     access = Access(context.settings.admin_token, context.settings.admin_hosts)
     return admin_handler(sources, readiness, access)
-
-
-def _offload(context: Context) -> Offload:
-    """Return one thread for all large bodies, in which callers take turns."""
-    return Offload(context.opened.enter_context(ThreadPoolExecutor(1, "bodies")), FairSemaphore(1))
 
 
 def _bounds(context: Context, offload: Offload) -> Bounds:

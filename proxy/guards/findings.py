@@ -26,7 +26,7 @@ from proxy.types.guard import (
     Verdict,
     is_detector,
 )
-from proxy.types.hold import PartialMatcher, partial_matcher_of
+from proxy.types.hold import PartialMatcher
 
 Clock = Callable[[], float]
 VERDICT_OF: dict[Action, Verdict] = {
@@ -294,7 +294,7 @@ class RuleCursor:
 
     def __post_init__(self) -> None:
         holds = self.lookback is not None and self.tally.rule.enforces
-        self.hold = partial_matcher_of(self.tally.rule.detector) if holds else None
+        self.hold = getattr(self.tally.rule.detector, "hold", None) if holds else None
 
     def begin_anew(self, position: int) -> None:
         """Continue with another text at a position."""

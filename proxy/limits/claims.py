@@ -38,7 +38,7 @@ from proxy.types.limit import (
     LimitDecision,
     LimitKind,
 )
-from proxy.types.reasoning import is_reasoning_model
+from proxy.types.providers import is_reasoning_model
 
 USER_PLACEHOLDER = "\0user\0"  # stands for the user in a scope; no policy name contains NUL
 FIRST_ONLY = (0,)  # the model calls of nearly every call

@@ -33,18 +33,13 @@ class RecordSink(Protocol):
 
 
 @runtime_checkable
-class BeginSink(RecordSink, Protocol):
-    """Sink that also tracks active calls: ``begin`` is called at the start of each."""
-
-    def begin(self, record: Record) -> None: ...
-
-
-@runtime_checkable
-class EndCounter(RecordSink, Protocol):
-    """Sink whose count of ended calls survives a kill.
+class CallCounter(RecordSink, Protocol):
+    """Sink whose counts of begun and ended calls survive a kill.
 
     ``count_end`` is called when a call ends, up to ``EMIT_EVERY_S`` seconds before ``end``.
     """
+
+    def begin(self, record: Record) -> None: ...
 
     def count_end(self, record: Record) -> None: ...
 
@@ -61,6 +56,7 @@ class Emitters:
     one in the next iteration of the event loop if no other call is active. ``MAX_WAITING`` calls or
     a large one do not wait. ``unauthenticated`` bounds the calls without a known key outside the
     metrics, as anybody can send them. Calls end when their work in ``side_tasks`` is done.
+    ``active`` is the number of calls that have not ended.
     """
 
     sinks: tuple[RecordSink, ...]
@@ -70,37 +66,35 @@ class Emitters:
     unauthenticated: Quota | None = None
     side_tasks: SideTasks | None = None
     _ended: list[Record] = field(default_factory=list)
-    _active: int = 0
-    _begin_sinks: list[BeginSink] = field(init=False)
-    _end_counters: list[EndCounter] = field(init=False)
+    active: int = 0
+    _counters: list[CallCounter] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._begin_sinks = [sink for sink in self.sinks if isinstance(sink, BeginSink)]
-        self._end_counters = [sink for sink in self.sinks if isinstance(sink, EndCounter)]
+        self._counters = [sink for sink in self.sinks if isinstance(sink, CallCounter)]
 
     def observing(self, record: Record) -> Observation:
         return Observation(self, record)
 
     def begin(self, record: Record) -> None:
-        self._active += 1
+        self.active += 1
         record.side_tasks = self.side_tasks
-        for sink in self._begin_sinks:
-            self._try(sink, sink.begin, record)
+        for counter in self._counters:
+            self._try(counter, counter.begin, record)
 
     def end(self, record: Record) -> None:
         record.side_tasks, record.pending = None, ()  # a stored record must not hold them
         if self.unauthenticated is not None and record.key is None and not record.is_internal_error:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
-        for counter in self._end_counters:
+        for counter in self._counters:
             self._try(counter, counter.count_end, record)
-        self._active -= 1
+        self.active -= 1
         is_first = not self._ended
         self._ended += (record,)
         is_large = record.call is not None and record.call.size > LARGE_BYTES
         if is_large or len(self._ended) >= MAX_WAITING:
             self.tell()
-        elif self.next_turn is not None and not self._active:
+        elif self.next_turn is not None and not self.active:
             self.next_turn(self.tell)
         elif is_first:
             self.soon(self.tell)

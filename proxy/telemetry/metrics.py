@@ -234,7 +234,6 @@ class Metrics:
         self._child = self._registry.child
         self.roster = LabelCatalog()
         self._calls = CallMetrics(self._child, {})
-        self._inflight = self._child("headrace_inflight_requests")
         self._registry.replace("headrace_build_info", {(version,): 1})
         self._exposition: Exposition | None = None
 
@@ -344,11 +343,7 @@ class Metrics:
         """Count a failure of a cache store."""
         self._child("headrace_cache_store_failures_total", store).inc()
 
-    def begin(self, record: Record) -> None:
-        self._inflight.value += 1
-
     def end(self, record: Record) -> None:
-        self._inflight.value -= 1
         self._calls.count(record.facts or summarize(record))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:

@@ -19,6 +19,7 @@ A response consists of parts: a run of text, a tool call, or an opaque item. The
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from proxy.money.usage import Tokens
@@ -64,6 +65,7 @@ class ToolCall(NamedTuple):
     type: Literal["function", "custom"] = "function"
 
 
+@dataclass(slots=True, eq=False)
 class Part:
     """A run of text or an opaque item of a response. Parts compare by identity.
 
@@ -71,29 +73,13 @@ class Part:
     is the identifier on the wire, if any. `continues` is the ended part that this one continues.
     """
 
-    __slots__ = ("choice", "closing", "continues", "id", "kind", "number", "parent")
-
-    def __init__(  # noqa: PLR0913  # one for each attribute
-        self,
-        kind: Kind,
-        number: int,
-        *,
-        choice: int = 0,
-        closing: Closing = "marked",
-        parent: Part | None = None,
-        id: str = "",
-        continues: Part | None = None,
-    ) -> None:
-        self.kind = kind
-        self.number = number
-        self.choice = choice
-        self.closing = closing
-        self.parent = parent
-        self.id = id
-        self.continues = continues
-
-    def __repr__(self) -> str:
-        return f"Part({self.kind!r}, {self.number}, choice={self.choice})"
+    kind: Kind
+    number: int
+    choice: int = field(default=0, kw_only=True)
+    closing: Closing = field(default="marked", kw_only=True, repr=False)
+    parent: Part | None = field(default=None, kw_only=True, repr=False)
+    id: str = field(default="", kw_only=True, repr=False)
+    continues: Part | None = field(default=None, kw_only=True, repr=False)
 
 
 class Start(NamedTuple):

@@ -38,20 +38,9 @@ class PartialMatcher(Protocol):
         """
 
 
-class HasPartialMatcher(Protocol):
-    """A detector with an optional partial matcher. Without one a stream holds back ``lookback``."""
-
-    @property
-    def hold(self) -> PartialMatcher | None: ...
-
-
 def partial_matcher_of(detector: object) -> PartialMatcher | None:
-    """Return the partial matcher of a detector, if it has one."""
-    return detector.hold if _is_holding(detector) else None
-
-
-def _is_holding(detector: object) -> TypeGuard[HasPartialMatcher]:
-    return hasattr(detector, "hold")
+    """Return the partial matcher of a detector. Without one a stream holds back ``lookback``."""
+    return getattr(detector, "hold", None)
 
 
 class Cuttable(Protocol):

@@ -1,4 +1,4 @@
-"""Providers that speak OpenAI's API: their addresses, and where they differ from OpenAI.
+"""Providers that speak OpenAI's API, and models that reason, whose hidden tokens are billed.
 
 Policies name a row by the ``provider`` of an upstream. Sources: the API references of the
 providers, and the errors that they return for what they do not support.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from proxy.runtime.frozen import frozen
 from proxy.types.endpoints import Endpoint
@@ -191,3 +191,41 @@ GATEWAYS = frozenset(row.name for row in _TABLE if row.is_gateway)
 def variable_of(word: str) -> str:
     """Return the variable for a key, by the word of its provider or of the account."""
     return f"{re.sub('[^A-Z0-9]+', '_', word.upper())}_API_KEY"
+
+
+_REASONING = re.compile(
+    r"""(?:^|[/:._-])(?:
+        o[1-9](?![0-9.])                  # OpenAI: o1, o3-mini, o4-mini
+      | gpt-(?:[5-9]|oss)(?!.*chat)       # gpt-5 and later, but for those of the chat
+      | (?:deepseek-)?(?:r1|reasoner)(?![0-9])
+      | qwq | magistral
+      | grok-(?:[4-9]|3-mini)
+      | gemini-(?:2\.5|[3-9])
+    )|thinking|reasoning""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_NOT_REASONING = re.compile("non[-_]?(?:thinking|reasoning)", re.IGNORECASE)
+WISHES = frozenset({"reasoning", "reasoning_effort", "thinking"})
+_OFF = (None, False, "none", "disabled", "off", 0)
+
+
+def is_reasoning_model(model: str, body: Mapping[str, Any]) -> bool:
+    """Return True if the model's name is known to reason, or the request enables reasoning."""
+    return _requests_reasoning(body) or (
+        bool(_REASONING.search(model)) and not _NOT_REASONING.search(model)
+    )
+
+
+def may_reason(model: str, body: Mapping[str, Any]) -> bool:
+    """Return True unless the model's name excludes reasoning and the request does not enable it."""
+    return _requests_reasoning(body) or not _NOT_REASONING.search(model)
+
+
+def _requests_reasoning(body: Mapping[str, Any]) -> bool:
+    if WISHES.isdisjoint(body):
+        return False
+    thinking = body.get("thinking")
+    if isinstance(thinking, dict):
+        thinking = thinking.get("type")
+    effort, reasoning = body.get("reasoning_effort"), body.get("reasoning")
+    return effort not in _OFF or reasoning not in _OFF or thinking not in _OFF

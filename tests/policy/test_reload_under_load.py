@@ -83,9 +83,6 @@ class Ledger:
         self.unequal ^= {result}
         self.decided.add((result.revision, result.model))
 
-    def begin(self, record: Record) -> None:
-        return None
-
     def end(self, record: Record) -> None:
         self.outcomes.add(record.outcome)
         if record.plan is not None:

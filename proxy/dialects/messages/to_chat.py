@@ -26,7 +26,7 @@ from proxy.fields.checks import (
 from proxy.fields.field_table import PATHS, Conversions, from_api
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
-from proxy.types.reasoning import is_reasoning_model
+from proxy.types.providers import is_reasoning_model
 
 _CONTENT = required(either(string(), objects()))
 _TEXT: Fields = {"text": required(string())}

@@ -45,8 +45,7 @@ from proxy.types import (
     Upstream,
 )
 from proxy.types.events import FamilyName
-from proxy.types.providers import Provider
-from proxy.types.reasoning import WISHES, is_reasoning_model
+from proxy.types.providers import WISHES, Provider, is_reasoning_model
 
 _CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
 """Endpoints whose requests are conversations."""

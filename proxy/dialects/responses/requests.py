@@ -15,7 +15,7 @@ from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.field_table import PATHS, from_api, has_other, to_api
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
-from proxy.types.reasoning import is_reasoning_model
+from proxy.types.providers import is_reasoning_model
 
 CONVERTED_FIELDS = {
     *("include", "input", "instructions", "max_output_tokens", "store", "stream_options"),

@@ -14,7 +14,7 @@ from typing import Any
 from proxy.errors import BudgetExceeded
 from proxy.money.usage import BILLED_COUNTS, NANO, Price, Tokens, price_on, usd_text
 from proxy.types.limit import MAX_AMOUNT, CallSize, Limit, LimitKind, LimitRefusal
-from proxy.types.reasoning import may_reason
+from proxy.types.providers import may_reason
 
 INPUT, OUTPUT = BILLED_COUNTS.index("input"), BILLED_COUNTS.index("output")
 MODALITY_FIELDS = ("modalities", "response_modalities", "output_modalities")
