@@ -15,10 +15,6 @@ class PartialMatcher(Protocol):
     """
 
     @property
-    def has_words(self) -> bool:
-        """False if ASCII words are never part of a finding."""
-
-    @property
     def is_open(self) -> MayFind:
         """Predicate on encoded text: False only if no finding is in it or begins at its end."""
 

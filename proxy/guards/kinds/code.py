@@ -11,8 +11,8 @@ from pathlib import Path
 
 from proxy.config.scalars import Section
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.partial_match import Shape, Shapes
+from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.re2set import Characters, Pattern, encode, prefilter
 from proxy.types.guard import Finding
 

@@ -21,7 +21,7 @@ import re2
 
 from proxy.config.scalars import Certain, Section
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phrase_rules import (
     DATA,
     WORD_SEPARATOR,

@@ -11,9 +11,8 @@ from pydantic import Field
 from proxy.config.scalars import FileName, Reference, Section, Words
 from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardContext, GuardKind
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.partial_match import PartialMatchers
-from proxy.guards.matching.patterns import NamedPattern, Patterns
+from proxy.guards.matching.patterns import NamedPattern, Patterns, resolve_overlaps
 from proxy.guards.matching.re2set import prefilter
 from proxy.guards.text.normalize import folded
 from proxy.types.detections import DetectionFormat

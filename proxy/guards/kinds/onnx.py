@@ -23,7 +23,7 @@ from pydantic import Field, StringConstraints
 from proxy.config.scalars import Certain, Label, Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.guard_threads import GuardThreads, ModelPool
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.re2set import replace_surrogates
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 

@@ -49,8 +49,6 @@ class Passages:
 
     __slots__ = ("_known", "_ordered", "_pairs", "_sequences", "_words")
 
-    has_words = True
-
     def __init__(self, texts: Sequence[str], words: int) -> None:
         self._words = words
         known_words: set[str] = set()

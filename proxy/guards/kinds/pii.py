@@ -16,11 +16,10 @@ from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import identifiers, numbers, phones
 from proxy.guards.matching.identifiers import FORMS, national_ids
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.numbers import DigitRun, Ends, is_cut
 from proxy.guards.matching.partial_match import Shape
 from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES
-from proxy.guards.matching.patterns import NamedPattern, Patterns
+from proxy.guards.matching.patterns import NamedPattern, Patterns, resolve_overlaps
 from proxy.guards.matching.phones import Phones
 from proxy.guards.matching.re2set import prefilter
 from proxy.types.guard import Finding
@@ -96,7 +95,6 @@ class Pii:
             ],
             shapes=[shape for shape, _ in forms],
             translated=TRANSLATION,
-            has_words="id_GB" in entities,  # as in AB 12 34 56 C
         )
         self.may_find = prefilter([self._patterns.pattern_set], TRANSLATION)
         self.hold = self._patterns.hold

@@ -46,7 +46,7 @@ class Urls:
         self._allow = frozenset(map(entry_of, allow))
         self._deny = frozenset(map(entry_of, deny))
         self._url_start = Pattern(URL_START)
-        self.hold = Shapes([Shape(URL_START)], open_parts={0: self._open_address}, has_words=False)
+        self.hold = Shapes([Shape(URL_START)], open_parts={0: self._open_address})
         self._pattern_set = self.hold.pattern_set
         self.may_find = prefilter([self._pattern_set])
         self._url_rest = Pattern(rf"[^{URL_STOPS}]*")

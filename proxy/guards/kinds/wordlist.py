@@ -15,7 +15,7 @@ import re2
 from proxy.config.scalars import Section, Share
 from proxy.dialects.findings import TOXICITY, score_of
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phrase_rules import DATA, PhraseRule, PhraseRules, read_rules
 from proxy.guards.matching.re2set import prefilter
 from proxy.runtime.frozen import frozen

@@ -71,8 +71,7 @@ class Shapes:
 
     ``pattern_set`` selects the shapes that match a text, or may match when it continues.
     ``translated`` maps characters before matching. ``open_parts`` finds other incomplete findings,
-    by the index of a shape. ``has_words`` is False if no finding consists of plain words. Raises
-    ``ValueError`` as ``PatternSet`` does.
+    by the index of a shape. Raises ``ValueError`` as ``PatternSet`` does.
     """
 
     def __init__(
@@ -81,10 +80,7 @@ class Shapes:
         memory: int = SET_MEMORY,
         translated: Mapping[int, str] | None = None,
         open_parts: Mapping[int, OpenPart] | None = None,
-        *,
-        has_words: bool = True,
     ) -> None:
-        self.has_words = has_words
         self.shapes = shapes
         self._translated = translated
         self._open_parts = open_parts or {}
@@ -184,12 +180,8 @@ class PartialMatchers:
             if is_preparable(matcher):
                 yield from matcher.load_rest()
 
-    @property
-    def has_words(self) -> bool:
-        return any(matcher.has_words for matcher in self.matchers)
-
     def is_open(self, data: bytes) -> bool:
-        for matcher in self.matchers:  # noqa: SIM110  # called for matcher word: a generator costs more
+        for matcher in self.matchers:  # noqa: SIM110  # for each word, and a generator costs more
             if matcher.is_open(data):
                 return True
         return False
@@ -219,7 +211,7 @@ def beginnings(pattern: str, *, unspaced: bool = False) -> str | None:
 
 @lru_cache(maxsize=2048)
 def _beginnings(pattern: str) -> tuple[str | None, str | None]:
-    lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # once, not at matcher letter
+    lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # once, not at each letter
     tree = parse(pattern.removeprefix(lead), frozenset("i" if lead else ""))
     with_space, with_letter = (
         _prefix(tree, MIN_LENGTH, ending, is_followed=False)

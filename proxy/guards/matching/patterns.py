@@ -6,12 +6,13 @@ one. RE2 bounds the memory of a pattern, and the deadline of the guard bounds th
 
 from __future__ import annotations
 
+import heapq
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.partial_match import Shape, Shapes
 from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES, check_syntax, max_length, parse
 from proxy.guards.matching.re2set import SET_MEMORY, Characters, PatternSet, compile_pattern, encode
@@ -43,10 +44,10 @@ class NamedPattern:
 class Patterns:
     """Detector of many patterns.
 
-    ``shapes`` replace the patterns for partial matches, in their order. ``translated`` and
-    ``has_words`` are passed to ``Shapes``. ``hold`` is None if partial matches need too much
-    memory. Raises ``ValueError`` with the kind of an invalid pattern or one that matches the empty
-    string, and for patterns that need more than ``memory_bytes`` together.
+    ``shapes`` replace the patterns for partial matches, in their order. ``translated`` is passed to
+    ``Shapes``. ``hold`` is None if partial matches need too much memory. Raises ``ValueError`` with
+    the kind of an invalid pattern or one that matches the empty string, and for patterns that need
+    more than ``memory_bytes`` together.
     """
 
     __slots__ = ("_singles", "hold", "lookback", "pattern_set")
@@ -58,12 +59,11 @@ class Patterns:
         memory_bytes: int = SET_MEMORY,
         shapes: Sequence[Shape] = (),
         translated: Mapping[int, str] | None = None,
-        has_words: bool = True,
     ) -> None:
         self._singles = tuple(_Single(pattern) for pattern in patterns)
         try:
             shapes = shapes or [Shape(pattern.regex) for pattern in patterns]
-            self.hold: Shapes | None = Shapes(shapes, memory_bytes, translated, has_words=has_words)
+            self.hold: Shapes | None = Shapes(shapes, memory_bytes, translated)
             self.pattern_set = self.hold.pattern_set
         except ValueError:  # too large together with partial matches
             self.hold = None
@@ -148,3 +148,36 @@ def _in_word(character: str) -> bool:
     return (
         character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
     )
+
+
+def resolve_overlaps(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by their start that cover the same characters without overlaps.
+
+    The higher score wins, then the earlier, then the longer finding. The uncovered rest of the
+    other finding is kept, so that a mask hides everything.
+    """
+    pending: list[tuple[int, float, int, str, Finding]] = []
+    result: list[Finding] = []
+
+    def push(finding: Finding) -> None:
+        if finding.start < finding.end:
+            entry = (finding.start, -finding.score, -finding.end, finding.kind, finding)
+            heapq.heappush(pending, entry)
+
+    for finding in findings:
+        push(finding)
+    while pending:
+        *_, current = heapq.heappop(pending)
+        if not result or result[-1].end <= current.start:
+            result.append(current)
+            continue
+        previous = result[-1]
+        if current.score <= previous.score:
+            push(replace(current, start=max(previous.end, current.start)))
+            continue
+        result.pop()
+        if previous.start < current.start:
+            result.append(replace(previous, end=current.start))
+        result.append(current)
+        push(replace(previous, start=current.end))
+    return result

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter
 from proxy.config.scalars import Duration, Reference, Section, Share, Url, text
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.services.wire import BadAnswer, ServiceAnswer, nonblank_indexes, post, read
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext

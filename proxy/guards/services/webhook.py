@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from proxy.config.scalars import Duration, Name, Reference, SecretRef, Section, Url
 from proxy.guards.guard_kind import GuardContext, GuardKind
-from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.services.wire import BadAnswer, StrictAnswer, post, read
 from proxy.runtime.frozen import frozen
 from proxy.types import Secret

@@ -6,7 +6,6 @@ decide that, only the end of the held text is read, so each word is released as 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -53,13 +52,6 @@ def count_whole(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> N
 WORDS = 24  # characters, about three words, that are inspected together
 UNSPACED_WORDS = 6  # the same of scripts without spaces
 LEAST_REACH = 8  # characters; a shorter lookback is no more than a word, and is held completely
-# Words of letters and the punctuation of a sentence: no disguise, number, address or separated
-# letters. The pattern begins two characters before white space.
-_PLAIN = re.compile(
-    r"(?:[A-Za-z]{2}|[!-~][^A-Za-z\x00- &%\\\x7f-\U0010ffff])[ \n]"
-    r"(?:(?:[AaI] )?[A-Za-z]{2,15}(?:'[a-z]{1,2})?"
-    r"(?:[,;:!?][\"')]?|[\"')]?\.|[\"')])?[ \n]{1,2})*\Z"
-)
 
 
 class WordScanner:
@@ -86,39 +78,23 @@ class WordScanner:
         A cursor moves to ``end``, the end of the last complete word, or to the start of a
         partial match. ``text`` begins at ``base``.
         """
-        following = text[end + 1].isascii()
-        if start_at > 1 and following and _PLAIN.match(text, start_at - 2, end + 1):
-            return self._advance(
-                text[start_at - 1 : end + 1], start_at, start_at - 1, base, plain=True
-            )
         start = max(0, start_at - MARGIN)
         tail = text[start : end + 1]
-        plain = following and tail.isascii() and has_one_reading(tail.encode())
+        plain = text[end + 1].isascii() and tail.isascii() and has_one_reading(tail.encode())
         if not plain or open_within(tail) < len(tail):
             return self._advance_readings(text, start_at, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
             return []  # a letter by itself, which others may follow
-        return self._advance(tail, start_at, start, base, plain=False)
-
-    def _advance(
-        self, tail: str, start_at: int, start: int, base: int, *, plain: bool
-    ) -> list[RuleCursor]:
-        """Move the cursors over a text of ASCII without another reading.
-
-        ``tail`` begins at ``start``.
-        """
-        raw, end = tail.encode(), start + len(tail) - 1
+        raw, end = tail.encode(), end - start
         unclear = []
         for cursor, hold in self._rules:
             cursor_at = cursor.decided - base
-            if cursor_at >= end or cursor.tally.error is not None:
+            if cursor_at >= start + end or cursor.tally.error is not None:
                 continue
             cursor_at = (cursor_at if cursor_at > start_at else start_at) - start  # for each word
             edge = cursor_at - 1 if cursor_at > 1 else 0
-            if not cursor.ahead and (
-                (plain and not hold.has_words) or not hold.is_open(raw[edge:] if edge else raw)
-            ):
-                cursor.decided = base + end
+            if not cursor.ahead and not hold.is_open(raw[edge:] if edge else raw):
+                cursor.decided = base + start + end
             elif not _is_held(cursor, hold, tail[edge:], cursor_at - edge, base + start + edge):
                 unclear.append(cursor)
         return unclear

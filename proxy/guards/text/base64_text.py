@@ -24,15 +24,8 @@ _NAMED_RUNS = re.compile(rf"(?:(?<=base64,){ONE}+|{ONE}{{{RUN},}})={{0,2}}", re.
 _HEX = re.compile(rf"[0-9A-Fa-f]{{{RUN},}}")
 _HEX_DIGITS = "0123456789abcdefABCDEF"
 
-# Classes of bytes, to search for a class as fast as for a literal.
+# Makes all characters of a run the same, to search for a run as fast as for a literal.
 _RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
-_LONG = b"a" * RUN
-
-
-def possible(raw: bytes) -> bool:
-    """Return True if a text in UTF-8 may have a run."""
-    is_declared = b"64," in raw and b"base64," in raw.lower()
-    return is_declared or _LONG in raw.translate(_RUNNING)
 
 
 def runs(text: str, min_size: int = RUN) -> Iterator[re.Match[str]]:

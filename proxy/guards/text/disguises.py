@@ -294,22 +294,25 @@ _OPEN = re.compile(
 )
 _LONGEST = 400  # characters of several tags and their neighbors
 
-_W = "[0-9A-Za-z_]"
-SIEVE = (
-    rf"[0-9A-Za-z_@.+-](?:[*`]|~~|<(?:/?(?i:{_INLINE})(?:\s[^<>]*)?/?|!--[^<>]*)>)+"
-    rf"(?:[0-9A-Za-z_@]|[.+-]{_W})|{_W}-[ \t]*\r?\n[ \t]*{_W}"
-)
-"""RE2 pattern that matches every text of ASCII with something within a word."""
+_LETTER = r"[A-Za-z\x{80}-\x{10FFFF}]"
+_W = r"[0-9A-Za-z_\x{80}-\x{10FFFF}]"
+GAP = r"[\s._*·•|/\\,~-]"
+_SEPARATED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
 
+ESCAPED, ENCODED, MARKED, SEPARATED = range(4)
+"""Indexes of the disguises that ``DISGUISES`` finds."""
 DISGUISES = PatternSet(
     [
         rf"[&%\\{CONTROLS}]",  # an escape, or an invisible character
         rf"{base64_text.ONE}{{{base64_text.RUN}}}|(?i:base64,)",
-        SIEVE,
-        r"(?:\A|[^A-Za-z])(?:[A-Za-z][^A-Za-z]){2}[A-Za-z](?:[^A-Za-z]|\z)",  # letters apart
+        rf"[0-9A-Za-z_@.+\x{{80}}-\x{{10FFFF}}-]"
+        rf"(?:[*`]|~~|<(?:/?(?i:{_INLINE})(?:[\s\x{{80}}-\x{{10FFFF}}][^<>]*)?/?|!--[^<>]*)>)+"
+        rf"(?:[0-9A-Za-z_@\x{{80}}-\x{{10FFFF}}]|[.+-]{_W})|{_W}-[ \t]*\r?\n[ \t]*{_W}",
+        rf"(?:\A|[^A-Za-z])(?:{_LETTER}(?:[^A-Za-z\x{{80}}-\x{{10FFFF}}]|[·•])){{2}}{_LETTER}"
+        r"(?:[^A-Za-z]|\z)",
     ]
-).shared_prefilter
-"""Matches every text of ASCII that may have another reading."""
+)
+"""Prefilter of all disguises but characters beyond ASCII. It may match too much."""
 
 
 def has_one_reading(raw: bytes) -> bool:
@@ -317,11 +320,14 @@ def has_one_reading(raw: bytes) -> bool:
 
     For several lines it may be False although it is True for each.
     """
-    return DISGUISES.match(raw) == DISGUISES.nothing
+    match, nothing = DISGUISES.shared_prefilter
+    return match(raw) == nothing
 
 
-def has_signs(text: str) -> bool:
-    return "*" in text or "`" in text or "<" in text or "~~" in text or "-" in text
+def gaps(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the gaps between separated letters, as spans that are dropped: ``s e c r e t``."""
+    for match in _SEPARATED.finditer(text):
+        yield from ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
 
 
 def within_words(text: str) -> Iterator[tuple[int, int, str]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from unicodedata import decimal
 
+from proxy.guards.matching.re2set import encode
 from proxy.guards.text import base64_text, disguises
 
 _UNSEEN = re.compile(f"[{disguises.UNSEEN}]+")
@@ -21,8 +22,6 @@ _SHADOWS = re.compile(f"[{disguises.TAGS}]+")
 _TAGGED = "".join(map(chr, range(ord(disguises.TAGS[0]), ord(disguises.TAGS[-1]) + 1)))
 _SINGLES = 3  # separated letters, before they are read as one word
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a run
-_GAP = r"[\s._*·•|/\\,~-]"
-_SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
 _EXPANDING = "".join(
     each
     for each in map(chr, (*range(0x80, 0x2000), *range(0xFB00, 0xFB18)))
@@ -30,17 +29,9 @@ _EXPANDING = "".join(
 )
 _FOLDED_TOGETHER = re.compile(f"[{_EXPANDING}]|[^{_EXPANDING}]+")
 _DIGITS = re.compile(r"[^\D0-9]")
-_ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{_GAP})*[^\W\d_]?\Z")
+_ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{disguises.GAP})*[^\W\d_]?\Z")
 _STRETCH = 16  # characters that are read together in the time of a single one
 MOST_LAYERS = 4  # of encodings within encodings
-
-# Classes of bytes, to search for a pattern of classes as fast as for a literal. A character beyond
-# ASCII keeps its first byte, as a letter.
-_LATER = bytes(range(0x80, 0xC0))
-_LETTERS = bytes(0x61 if chr(i).isalpha() or i > 127 else 0x20 for i in range(256))
-_SEPARATED = re.compile(rb" a a a ")  # three single letters; faster than ``in``
-_LETTERS_OR_SIGNS = bytes(0x62 if i > 127 else _LETTERS[i] for i in range(256))
-_APART_BEYOND = re.compile(rb"[ b][ab] [ab] [ab][ b]")  # each of these may be a letter or a sign
 
 
 class Edit(NamedTuple):
@@ -223,11 +214,9 @@ def _read(
     itself = View(text)
     if _NUMBER.fullmatch(text):
         return (itself,), itself, itself, itself
-    raw = text.encode("utf-8", "surrogatepass")
-    ascii_only = len(raw) == len(text)
-    if ascii_only and disguises.has_one_reading(raw):
+    ascii_only = text.isascii()
+    if ascii_only and disguises.has_one_reading(text.encode()):
         return (itself,), itself, itself, itself
-    runs = base64_text.possible(raw)
     unquoted = _unquoted(text, escaped)
     opened = _opened(unquoted)
     visible = _without_invisible(opened)
@@ -236,24 +225,18 @@ def _read(
     if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
         views.append(normal)
     bare = _composed(visible, bare=True) if disguises.marked(visible.cased) else normal
-    close = _close(bare)
+    hits = disguises.DISGUISES.hits(encode(bare.cased))
+    close = _edited(bare, disguises.gaps(bare.cased)) if disguises.SEPARATED in hits else bare
     if close.cased != normal.cased:
         views.append(close)
-    if disguises.has_signs(bare.cased):
+    if disguises.MARKED in hits:
         views += _joined(bare)
-    if runs or bare.cased != text:
+    if disguises.ENCODED in hits:
         views += _decoded(bare, torn, max_run, min_run, layers)
     for shadow in () if opened.cased.isascii() else _SHADOWS.finditer(opened.cased):
         tags = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
         views.append(View(tags, full_text=opened.span(*shadow.span())))
     return tuple(views), bare, visible, opened
-
-
-def _has_separated_letters(raw: bytes) -> bool:
-    if raw.isascii():
-        return _SEPARATED.search(b" " + raw.translate(_LETTERS) + b" ") is not None
-    padded = b" " + raw.translate(_LETTERS_OR_SIGNS, _LATER) + b" "
-    return _APART_BEYOND.search(padded) is not None
 
 
 def folded(word: str) -> str:
@@ -334,16 +317,6 @@ def _composed(view: View, *, bare: bool) -> View:
         folded = folded.translate(disguises.FOLDS)
     folded = _DIGITS.sub(lambda match: str(decimal(match.group())), folded)
     return View(folded, composed._edits, composed._below, normal=True)
-
-
-def _close(view: View) -> View:
-    """Join separated letters: ``s e c r e t``."""
-    if not _has_separated_letters(view.cased.encode("utf-8", "surrogatepass")):
-        return view
-    changes: list[tuple[int, int, str]] = []
-    for match in _SPACED.finditer(view.cased):
-        changes += ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
-    return _edited(view, changes)
 
 
 def _joined(view: View) -> Iterator[View]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.guards.findings import Clock
-from proxy.guards.text.disguises import DISGUISES
+from proxy.guards.text.disguises import has_one_reading
 from proxy.guards.text.documents import BEYOND_ASCII, TEXT_WEIGHT
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import Text, Texts
@@ -52,7 +52,7 @@ def prefilter_rules(
         if weight > remaining:
             return all_rules
         raw, is_plain = lines.encode(), lines.isascii()
-        if is_plain and DISGUISES.match(raw) == DISGUISES.nothing:
+        if is_plain and has_one_reading(raw):
             return _results(rules, (raw, raw.lower(), True), read.texts, size, clock)
         if BEYOND_ASCII * weight > remaining or all(rule.may_find is None for rule in rules):
             return all_rules  # they may have to read the texts once more

@@ -329,8 +329,6 @@ class Counted:
         self.hold = self
         self.read = 0
 
-    has_words = True
-
     def __getattr__(self, name: str) -> object:
         return getattr(self.detector.hold, name)  # type: ignore[union-attr]
 

@@ -9,15 +9,22 @@ from unicodedata import category, combining, decomposition, normalize
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.guards.text import base64_text, disguises
+from proxy.guards.matching.re2set import encode
+from proxy.guards.text import base64_text
 from proxy.guards.text.disguises import (
     CONTROLS,
+    DISGUISES,
+    ENCODED,
+    ESCAPED,
     FOLDS,
     IN_JSON,
     JOINING,
+    MARKED,
     MAX_MARKS,
+    SEPARATED,
     UNSEEN,
     clusters,
+    gaps,
     has_one_reading,
     line_ends,
     open_cluster,
@@ -27,7 +34,7 @@ from proxy.guards.text.disguises import (
     unescaped,
     within_words,
 )
-from proxy.guards.text.normalize import _has_separated_letters, variants
+from proxy.guards.text.normalize import variants
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
@@ -202,12 +209,6 @@ def test_what_is_not_waited_for_stays_whatever_follows(text: str, more: str) -> 
     ]
 
 
-@given(ODD)
-def test_the_one_pass_sees_whatever_is_dropped(text: str) -> None:
-    if dropped(text):
-        assert not has_one_reading(text.encode())
-
-
 PIECES = (
     "a", "b c", " ", "\n", "\r", "\t", "\0", "\x0b", "\x1f", "\x7f", "&", "%", "\\", "-", "_", "9",
     "a b c", "x y z w", "a\nb\nc", "a1b2c", "ab c d", "word", "Base64,", "64,", "A" * 15, "/+",
@@ -218,23 +219,28 @@ TEXT = st.one_of(
 )
 
 
-def searched(raw: bytes) -> bool:
-    """Return whether a text has one reading, by a search for each disguise."""
-    controls = [range(0, 9), range(0x0B, 0x0D), range(0x0E, 0x20), [0x7F]]
-    hidden = bytes(number for part in controls for number in part)
-    plain = not any(number in b"&%\\" or number in hidden for number in raw)
-    match = re.search(disguises.SIEVE.encode(), raw)
-    return plain and not (base64_text.possible(raw) or _has_separated_letters(raw) or match)
-
-
-@given(TEXT)
-@example("")
+@given(TEXT | st.text("ab é*~-\n\u4e2d·<b>&%aGVsbG8", max_size=24))
 @example("a b c")
 @example("x" * 16)
 @example("0*0")
 @example("a-\nb")
-def test_one_pass_agrees_with_each_search(text: str) -> None:
-    assert has_one_reading(text.encode()) is searched(text.encode())
+@example("\uff0ct h e")
+@example("é~~é")
+def test_prefilter_sees_each_disguise(text: str) -> None:
+    hits = DISGUISES.hits(encode(text))
+
+    assert ESCAPED in hits or not ([*unescaped(text)] or re.search(f"[{CONTROLS}]", text))
+    assert ENCODED in hits or not [*base64_text.runs(text)]
+    assert MARKED in hits or not dropped(text)
+    assert SEPARATED in hits or not [*gaps(text)]
+    assert hits or not text.isascii() or has_one_reading(text.encode())
+
+
+@for_each(
+    "text", ["two words, in a row.", "U.S. is a b", "x" * 15, "2 * 3 < 4", "日本語です", "größer"]
+)
+def test_prefilter_passes_plain_text(text: str) -> None:
+    assert DISGUISES.hits(encode(text)) == []
 
 
 @given(st.lists(TEXT, max_size=3))

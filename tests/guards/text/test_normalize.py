@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guards.text.base64_text import RUN
-from proxy.guards.text.disguises import FOLDS, UNSEEN
+from proxy.guards.text.disguises import FOLDS, UNSEEN, gaps
 from proxy.guards.text.normalize import (
     MOST_LAYERS,
     View,
-    _close,
+    _edited,
     _joined,
     _read,
     beginning,
@@ -206,7 +206,7 @@ def _closest(text: str) -> tuple[View, View, View]:
     joined = [*_joined(bare), bare, bare][:2]
     if len([*_joined(bare)]) == 1:
         joined = joined[:1] * 2
-    return _close(bare), joined[0], joined[1]
+    return _edited(bare, gaps(bare.cased)), joined[0], joined[1]
 
 
 @for_each(
