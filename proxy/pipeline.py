@@ -168,7 +168,7 @@ class Relay:
                 return self._feed_slowly(frames[index:])
             cleared += safe_frames
         if cleared and not self._client.try_send(cleared):
-            return self._send_cleared()
+            return self.send()
         cleared.clear()
         return None
 
@@ -189,23 +189,21 @@ class Relay:
                         await self._turn.rest()
                 self._cleared += safe_frames
         except ProxyError:
-            await self._send_cleared()
+            await self.send()
             raise
-        await self._send_cleared()
+        await self.send()
 
     async def _fail(self, error: ProxyError) -> None:
         """Send the frames that were cleared, then raise the error."""
         try:
-            await self._send_cleared()
+            await self.send()
             raise error
         finally:
             del error  # its traceback refers to this frame
 
-    async def _send_cleared(self) -> None:
-        cleared, self._cleared = self._cleared, []
-        await self.send(cleared)
-
-    async def send(self, frames: Sequence[Frame]) -> None:
+    async def send(self, released: Sequence[Frame] = ()) -> None:
+        """Send the frames that were cleared, and then those that a guard releases early."""
+        frames, self._cleared = [*self._cleared, *released], []
         for start in range(0, len(frames), SEND_BATCH_SIZE):
             await self._client.send(frames[start : start + SEND_BATCH_SIZE])
             if self._turn.is_over():

@@ -170,7 +170,7 @@ class Keyless:
         if request.method == "OPTIONS" and "access-control-request-method" in headers:
             allowed = self.cross_origin.preflight(headers)
             return web.Response(status=204, headers={**_HEADERS, **allowed}) if allowed else None
-        if path_of(request.raw_path) != HEALTH:
+        if HEALTH not in request.raw_path or path_of(request.raw_path) != HEALTH:
             return None
         if request.method not in ("GET", "HEAD"):
             return _response(405, "Use GET or HEAD.", allow="GET, HEAD")
@@ -221,13 +221,14 @@ def data_handler(
             if exchange.origin is not None:
                 exchange.shown_to = port.keyless.cross_origin.headers(exchange.origin)
             try:
-                with exchange:
-                    await pipeline.run(exchange)
+                await pipeline.run(exchange)
             except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself
                 on_bug(bug, exchange.request_id)
                 return await exchange.answer_bug()
             else:
                 return exchange.outcome
+            finally:
+                exchange.close()
         finally:
             share.give_back()
             calls.end(task)

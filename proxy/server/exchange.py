@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Self
 
 import orjson
 from aiohttp import web
@@ -24,7 +23,7 @@ from proxy.dialects.responses.state_refs import resolve_state
 from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.fair_queue import LARGE_BYTES
-from proxy.server.request import BodyShare, Bounds, Incoming
+from proxy.server.request import BodyShare, Bounds, Incoming, RequestUpload
 from proxy.server.response import (
     ERROR_HEADER,
     ResponseWriter,
@@ -160,7 +159,7 @@ class HttpExchange:
         if length != 0 and not passthrough.is_any_json(incoming.media_type):
             media_type = passthrough.check_media_type(incoming.media_type)
             head = replace(head, passthrough=replace(request, media_type=media_type))
-            return passthrough.unread_call(head, incoming.upload(length), caller)
+            return passthrough.unread_call(head, RequestUpload(incoming, length), caller)
         if length != 0:
             raw = await incoming.read_body()
         make = partial(passthrough.read_passthrough, head, size=len(raw), caller=caller)
@@ -184,10 +183,7 @@ class HttpExchange:
         pinned = partial(resolve_state, call, self._ids)  # may open thousands of ids
         return await self._offload.run(call.size, pinned, call.scheduling_key)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
+    def close(self) -> None:
         """Stop the keepalive timer."""
         if self._silence is not None:
             self._silence.close()
@@ -206,7 +202,7 @@ class HttpExchange:
         if not out.begun:
             self._take_head(ResponseHead(streamed=True))
             self._begin(KEEPALIVE, None)
-        out.write_event(self._writer.feed(KEEPALIVE))
+        out.write_now(self._writer.feed(KEEPALIVE))
 
     def _take_head(self, head: ResponseHead) -> None:
         self._head = head
@@ -223,7 +219,11 @@ class HttpExchange:
         self._is_sending = True  # until all of it is written: no keepalive may come in between
         for frame in frames:
             weight = self._writer.weight(frame)
-            data = self._writer.feed(frame) if weight <= LARGE_BYTES else await self._aside(frame)
+            if weight <= LARGE_BYTES:
+                data = self._writer.feed(frame)
+            else:  # in a thread
+                write = partial(self._writer.feed, frame)
+                data = await self._offload.run(weight, write, self._call.scheduling_key)
             if not out.begun and (is_streamed or frame.last):
                 self._begin(frame, None if is_streamed else len(data))
                 begins = True
@@ -253,11 +253,6 @@ class HttpExchange:
                 record.first_sent = record.now()  # a keepalive began the stream
             out.write_at_once(data)
         return True
-
-    async def _aside(self, frame: Frame) -> bytes:
-        """Serialize a large frame in a thread."""
-        weight, written = self._writer.weight(frame), partial(self._writer.feed, frame)
-        return await self._offload.run(weight, written, self._call.scheduling_key)
 
     def _begin(self, frame: Frame, length: int | None) -> None:
         """Write the response head. Streams have no length."""

@@ -207,9 +207,7 @@ class Incoming:
     def check_head(self) -> None:
         """Raise ``RequestError`` for other HTTP versions and repeated unique headers.
 
-        Two parsers could use different values of a repeated header.
-
-        Two parsers could use different values of a repeated header.
+        Two parsers could use different values of a repeated header, or frame a body differently.
         """
         headers = self.headers
         if isinstance(self._request, Request) and self._request.is_unsupported:
@@ -219,19 +217,15 @@ class Incoming:
         if "host" in headers and HOST.fullmatch(headers["host"]) is None:
             raise bad_header("host", "must be a host name")
         if "transfer-encoding" in headers:
-            self._check_coding(headers["transfer-encoding"])
+            if headers["transfer-encoding"].lower() != CHUNKED:
+                raise CodingNotSupported
+            if self._request.version < HttpVersion11:
+                raise bad_header("transfer-encoding", "is not supported in HTTP/1.0")
 
     def check_upgrade(self) -> None:
         """Raise an error with status 426 for a WebSocket, after which clients fall back to HTTP."""
         if "websocket" in map(str.strip, self.headers.get("upgrade", "").lower().split(",")):
             raise WebSocketNotSupported
-
-    def _check_coding(self, coding: str) -> None:
-        """Raise ``CodingNotSupported`` for a body that another parser could frame differently."""
-        if coding.lower() != CHUNKED:
-            raise CodingNotSupported
-        if self._request.version < HttpVersion11:
-            raise bad_header("transfer-encoding", "is not supported in HTTP/1.0")
 
     @property
     def media_type(self) -> str:
@@ -245,10 +239,6 @@ class Incoming:
             return None
         return int(self.headers.get("content-length", 0))
 
-    def upload(self, length: int | None) -> RequestUpload:
-        """Return the unread body as a stream."""
-        return RequestUpload(self, length)
-
     async def next_piece(self, *, is_first: bool) -> bytes:
         """Return the next bytes, empty at the end. Raises ``RequestError`` for late or bad ones."""
         if is_first and "expect" in self.headers:
@@ -260,10 +250,6 @@ class Incoming:
             raise RequestTimeout from None
         except Unframed:
             raise _unframed() from None
-
-    @property
-    def parsing(self) -> Parsing:
-        return self._bounds.parsing
 
     async def read_body(self) -> bytes:
         """Return the body. Raises ``RequestError`` if it is too large, late or not plain JSON.

@@ -122,17 +122,13 @@ class ResponseWriter:
         """True if the client is connected and reads what it has received."""
         return not (self.gone or self._protocol.writing_paused)
 
-    def write_event(self, data: bytes) -> None:
-        """Write an event, and the head before the first one, to a client that is writable."""
-        self._send(data, last=False)
-
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Write part of the body, and its end if these are the ``last`` bytes."""
         if self._bodiless:
             data = b""
         if len(data) > PIECE:
             data = await self._write_pieces(data)
-        self._send(data, last=last)
+        self.write_now(data, last=last)
         if self._protocol.writing_paused:
             await self._drained()
         if last:
@@ -142,12 +138,13 @@ class ResponseWriter:
     async def _write_pieces(self, data: bytes) -> bytes:
         """Write all but the last piece, and return it."""
         for offset in range(0, len(data) - PIECE, PIECE):
-            self._send(memoryview(data)[offset : offset + PIECE], last=False)
+            self.write_now(memoryview(data)[offset : offset + PIECE])
             if self._protocol.writing_paused:
                 await self._drained()
         return data[-(len(data) % PIECE or PIECE) :]
 
-    def _send(self, data: bytes | memoryview, *, last: bool) -> None:
+    def write_now(self, data: bytes | memoryview, *, last: bool = False) -> None:
+        """Write part of the body without waiting, and the head before the first part."""
         transport = self._protocol.transport
         if transport is None or transport.is_closing():
             raise ClientDisconnected

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -163,19 +164,12 @@ def line_logger(
         return render({"time": time, **fields, "level": level}, schema)
 
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        _Output(put),
+        SimpleNamespace(**dict.fromkeys(SEVERITIES, put)),
         processors=[to_line],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         context_class=dict,
     ).bind()
     return logger
-
-
-class _Output:
-    """Output of a structlog logger, which calls the method of a line's level."""
-
-    def __init__(self, put: Callable[[bytes], object]) -> None:
-        self.debug = self.info = self.warning = self.error = put
 
 
 class LineWriter:

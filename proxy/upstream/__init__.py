@@ -42,6 +42,7 @@ from proxy.upstream.errors import is_undone, most_useful, read_error, retry_dela
 from proxy.upstream.health import Health
 from proxy.upstream.local_responses import (
     COUNT_ESTIMATED,
+    WHOLE_HEAD,
     LocalResponse,
     count_tokens,
     is_counted_here,
@@ -54,7 +55,7 @@ from proxy.upstream.response import HttpUpstreamResponse, Settle
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
 
-HEADS = {streamed: ResponseHead(streamed) for streamed in (False, True)}
+HEADS = {False: WHOLE_HEAD, True: ResponseHead(streamed=True)}
 """Heads of responses without headers for the client."""
 
 
@@ -104,7 +105,7 @@ class Upstreams:
             return await self._open_model_call(plan, call, record, 0)
         indexes = range(len(plan.model_calls))
         openers = [partial(self._open_model_call, plan, call, record, index) for index in indexes]
-        return FanOut(openers, review, HEADS[False])
+        return FanOut(openers, review, WHOLE_HEAD)
 
     def _open_model_call(
         self, plan: Plan, call: Call, record: Record, index: int
@@ -289,6 +290,11 @@ class Upstreams:
         if is_held and self.share is not None:
             share = self.share()
             share.charge_to(call.scheduling_key)
+        settle: Settle | None = None
+        if endpoint in LEANING and not streamed and self.ids and self.registry:
+            from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few
+
+            settle = BackgroundBilling(self.registry, self.ids).settle
         return HttpUpstreamResponse(
             head=head,
             reply=reply,
@@ -297,15 +303,8 @@ class Upstreams:
             offload=self.offload,
             share=share,
             turns=self.turns,
-            settle=self._settle() if endpoint in LEANING and not streamed else None,
+            settle=settle,
         )
-
-    def _settle(self) -> Settle | None:
-        if self.ids is None or self.registry is None:
-            return None
-        from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few
-
-        return BackgroundBilling(self.registry, self.ids).settle
 
 
 async def _raise_error(open_attempt: OpenAttempt, reply: Reply) -> NoReturn:

@@ -101,7 +101,6 @@ class TargetSlot:
     endpoint: Endpoint
     caller: str
     states: EndpointStates
-    circuit: Circuit
     is_probe: bool
     is_caller_probe: bool
     has_worked: bool | None = None
@@ -182,7 +181,6 @@ class Health:
             endpoint=endpoint,
             caller=caller,
             states=states,
-            circuit=circuit,
             is_probe=is_probe,
             is_caller_probe=is_caller_probe,
         )
@@ -240,7 +238,7 @@ class Health:
 
     def learn(self, slot: TargetSlot) -> None:
         """Update the circuit by the result of a request. An unknown result changes nothing."""
-        circuit = slot.circuit
+        circuit = slot.states.circuit
         if slot.is_probe:
             circuit.probing_until = 0.0
         if slot.is_caller_probe and (caller := self._callers.get(slot.caller_key)) is not None:
@@ -265,7 +263,7 @@ class Health:
 
         A connection that failed counts for all only.
         """
-        circuit, rest_end = slot.circuit, self._rest_end(slot.target)
+        circuit, rest_end = slot.states.circuit, self._rest_end(slot.target)
         caller = self._caller(slot.caller_key) if slot.reached_upstream else None
         if caller is not None:
             caller.failures += 1

@@ -19,7 +19,7 @@ from proxy.call.record import new_record
 from proxy.errors import RequestTimeout
 from proxy.pipeline import Pipeline
 from proxy.server import Calls
-from proxy.server.request import BodyShare, Bounds, Incoming
+from proxy.server.request import BodyShare, Bounds, Incoming, RequestUpload
 from proxy.telemetry import Emitters
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Upstreams
@@ -218,7 +218,7 @@ async def test_an_upload_that_stops_is_not_waited_for() -> None:
 
     bounds = Bounds(body_s=0.01)
     incoming = Incoming(cast("Any", Silent()), bounds, BodyShare(bounds.bodies))
-    upload = incoming.upload(incoming.length())
+    upload = RequestUpload(incoming, incoming.length())
 
     assert (upload.length, upload.begun) == (9, False)
     with pytest.raises(RequestTimeout):

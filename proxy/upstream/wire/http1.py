@@ -55,8 +55,10 @@ def read_head(raw: bytes) -> Http1Head:
     if status_line is None or (start := status_line.end()) > MAX_LINE_BYTES + len("\r\n"):
         raise protocol_error()
     status, headers = int(status_line[2]), read_fields(text, start)
-    is_1_1 = status_line[1] == "1"
-    keeps_alive = _keeps_alive(headers, is_1_1=is_1_1) if "connection" in headers else is_1_1
+    is_1_1 = keeps_alive = status_line[1] == "1"
+    if "connection" in headers:
+        options = {option.strip() for option in headers["connection"].lower().split(",")}
+        keeps_alive = "close" not in options and (is_1_1 or "keep-alive" in options)
     length, coding = headers.get("content-length"), headers.get("transfer-encoding")
     if status < 200 or status in (204, 304):  # no body, whatever the headers say
         is_bare = length in (None, "0") and coding is None
@@ -72,11 +74,6 @@ def read_head(raw: bytes) -> Http1Head:
     size = None if length is None else int(length)
     keeps_alive = keeps_alive and size is not None
     return Http1Head(status, headers, size, chunked=False, keeps_alive=keeps_alive)
-
-
-def _keeps_alive(headers: Mapping[str, str], *, is_1_1: bool) -> bool:
-    options = {option.strip() for option in headers["connection"].lower().split(",")}
-    return "close" not in options and (is_1_1 or "keep-alive" in options)
 
 
 def read_fields(text: str, start: int = 0) -> dict[str, str]:
