@@ -80,8 +80,7 @@ class Meter:
         """Meter one frame."""
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
-            for event in events:
-                self._note(event, frame.family)
+            self._note(events, frame.family)
         if self.answer_id is None and doc is not None:  # some name it in a later chunk
             self.answer_id = word_of(doc.get("id"), MAX_ID)
             self.answer_model = word_of(doc.get("model"), MAX_ID)
@@ -93,15 +92,17 @@ class Meter:
                 if type(event) is UsageReport:
                     self.report(event.tokens)
 
-    def _note(self, event: Event, family: FamilyName) -> None:
-        if type(event) is Start:
-            self.answer_id = word_of(event.id, MAX_ID)
-            self.answer_model = word_of(event.model, MAX_ID)
-        elif type(event) is Finish:
-            reasons = self.finish_reasons
-            if event.choice in reasons or len(reasons) < MAX_FINISHES:
-                is_own = event.reason == "other" or family in CHATS
-                reasons[event.choice] = word((is_own and event.native) or event.reason)
+    def _note(self, events: Iterable[Event], family: FamilyName) -> None:
+        """Record the identity of the response and its finish reasons."""
+        for event in events:
+            if type(event) is Start:
+                self.answer_id = word_of(event.id, MAX_ID)
+                self.answer_model = word_of(event.model, MAX_ID)
+            elif type(event) is Finish:
+                reasons = self.finish_reasons
+                if event.choice in reasons or len(reasons) < MAX_FINISHES:
+                    is_own = event.reason == "other" or family in CHATS
+                    reasons[event.choice] = word((is_own and event.native) or event.reason)
 
     def _add(self, events: Iterable[Event], size: int, now: float) -> None:
         if self.text_at is None and not self.finish_reasons:

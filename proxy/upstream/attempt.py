@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from proxy.call.attempts import Attempt
@@ -119,7 +120,7 @@ MIB = 1024 * 1024
 MAX_RESPONSE_BYTES = 64 * MIB  # default
 MAX_EMBEDDINGS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take up to 195 MB
 MAX_HEADER_LENGTH = 128
-MAX_DIGITS = 15  # of a remaining rate limit
+PLAIN_NUMBER = re.compile("[0-9]{1,15}")  # a remaining rate limit
 JSON, EVENTS = "application/json", "text/event-stream"
 SHOWN_PREFIXES = {
     name: tuple([header for header in dialect.server.shown if header.endswith("-")])
@@ -175,7 +176,8 @@ def new_reader(
 
 def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:
     """Raise ``UpstreamInvalid`` for a compressed response."""
-    if reply.headers.get("content-encoding", "identity").lower() != "identity":
+    headers = reply.headers
+    if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
         open_attempt.attempt.response_at = open_attempt.record.now()  # the upstream has worked
         raise UpstreamInvalid("The upstream sent a compressed response, which was not requested.")
 
@@ -222,7 +224,7 @@ def remaining_rate_limit(headers: Mapping[str, str]) -> dict[str, int]:
     """Return the remaining requests and tokens, as far as the headers have plain digits."""
     remaining = {}
     for unit in ("requests", "tokens"):
-        value = headers.get(f"x-ratelimit-remaining-{unit}", "")
-        if value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS:
-            remaining[unit] = int(value)
+        name = f"x-ratelimit-remaining-{unit}"
+        if name in headers and PLAIN_NUMBER.fullmatch(headers[name]):
+            remaining[unit] = int(headers[name])
     return remaining
