@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import re
 import time
@@ -25,19 +24,14 @@ from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events,
 from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
 
-ROUTE = ROUTES["openai"]
-
-
 SamplesByName = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
 async def scraped(proxy: Proxy, calls: int) -> SamplesByName:
     """Give all samples that are not zero by name and labels, once so many calls were recorded."""
     await proxy.sink.wait(calls)
-    async with aiohttp.ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
-        text = await response.text()
     results: dict[str, Any] = {}
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(await proxy.metrics()):
         for sample in family.samples:
             labels = tuple(sorted(sample.labels.items()))
             if sample.value:
@@ -45,15 +39,8 @@ async def scraped(proxy: Proxy, calls: int) -> SamplesByName:
     return results
 
 
-async def call(client: aiohttp.ClientSession, **fields: Any) -> None:
-    streamed = fields.pop("stream", False)
-    body = {**ROUTE.body(streamed=streamed), **fields}
-    async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
-        await response.read()
-
-
 async def test_tokens_are_disjoint_and_cost_is_exact(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     detailed = {
         **usage(1200, 300),
@@ -62,7 +49,7 @@ async def test_tokens_are_disjoint_and_cost_is_exact(
     }
     upstream.answer_with(answer(legacy(usage=detailed)))
 
-    await call(client)
+    await proxy.complete()
 
     result = await scraped(proxy, 1)
     tokens = {
@@ -74,9 +61,9 @@ async def test_tokens_are_disjoint_and_cost_is_exact(
 
 
 async def test_an_unknown_price_is_counted_and_costs_nothing_known(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    await call(client, model="legacy-only")
+    await proxy.complete(model="legacy-only")
 
     result = await scraped(proxy, 1)
     [(labels, number)] = result["headrace_unpriced_requests_total"].items()
@@ -85,13 +72,13 @@ async def test_an_unknown_price_is_counted_and_costs_nothing_known(
 
 
 async def test_missing_and_invalid_usage_is_estimated_and_said(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     silent = {k: v for k, v in legacy().items() if k != "usage"}
     upstream.then(answer(silent), answer(legacy(usage={"prompt_tokens": -5})))
 
-    await call(client)
-    await call(client)
+    await proxy.complete()
+    await proxy.complete()
 
     result = await scraped(proxy, 2)
     assert sum(result["headrace_usage_estimated_total"].values()) == 2
@@ -100,12 +87,11 @@ async def test_missing_and_invalid_usage_is_estimated_and_said(
 
 
 async def test_a_cut_stream_tells_whose_doing_it_was(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
 
-    with contextlib.suppress(aiohttp.ClientPayloadError):
-        await call(client, stream=True)
+    await proxy.complete(stream=True)
 
     [labels] = (await scraped(proxy, 1))["headrace_stream_aborts_total"]
     assert (dict(labels)["side"], dict(labels)["phase"]) == ("upstream", "after_first")
@@ -114,7 +100,7 @@ async def test_a_cut_stream_tells_whose_doing_it_was(
 METHODS = ("DELETE", "PUT", "PATCH", "PROPFIND", "LOCK")
 
 
-async def test_words_of_clients_make_no_series(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+async def test_words_of_clients_make_no_series(proxy: Proxy) -> None:
     """Models, tags, users, deployments, paths, methods, dialects and ids that nobody has seen."""
     values_before = await exposition(proxy)
 
@@ -130,11 +116,10 @@ async def test_words_of_clients_make_no_series(proxy: Proxy, client: aiohttp.Cli
         routes = [item.path for item in ROUTES.values()]
         route = routes[number % len(routes)].replace("gpt-4o-mini", f"model-{number}")
         for path in (route, f"/path-{number}"):
-            async with client.post(path, headers=headers, json=body) as response:
-                assert 400 <= response.status < 500
+            assert 400 <= (await proxy.send(path, body, headers)).status < 500
         method = METHODS[number % len(METHODS)]
-        async with client.request(method, ROUTE.path, headers=headers) as response:
-            assert 400 <= response.status < 500
+        reply = await proxy.send("/v1/completions", b"", headers, method=method)
+        assert 400 <= reply.status < 500
 
     for start in range(0, 300, 20):
         await asyncio.gather(*(strange(number) for number in range(start, start + 20)))
@@ -163,15 +148,13 @@ def total(result: SamplesByName, name: str, **labels: str) -> float:
 
 
 async def test_each_way_to_divide_the_cost_adds_up_to_the_same(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer(legacy()), answer({}, status=503), answer(legacy()), hang())
-    await call(client)
-    await call(client, model="primary")
-    async with client.get("/v1/models", headers=BEARER) as response:
-        await response.read()
-    async with client.post(ROUTE.path, json={}) as response:
-        assert response.status == 401
+    await proxy.complete()
+    await proxy.complete(model="primary")
+    await proxy.send("/v1/models", b"", method="GET")
+    assert (await proxy.send("/v1/completions", {}, {"x-other": "x"})).status == 401
 
     result = await scraped(proxy, 4)
     cost = total(result, "headrace_cost_usd_total")
@@ -185,11 +168,9 @@ async def test_each_way_to_divide_the_cost_adds_up_to_the_same(
         assert total(result, "headrace_tagged_tokens_total", tag=tag) == tokens
 
 
-async def test_tag_values_are_bounded(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+async def test_tag_values_are_bounded(proxy: Proxy) -> None:
     for number in range(3):
-        headers = {**BEARER, "x-headrace-tags": f"feature=widget-{'x' * number}"}
-        async with client.post(ROUTE.path, headers=headers, json=ROUTE.body(streamed=False)) as r:
-            await r.read()
+        await proxy.complete({**BEARER, "x-headrace-tags": f"feature=widget-{'x' * number}"})
 
     result = await scraped(proxy, 3)
     request = result["headrace_tagged_requests_total"]
@@ -203,13 +184,11 @@ async def test_tag_values_are_bounded(proxy: Proxy, client: aiohttp.ClientSessio
     assert "headrace_label_overflow_total" not in result
 
 
-async def test_a_stream_tells_its_pace(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_a_stream_tells_its_pace(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     events = [*legacy_events(" Par", "is."), {**legacy(), "choices": [], "usage": usage(10, 5)}]
     upstream.answer_with(stream(events))
 
-    await call(client, stream=True)
+    await proxy.complete(stream=True)
 
     result = await scraped(proxy, 1)
     assert total(result, "headrace_inter_token_latency_seconds_count", model="gpt-4o-mini") == 1
@@ -218,12 +197,12 @@ async def test_a_stream_tells_its_pace(
 
 
 async def test_what_an_upstream_still_allows_is_shown(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     remaining = ("x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984")
     upstream.answer_with(answer(legacy(), 200, *remaining))
 
-    await call(client)
+    await proxy.complete()
 
     result = await scraped(proxy, 1)
     assert total(result, "headrace_upstream_ratelimit_remaining_requests") == 59
@@ -251,12 +230,9 @@ async def test_shows_budgets_and_limits(upstream: ScriptedUpstream, tmp_path: Pa
         "tags: {team: search, env: prod}",
         f"tags: {{team: search, env: prod}}\n    limits: {limits}",
     )
-    async with (
-        running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", policies) as proxy:
         found_before = await scraped(proxy, 0)
-        await call(client, user="alice")
+        await proxy.complete(user="alice")
         result = await scraped(proxy, 1)
 
     assert "headrace_budget_spent_usd" not in found_before
@@ -284,10 +260,10 @@ async def exposition(proxy: Proxy, **headers: str) -> tuple[str, bytes, Any]:
         return response.headers["content-type"], await response.read(), response.headers
 
 
-async def test_promtool_accepts_plain_form(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+async def test_promtool_accepts_plain_form(proxy: Proxy) -> None:
     promtool = program("promtool")
-    await call(client)
-    await call(client, stream=True)
+    await proxy.complete()
+    await proxy.complete(stream=True)
     media_type, text, _ = await exposition(proxy)
 
     checking = await asyncio.create_subprocess_exec(
@@ -299,8 +275,8 @@ async def test_promtool_accepts_plain_form(proxy: Proxy, client: aiohttp.ClientS
     assert (checking.returncode, body.decode()) == (0, "")
 
 
-async def test_openmetrics_carries_trace_ids(proxy: Proxy, client: aiohttp.ClientSession) -> None:
-    await call(client)
+async def test_openmetrics_carries_trace_ids(proxy: Proxy) -> None:
+    await proxy.complete()
     [record] = await proxy.sink.wait(1)
 
     accepted = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"

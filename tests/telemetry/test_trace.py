@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 from opentelemetry.sdk.resources import Resource
@@ -19,38 +18,32 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from proxy.call.record import Captured
 from proxy.telemetry.attributes import Attributes, number
 from proxy.telemetry.trace import Traces, exported
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, Reply, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, response
 from tests.for_each import for_each
 from tests.telemetry.collector import Collector, attributes_of
 from tests.telemetry.test_log_page import SECRETS
-from tests.test_pipeline import BEARER, ROUTES
+from tests.test_pipeline import BEARER
 
-ROUTE = ROUTES["openai"]
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 SERVER, CLIENT = 2, 3
 
 
 async def traced(
-    folder: Path, upstream: ScriptedUpstream, collector: Collector, **how: Any
-) -> Proxy:
+    folder: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
+    headers: Mapping[str, str] | None = None,
+    policies: str | None = None,
+    **settings: Any,
+) -> tuple[Proxy, Reply]:
     """Make one call through a proxy that exports its spans, and end it so that it flushes."""
-    headers = how.pop("headers", {})
-    streamed = how.pop("stream", False)
-    settings = {"otlp_endpoint": collector.url, **how}
-    async with (
-        running_proxy(folder / "p", world(upstream.url), **settings) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-    ):
-        try:
-            async with client.post(
-                ROUTE.path, headers={**BEARER, **headers}, json=ROUTE.body(streamed=streamed)
-            ) as response:
-                await response.read()
-        except aiohttp.ClientPayloadError:
-            pass
+    settings = {"otlp_endpoint": collector.url, **settings}
+    policies = policies or world(upstream.url)
+    async with running_proxy(folder / "p", policies, **settings) as proxy:
+        reply = await proxy.complete({**BEARER, **(headers or {})})
         await proxy.sink.wait()
-    return proxy
+    return proxy, reply
 
 
 async def test_a_call_is_three_spans_in_the_callers_trace(
@@ -103,7 +96,7 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     def failing() -> Captured:
         raise IndexError
 
-    proxy = await traced(tmp_path, upstream, collector)
+    proxy, _ = await traced(tmp_path, upstream, collector)
     [record] = proxy.sink.records
     spans = Spans()
 
@@ -119,14 +112,11 @@ async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
     upstream.then(answer(response()), answer({"id": "resp_1", "deleted": True}))
     settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
     body = {"model": "gpt-4o-mini", "input": "Hi"}
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
-    ):
-        async with client.post("/v1/responses", json=body) as request:
-            value = (await request.json())["id"]
-        async with client.delete(f"/v1/responses/{value}") as deleted:
-            assert deleted.status == 200, await deleted.read()
+    async with running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy:
+        created = await proxy.send("/v1/responses", body)
+        path = f"/v1/responses/{created.json['id']}"
+        deleted = await proxy.send(path, b"", method="DELETE")
+        assert deleted.status == 200, deleted.raw
         await proxy.sink.wait(2)
 
     spans = [span for span in collector.spans if span.name in ("POST", "DELETE")]
@@ -140,15 +130,10 @@ async def test_a_span_names_the_previous_response_as_the_client_does(
     upstream.then(answer(response()), answer(response()))
     settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
     body = {"model": "gpt-4o-mini", "input": "Hi"}
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
-    ):
-        async with client.post("/v1/responses", json=body) as first_response:
-            previous = (await first_response.json())["id"]
-        continued = {**body, "previous_response_id": previous}
-        async with client.post("/v1/responses", json=continued) as second:
-            assert second.status == 200, await second.read()
+    async with running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy:
+        previous = (await proxy.send("/v1/responses", body)).json["id"]
+        second = await proxy.send("/v1/responses", {**body, "previous_response_id": previous})
+        assert second.status == 200, second.raw
         await proxy.sink.wait(2)
 
     name = "gen_ai.request.previous_response.id"
@@ -165,8 +150,7 @@ async def test_credentials_in_headers_are_in_no_span_and_no_line(
     value = f"note={secret}" if header.endswith("properties") else secret
     log = tmp_path / "log"
     with log.open("wb") as file:
-        settings = {"log_fd": file.fileno(), "headers": {header: value}}
-        await traced(tmp_path, upstream, collector, **settings)
+        await traced(tmp_path, upstream, collector, {header: value}, log_fd=file.fileno())
     exported = b"".join(collector.bodies) + log.read_bytes()
     collector.bodies.clear()
 
@@ -195,14 +179,9 @@ async def test_a_key_may_decide_by_its_traceparent(
     collector: Collector,
 ) -> None:
     policies = world(upstream.url).replace("may: [refresh]", "may: [refresh, trace]")
-    headers = {**BEARER, "traceparent": PARENT[:-2] + flag}
-    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "trace_ratio": ratio}
-    async with (
-        running_proxy(tmp_path / "p", policies, **settings) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=headers) as client,
-        client.post(ROUTE.path, json=ROUTE.body(streamed=False)) as response,
-    ):
-        assert response.status == 200
+    headers = {"traceparent": PARENT[:-2] + flag}
+
+    await traced(tmp_path, upstream, collector, headers, policies, trace_ratio=ratio)
 
     assert len(collector.spans) == spans
 
@@ -215,15 +194,12 @@ async def test_a_limit_of_the_default_sampler_is_counted_and_logged(
         settings = {"otlp_endpoint": collector.url, "log_fd": file.fileno()}
         async with (
             running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
-            aiohttp.ClientSession() as client,
             asyncio.timeout(60),
         ):
             while not re.search(r'sampled_total{decision="limited"} [1-9]', metrics):
-                await asyncio.gather(
-                    *(client.get(f"{proxy.url}/v1/models", headers=BEARER) for _ in range(100))
-                )
-                async with client.get(f"{proxy.admin}/metrics") as response:
-                    metrics = await response.text()
+                lists = (proxy.send("/v1/models", b"", method="GET") for _ in range(100))
+                await asyncio.gather(*lists)
+                metrics = await proxy.metrics()
 
     [line] = [
         line
@@ -237,39 +213,25 @@ async def test_an_upstream_may_be_told_the_trace(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     policies = world(upstream.url).replace("timeouts:", "propagate_trace: true, timeouts:")
-    async with (
-        running_proxy(tmp_path / "p", policies, otlp_endpoint=collector.url) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
-    ):
-        trace_id = response.headers["x-trace-id"]
+    _, reply = await traced(tmp_path, upstream, collector, policies=policies)
 
     text = upstream.requests[0].headers["traceparent"]
-    assert text.split("-")[1] == trace_id
+    assert text.split("-")[1] == reply.headers["x-trace-id"]
     attempt = next(span for span in collector.spans if span.name == "POST")
     assert text.split("-")[2] == attempt.span_id.hex()
 
 
 async def test_missing_collector_hurts_no_call(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     absent = {"otlp_endpoint": "http://127.0.0.1:9"}
-    async with asyncio.timeout(20):
-        async with (
-            running_proxy(tmp_path / "p", world(upstream.url), **absent) as proxy,
-            aiohttp.ClientSession(base_url=proxy.url) as client,
-            client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
-        ):
-            assert response.status == 200
-            await proxy.sink.wait()
-            async with asyncio.timeout(15):
-                while b"traces" not in await metrics(client, proxy):
-                    pass
-
-
-async def metrics(client: aiohttp.ClientSession, proxy: Proxy) -> bytes:
-    """Give what is said of telemetry that was lost."""
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        lines = (await response.read()).splitlines()
-    return b"".join(line for line in lines if line.startswith(b"headrace_telemetry_dropped"))
+    lost = re.compile('^headrace_telemetry_dropped.*signal="traces"', re.MULTILINE)
+    async with (
+        asyncio.timeout(20),
+        running_proxy(tmp_path / "p", world(upstream.url), **absent) as proxy,
+    ):
+        assert (await proxy.complete()).status == 200
+        await proxy.sink.wait()
+        while not lost.search(await proxy.metrics()):
+            pass
 
 
 def test_a_number_that_otlp_cannot_express_is_left_out() -> None:
