@@ -44,7 +44,7 @@ VARIABLES = (
 KUBERNETES = re.compile(
     r"HEADRACE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
 )
-"""What Kubernetes sets in each container for a service whose name begins with ours."""
+"""Variables that Kubernetes sets in each container for a service named ``headrace``."""
 
 
 class BadSetting(ValueError):
@@ -353,7 +353,7 @@ def _log(environ: Mapping[str, str]) -> LogAs:
 
 
 def _one_of(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """Read one word of several; the first where none is said."""
+    """Return the value of a variable, the first of ``choices`` if it is not set."""
     word = environ.get(name) or choices[0]
     if word not in choices:
         raise BadSetting(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not {word!r}")

@@ -63,7 +63,7 @@ def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: st
 
 
 def _key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
-    """Return everything but the request as the begin of a JSON list.
+    """Return the beginning of the key's JSON list: all parts except the request.
 
     It is cached in the plan unless it depends on the call.
     """

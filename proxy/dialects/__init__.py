@@ -66,7 +66,7 @@ CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
     }
     for name, dialect in DIALECTS.items()
 }
-"""The fields that are checked of each request before anybody looks at it."""
+"""Types of the request fields that are checked when a request is parsed."""
 
 
 HEADER_PREFIXES: dict[str, Dialect] = {
@@ -91,15 +91,14 @@ ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {}
 for _dialect in _BY_PATH:
     for _route, _endpoint in _dialect.client.routes.items():
         ROUTES.setdefault(_route, (_dialect.name, _endpoint))
-"""All that is served: by method and path the first dialect that has it, and the endpoint."""
+"""Served routes by method and path, each with its first dialect and its endpoint."""
 OWNERS: dict[str, tuple[str, ...]] = {
     path: tuple(
         dialect.name for dialect in _BY_PATH if path in {path for _, path in dialect.client.routes}
     )
     for _, path in ROUTES
 }
-"""By path: the names of all dialects that have it, but for those that are told by their headers
-alone. The first one is spoken there, unless a request says otherwise."""
+"""Dialects of each path, without those that only headers identify. The first is the default."""
 PATTERNS: dict[str, re.Pattern[str]] = {
     path: compile_route(path) for path in OWNERS if is_pattern(path)
 }
@@ -109,7 +108,7 @@ PLAIN_ROUTES: dict[tuple[str, str], Endpoint] = {
 PATHS: dict[str, str] = {
     path: names[0] for path, names in OWNERS.items() if path not in PATTERNS and len(names) == 1
 }
-"""The dialect of each path that only one has, and that is always the same."""
+"""Dialect of each path that has exactly one."""
 
 QUERIES: dict[Endpoint, frozenset[str]] = {
     "models": frozenset({"after_id", "before_id", "limit", "names"}),
@@ -119,26 +118,27 @@ QUERIES: dict[Endpoint, frozenset[str]] = {
     ),
     "conversations": frozenset({"after", "include", "include[]", "limit", "order"}),
 }
-"""What a query may say, by endpoint; of all else in it no value is read: it may be a secret."""
-BODILESS: frozenset[Endpoint] = frozenset({"models", "stored"})
-"""Endpoints whose requests say nothing in a body."""
-LEANING: frozenset[Endpoint] = frozenset({"responses", "stored", "conversations"})
-"""Endpoints whose calls may lean on what a provider keeps, or are about it."""
-UNSTREAMED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
+"""Query parameters that are read at each endpoint. Others are ignored, because they may be
+secrets."""
+ENDPOINTS_WITHOUT_BODY: frozenset[Endpoint] = frozenset({"models", "stored"})
+"""Endpoints whose requests have no body."""
+STATEFUL_ENDPOINTS: frozenset[Endpoint] = frozenset({"responses", "stored", "conversations"})
+"""Endpoints whose calls may use or manage state that a provider stores."""
+UNSTREAMED_ENDPOINTS: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 _CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
 USUAL_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host"}
     | {"traceparent", "user-agent", "x-forwarded-for", "x-request-id"}
 )
-"""Headers that most requests have: none of these names is a credential's."""
+"""Headers of most requests. None of these names contains a credential word."""
 
 
 def dialect_of(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
-    return spoken_by(path, headers)[0]
+    return match_dialect(path, headers)[0]
 
 
-def spoken_by(path: str, headers: Headers) -> tuple[Dialect, str]:
+def match_dialect(path: str, headers: Headers) -> tuple[Dialect, str]:
     """Return the dialect of a request, and its header names, each after a newline."""
     names = "\n".join(("", *headers))
     name = PATHS.get(path) or _owner(path, headers)
@@ -188,22 +188,22 @@ def _speaking(names: tuple[str, ...], headers: Headers) -> str:
 
 
 def no_passthrough() -> None:
-    """Return the paths that are passed on where there are none."""
+    pass
 
 
 @frozen
 class Received:
     """Facts about a request that the server determines.
 
-    ``query`` is undecoded. ``spoken_by`` caches the dialects of the path, ``passed`` are the active
-    passthrough paths. The other fields are those of ``RequestHead``.
+    ``query`` is undecoded. ``matched_dialect`` is the result of ``match_dialect``, None if unknown.
+    ``passed`` returns the active passthrough paths. The other fields are those of ``RequestHead``.
     """
 
     request_id: str
     nonce: str = ""
     at: datetime = EPOCH
     query: str = ""
-    spoken: tuple[Dialect, str] | None = None
+    matched_dialect: tuple[Dialect, str] | None = None
     passed: Callable[[], PassthroughPaths | None] = no_passthrough
 
 
@@ -217,7 +217,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         route, endpoint, parameters = _found(method, path, received.passed)
     if received.query:
         parameters += query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
-    dialect, joined_names = received.spoken or spoken_by(path, headers)
+    dialect, joined_names = received.matched_dialect or match_dialect(path, headers)
     client = dialect.client
     is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
     names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
@@ -344,7 +344,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         body=chat,
         requested_models=models,
         deployment=deployment,
-        stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED,
+        stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED_ENDPOINTS,
         wants_usage=client.always_usage
         or (body.get("stream_options") or {}).get("include_usage") is True,
         timeout_s=min(filter(None, (head.timeout_s, chat.get("inference_timeout"))), default=None),

@@ -27,11 +27,12 @@ IMPLIED: Mapping[str, object] = {
     "context_length_exceeded_behavior": "error",
     "include_stop_str_in_output": False,
 }
-"""What most upstreams do that cannot be told: refuse too long a prompt, leave out the stop text."""
+"""Behavior of most upstreams that no field requests: they refuse prompts that are too long, and
+omit the stop text."""
 
 
 class AnswerStatus(Protocol):
-    """Returns the status of an answer; ``flagged`` says that the upstream found fault with it."""
+    """Returns the HTTP status of a response. ``flagged``: the upstream flagged its content."""
 
     def __call__(self, verdicts: GuardResults, *, flagged: bool) -> int: ...
 

@@ -119,7 +119,7 @@ PARTS: Mapping[str, str] = {
 }
 """What may stand for each name of a path: the names of models have slashes in them."""
 REDUNDANT = frozenset({"api-version", "beta"})
-"""What Azure's and Anthropic's clients say in each query: a path or a header says it as well."""
+"""Query parameters of Azure's and Anthropic's clients that repeat a path or a header."""
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}(?:\[\])?")
 _AZURE = re.compile("/openai/deployments/([^/]+)(/.+)")
 _NAMED = re.compile(r"\{([a-z_]+)\}")
@@ -132,12 +132,12 @@ ELSEWHERES = (
     ("/api/", f"This path belongs to Ollama's API. {OPENAIS}"),
     ("/v1beta/", f"This path belongs to Gemini's API. {OPENAIS}"),
 )
-"""How the paths of APIs begin that clients take for another one's, and what to do about it."""
+"""Path prefixes of APIs that are not served, and advice for their clients."""
 
 KEY_HEADERS = ("x-api-key", "api-key", "apikey", "x-portkey-api-key", GEMINI_KEY)
-"""Headers in which clients of one API or another send their key."""
+"""Headers in which clients send their key."""
 KEY_QUERIES = frozenset({"access_token", "api-key", "api_key", "apikey", "key", "token"})
-"""Under which names they send it in a query."""
+"""Query parameters in which clients send their key."""
 
 
 def is_pattern(route: str) -> bool:

@@ -47,9 +47,11 @@ APIS = frozenset(
     | {"count_tokens", "fireworks", "fireworks.completions", "scale", "scale.completions"}
     | {"conversations", "enkrypt", "multimodel", "any"}
 )
-"""Where a field has a type. ``messages.open`` is Messages of another provider than Anthropic. The
-names of vendors are what they add to OpenAI's fields, or take away. The type of ``any`` holds in
-every API that has no other."""
+"""APIs in which a field has a type.
+
+A vendor's entry lists only its differences from OpenAI. ``messages.open`` is the Messages API of
+providers other than Anthropic. A type of ``any`` holds in every API without another one.
+"""
 Count = Literal["bound", "floor", "budget", "n", "group", "thoughts"]
 TextKind = Literal[
     "content", "prompt", "suffix", "prediction", "context", "tool", "schema", "stop", "metadata",
@@ -61,27 +63,28 @@ UNBOUNDED = -2  # servers take -1 and -2 for "as many as there is room for"
 
 @frozen
 class RequestField:
-    """A row: a field of requests, at the top of a body.
+    """A request field at the top of the body.
 
     Attributes:
-        types: By API what the field may be, None where a vendor lacks a field of OpenAI's.
-        text: The kind of its texts for guards, ``other`` if None.
-        role: The role that its texts have for guards.
-        cache: ``caller`` leaves it out of the cache key unless answers are kept by user,
-            ``transport`` always: it changes how an answer is sent, not the answer.
-        unknown: What happens where an upstream lacks the field: ``drop`` it with a warning,
-            ``refuse`` the request as the answer would be another, ``fulfill`` it in the proxy.
-        nothing: Values that ask for no more than leaving the field out does, beside its default.
-        elsewhere: By API the name of a chat's field, or its path, where another API has it under
-            another one: ``to_api`` and ``from_api`` move it there and back.
-        also: Other fields that say the same.
-        allowed: The only words that clients may use unless the upstream accepts the field: others
-            can cost more than the model's price.
-        counts: How it bounds the tokens of an answer: as the ``bound`` of an answer, a ``floor``
-            below it, a ``budget`` of thoughts, a number ``n`` of choices, a ``group`` of options
-            that some servers read as if they were at the top, or such a group for ``thoughts``.
-        least: The smallest number that bounds an answer, or the smallest number of choices.
-        only_openai: True if it is sent to OpenAI itself alone: Codex names local paths in it.
+        types: Type of the value in each API, None where a vendor lacks a field of OpenAI's.
+        text: Kind of its texts for guards, ``other`` if None.
+        role: Role of its texts for guards.
+        cache: ``caller`` omits it from the cache key unless responses are cached by user,
+            ``transport`` always: it affects only how a response is sent.
+        unknown: If an upstream lacks the field: ``drop`` it with a warning, ``refuse`` the request
+            because the response would differ, or ``fulfill`` it in the proxy.
+        nothing: Values that mean the same as an absent field, in addition to its default.
+        elsewhere: Path of the field in each API that has it under another name. ``to_api`` and
+            ``from_api`` rename it.
+        also: Other fields with the same meaning.
+        allowed: Values that clients may use unless the upstream accepts the field: others may cost
+            more than the model's price.
+        counts: Effect on the number of output tokens: an output limit (``bound``), a minimum
+            (``floor``), a reasoning ``budget``, a number ``n`` of choices, a ``group`` of options
+            that some servers read as if they were at the top, or such a group for reasoning
+            (``thoughts``).
+        least: Smallest valid output limit or number of choices.
+        only_openai: True if only OpenAI itself gets it: Codex names local paths in it.
         is_ambiguous: True if APIs use the name for different things.
     """
 
@@ -278,7 +281,7 @@ OF_SERVERS: tuple[RequestField, ...] = (
     _row("reasoning_config", {"any": anything()}, counts="thoughts"),
     _row("thinking_config", {"any": anything()}, counts="thoughts"),
 )
-"""Fields of servers beyond these APIs that say how long an answer may be."""
+"""Fields of other servers that bound the tokens of a response."""
 
 FIELDS: Mapping[str, RequestField] = MappingProxyType(
     {row.name: row for row in (*ROWS, *OF_SERVERS)}
@@ -292,10 +295,10 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
     ),
     tuple(row.name for row in FIELDS.values() if row.counts == "bound"),
 )
-"""Names that one field has in several APIs; of those in a request the first is to blame."""
+"""Names of the same field in several APIs. Errors name the first one that the request has."""
 ALIKE = frozenset(name for names in SAME_FIELD for name in names)
 LIMITED = frozenset(row.name for row in ROWS if row.allowed)
-"""Fields of which clients may use some words only."""
+"""Fields for which clients may use only listed values."""
 
 
 def fields_of(*apis: str) -> Fields:
@@ -324,7 +327,7 @@ PATHS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     )
     for api in ("messages", "responses")
 }
-"""By API: names of a chat, and the field and its member that say the same in the API."""
+"""For each API: names of chat fields, and the field and member to which they correspond."""
 
 
 def to_api(body: Json, api: str, conversions: Conversions) -> Json:

@@ -15,7 +15,8 @@ ANYWHERE = "**."
 ID_OR_OBJECT = "container.id"
 """Servers also take the id in place of this object."""
 Verdict = Literal["drop", "accept", "refuse", "limit"]
-"""Of rules of equal length the first of these decides. ``limit`` refuses costly values."""
+"""Effects of a rule. Among rules of equal length the first effect wins; ``limit`` refuses costly
+values."""
 VERDICTS: tuple[Verdict, ...] = ("drop", "accept", "refuse", "limit")
 
 
@@ -82,7 +83,7 @@ ADDRESSES = frozenset(
     | {"mcp_servers", "posthog_host", "success_callback", "vertex_ai_location", "vertex_ai_project"}
     | {"vertex_location", "vertex_project", "webhook_url"}
 )
-"""Fields that choose where a request, its texts or its answer are sent, or the headers of it."""
+"""Fields that choose an address for a request, its texts or its response, or headers sent to it."""
 
 KEYS = frozenset(
     {"access_token", "api_key", "api_token", "arize_api_key", "aws_access_key_id"}
@@ -123,5 +124,7 @@ request is replaced by the target's."""
 NOT_THE_CLIENTS = (
     MODELS | ADDRESSES | KEYS | UNREAD | ACCOUNT_IDS | WITHIN | {"auto_max_new_tokens"}
 )
-"""Fields that only the policy may set, at any depth. The last one lets text-generation-webui ignore
-the bound of an answer."""
+"""Fields that only the policy may set, at any depth.
+
+``auto_max_new_tokens`` makes text-generation-webui ignore output limits.
+"""

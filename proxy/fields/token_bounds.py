@@ -1,7 +1,7 @@
-"""Bounds of the tokens that a request may cost, in every name that servers have for them.
+"""Upper bounds of the tokens that a request may cost, under all field names that servers use.
 
-The names follow from the column ``counts`` of the table of fields. A server obeys those that it
-knows, at the top of a request or in a group of options, so each of them counts.
+The names follow from the column ``counts`` of the table of fields. A server obeys the fields that
+it supports, at the top of a request or in a group of options, so each of them counts.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ def _counted(*kinds: Count) -> Mapping[str, int]:
 
 
 BOUNDS = _counted("bound")
-"""Upper bounds of an answer in tokens, with the smallest value that is a bound."""
+"""Output limits of a response in tokens, with the smallest value that is a limit."""
 FLOORS = frozenset(_counted("floor"))
-"""Lower bounds of an answer in tokens."""
+"""Minimum output of a response in tokens."""
 BUDGETS = frozenset(_counted("budget"))
-"""Upper bounds of thoughts in tokens. Some servers count thoughts as part of the answer, others
-add them; 0 and less leave the number to the server."""
+"""Reasoning budgets in tokens.
+
+Some servers count reasoning as output, others add it. At 0 or less the server chooses.
+"""
 THOUGHTS = frozenset(_counted("thoughts"))
-"""Groups of options for thoughts: a bound in them is a budget."""
+"""Groups of reasoning options: an output limit in them is a reasoning budget."""
 CHOICES = _counted("n")
-"""Numbers of answers to one prompt, with the smallest value."""
+"""Numbers of choices per prompt, with the smallest value."""
 GROUPS = frozenset(_counted("group", "thoughts"))
 """Groups of options, whose members some servers read as if they were at the top."""
 LENGTHS = frozenset(_counted("bound", "floor", "budget"))
@@ -94,7 +96,7 @@ def check_groups(body: Json) -> None:
 
 
 def counts_as(path: str, name: str) -> str:
-    """Return the kind of bound of a field: ``budget_tokens`` for thinking, else its name."""
+    """Return the role of a field: ``budget_tokens`` for a reasoning budget, else its own name."""
     if not path:
         return "budget_tokens" if name in BUDGETS else name
     group_name = path.rpartition(".")[0].rpartition(".")[2]
@@ -104,12 +106,12 @@ def counts_as(path: str, name: str) -> str:
 
 
 def most_tokens(body: Json, obeyed: Collection[str], *, takes_zero: bool = False) -> int:
-    """Return the most tokens that all answers to one prompt of a request may have together.
+    """Return the most output tokens of all choices for one prompt.
 
-    ``obeyed`` are the names that the server is known to obey. Without a bound among them an answer
-    may have ``ASSUMED_TOKENS``, and also if a bound is 0 and the server is not known to read that
-    as none (``takes_zero``). A budget of thoughts in a group that the server obeys is part of the
-    bound, as in Anthropic's ``thinking``; any other is added.
+    ``obeyed`` are the fields that the server is known to obey. A choice may have ``ASSUMED_TOKENS``
+    if none of them limits the output, or if the limit is 0 and the server may not accept that
+    (``takes_zero``). A reasoning budget in a group that the server obeys is part of the output
+    limit, as in Anthropic's ``thinking``; any other is added.
     """
     longest, choices, bounded = 0, 1, False
     thoughts = {False: 0, True: 0}  # by whether the bound of the answer includes them

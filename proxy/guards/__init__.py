@@ -1,1 +1,1 @@
-"""Guards: what is read of a call, what is found in it, and what becomes of it."""
+"""Guards: inspect the texts of calls and apply actions to findings."""

@@ -74,8 +74,8 @@ class HttpExchange:
         self._is_sending = False
         self._via = via
         self.passed: Callable[[], PassthroughPaths | None] = dialects.no_passthrough
-        self._spoken = spoken = dialects.spoken_by(incoming.path, incoming.headers)
-        self._client = spoken[0].client
+        self._dialect_match = match = dialects.match_dialect(incoming.path, incoming.headers)
+        self._client = match[0].client
         self._nonce = request_id
         self.origin = incoming.headers.get("origin")
         self.shown_to: dict[str, str] = {}
@@ -105,7 +105,7 @@ class HttpExchange:
             self._nonce,
             at=datetime.now(UTC),
             query=incoming.query,
-            spoken=self._spoken,
+            matched_dialect=self._dialect_match,
             passed=self.passed,
         )
         try:
@@ -124,7 +124,7 @@ class HttpExchange:
         self._share.caller = caller
         if head.passthrough is not None:
             self._call = await self._read_passthrough(head, head.passthrough, caller)
-        elif head.method != "POST" or head.endpoint in dialects.BODILESS:
+        elif head.method != "POST" or head.endpoint in dialects.ENDPOINTS_WITHOUT_BODY:
             self._call = Call(head, {}, scheduling_key=caller)
         else:
             share = self._share
@@ -138,7 +138,7 @@ class HttpExchange:
             else:
                 make = partial(reads, head, size=size, caller=caller)
                 self._call = await self._parsing.read(raw, make, caller, share.take_read)
-        if head.endpoint in dialects.LEANING:
+        if head.endpoint in dialects.STATEFUL_ENDPOINTS:
             self._call = await self._pinned(self._call)
         return self._call
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from proxy.call.attempts import AttemptReason
 from proxy.call.record import Record
-from proxy.dialects import DIALECTS, LEANING
+from proxy.dialects import DIALECTS, STATEFUL_ENDPOINTS
 from proxy.dialects.requests.state_request import build_state_request
 from proxy.dialects.requests.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
@@ -143,7 +143,8 @@ class Upstreams:
     ) -> HttpUpstreamResponse:
         """Try each target, with retries by the policy."""
         failures: list[ProxyError] = []
-        needs_fresh = context.call.head.endpoint in LEANING and context.call.creates_state
+        call = context.call
+        needs_fresh = call.head.endpoint in STATEFUL_ENDPOINTS and call.creates_state
         index, attempts, fresh = 0, 1, needs_fresh
         while True:
             target = targets[index]
@@ -291,7 +292,7 @@ class Upstreams:
             share = self.share()
             share.charge_to(call.scheduling_key)
         settle: Settle | None = None
-        if endpoint in LEANING and not streamed and self.ids and self.registry:
+        if endpoint in STATEFUL_ENDPOINTS and not streamed and self.ids and self.registry:
             from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few
 
             settle = BackgroundBilling(self.registry, self.ids).settle

@@ -29,7 +29,7 @@ BUSY_S = 1.0
 RETRY_SHARE = 0.2
 MAX_SAVED_RETRIES = 10.0
 INCONCLUSIVE = (UpstreamForbids, UpstreamNotFound, ResponseTooLarge, PoolExhausted)
-"""Failures that say nothing of the target: they depend on the request, caller, policy or proxy."""
+"""Failures that depend on the request, caller, policy or proxy rather than on the target."""
 CircuitName = Literal["closed", "half_open", "open"]
 OnChange = Callable[[Target, Endpoint, CircuitName], None]
 CallerKey = tuple[str, str, Endpoint, str]

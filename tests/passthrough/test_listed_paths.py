@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects import BODILESS, ROUTES
+from proxy.dialects import ENDPOINTS_WITHOUT_BODY, ROUTES
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
@@ -53,7 +53,7 @@ async def asked(folder: Path, policies: str, named: str | None) -> tuple[list[An
         ClientSession(base_url=proxy.url, headers=headers) as client,
     ):
         for (method, route), (_, endpoint) in ROUTES.items():
-            has_body = method == "POST" and endpoint not in BODILESS
+            has_body = method == "POST" and endpoint not in ENDPOINTS_WITHOUT_BODY
             for body in BODIES if has_body else [None]:
                 async with client.request(method, route.format(**IDS), json=body) as response:
                     answers.append((endpoint, response.status, await response.text()))

@@ -17,10 +17,11 @@ from proxy.types import Json
 from proxy.types.providers import MAX_TOKENS, Provider
 
 THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
-"""The members in which a message has reasoning besides its content."""
+"""Members with the reasoning of a message."""
 _CONTENT = ("content", "refusal", "tool_calls", "function_call")
 UNKNOWN_THOUGHT = " "
-"""A thought that nobody sent back: providers that require one take it for any."""
+"""Placeholder for reasoning that the client did not return: providers that require some accept
+any."""
 SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 _REFUSED = THOUGHTS | {"annotations", "audio", "function_call", "refusal"}
 _OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})

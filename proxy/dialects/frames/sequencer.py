@@ -30,7 +30,7 @@ MAX_FRAMES = 4096
 MAX_BYTES = 8 * 1024 * 1024
 """Bytes of the frames that wait."""
 FRAME_BYTES = 256
-"""What a frame takes beside its text."""
+"""Memory of a frame in addition to its text."""
 SPACE = " \t\r\n"
 _MARK = re.compile(r'["{}\[\]]')
 _IN_STRING = re.compile(r'["\\]')

@@ -182,7 +182,7 @@ def _bounded(families: Families, body: Json, upstream: Upstream) -> tuple[Json, 
 def _written(
     families: Families, server: UpstreamDialect, endpoint: Endpoint, body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
-    """Return a body in the form of an upstream, and the names of what the upstream lacks of it."""
+    """Return a body in the form of an upstream, and the names of fields that this form lacks."""
     if endpoint == "chat" and not traits.is_plain:
         return requests.provider_chat(body, traits)
     form = _form(families[1])
@@ -221,7 +221,7 @@ def obeyed_by(upstream: Upstream, fields: Fields) -> Collection[str]:
 
 
 def takes_zero(upstream: Upstream) -> bool:
-    """Return True if an upstream is known to read a bound of 0 as no answer."""
+    """Return True if an upstream is known to accept an output limit of 0."""
     return upstream.dialect == "openai" and not upstream.open_ranges
 
 
@@ -239,7 +239,7 @@ def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
-    """Return the bound that is lost if a legacy completion has one name for a chat's two."""
+    """Return the output limit that is dropped if a chat sets two: legacy completions have one."""
     bounds = body.get("max_tokens"), body.get("max_completion_tokens")
     to_legacy = from_endpoint in _CHATS and to_endpoint == "completions"
     is_legacy_target = to_legacy and None not in bounds
@@ -269,7 +269,7 @@ SAME: Mapping[str, frozenset[str]] = {
 """Names of a parameter at servers, if it has more than one."""
 
 READ = GROUPS.union(LENGTHS, CHOICES, WISHES)
-"""Fields on which the change of a request may depend, beside those that the rules name."""
+"""Fields that may affect the changes of a request, in addition to those that rules name."""
 
 Change = Callable[[str, Any], Any]
 
@@ -366,7 +366,7 @@ def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
 
 
 def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
-    """Return an endpoint's name for the bound of an answer, None if it has no answers."""
+    """Return an endpoint's field for the output limit, None if the endpoint has no output."""
     if endpoint == "completions":
         return "max_tokens"
     if endpoint == "responses":

@@ -83,18 +83,18 @@ class StateKind(NamedTuple):
     hex_tag: bytes
     text_tag: bytes
 
-    def prefix_of(self, own_id: str) -> str:
+    def prefix_of(self, provider_id: str) -> str:
         """Return the prefix by which clients recognize the type of an object."""
-        match = _ITEM_PREFIX.match(own_id)
+        match = _ITEM_PREFIX.match(provider_id)
         return self.prefix or ("item_" if match is None else match[0])
 
-    def pack(self, own_id: str) -> bytes:
-        prefix = self.prefix_of(own_id)
-        digits = own_id.removeprefix(prefix)
-        if digits != own_id and _HEX.fullmatch(digits):
+    def pack(self, provider_id: str) -> bytes:
+        prefix = self.prefix_of(provider_id)
+        digits = provider_id.removeprefix(prefix)
+        if digits != provider_id and _HEX.fullmatch(digits):
             item_prefix = b"" if self.prefix else prefix.encode("ascii")
             return self.hex_tag + item_prefix + bytes.fromhex(digits)
-        return self.text_tag + own_id.encode("ascii")
+        return self.text_tag + provider_id.encode("ascii")
 
     def unpack(self, packed: bytes) -> str | None:
         """Return a packed id, None if it is of another kind."""
@@ -123,7 +123,7 @@ class ResponseIds:
         return cls(tuple(map(SealSecret.of, texts)))
 
     def seal(
-        self, key: str, deployment: str, target: str, own_id: str, kind: StateKind = RESPONSES
+        self, key: str, deployment: str, target: str, provider_id: str, kind: StateKind = RESPONSES
     ) -> str:
         """Return a provider's id in sealed form for a key.
 
@@ -131,26 +131,26 @@ class ResponseIds:
         is malformed or becomes too long is returned unchanged.
         """
         is_long = max(len(key), len(deployment), len(target)) > MAX_NAME_LENGTH
-        if is_long or not _PROVIDER_ID.fullmatch(own_id):
-            return own_id
-        plain = _pack(deployment) + _pack(target) + kind.pack(own_id)
+        if is_long or not _PROVIDER_ID.fullmatch(provider_id):
+            return provider_id
+        plain = _pack(deployment) + _pack(target) + kind.pack(provider_id)
         sealed = self.secrets[0].seal(key, plain)
-        text = kind.prefix_of(own_id) + urlsafe_b64encode(sealed).decode().rstrip("=")
-        return text if len(text) <= MAX_SEALED_LENGTH else own_id
+        text = kind.prefix_of(provider_id) + urlsafe_b64encode(sealed).decode().rstrip("=")
+        return text if len(text) <= MAX_SEALED_LENGTH else provider_id
 
     def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> StateRef | None:
         """Return the object of a sealed id, None if the id was not sealed for the key."""
         prefix = kind.prefix_of(text)
         contents = self._open(text, prefix, key)
-        own_id = None if contents is None else kind.unpack(contents[2])
-        if contents is None or own_id is None or kind.prefix_of(own_id) != prefix:
+        provider_id = None if contents is None else kind.unpack(contents[2])
+        if contents is None or provider_id is None or kind.prefix_of(provider_id) != prefix:
             return None
         deployment, target, _ = contents
         return StateRef(
             client_id=text,
             deployment=deployment,
             target=target,
-            id=own_id,
+            id=provider_id,
             is_conversation=kind is CONVERSATIONS,
         )
 
@@ -217,10 +217,10 @@ class DocumentSealer:
             return self._seal_page(document)
         if "type" in document:
             return self._seal_item(document)
-        own_id = document.get("id")
-        return (
-            {**document, "id": self._conversation_id(own_id)} if isinstance(own_id, str) else None
-        )
+        provider_id = document.get("id")
+        if not isinstance(provider_id, str):
+            return None
+        return {**document, "id": self._conversation_id(provider_id)}
 
     def _seal_page(self, document: Json) -> Json | None:
         members = self._seal_members(document, EVENT_MEMBERS)
@@ -234,10 +234,10 @@ class DocumentSealer:
     def _seal_response(self, response: Json) -> Json | None:
         members: Json = {}
         for name in ("id", PREVIOUS):
-            own_id = response.get(name)
-            if isinstance(own_id, str):
-                members[name] = self._client_id(own_id) or self.ids.seal(
-                    self.key, self.deployment, self.target, own_id
+            provider_id = response.get(name)
+            if isinstance(provider_id, str):
+                members[name] = self._client_id(provider_id) or self.ids.seal(
+                    self.key, self.deployment, self.target, provider_id
                 )
         output = response.get("output")
         if isinstance(output, list) and (items := self._seal_items(output)) is not output:
@@ -250,13 +250,13 @@ class DocumentSealer:
             members[CONVERSATION] = self._conversation_id(conversation)
         return {**response, **members} if members else None
 
-    def _client_id(self, own_id: str) -> str | None:
+    def _client_id(self, provider_id: str) -> str | None:
         ref = self.state_ref
-        return ref.client_id if ref is not None and own_id and own_id == ref.id else None
+        return ref.client_id if ref is not None and provider_id and provider_id == ref.id else None
 
-    def _conversation_id(self, own_id: str) -> str:
-        return self._client_id(own_id) or self.ids.seal(
-            self.key, self.deployment, self.upstream, own_id, CONVERSATIONS
+    def _conversation_id(self, provider_id: str) -> str:
+        return self._client_id(provider_id) or self.ids.seal(
+            self.key, self.deployment, self.upstream, provider_id, CONVERSATIONS
         )
 
     def _seal_items(self, items: list[Any]) -> list[Any]:
@@ -273,11 +273,13 @@ class DocumentSealer:
         """Return the members with ids of items, sealed. Each id is sealed once per response."""
         members: Json = {}
         for name in names:
-            own_id = document.get(name)
-            if own_id and isinstance(own_id, str):
-                sealed = self.sealed_items.get(own_id)
+            provider_id = document.get(name)
+            if provider_id and isinstance(provider_id, str):
+                sealed = self.sealed_items.get(provider_id)
                 if sealed is None:
-                    sealed = self.ids.seal(self.key, self.deployment, self.target, own_id, ITEMS)
-                    self.sealed_items[own_id] = sealed
+                    sealed = self.ids.seal(
+                        self.key, self.deployment, self.target, provider_id, ITEMS
+                    )
+                    self.sealed_items[provider_id] = sealed
                 members[name] = sealed
         return members

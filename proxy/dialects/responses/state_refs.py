@@ -167,11 +167,11 @@ def _with_short_names(call: Call, items: list[Json], refs: dict[str, StateRef | 
         _rename_ids(item, sealed_names if item.get("encrypted_content") else names)
         for item in items
     ]
-    own_ids = tuple(
+    provider_ids = tuple(
         (client_id, ref.id if ref else _derive_id(key, client_id))
         for client_id, ref in refs.items()
     )
-    return replace(call, body={**call.body, "input": renamed}, item_ids=own_ids)
+    return replace(call, body={**call.body, "input": renamed}, item_ids=provider_ids)
 
 
 def _derive_id(key: str, client_id: str) -> str:
@@ -183,10 +183,10 @@ def _derive_id(key: str, client_id: str) -> str:
 
 def restore_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
     """Return the items of a call with the provider's ids instead of short names."""
-    own_ids = {f"item_{index}": own_id for index, (_, own_id) in enumerate(item_ids)}
+    provider_ids = {f"item_{index}": provider_id for index, (_, provider_id) in enumerate(item_ids)}
     if not isinstance(items, list):
         return items
-    return [_rename_ids(item, own_ids) if isinstance(item, dict) else item for item in items]
+    return [_rename_ids(item, provider_ids) if isinstance(item, dict) else item for item in items]
 
 
 def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:

@@ -95,9 +95,9 @@ def operation_of(head: RequestHead) -> Operation:
 def upstream_path(call: Call) -> str:
     """Return the path of a call with the provider's ids."""
     path = _path(call.head)
-    own_id = "" if call.state_ref is None else call.state_ref.id
+    provider_id = "" if call.state_ref is None else call.state_ref.id
     item_id = call.item_ids[0][1] if "{item}" in path else ""
-    path = path.replace("{id}", quote(own_id, safe=""))
+    path = path.replace("{id}", quote(provider_id, safe=""))
     return path.replace("{item}", quote(item_id, safe=""))
 
 

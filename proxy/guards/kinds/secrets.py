@@ -113,16 +113,16 @@ class Secrets:
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encode(text)
-        places = [*self._find_places(data)]
-        if not places:
+        matches = [*self._find_matches(data)]
+        if not matches:
             return ()
         characters = Characters(text, data)
         return [
             characters.finding(start, end, kind, score)
-            for start, end, kind, score in _merge_places(places, self.lookback)
+            for start, end, kind, score in _merge_overlaps(matches, self.lookback)
         ]
 
-    def _find_places(self, data: bytes) -> Iterator[Place]:
+    def _find_matches(self, data: bytes) -> Iterator[SecretMatch]:
         long_group, known_group, own_group = self.groups
         for hit in long_group.pattern_set.hits(data):
             if hit:
@@ -132,11 +132,11 @@ class Secrets:
         for group, rules in ((known_group, self._known), (own_group, self._own)):
             for rule in (rules[hit] for hit in group.pattern_set.hits(data)):
                 for spans in rule.compiled.find_all(data):
-                    if place := rule.find_secret(data, spans):
-                        end = min(place[1], place[0] + self.lookback)
-                        yield place[0], end, rule.kind, rule.score
+                    if secret := rule.find_secret(data, spans):
+                        end = min(secret[1], secret[0] + self.lookback)
+                        yield secret[0], end, rule.kind, rule.score
 
-    def _long_secrets(self, long: LongSecret, data: bytes) -> Iterator[Place]:
+    def _long_secrets(self, long: LongSecret, data: bytes) -> Iterator[SecretMatch]:
         start = 0
         while opened := long.opening.search(data, start):
             start, end = opened[-1]
@@ -145,13 +145,13 @@ class Secrets:
                 yield start, end, long.kind, 1.0
             start = end
 
-    def _assigned_secrets(self, data: bytes) -> Iterator[Place]:
+    def _assigned_secrets(self, data: bytes) -> Iterator[SecretMatch]:
         for rule, begin, spans in self._values(data, 0):
             limit = begin + ASSIGNED_BYTES
             if spans[0][1] == limit < len(data):  # the value may continue there
                 continue
-            if place := rule.find_secret(data, spans):
-                yield *place, rule.kind, rule.score
+            if secret := rule.find_secret(data, spans):
+                yield *secret, rule.kind, rule.score
 
     def _values(self, data: bytes, start: int) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
         """Yield the rule, the start of the name and the spans for each value behind a name."""
@@ -186,7 +186,8 @@ class Secrets:
 
 SLOW_TO_COMPILE = frozenset({"curl-auth-header", "curl-auth-user"})
 """Kinds whose pattern takes more than 10 ms to compile."""
-Place = tuple[int, int, str, float]
+SecretMatch = tuple[int, int, str, float]
+"""Start, end, kind and score."""
 
 
 def _shape(rule: SecretRule) -> Shape:
@@ -200,16 +201,16 @@ def _shape(rule: SecretRule) -> Shape:
     )
 
 
-def _merge_places(places: Sequence[Place], reach: int) -> list[Place]:
-    """Merge overlapping places. The highest score decides the kind, then the length."""
-    result: list[Place] = []
-    for place in sorted(set(places)):
-        if not result or place[0] >= result[-1][1]:
-            result.append(place)
+def _merge_overlaps(matches: Sequence[SecretMatch], lookback: int) -> list[SecretMatch]:
+    """Merge overlapping matches. The highest score decides the kind, then the greatest length."""
+    result: list[SecretMatch] = []
+    for match in sorted(set(matches)):
+        if not result or match[0] >= result[-1][1]:
+            result.append(match)
             continue
         start, end, _, _ = result[-1]
-        _, _, kind, score = max(result[-1], place, key=lambda span: (span[3], span[1] - span[0]))
-        result[-1] = (start, min(max(end, place[1]), start + reach), kind, score)
+        _, _, kind, score = max(result[-1], match, key=lambda item: (item[3], item[1] - item[0]))
+        result[-1] = (start, min(max(end, match[1]), start + lookback), kind, score)
     return result
 
 

@@ -47,7 +47,7 @@ NAMES = {
     name: word_set(listed)
     for name, listed in tomllib.loads((DATA / "number_words.toml").read_text("utf-8")).items()
 }
-"""Words near a number, by what they tell about it."""
+"""Words near a number, by the kind of number that they indicate."""
 
 
 @frozen

@@ -1,1 +1,1 @@
-"""Whole texts: inspected sheet by sheet, with the parts of a message joined."""
+"""Inspects whole texts in batches, and the parts of a message also joined."""

@@ -188,7 +188,7 @@ class GuardCompiler:
             self._context.check_name((*path, key), "deployments", "deployment", name)
             deployment = self._context.policies.deployments.get(name)
             if deployment is not None and deployment.only_passthrough:
-                message = f"deployment {quoted(name)} serves only passthrough paths, no chat"
+                message = f"deployment {quoted(name)} serves only passthrough paths, not chat"
                 self._context.report((*path, key), message)
         upstreams = self._context.upstreams
         names = list(references(config, "upstream"))

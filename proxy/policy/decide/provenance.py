@@ -171,7 +171,7 @@ class DecidedPlan(Plan):
         weight = candidates.weights[candidates.targets.index(target)]
         share = f"weight {weight} of {sum(candidates.weights)}"
         if not is_first:
-            return f"next: {share}"
+            return f"tried next: {share}"
         sticky = deployment.sticky
         if not (sticky and sticky.seed(self.basis.key.name, self.basis.call)):
             return f"chosen by {share}, drawn for each call"

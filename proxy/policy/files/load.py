@@ -139,7 +139,7 @@ def _read_text(folder: Path, name: str) -> str | ValueError:
 
 
 def folder_name(folder: Path) -> str:
-    """Return the name of a folder, the location of problems that concern all of it."""
+    """Return the name of a folder, for problems that have no file."""
     return folder.absolute().name or str(folder)
 
 

@@ -79,13 +79,17 @@ def unexpected(error: Exception) -> str:
 
 @dataclass(slots=True)
 class Document:
-    """Data of one or several files, with the location of each key and value by its path.
+    """Merged data of policy files, with the source location of each key and value.
 
-    ``folder`` is its name, the location of problems in no file. ``texts`` are the text files that
-    it names, or their problems. ``unread_texts`` are the texts of files with syntax errors (None if
-    unknown), and ``possible_keys`` the words in them that may be keys. ``left_out`` are the paths
-    of invalid parts, ``incomplete`` the paths of parts that contain one, and ``original_indexes``
-    the indexes of the list items that remain. ``empty_sections`` are those that are ``{}``.
+    Attributes:
+        folder: Name of the folder, for problems that have no file.
+        texts: Contents of the text files that policies name, or why a file cannot be read.
+        unread_texts: Contents of files with syntax errors, None if unknown.
+        possible_keys: Words in ``unread_texts`` that may be keys.
+        left_out: Paths of invalid parts.
+        incomplete: Paths of parts that contain an invalid part.
+        original_indexes: Indexes in the file of the remaining items of a list.
+        empty_sections: Sections that are ``{}``.
     """
 
     folder: str = "policies"

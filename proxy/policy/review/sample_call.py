@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from proxy.dialects import BODILESS, Received, parse_head, read_call
+from proxy.dialects import ENDPOINTS_WITHOUT_BODY, Received, parse_head, read_call
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS, is_reference
 from proxy.dialects.responses.stored import read_conversation_call
 from proxy.errors import NotFound
@@ -68,7 +68,7 @@ def read_sample(head: RequestHead, body: Json, caller: str = "") -> Call:
         call = read_conversation_call(head, body, caller=caller)
         _check_references(call)
         return call
-    if head.endpoint in BODILESS:
+    if head.endpoint in ENDPOINTS_WITHOUT_BODY:
         return Call(head, {}, scheduling_key=caller)
     call = read_call(head, body, caller=caller)
     if head.endpoint == "responses":

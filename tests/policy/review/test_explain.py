@@ -221,7 +221,10 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
         ("even", ["balanced: the least loaded target is tried first"] * 2),
         (
             "drawn",
-            ["chosen by weight 1 of 2, the same for all calls of this key", "next: weight 1 of 2"],
+            [
+                "chosen by weight 1 of 2, the same for all calls of this key",
+                "tried next: weight 1 of 2",
+            ],
         ),
     ],
 )
