@@ -126,49 +126,6 @@ def test_missing_endpoint(tmp_path: Path, provider: str, endpoint: str, is_told:
     )
 
 
-CANARY = """
-    targets:
-      - {upstream: openai, model: m, price: {input: 1, output: 2}, weight: 9}
-      - {upstream: openai, model: larger, price: {input: 1, output: 2}, weight: 1}
-"""
-
-
-def test_canary_of_other_model_needs_rule(tmp_path: Path) -> None:
-    text = GOOD[: GOOD.index("\n    targets:")] + CANARY
-    recipe = "policies: {default: {rules: [{name: c, when: {model: m}, model: support-chat}]}}\n"
-
-    [report] = judged(tmp_path, text).warnings
-    good = judged(tmp_path, text + recipe)
-    remedied = judged(tmp_path, text + "    also_known_as: [m]\n")
-
-    assert report.path == "deployments.support-chat.targets[1]"
-    assert 'and "larger", but not for' in report.message
-    assert report.message.endswith('"also_known_as: [m]" to deployment "support-chat".')
-    assert (good.errors, good.warnings) == ((), ())
-    assert (remedied.errors, remedied.warnings) == ((), ())
-
-
-def test_of_two_models_of_one_weight_the_second_is_told_of(tmp_path: Path) -> None:
-    """Half of the calls that name the one do not go to the other either."""
-    halves = CANARY.replace("weight: 9", "weight: 1")
-    text = GOOD[: GOOD.index("\n    targets:")] + halves
-
-    [report] = judged(tmp_path, text).warnings
-
-    assert halves != CANARY
-    assert report.path == "deployments.support-chat.targets[1]"
-    assert 'and "larger", but not for' in report.message
-
-
-def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: Path) -> None:
-    _, targets, first_item, second = CANARY.splitlines()
-    text = GOOD[: GOOD.index("\n    targets:")] + "\n".join(("", targets, second, first_item, ""))
-
-    [report] = judged(tmp_path, text).warnings
-
-    assert report.path == "deployments.support-chat.targets[0]"
-
-
 @pytest.mark.parametrize(
     ("fields", "result"),
     [
@@ -205,26 +162,38 @@ def test_the_shipped_policies_have_no_findings() -> None:
     assert (report.errors, report.warnings) == ((), ())
 
 
-@pytest.mark.parametrize(
-    ("deployment", "result"),
+CANARY = "targets: [{M, weight: 9}, {LARGER, weight: 1}]"
+BY_RULE = "policies: {default: {rules: [{name: c, when: {model: m}, model: support-chat}]}}\n"
+
+
+@for_each(
+    ("deployment", "policies", "warned"),
     [
-        ("also_known_as: [m], targets: [{M, weight: 9}, {LARGER, weight: 1}]", False),
-        ("targets: [{M, weight: 9}, {NAMED, weight: 1}]", False),
-        ("targets: [{M, weight: 9}, {LARGER, weight: 0}, {M, weight: 1}]", False),
-        ("targets: [{M, weight: 9}, {LARGER, weight: 1}]", True),
+        (CANARY, "", [1]),
+        (CANARY, BY_RULE, []),
+        (f"also_known_as: [m], {CANARY}", "", []),
+        ("targets: [{M, weight: 1}, {LARGER, weight: 1}]", "", [1]),
+        ("targets: [{LARGER, weight: 1}, {M, weight: 9}]", "", [0]),
+        ("targets: [{M, weight: 9}, {NAMED, weight: 1}]", "", []),
+        ("targets: [{M, weight: 9}, {LARGER, weight: 0}, {M, weight: 1}]", "", []),
     ],
 )
-def test_weights_apply_to_named_deployment(deployment: str, result: bool, tmp_path: Path) -> None:
+def test_weights_apply_to_named_deployment(
+    deployment: str, policies: str, warned: list[int], tmp_path: Path
+) -> None:
     for name, model in (("M", "m"), ("LARGER", "larger"), ("NAMED", "support-chat")):
         target = f"upstream: openai, model: {model}, price: {{input: 1, output: 2}}"
         deployment = deployment.replace(f"{{{name}", f"{{{target}")
+    good = GOOD[: GOOD.index("support-chat:\n")]
 
-    report = judged(
-        tmp_path, GOOD[: GOOD.index("support-chat:\n")] + f"support-chat: {{{deployment}}}\n"
-    )
+    report = judged(tmp_path, f"{good}support-chat: {{{deployment}}}\n{policies}")
 
     assert report.errors == ()
-    assert bool(report.warnings) is result, report.warnings
+    paths = [f"deployments.support-chat.targets[{index}]" for index in warned]
+    assert [warning.path for warning in report.warnings] == paths
+    for warning in report.warnings:
+        assert 'and "larger", but not for' in warning.message
+        assert warning.message.endswith('"also_known_as: [m]" to deployment "support-chat".')
 
 
 def test_default_deployment_takes_calls_that_several_could_serve(tmp_path: Path) -> None:
