@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from proxy.demo.serving import running_model
 from proxy.settings import Address
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, Reply, running_proxy, world
 from tests.demo.test_model import installed_model
 from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.sdks.conftest import Drive, drive, drivers, node_drivers
@@ -26,7 +25,7 @@ REQUEST = {
     "messages": [{"role": "user", "content": "Name three colours."}],
 }
 MODELS = ("via-anthropic", "search-answers")
-HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+HEADERS = {"authorization": f"Bearer {KEY}", "anthropic-version": "2023-06-01"}
 
 
 @pytest.fixture
@@ -43,27 +42,19 @@ async def proxy(model: str, tmp_path: Path) -> AsyncIterator[Proxy]:
         yield running
 
 
-async def post(url: str, path: str, **options: Any) -> tuple[bytes, dict[str, str]]:
-    body = {name: value for name, value in {**REQUEST, **options}.items() if value is not None}
-    async with (
-        aiohttp.ClientSession(base_url=url) as client,
-        client.post(path, headers=HEADERS, json=body) as response,
-    ):
-        raw = await response.read()
-        assert response.status == 200, raw
-        return raw, {name.lower(): value for name, value in response.headers.items()}
-
-
-def message_of(raw: bytes) -> dict[str, Any]:
-    return accumulated(events_of(raw))
+async def post(proxy: Proxy, url: str, body: dict[str, Any]) -> Reply:
+    reply = await proxy.send(url, body, HEADERS)
+    assert reply.status == 200, reply.raw
+    return reply
 
 
 async def test_stream_is_equal_through_the_proxy(model: str, proxy: Proxy) -> None:
-    direct = message_of((await post(model, "/v1/messages", stream=True))[0])
-    same_api, translated = [
-        message_of((await post(proxy.url, "/v1/messages", stream=True, model=to))[0])
-        for to in MODELS
+    paths = {"smol": f"{model}/v1/messages"} | dict.fromkeys(MODELS, "/v1/messages")
+    replies = [
+        await post(proxy, url, {**REQUEST, "stream": True, "model": to})
+        for to, url in paths.items()
     ]
+    direct, same_api, translated = [accumulated(events_of(reply.raw)) for reply in replies]
 
     assert direct["content"][0]["text"].strip()
     for document in (same_api, translated):
@@ -91,26 +82,21 @@ async def test_whole_response_has_sdk_types(model: str, proxy: Proxy, drive: Dri
 
 
 async def test_chat_is_served_as_messages(model: str, proxy: Proxy) -> None:
-    texts, output_tokens = [], []
-    for to in MODELS:
-        reply = await proxy.send("/v1/chat/completions", {**REQUEST, "model": to})
-        assert reply.status == 200, reply.raw
-        answer = reply.json
-        texts.append(answer["choices"][0]["message"]["content"])
-        output_tokens.append(answer["usage"]["completion_tokens"])
+    first, second = [
+        (await post(proxy, "/v1/chat/completions", {**REQUEST, "model": to})).json for to in MODELS
+    ]
 
+    texts = [answer["choices"][0]["message"]["content"] for answer in (first, second)]
     assert texts[0] == texts[1] != ""
-    assert output_tokens[0] == output_tokens[1]
+    assert first["usage"]["completion_tokens"] == second["usage"]["completion_tokens"]
 
 
 async def test_tokens_are_counted_or_estimated(model: str, proxy: Proxy) -> None:
-    body = {"max_tokens": None, "temperature": None}
-    path = "/v1/messages/count_tokens"
+    path, body = "/v1/messages/count_tokens", {"messages": REQUEST["messages"]}
 
-    direct, _ = await post(model, path, **body)
-    counted, headers = await post(proxy.url, path, model="via-anthropic", **body)
-    _, estimate_headers = await post(proxy.url, path, model="search-answers", **body)
+    direct = await post(proxy, model + path, {**body, "model": "smol"})
+    counted, estimate = [await post(proxy, path, {**body, "model": to}) for to in MODELS]
 
-    assert counted == direct
-    assert "x-headrace-warning" not in headers
-    assert "input_tokens estimated" in estimate_headers["x-headrace-warning"]
+    assert counted.raw == direct.raw
+    assert "x-headrace-warning" not in counted.headers
+    assert "input_tokens estimated" in estimate.headers["x-headrace-warning"]
