@@ -46,7 +46,7 @@ from proxy.server.request import Bodies, BodyShare, Bounds, Parsing
 from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
-from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger, line_writer
+from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
 from proxy.telemetry.log import CallLog, LogLevel, Quota
 from proxy.telemetry.metrics import LoopLag, Metrics
 from proxy.upstream import Upstreams
@@ -124,7 +124,7 @@ async def running(
         context = replace(context, ledger=stores.open_ledger(context))
         all_sinks: tuple[RecordSink, ...] = (
             context.metrics,
-            CallLog(context.write_line, context.levels, settings.log.ratio),
+            CallLog(context.log, context.levels, settings.log.ratio),
             *telemetry.opentelemetry(context),
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),
@@ -167,8 +167,7 @@ def _context(
     levels = LogLevel(settings.log.level, time.monotonic)
     dropped = partial(metrics.dropped, "logs")
     writer = LineWriter(log_fd, dropped, lambda error: failed("logs", error))
-    schema = SCHEMAS[settings.log.schema]
-    log = line_logger(writer.put, levels, schema)
+    log = line_logger(writer.put, levels, SCHEMAS[settings.log.schema])
     failed = telemetry.writer_failed(metrics, log)
     opened.callback(writer.close)
     shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)
@@ -178,7 +177,6 @@ def _context(
         settings=settings,
         opened=opened,
         log=log,
-        write_line=line_writer(writer.put, schema),
         metrics=metrics,
         levels=levels,
         failed=failed,

@@ -11,7 +11,6 @@ from structlog.typing import FilteringBoundLogger
 from proxy.ledger.writer import Ledger
 from proxy.runtime.frozen import frozen
 from proxy.settings import Settings
-from proxy.telemetry.lines import Line
 from proxy.telemetry.log import LogLevel
 from proxy.telemetry.metrics import Metrics
 
@@ -20,15 +19,13 @@ from proxy.telemetry.metrics import Metrics
 class Context:
     """Shared objects from which the parts of a process are constructed.
 
-    ``opened`` closes its contents in reverse order. ``write_line`` writes a line of a call.
-    ``failed`` gets the name of a writer and an exception of its thread. ``ledger`` is None if no
-    rows are written.
+    ``opened`` closes its contents in reverse order. ``failed`` gets the name of a writer and an
+    exception of its thread. ``ledger`` is None if no rows are written.
     """
 
     settings: Settings
     opened: AsyncExitStack
     log: FilteringBoundLogger
-    write_line: Callable[[Line], object]
     metrics: Metrics
     levels: LogLevel
     failed: Callable[[str, BaseException], None]

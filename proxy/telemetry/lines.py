@@ -1,7 +1,7 @@
 """Log lines: schemas, size, redaction, and the writer.
 
-Lines are JSON of bounded size, with credentials redacted. structlog adds time and level to events.
-A spool writes the lines, so a stalled pipe, a full disk or a closed reader never delays a call.
+structlog adds time and level, renders JSON of bounded size and redacts credentials. A spool writes
+the lines, so a stalled pipe, a full disk or a closed reader never delays a call.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import orjson
 import re2
 import structlog
 from structlog import DropEvent
+from structlog.processors import JSONRenderer
 from structlog.typing import EventDict, FilteringBoundLogger
 
 from proxy.runtime.spool import Spool, SpoolBounds, append
@@ -134,38 +135,36 @@ def shortened(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **cut, "cut": [*cut]}
 
 
-def render(line: Line, schema: Schema) -> bytes:
-    """Return a line as bytes with a line end."""
-    data = orjson.dumps(schema(line), str, orjson.OPT_APPEND_NEWLINE)
-    if len(data) > MAX_LINE:
-        data = orjson.dumps(schema(shortened(line)), str, orjson.OPT_APPEND_NEWLINE)
-    return redacted(data)
-
-
-def line_writer(
-    put: Callable[[bytes], object], schema: Schema = native
-) -> Callable[[Line], object]:
-    """Return a function that passes a line to ``put`` as bytes."""
-    return lambda line: put(render(line, schema))
-
-
 def line_logger(
     put: Callable[[bytes], object], levels: LogLevel, schema: Schema = native
 ) -> FilteringBoundLogger:
-    """Return a logger that passes each event to ``put`` as a line.
+    """Return a logger that passes each line to ``put``, as bytes with a line end.
 
-    ``levels`` may change while the process runs.
+    ``levels`` may change while the process runs. A field ``line`` has all fields of a line.
     """
 
-    def to_line(_: object, level: str, fields: EventDict) -> bytes:
+    def complete(_: object, level: str, fields: EventDict) -> EventDict:
+        """Drop a line below the active level. Add time and level, unless a whole line is given."""
         if not levels.allows(level):
             raise DropEvent
+        line: EventDict | None = fields.get("line")
+        if line is not None:
+            return line
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        return render({"time": time, **fields, "level": level}, schema)
+        return {"time": time, **fields, "level": level}
+
+    def serialize(line: Line, default: Callable[[object], str]) -> bytes:
+        data = orjson.dumps(schema(line), default, orjson.OPT_APPEND_NEWLINE)
+        if len(data) <= MAX_LINE:
+            return data
+        return orjson.dumps(schema(shortened(line)), default, orjson.OPT_APPEND_NEWLINE)
+
+    def redact(_: object, level: str, line: Any) -> bytes:
+        return redacted(line)
 
     logger: FilteringBoundLogger = structlog.wrap_logger(
         SimpleNamespace(**dict.fromkeys(SEVERITIES, put)),
-        processors=[to_line],
+        processors=[complete, JSONRenderer(serialize, default=str), redact],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         context_class=dict,
     ).bind()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, get_args
 
+from structlog.typing import FilteringBoundLogger
+
 from proxy.call.attempts import Attempt, CallOutcome
 from proxy.call.facts import UNKNOWN, CallSummary, Failure
 from proxy.call.record import Record
@@ -249,14 +251,14 @@ def in_share(sample_id: str, ratio: float) -> bool:
 
 @frozen
 class CallLog:
-    """Sink that passes one line per call to ``write``, and at the level ``debug`` one per attempt.
+    """Sink that writes one line per call, and at the level ``debug`` one per attempt.
 
     Of successful calls only the share ``ratio`` is written.
     """
 
     name: ClassVar[str] = "calllog"
 
-    write: Callable[[dict[str, Any]], object]
+    log: FilteringBoundLogger
     levels: LogLevel
     ratio: float = 1.0
 
@@ -266,17 +268,19 @@ class CallLog:
         outcome, min_level = (record.facts or summarize(record)).outcome, self.levels.number
         if self.ratio < 1 and outcome == "success" and not in_share(record.sample_id, self.ratio):
             return
-        if LEVELS[LEVEL_OF[outcome]] < min_level:
+        level = LEVEL_OF[outcome]
+        if LEVELS[level] < min_level:
             return
         line = canonical(record)
         if record.unreported:
             line["suppressed"] = record.unreported
         if self.ratio < 1:
             line["sample_ratio"] = self.ratio if outcome == "success" else 1.0
-        self.write(line)
+        # As one value: structlog copies fields that are keyword arguments.
+        self.log.log(LEVELS[level], "call", line=line)
         if min_level <= logging.DEBUG:
             for attempt in record.attempts:
-                self.write(_attempt_line(record, attempt))
+                self.log.debug("attempt", line=_attempt_line(record, attempt))
 
 
 def _attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:

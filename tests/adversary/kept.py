@@ -23,7 +23,7 @@ from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 from proxy.policy.store import read_folder
 from proxy.telemetry.decisions import decision
-from proxy.telemetry.lines import line_writer
+from proxy.telemetry.lines import line_logger
 from proxy.telemetry.log import CallLog, LogLevel
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.trace import Traces
@@ -87,7 +87,7 @@ class Remains:
         candidate = Candidate(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
         levels = LogLevel("debug", lambda: 0.0)
-        log = CallLog(line_writer(lines.append), levels)
+        log = CallLog(line_logger(lines.append, levels), levels)
         spans = Spans()
         traces = Traces([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):

@@ -28,7 +28,6 @@ from proxy.telemetry.lines import (
     LineWriter,
     Schema,
     line_logger,
-    line_writer,
     native,
 )
 from proxy.telemetry.log import PARAMETERS, CallLog, LogLevel, canonical
@@ -195,7 +194,7 @@ def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     record.ended = record.started
     lines: list[bytes] = []
 
-    CallLog(line_writer(lines.append), INFO).end(record)
+    CallLog(line_logger(lines.append, INFO), INFO).end(record)
 
     assert lines[0].count(b"\n") == 1
     [model] = json.loads(lines[0])["models"]
@@ -223,7 +222,7 @@ def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:
     record.warnings = [Word("w" * 1000)] * 100
     lines: list[bytes] = []
 
-    CallLog(line_writer(lines.append), INFO).end(record)
+    CallLog(line_logger(lines.append, INFO), INFO).end(record)
 
     line = json.loads(lines[0])
     assert len(lines[0]) <= MAX_LINE
@@ -280,7 +279,7 @@ def logged(
     record: Record, levels: LogLevel = INFO, ratio: float = 1.0, schema: Schema = native
 ) -> list[dict[str, Any]]:
     lines: list[bytes] = []
-    CallLog(line_writer(lines.append, schema), levels, ratio).end(record)
+    CallLog(line_logger(lines.append, levels, schema), levels, ratio).end(record)
     return [json.loads(line) for line in lines]
 
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from proxy.call.record import new_record
-from proxy.telemetry.lines import ecs, line_writer, native, otel, redacted
+from proxy.telemetry.lines import ecs, line_logger, native, otel, redacted
 from proxy.telemetry.log import MAX_S, CallLog, LogLevel, Quota
 from tests.cli.test_init import serving
 from tests.conftest import world
@@ -139,7 +139,7 @@ async def test_call_lines_have_documented_fields(
 def test_how_many_were_left_out_stands_only_where_some_were() -> None:
     lines: list[bytes] = []
     levels = LogLevel("info", lambda: 0.0)
-    log = CallLog(line_writer(lines.append), levels)
+    log = CallLog(line_logger(lines.append, levels), levels)
     for suppressed in (0, 3):
         record = new_record()
         record.ended, record.unreported = record.started, suppressed
