@@ -148,7 +148,7 @@ class Proxy:
         return Reply(response.status, response.headers, b"".join(pieces), is_cut)
 
     async def complete(self, headers: Mapping[str, str] | None = None, **fields: Any) -> Reply:
-        """Send a legacy completion."""
+        """Send a legacy completion of one prompt."""
         body = {"model": "gpt-4o-mini", "prompt": "Hi", **fields}
         return await self.send("/v1/completions", body, headers)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession
 
 from proxy.dialects.passthrough.form import check_form_field
 from proxy.dialects.requests.field_filter import permitted
@@ -17,11 +16,10 @@ from proxy.errors import InvalidField
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.types import Target, Upstream
-from tests.conftest import KEY
+from tests.conftest import KEY, Proxy
 from tests.dialects.test_leaning import House, house, policy
-from tests.doubles import Json, ScriptedUpstream, answer, response
+from tests.doubles import Json, ScriptedUpstream, answer
 from tests.for_each import for_each
-from tests.test_pipeline import BEARER
 
 UPSTREAM = Upstream("openai", "openai", "https://example.com")
 ELSEWHERE = "https://evil.example/mcp"
@@ -249,33 +247,35 @@ def test_free_form_names_hide_nothing_in_a_tool(name: str, place: str) -> None:
             permitted(PLACES[place]({"type": "mcp", **tool}), UPSTREAM)
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-async def test_drops_tool(tool: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(response()))
-    items = [{"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}]
-    body = {"model": "smol-responses", "input": items}
+def added_tool(tool: str) -> Json:
+    return {"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}
 
-    async with client.post("/v1/responses", headers=BEARER, json=body) as response_item:
-        status, event = response_item.status, await response_item.json()
 
-    assert (status, event["error"]["type"]) == (400, "invalid_request_error")
-    assert event["error"]["param"].startswith("input[].tools[].")
+@for_each("tool", TOOLS)
+async def test_drops_tool(tool: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    body = {"model": "smol-responses", "input": [added_tool(tool)]}
+
+    reply = await proxy.send("/v1/responses", body)
+
+    assert (reply.status, reply.error["type"]) == (400, "invalid_request_error")
+    assert reply.error["param"].startswith("input[].tools[].")
     assert upstream.requests == []
 
 
+KEPT = {"x-headrace-deployment": "kept"}
+
+
 @pytest.mark.parametrize("path", ["/v1/conversations", "/v1/conversations/{id}/items"])
-@pytest.mark.parametrize("tool", TOOLS)
-async def test_conversation_drops_unguarded_tools(tool: str, path: str, gateway: House) -> None:
-    headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
-    async with gateway.session.post("/v1/conversations", headers=headers, json={}) as response:
-        path = path.format(id=(await response.json())["id"])
-    items = [{"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}]
+async def test_conversation_drops_unguarded_tools(path: str, gateway: House) -> None:
+    _, conversation, _ = await gateway.send("/v1/conversations", "POST", {}, **KEPT)
+    path = path.format(id=conversation["id"])
+    for tool in TOOLS:
+        status, document, _ = await gateway.send(
+            path, "POST", {"items": [added_tool(tool)]}, **KEPT
+        )
 
-    async with gateway.session.post(path, headers=headers, json={"items": items}) as response:
-        status, event = response.status, await response.json()
-
-    assert (status, event["error"]["type"]) == (400, "invalid_request_error")
-    assert "unless the upstream accepts" in event["error"]["message"]
+        assert (status, document["error"]["type"]) == (400, "invalid_request_error"), tool
+        assert "unless the upstream accepts" in document["error"]["message"], tool
     assert len(gateway.upstream.requests) == 1
 
 
@@ -287,14 +287,12 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[H
         yield running
 
 
-async def test_guards_file_in_chat(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_guards_file_in_chat(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     part = {"type": "file", "file": {"file_id": "file-1"}}
-    body = {"model": "support-chat", "messages": [{"role": "user", "content": [part]}]}
 
-    async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
-        status, event = response.status, await response.json()
+    reply = await proxy.chat(messages=[{"role": "user", "content": [part]}])
 
-    assert (status, event["error"]["param"]) == (400, "messages[].content[].file.file_id")
+    assert (reply.status, reply.error["param"]) == (400, "messages[].content[].file.file_id")
     assert upstream.requests == []
 
 

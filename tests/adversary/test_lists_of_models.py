@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -15,12 +14,12 @@ from hypothesis import strategies as st
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
-from proxy.policy.store import read_folder
 from proxy.types import Call, Plan, RequestHead, Secret
-from tests.conftest import DIGEST, KEY, running_proxy
+from tests.conftest import DIGEST, KEY, Reply, running_proxy
 from tests.dialects.test_leaning import House, house, policy
 from tests.doubles import Json, ScriptedUpstream, answer, chat, response
-from tests.policy.deciding import decide
+from tests.policy.deciding import decide, key_in, snapshot_of
+from tests.test_pipeline import MESSAGES
 
 HEAD = RequestHead(
     "multimodel", "completions", "/v1/completion", "req_1", digest=Secret(KEY).digest
@@ -67,12 +66,6 @@ def policies(*rules: Json, match: str = "all", base_url: str = "https://one.test
             "deployments": {"compare": deployment},
         }
     )
-
-
-def snapshot_of(text: str) -> Snapshot:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "p.yaml").write_text(text)
-        return read_folder(Path(folder), {})
 
 
 WHEN: st.SearchStrategy[Json] = st.one_of(
@@ -147,8 +140,7 @@ def test_order_of_models_is_irrelevant(policy_text: str, models: list[str]) -> N
 
 def test_explanation_names_the_model_that_keeps_a_guard() -> None:
     snapshot = snapshot_of(policies(LET_OFF))
-    key = snapshot.key_named("widget")
-    assert key is not None
+    key = key_in(snapshot, "widget")
 
     explanation = explain(snapshot, key, Call(HEAD, {"prompt": "Hi"}, MODELS, "compare"))
 
@@ -166,23 +158,18 @@ async def test_list_is_held(models: list[str], upstream: ScriptedUpstream, tmp_p
     text = policies(LET_OFF, base_url=f"{upstream.url}/v1")
     async with running_proxy(tmp_path / "policies", text) as proxy:
 
-        async def ask(model: list[str], prompt: str, bound: int) -> tuple[int, Json]:
+        async def ask(model: list[str], prompt: str, bound: int) -> Reply:
             body = {"model": model, "prompt": prompt, "max_tokens": bound}
-            headers = {"authorization": f"Bearer {proxy.key}"}
-            async with proxy.client.post(
-                f"{proxy.url}/v1/completion", json=body, headers=headers
-            ) as response:
-                return response.status, await response.json()
+            return await proxy.send("/v1/completion", body)
 
         blocked = await ask(models, f"My key is {SECRET}.", 10)
-        assert upstream.requests == []
         upper = await ask(models, "Hi", 3000)
         assert upstream.requests == []
         alone = await ask(["internal"], f"My key is {SECRET}.", 3000)
 
-    assert (blocked[0], blocked[1]["error"]["code"]) == (400, "guardrail_blocked")
-    assert (upper[0], upper[1]["error"]["code"]) == (429, "budget_exceeded")
-    assert alone[0] == 200
+    assert (blocked.status, blocked.error["code"]) == (400, "guardrail_blocked")
+    assert (upper.status, upper.error["code"]) == (429, "budget_exceeded")
+    assert alone.status == 200
 
 
 PASSING = """  passing:
@@ -198,49 +185,31 @@ policies:
 TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
 PAGE: Json = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
 RESULT = response()
-FIELDS = {"model": "gpt-4o-mini", "input": "Go on."}
 Given = Callable[[str, str], tuple[str, str, Json | None, Json]]
 """Of a response's and a conversation's id: the method, the path, the body, and what comes."""
 ITEM: Json = {"type": "message", "role": "user", "content": "Where?"}
+
+
+def respond(**fields: Any) -> tuple[str, str, Json, Json]:
+    body = {"model": "gpt-4o-mini", "input": "Go on.", **fields}
+    return "POST", "/v1/responses", body, RESULT
+
+
+CHAT: Json = {"model": "gpt-4o-mini", **MESSAGES}
+QUEUED = response(status="queued", background=True)
 WAYS: dict[str, Given] = {
-    "a chat": lambda r, c: (
-        *("POST", "/v1/chat/completions"),
-        {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]},
-        chat("Hi."),
-    ),
-    "of several by weight": lambda r, c: (
-        *("POST", "/v1/responses"),
-        {**FIELDS, "model": "drawing"},
-        RESULT,
-    ),
-    "in the background": lambda r, c: (
-        *("POST", "/v1/responses"),
-        {**FIELDS, "background": True},
-        response(status="queued", background=True),
-    ),
-    "from a response": lambda r, c: (
-        *("POST", "/v1/responses"),
-        {**FIELDS, "previous_response_id": r},
-        RESULT,
-    ),
-    "from a conversation": lambda r, c: (
-        *("POST", "/v1/responses"),
-        {**FIELDS, "conversation": c},
-        RESULT,
-    ),
-    "by a model that has not its response": lambda r, c: (
-        *("POST", "/v1/responses"),
-        {**FIELDS, "model": "keeper", "previous_response_id": r},
-        RESULT,
+    "a chat": lambda r, c: ("POST", "/v1/chat/completions", CHAT, chat("Hi.")),
+    "of several by weight": lambda r, c: respond(model="drawing"),
+    "in the background": lambda r, c: (*respond(background=True)[:3], QUEUED),
+    "from a response": lambda r, c: respond(previous_response_id=r),
+    "from a conversation": lambda r, c: respond(conversation=c),
+    "by a model that has not its response": lambda r, c: respond(
+        model="keeper", previous_response_id=r
     ),
     "a response": lambda r, c: ("GET", f"/v1/responses/{r}", None, RESULT),
     "what was asked": lambda r, c: ("GET", f"/v1/responses/{r}/input_items", None, PAGE),
     "a conversation": lambda r, c: ("GET", f"/v1/conversations/{c}", None, TALK),
-    "an item more": lambda r, c: (
-        *("POST", f"/v1/conversations/{c}/items"),
-        {"items": [ITEM]},
-        PAGE,
-    ),
+    "an item more": lambda r, c: ("POST", f"/v1/conversations/{c}/items", {"items": [ITEM]}, PAGE),
     "one that nobody has": lambda r, c: ("GET", "/v1/responses/resp_x", None, RESULT),
     "a path": lambda r, c: ("POST", "/v1/rerank", {"query": "a"}, {"results": []}),
 }
@@ -248,11 +217,11 @@ WAYS: dict[str, Given] = {
 
 async def stored_ids(house: House) -> tuple[str, str]:
     house.upstream.answer_with(answer(RESULT))
-    stored_text = await house.id_of()
+    response_id = await house.id_of()
     house.upstream.answer_with(answer(TALK))
-    by_name = {"x-headrace-deployment": "support-chat", "authorization": f"Bearer {KEY}"}
-    async with house.session.post("/v1/conversations", headers=by_name, json={}) as response:
-        return stored_text, (await response.json())["id"]
+    headers = {"x-headrace-deployment": "support-chat"}
+    _, conversation, _ = await house.send("/v1/conversations", "POST", {}, **headers)
+    return response_id, conversation["id"]
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -266,13 +235,12 @@ async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_pa
     ) as context:
         method, path, body, document = way(*await stored_ids(context))
         upstream.answer_with(answer(document))
-        headers = {"authorization": f"Bearer {KEY}"}
-        async with context.session.request(method, path, headers=headers, json=body) as response:
-            request_id = response.headers["x-request-id"]
-            await response.read()
+        _, _, headers = await context.send(path, method, body)
         [*_, record] = await context.proxy.sink.wait(3)
-        reasons = await _explained(context, request_id)
-        candidate = await _get_json(context, "/candidate")
+        explain = f"{context.proxy.admin}/explain/{headers['x-request-id']}"
+        reasons = (await context.send(explain, accept="application/json"))[1]["decisions"]
+        admin = f"{context.proxy.admin}/candidate"
+        candidate = (await context.send(admin, accept="application/json"))[1]
 
     by = {reason["about"]: reason for reason in reasons}
     assert candidate["decisions"] == []
@@ -291,14 +259,3 @@ async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_pa
         assert all(
             reason.endswith("excluded") for reason in tried if not reason.startswith(request)
         )
-
-
-async def _explained(house: House, request_id: str) -> list[Any]:
-    return list((await _get_json(house, f"/explain/{request_id}"))["decisions"])
-
-
-async def _get_json(house: House, path: str) -> Any:
-    headers = {"accept": "application/json"}
-    async with house.session.get(house.proxy.admin + path, headers=headers) as response:
-        assert response.status == 200, await response.text()
-        return await response.json()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,15 +14,14 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.dialects import Received, parse_head, read_call
-from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.compare import compare, decide_call
+from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import explain
-from proxy.policy.store import read_folder
 from proxy.types import Call, Plan
 from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, chat
 from tests.for_each import for_each
-from tests.policy.deciding import decide
+from tests.policy.deciding import decide, key_in, snapshot_of
+from tests.test_pipeline import BEARER
 
 POSITION = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
@@ -61,6 +59,18 @@ LATER = {"targets": [SMALL], "fallback": [LARGE]}
 TINY = {**SMALL, "model": "tiny"}
 NEXT = [{**SMALL, "weight": 10**6}, {**TINY, "weight": 1}, {**LARGE, "weight": 1}]
 PORTKEY = {"x-portkey-api-key": KEY}
+ONE: Json = {"targets": [SMALL]}
+BOTH: Json = {"targets": [SMALL, LARGE]}
+SEVERAL = ("/v1/completion", {"prompt": "Hi"})
+DETOUR: Json = {"input": [{"guard": "pii", "action": "route", "to": [LARGE]}]}
+
+
+def by_rule(name: str, deployment: Json, *, later: bool = False, **rule: Any) -> Way:
+    """Return a way that a rule of the policy chooses."""
+    rules = ({"name": "chooses", **rule},)
+    return Way(name, deployment=deployment, rules=rules, later=later, chosen=True)
+
+
 WAYS = {
     "its own name": Way("large"),
     "its upstream before it": Way("local/large"),
@@ -76,37 +86,23 @@ WAYS = {
     "a virtual key": Way("@prod/large", {**PORTKEY, "x-portkey-virtual-key": "answers"}),
     "the header of Enkrypt": Way("anything", {"x-enkrypt-deployment": "answers", "apikey": KEY},
         ("/ai-proxy/chat/completions", CHAT[1])),
-    "the third part of a name": Way(
-        "acme/other/answers", {"x-api-key": KEY}, ("/v5/chat/completions", CHAT[1])
-    ),
-    "a list": Way(["local/large"], HEADER, ("/v1/completion", {"prompt": "Hi"})),
-    "a list with another": Way(
-        ["nobody", "acme/large"], HEADER, ("/v1/completion", {"prompt": "Hi"})
-    ),
-    "a draw": Way(
-        "answers", deployment={"targets": [{**LARGE, "weight": 1}, {**SMALL, "weight": 0}]}
-    ),
-    "a balanced pool": Way(
-        "answers", deployment={"balance": "least_loaded", "targets": [SMALL, LARGE]}
-    ),
+    "the third part of a name": Way("acme/other/answers", {"x-api-key": KEY},
+        ("/v5/chat/completions", CHAT[1])),
+    "a list": Way(["local/large"], HEADER, SEVERAL),
+    "a list with another": Way(["nobody", "acme/large"], HEADER, SEVERAL),
+    "a draw": Way("answers",
+        deployment={"targets": [{**LARGE, "weight": 1}, {**SMALL, "weight": 0}]}),
+    "a balanced pool": Way("answers", deployment={"balance": "least_loaded", **BOTH}),
     "an alias of a rule": Way("best", HEADER,
         rules=({"name": "alias", "when": {"model": "best"}, "model": "large"},), chosen=True),
-    "another model that a rule calls so": Way("small", deployment={"targets": [SMALL, LARGE]},
-        rules=({"name": "upgrade", "when": {"model": "small"}, "model": "large"},), chosen=True),
-    "targets of a rule": Way("small", deployment={"targets": [SMALL]},
-        rules=({"name": "elsewhere", "when": {"stream": False}, "targets": [LARGE]},), chosen=True),
+    "another model that a rule calls so": by_rule("small", BOTH, when={"model": "small"},
+        model="large"),
+    "targets of a rule": by_rule("small", ONE, when={"stream": False}, targets=[LARGE]),
     "a fallback": Way("small", deployment=LATER, later=True),
-    "a fallback of a rule": Way("small", deployment={"targets": [SMALL]},
-        rules=({"name": "spare", "fallback": [LARGE]},), later=True, chosen=True),
+    "a fallback of a rule": by_rule("small", ONE, later=True, fallback=[LARGE]),
     "the next of a draw": Way("answers", {"x-user": "a"},
         deployment={"targets": [{**SMALL, "weight": 10**6}, {**LARGE, "weight": 1}]}, later=True),
-    "where a guard sends it": Way(
-        "small",
-        deployment={"targets": [SMALL]},
-        policy={"input": [{"guard": "pii", "action": "route", "to": [LARGE]}]},
-        later=True,
-        chosen=True,
-    ),
+    "where a guard sends it": Way("small", deployment=ONE, policy=DETOUR, later=True, chosen=True),
 }  # fmt: skip
 WIDE = ("glob of an upstream", "the deployment")
 CONDITIONS = {
@@ -129,7 +125,6 @@ CONDITIONS = {
 
 
 def written(way: Way, *rules: Json, match: str = "all", base_url: str = "https://x.test") -> str:
-    digest = DIGEST
     upstream = {"dialect": "openai", "base_url": base_url}
     every = [*way.rules, *rules]
     policy: Json = {**way.policy, "rules": every, **({"match": match} if len(every) > 1 else {})}
@@ -137,17 +132,11 @@ def written(way: Way, *rules: Json, match: str = "all", base_url: str = "https:/
     return json.dumps(
         {
             "upstreams": {"local": {**upstream, "provider": "acme"}, "eu": upstream},
-            "keys": {"widget": {"sha256": digest, "deployments": ["answers"]}},
+            "keys": {"widget": {"sha256": DIGEST, "deployments": ["answers"]}},
             "policies": {"shared": policy},
             "deployments": {"answers": deployment},
         }
     )
-
-
-def snapshot_of(text: str) -> Snapshot:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "p.yaml").write_text(text)
-        return read_folder(Path(folder), {})
 
 
 def call_of(way: Way) -> Call:
@@ -159,10 +148,8 @@ def call_of(way: Way) -> Call:
     )
 
 
-def key_in(snapshot: Snapshot) -> VirtualKey:
-    key = snapshot.key_named("widget")
-    assert key is not None
-    return key
+def plan_of(way: Way, *rules: Json) -> Plan:
+    return decide(snapshot_of(written(way, *rules)), call_of(way))
 
 
 def reached(plan: Plan) -> list[str]:
@@ -195,9 +182,7 @@ PARAMETERS = {"cap max_tokens", "set temperature"}
 def test_no_model_name_sheds_a_rule(way: str) -> None:
     fields = WAYS[way]
     for when, condition in CONDITIONS.items():
-        snapshot = snapshot_of(written(fields, {"name": "adds", "when": condition, **ADDED}))
-
-        plan = decide(snapshot, call_of(fields))
+        plan = plan_of(fields, {"name": "adds", "when": condition, **ADDED})
 
         assert "local/large" in reached(plan), when
         pending = set(added(plan))
@@ -222,7 +207,7 @@ def test_no_spelling_avoids_a_model_rule(way: str, does: str) -> None:
     for when, condition in CONDITIONS.items():
         rule = {"name": "away", "when": condition, does: UNAVAILABLE[does]}
 
-        plan = decide(snapshot_of(written(fields, rule)), call_of(fields))
+        plan = plan_of(fields, rule)
 
         assert plan.refusal is not None or "local/large" not in reached(plan), when
 
@@ -233,7 +218,7 @@ def test_omits_later_target_with_other_rules(later: Json, does: Json) -> None:
     way = Way("answers", {"x-user": "a"}, deployment={"targets": NEXT[:2], **later})
     rule = {"name": "away", "when": {"model": "large"}, **does}
 
-    [leg] = decide(snapshot_of(written(way, rule)), call_of(way)).model_calls
+    [leg] = plan_of(way, rule).model_calls
 
     assert [target.id for target in leg.targets] == ["local/small", "local/tiny"]
 
@@ -251,7 +236,7 @@ def test_refuses_unusable_choice_before_fallback(targets: list[Json], *, refused
     way = Way("answers", deployment={"targets": targets, "fallback": [SMALL]})
     rule = {"name": "no", "when": {"model": "large"}, "refuse": "no"}
 
-    plan = decide(snapshot_of(written(way, rule)), call_of(way))
+    plan = plan_of(way, rule)
 
     assert (plan.refusal is not None) is refused
 
@@ -260,7 +245,7 @@ def test_fallback_named_by_its_rule_is_used() -> None:
     way = Way("small", deployment={"targets": [SMALL], "fallback": [LARGE]})
     rule = {"name": "same", "when": {"model": "large"}, "model": "large"}
 
-    [leg] = decide(snapshot_of(written(way, rule)), call_of(way)).model_calls
+    [leg] = plan_of(way, rule).model_calls
 
     assert [target.id for target in leg.targets] == ["local/small", "local/large"]
 
@@ -269,9 +254,8 @@ def test_fallback_named_by_its_rule_is_used() -> None:
 @for_each("model", ["small", "local/small", "acme/small", "answers"])
 def test_rule_for_a_model_leaves_others_alone(model: str, when: str) -> None:
     way = Way(model, deployment={"targets": [SMALL], "fallback": [{**SMALL, "model": "tiny"}]})
-    snapshot = snapshot_of(written(way, {"name": "adds", "when": CONDITIONS[when], **ADDED}))
 
-    plan = decide(snapshot, call_of(way))
+    plan = plan_of(way, {"name": "adds", "when": CONDITIONS[when], **ADDED})
 
     assert list(added(plan)) == []
     assert plan.rules == ()
@@ -280,7 +264,7 @@ def test_rule_for_a_model_leaves_others_alone(model: str, when: str) -> None:
 def test_parameters_change_at_their_target_only() -> None:
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
     for name in ("a fallback", "the next of a draw", "a balanced pool"):
-        plan = decide(snapshot_of(written(WAYS[name], rule)), call_of(WAYS[name]))
+        plan = plan_of(WAYS[name], rule)
         [leg] = plan.model_calls
         caps = {target.id: leg.overrides_for(target).cap for target in leg.targets}
         assert caps == {"local/small": {}, "local/large": {"max_tokens": 7}}, name
@@ -291,7 +275,7 @@ def test_overrides_follow_to_the_fallback() -> None:
     rule = {"name": "calm", "when": {"model": "large"}, "set": {"temperature": 0}, "cap": {"n": 1}}
     for model in ("large", "local/large", "acme/large", "answers"):
         way = Way(model, deployment=deployment)
-        [leg] = decide(snapshot_of(written(way, rule)), call_of(way)).model_calls
+        [leg] = plan_of(way, rule).model_calls
         for target in leg.targets:
             assert leg.overrides_for(target) == leg.overrides, model
         assert leg.overrides.set == {"temperature": 0}
@@ -320,7 +304,7 @@ LET_OFF = {"guards": ["pii"], "limits": ["money"]}
 def test_removal_covers_alias(model: str, deployment: Json, guarded: bool, limited: bool) -> None:
     rule = {"name": "let-off", "when": {"model": "large"}, "without": LET_OFF}
     way = Way(model, deployment=deployment, policy=OWN_DOCUMENT)
-    plan = decide(snapshot_of(written(way, rule)), call_of(way))
+    plan = plan_of(way, rule)
 
     assert bool(plan.guards.input) is guarded
     assert bool(plan.limits) is limited
@@ -331,7 +315,7 @@ def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
     rule = {"name": "let-off", "when": {"model": {"glob": "[fF]*"}}, "without": LET_OFF}
     name = {"name": "named", "when": {"model": ["free", "FREE"]}, "without": LET_OFF}
     way = Way(model, HEADER, policy=OWN_DOCUMENT)
-    plan = decide(snapshot_of(written(way, rule, name)), call_of(way))
+    plan = plan_of(way, rule, name)
 
     assert len(plan.guards.input) == len(plan.limits) == 1
 
@@ -339,7 +323,7 @@ def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
 def test_deployment_name_may_remove_guards() -> None:
     rule = {"name": "let-off", "when": {"model": "answers"}, "without": LET_OFF}
     plans = [
-        decide(snapshot_of(written(way, rule)), call_of(way))
+        plan_of(way, rule)
         for way in (Way("answers", policy=OWN_DOCUMENT), Way("large", policy=OWN_DOCUMENT))
     ]
 
@@ -354,12 +338,11 @@ LARGE_ADDS: Json = {"name": "adds", "when": {"model": "large"}, **ADDED}
 def test_explanation_has_the_rule_under_every_name(way: str) -> None:
     fields = WAYS[way]
     call = call_of(fields)
-    snapshots = [snapshot_of(written(fields, *rules)) for rules in ((IDLE,), (LARGE_ADDS,))]
-    was, now = (decide_call(snapshot, key_in(snapshot), call) for snapshot in snapshots)
-    matches = {
-        snapshot.kind for snapshot in compare(call, was, now) if snapshot.rule == "shared/adds"
-    }
-    explanation = explain(snapshots[1], key_in(snapshots[1]), call)
+    old, new = (snapshot_of(written(fields, rule)) for rule in (IDLE, LARGE_ADDS))
+    key = key_in(old, "widget")
+    differences = compare_snapshots(old, new, call, key)
+    matches = {item.kind for item in differences if item.rule == "shared/adds"}
+    explanation = explain(new, key_in(new, "widget"), call)
     parts = [part for reason in explanation.decisions for part in reason.parts]
     applied = [part for part in parts if part.result == "shared/adds applies"][-1]
 
@@ -377,15 +360,15 @@ def test_excluded_target_is_explained_by_its_rule() -> None:
     way = WAYS["the next of a draw"]
     for does in ("refuse", "targets"):
         rule = {"name": "away", "when": {"model": "large"}, does: UNAVAILABLE[does]}
-        call, snapshot = call_of(way), snapshot_of(written(way, rule))
-        explanation = explain(snapshot, key_in(snapshot), call)
+        call = call_of(way)
+        old, new = snapshot_of(written(way, IDLE)), snapshot_of(written(way, rule))
+        key = key_in(old, "widget")
+        explanation = explain(new, key_in(new, "widget"), call)
         parts = [part for reason in explanation.decisions for part in reason.parts]
         [remaining] = [part for part in parts if part.result == "local/large excluded"]
         assert remaining.reason == "by rule shared/away"
 
-        snapshot_before = snapshot_of(written(way, IDLE))
-        plans = (decide_call(item, key_in(item), call) for item in (snapshot_before, snapshot))
-        [difference] = compare(call, *plans)
+        [difference] = compare_snapshots(old, new, call, key)
         assert (difference.kind, difference.rule) == ("targets", "shared/away")
 
 
@@ -416,12 +399,9 @@ async def test_blocks_any_name(model: str, upstream: ScriptedUpstream, tmp_path:
     folder = written(Way(model), LARGE_ADDS, base_url=f"{upstream.url}/v1")
     body = {"model": model, "messages": [{"role": "user", "content": f"My key is {SECRET}."}]}
     async with running_proxy(tmp_path / "policies", folder) as proxy:
-        headers = {"authorization": f"Bearer {proxy.key}", **HEADER}
-        url = f"{proxy.url}/v1/chat/completions"
-        async with proxy.client.post(url, json=body, headers=headers) as response:
-            status, fields = response.status, await response.json()
+        reply = await proxy.send(CHAT[0], body, BEARER | HEADER)
 
-    assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
+    assert (reply.status, reply.error["code"]) == (400, "guardrail_blocked")
     assert upstream.requests == []
 
 
@@ -431,12 +411,7 @@ async def test_fallback_obeys_its_own_rules(upstream: ScriptedUpstream, tmp_path
     text = written(way, rule, base_url=f"{upstream.url}/v1")
     upstream.by_model = {"small": answer({}, status=503), "large": answer(chat())}
     async with running_proxy(tmp_path / "policies", text) as proxy:
-        url = f"{proxy.url}/v1/chat/completions"
-        headers = {"authorization": f"Bearer {proxy.key}"}
-        async with proxy.client.post(
-            url, json={"model": "small", **CHAT[1]}, headers=headers
-        ) as response:
-            assert response.status == 200
+        assert (await proxy.chat(model="small")).status == 200
 
     bounds = [
         request.json.get("max_completion_tokens", request.json.get("max_tokens"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide import ActivePolicy
-from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Document
@@ -19,6 +20,18 @@ from proxy.types import Call, Plan
 def decide(snapshot: Snapshot, call: Call) -> Plan:
     """Return the plan. Raise ``Unauthorized`` for a stranger."""
     return ActivePolicy(snapshot).identify(call.head).decide(call)
+
+
+def snapshot_of(text: str) -> Snapshot:
+    """Return the snapshot of a folder with one policy file."""
+    with tempfile.TemporaryDirectory() as folder:
+        return read_text(Path(folder), text)
+
+
+def key_in(snapshot: Snapshot, name: str) -> VirtualKey:
+    key = snapshot.key_named(name)
+    assert key is not None
+    return key
 
 
 def empty_context() -> CompileContext:
