@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from io import BytesIO
 from typing import Any, Self, TypeVar
 
+from aiohttp import ClientSession
+
+from tests.conftest import Reply
 from tests.doubles import Script, ScriptedUpstream
+from tests.test_pipeline import BEARER
 
 LAG_S = 0.1
 """The longest allowed work of the loop without a break."""
@@ -49,6 +54,17 @@ class Loop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+    async def send(self, url: str, body: Any, headers: Mapping[str, str] = BEARER) -> Reply:
+        """Send JSON, or bytes, on a connection of its own."""
+        data: Any = {"data": BytesIO(body)} if isinstance(body, bytes) else {"json": body}
+        data["headers"] = {"content-type": "application/json", **headers}
+
+        async def post() -> Reply:
+            async with ClientSession() as client, client.post(url, **data) as response:
+                return Reply(response.status, response.headers, await response.read())
+
+        return await asyncio.wait_for(self.run(post()), 120)
 
 
 @contextmanager

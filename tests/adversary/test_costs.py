@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.call.attempts import MAX_COST
 from proxy.money.usage import MAX_TOKENS, Price, Tokens
@@ -20,11 +20,10 @@ from proxy.telemetry.log import canonical
 from tests.conftest import Proxy, metric_total, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
 from tests.ledger.kept import kept, ledgered
-from tests.limits.test_init import SEARCH, ask
-from tests.test_pipeline import BEARER
+from tests.limits.test_init import SEARCH
 
 PROMPT, WORDS = 10, 10  # what is estimated, in tokens
-BODY = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
+BODY: dict[str, Any] = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
 LIMITS = "limits: [{name: month, usd: 9000000 per month}]"
 OUT_OF_RANGE: tuple[Any, ...] = (
     -1, True, False, 1.0, 1.5, MAX_TOKENS + 1, 10**15, 2**63, 10**30, -(10**30), "5", "", [1],
@@ -68,12 +67,6 @@ CASES = (
 )
 
 
-async def call(client: ClientSession, **options: Any) -> None:
-    async with client.post("/v1/completions", headers=BEARER, json={**BODY, **options}) as response:
-        assert response.status == 200
-        await response.read()
-
-
 def nano(value: float | Decimal | None) -> Decimal:
     assert value is not None
     return round(Decimal(str(value)) * 10**9, 1)
@@ -82,14 +75,14 @@ def nano(value: float | Decimal | None) -> Decimal:
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 async def test_usage_agrees(streamed: bool, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     tokens = cost = Decimal(0)
-    async with ledgered(tmp_path, upstream, LIMITS) as (proxy, client, path):
+    async with ledgered(tmp_path, upstream, LIMITS) as (proxy, _, path):
         for case in CASES:
             *events, last_document = legacy_events("y" * 40)
             good_events = stream([*events, {**last_document, "usage": case.usage}])
             full_value = answer(legacy("y" * 40, usage=case.usage))
             upstream.answer_with(good_events if streamed else full_value)
 
-            await call(client, stream=streamed)
+            assert (await proxy.complete(**BODY, stream=streamed)).status == 200
 
             [record] = await proxy.sink.wait()
             proxy.sink.forget()
@@ -125,22 +118,15 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
     position = LedgerAt("sqlite", tmp_path / "ledger")
     policies = world(upstream.url).replace("input: 0.15, output: 0.6", "input: 0.02, output: 0")
     policies = policies.replace("  resilient:\n", f"  resilient:{SMALL_LIMIT}\n")
-    body = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
-    statuses, costs = [], []
     async with running_proxy(tmp_path / "policies", policies, ledger=position) as proxy:
-        for _ in range(CALLS):
-            async with proxy.client.post("/v1/completions", headers=BEARER, json=body) as response:
-                statuses.append(response.status)
-                costs.append(response.headers["x-headrace-cost-usd"])
+        replies = [await proxy.complete(**BODY) for _ in range(CALLS)]
         records = list(await proxy.sink.wait(CALLS))
         metrics = await proxy.metrics()
-        async with proxy.client.post(
-            "/v1/completions", headers=BEARER, json={**body, "prompt": "x" * 400}
-        ) as response:
-            too_dear = response.status  # 100 tokens are 2000 nano-USD, and 300 are spent
+        too_dear = await proxy.complete(**BODY | {"prompt": "x" * 400})
 
-    assert (statuses, too_dear) == ([200] * CALLS, 429)
-    assert set(costs) == {"0.0000001"}
+    assert [reply.status for reply in replies] == [200] * CALLS
+    assert too_dear.status == 429  # 100 tokens are 2000 nano-USD, and 300 are spent
+    assert {reply.headers["x-headrace-cost-usd"] for reply in replies} == {"0.0000001"}
     assert (
         sum(Decimal(str(canonical(record)["cost_usd"])) for record in records) * 10**9
         == CALLS * SMALL_COST
@@ -152,7 +138,8 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
 
 
 SPENT = "{name: money, usd: 1 per month, unpriced: allow}"
-MANY_TOKENS: dict[str, Any] = {"max_tokens": 100_000}  # claims more than is left
+# Claims more than is left:
+MANY_TOKENS: dict[str, Any] = {"model": "support-chat", "max_tokens": 100_000}
 FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 
 
@@ -190,15 +177,15 @@ async def test_cache_hit_needs_no_budget(
 ) -> None:
     upstream.answer_with(dear(streamed=streamed))
     proxy = await start(limit)
-    body: dict[str, Any] = {"max_tokens": 100_000, "stream": streamed}
-    first_item = await ask(proxy.client, **body)
-    repeated = await ask(proxy.client, **body)
-    other_item = await ask(proxy.client, **body, prompt="another question")
+    replies = [
+        await proxy.complete(**MANY_TOKENS, stream=streamed, prompt=prompt)
+        for prompt in ("one", "one", "another")
+    ]
     records = await proxy.sink.wait(3)
 
-    assert [first_item[0], repeated[0], other_item[0]] == [200, 200, 429]
-    assert repeated[1]["x-headrace-cache"] == "hit"
-    assert other_item[2]["error"]["code"] in ("budget_exceeded", "rate_limit_exceeded")
+    assert [reply.status for reply in replies] == [200, 200, 429]
+    assert replies[1].headers["x-headrace-cache"] == "hit"
+    assert replies[2].error["code"] in ("budget_exceeded", "rate_limit_exceeded")
     assert len(upstream.requests) == 1
     assert [record.outcome for record in records] == ["success", "success", "limited"]
     assert records[1].billing.cost == 0
@@ -206,13 +193,11 @@ async def test_cache_hit_needs_no_budget(
 
 async def test_a_hit_counts_as_a_request(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    limits = (SPENT, "{name: calls, requests: 3 per day}")
-    proxy = await start(*limits)
-    statuses = [(await ask(proxy.client, **MANY_TOKENS))[0] for _ in range(4)]
-    refused = await ask(proxy.client, **MANY_TOKENS)
+    proxy = await start(SPENT, "{name: calls, requests: 3 per day}")
+    replies = [await proxy.complete(**MANY_TOKENS) for _ in range(5)]
 
-    assert statuses == [200, 200, 200, 429]
-    assert "calls" in refused[2]["error"]["message"] or "money" in refused[2]["error"]["message"]
+    assert [reply.status for reply in replies] == [200, 200, 200, 429, 429]
+    assert re.search("calls|money", replies[-1].error["message"])
     denials = 'headrace_limit_decisions_total{decision="deny",limit="calls"} 2.0'
     assert denials in await proxy.metrics()
 
@@ -225,29 +210,22 @@ async def test_budget_refusal_spends_no_limit(start: Start, upstream: ScriptedUp
         "{name: calls, requests: 5 per day}",
     )
     proxy = await start(*limits)
-    spender = [await chatted(proxy.client, BEARER, "support-chat", f"x{n}") for n in range(10)]
-    other_item = [await chatted(proxy.client, SEARCH, "search-answers", f"y{n}") for n in range(2)]
+    spender = [await proxy.chat(model="support-chat", max_tokens=1, seed=n) for n in range(10)]
+    other_key = [await proxy.chat(SEARCH, max_tokens=1, seed=n) for n in range(2)]
     records = await proxy.sink.wait(12)
 
-    assert spender == [200] + [429] * 9
-    assert other_item == [200, 200]
+    assert [reply.status for reply in spender] == [200] + [429] * 9
+    assert [reply.status for reply in other_key] == [200, 200]
     assert [record.outcome for record in records].count("limited") == 9
-
-
-async def chatted(client: ClientSession, key: dict[str, str], model: str, text: str) -> int:
-    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}
-    async with client.post("/v1/chat/completions", headers=key, json=body) as response:
-        await response.read()
-        return response.status
 
 
 async def test_cache_hit_holds_its_lease(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
     proxy = await start(SPENT, "{name: at-once, concurrency: 1}")
-    statuses = [(await ask(proxy.client, **MANY_TOKENS))[0] for _ in range(5)]
-    missed = [(await ask(proxy.client, **MANY_TOKENS, prompt=f"p{n}"))[0] for n in range(5)]
+    prompts = ["Hi"] * 5 + [f"p{n}" for n in range(5)]
+    replies = [await proxy.complete(**MANY_TOKENS, prompt=prompt) for prompt in prompts]
 
-    assert (statuses, missed) == ([200] * 5, [429] * 5)
+    assert [reply.status for reply in replies] == [200] * 5 + [429] * 5
 
 
 async def test_budget_precedes_remote_guards(start: Start, upstream: ScriptedUpstream) -> None:
@@ -255,8 +233,8 @@ async def test_budget_precedes_remote_guards(start: Start, upstream: ScriptedUps
     text = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
     hook = f", input: [{{guard: webhook, {text}}}]"
     proxy = await start(SPENT, extra=hook)
-    assert (await ask(proxy.client, **MANY_TOKENS))[0] == 200
+    assert (await proxy.complete(**MANY_TOKENS)).status == 200
     count_before = len(upstream.requests)
 
-    assert (await ask(proxy.client, **MANY_TOKENS))[0] == 429
+    assert (await proxy.complete(**MANY_TOKENS)).status == 429
     assert len(upstream.requests) == count_before

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientSession
 
 from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
 from tests.adversary.test_large_bodies import TRIES
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, Reply, running_proxy, world
 from tests.doubles import Asked, Json, Wire, chat, event, head, legacy, usage
 from tests.ledger.kept import kept
 from tests.test_pipeline import BEARER, ENKRYPT, PORTKEY
@@ -120,21 +118,11 @@ class World:
     others: Loop
     sent: list[bytes]
     ledger: Path
-    refusal: tuple[str | None, bytes] = (None, b"")
-    """The error header and the text of what ``held`` was answered last."""
+    reply: Reply = field(init=False)
+    """What ``held`` was answered last."""
 
-    async def post(self, path: str, body: Json, headers: dict[str, str] = BEARER) -> Any:
-        """Send a body; return the status, the error header and what came back."""
-
-        async def ask() -> tuple[int, str | None, bytes]:
-            async with (
-                ClientSession() as client,
-                client.post(self.proxy.url + path, json=body, headers=headers) as response,
-            ):
-                error = response.headers.get("x-headrace-error")
-                return response.status, error, await response.read()
-
-        return await asyncio.wait_for(self.others.run(ask()), 120)
+    async def post(self, path: str, body: Json, headers: Mapping[str, str] = BEARER) -> Reply:
+        return await self.others.send(self.proxy.url + path, body, headers)
 
     async def held(self, path: str, body: Json, **how: Any) -> tuple[float, set[int], Any]:
         """Send a body until it does not hold the loop; return for how many seconds it was held at
@@ -143,9 +131,8 @@ class World:
         for number in range(16, 16 + TRIES):
             sent_body = body if "input" in body else {**body, "max_tokens": number}
             with Lag() as lag:
-                status, error, text = await self.post(path, sent_body, **how)
-                self.refusal = error, text
-                statuses.add(status)
+                self.reply = await self.post(path, sent_body, **how)
+                statuses.add(self.reply.status)
                 [record] = await self.proxy.sink.wait()
             minimum = min(minimum, lag.worst)
             self.proxy.sink.forget()
@@ -159,7 +146,7 @@ class World:
         for _ in range(TRIES):
             self.proxy.sink.forget()
             with Lag() as lag:
-                status, _, _ = await self.post(path, body)
+                status = (await self.post(path, body)).status
                 [record] = await self.proxy.sink.wait()
             minimum = min(minimum, lag.worst)
             assert (status, record.is_internal_error) == (200, False)
@@ -305,7 +292,7 @@ async def test_the_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
 
         body = {"model": "gpt-4o-mini", "input": ["Hi"] * 2048}
         pending, statuses, record = await place.held("/v1/embeddings", body, headers=headers)
-        _, _, fields = await place.post("/v1/embeddings", body, headers=headers)
+        fields = (await place.post("/v1/embeddings", body, headers)).raw
 
     assert statuses == {200}
     assert record.billing.tokens.total == 9
@@ -342,9 +329,10 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
 
             pending, statuses, record = await place.held(path, body)
 
-            error, text = place.refusal
             assert statuses == {502}, name
-            assert error == code == json.loads(text)["error"]["code"], name
+            assert place.reply.headers["x-headrace-error"] == place.reply.error["code"] == code, (
+                name
+            )
             [(attempt, fate, bill)] = summarize(record).attempts
             assert (attempt.error, record.outcome, record.is_internal_error) == (
                 code,
@@ -378,5 +366,4 @@ async def test_the_bounds_are_the_policys(tmp_path: Path) -> None:
         ):
             place.sent[:] = whole_script(document)
             request = {**body, "max_tokens": len(str(document))}
-            response, _, _ = await place.post(path, request, headers=fresh)
-            assert response == status
+            assert (await place.post(path, request, fresh)).status == status

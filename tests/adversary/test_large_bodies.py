@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from io import BytesIO
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from aiohttp import ClientSession
 
 from proxy.money.estimate import HiddenOutput
 from tests.adversary.loops import Lag, Loop, upstream_aside
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     PATIENCE_S,
     Asked,
@@ -38,7 +37,7 @@ from tests.doubles import (
     response,
 )
 from tests.guards.growth import lines
-from tests.test_pipeline import BEARER
+from tests.test_pipeline import BEARER, MESSAGES
 
 BYTES = 16 * 1024 * 1024 - 4096
 VALUES = 99_000
@@ -94,18 +93,6 @@ def upstream_of(results: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop,
     return upstream_aside(script)
 
 
-async def ask(url: str, body: bytes) -> int:
-    headers = {**BEARER, "content-type": "application/json"}
-    if url.endswith("/conversations"):
-        headers["x-headrace-deployment"] = "responses-only"
-    async with (
-        ClientSession() as client,
-        client.post(url, data=BytesIO(body), headers=headers) as response,
-    ):
-        await response.read()
-        return response.status
-
-
 @dataclass
 class Tried:
     """A call sent until it did not hold the loop. ``held`` is the least lag beyond what is free."""
@@ -118,12 +105,14 @@ class Tried:
 async def tries(proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any]) -> Tried:
     """Send a body, and again while it holds the loop; never twice the same, which may be kept."""
     tried = Tried()
+    headers = BEARER | ({"x-headrace-deployment": body["model"]} if "items" in body else {})
     for count in range(TRIES):
         different = "turn" if path == "conversations" else "max_tokens"
         raw = orjson.dumps({**body, different: 16 + count})
         unit = max(at_once(), 3 * FREE_S)
         with Lag() as lag:
-            tried.statuses.add(await other_loop.run(ask(f"{proxy.url}/v1/{path}", raw)))
+            reply = await other_loop.send(f"{proxy.url}/v1/{path}", raw, headers)
+            tried.statuses.add(reply.status)
             await proxy.sink.wait()
         proxy.sink.forget()
         tried.bytes = len(raw)
@@ -214,7 +203,7 @@ async def test_size_changes_nothing_that_is_sent(size: int, tmp_path: Path) -> N
         running_proxy(tmp_path / "policies", world(url)) as proxy,
     ):
         raw = json.dumps(body).encode()
-        assert await other_loop.run(ask(f"{proxy.url}/v1/chat/completions", raw)) == 200
+        assert (await other_loop.send(f"{proxy.url}/v1/chat/completions", raw)).status == 200
 
     [sent_data] = results
     assert sent_data == orjson.dumps({**body, "model": "gpt-4o-mini"})
@@ -229,8 +218,7 @@ async def test_estimates_large_call_in_time(tmp_path: Path, upstream: ScriptedUp
         **{f"{'ẍ' * 50}{number}": 1 for number in range(5_000)},
     }
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
-        raw = json.dumps(body).encode()
-        assert await ask(f"{proxy.url}/v1/chat/completions", raw) == 408
+        assert (await proxy.send("/v1/chat/completions", body)).status == 408
         [record] = await proxy.sink.wait()
 
     hidden: list[HiddenOutput] = []
@@ -281,11 +269,7 @@ async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedU
 
         async def ask(key: str, messages: object) -> int:
             headers = {"authorization": f"Bearer hr-{key}"}
-            body = {"model": key, "messages": messages}
-            path = "/v1/chat/completions"
-            async with proxy.client.post(path, headers=headers, json=body) as answered:
-                await answered.read()
-                return answered.status
+            return (await proxy.chat(headers, model=key, messages=messages)).status
 
         await ask("large", PROMPT)  # loads what the guard needs
         attacks = [group.create_task(ask("large", ATTACK)) for _ in range(2)]
@@ -302,7 +286,8 @@ async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedU
     assert not [body for body in sent_items if EMAIL in body]
 
 
-FIRST_KEY, OTHER_KEY = KEY, "hr-search-key"
+OTHER_KEY = {"authorization": "Bearer hr-search-key"}
+BODY = {"model": "search-answers", **MESSAGES}
 STREAMS = 80
 MOST_S = 0.5  # it was 1.3 s and more where each of them had its turn in each round of the loop
 FLOODS = {
@@ -312,31 +297,14 @@ FLOODS = {
 }
 
 
-def body(model: str) -> dict[str, object]:
-    return {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
-
-
 async def flooded(url: str) -> None:
-    headers = {"Authorization": f"Bearer {FIRST_KEY}"}
-    request = {**body("support-chat"), "stream": True}
+    request = {"model": "support-chat", **MESSAGES, "stream": True}
     async with (
-        ClientSession() as client,
-        client.post(f"{url}/v1/chat/completions", headers=headers, json=request) as response,
+        ClientSession(headers=BEARER) as client,
+        client.post(f"{url}/v1/chat/completions", json=request) as response,
     ):
         async for _ in response.content.iter_any():
             pass
-
-
-async def send_other(url: str) -> int:
-    headers = {"Authorization": f"Bearer {OTHER_KEY}"}
-    async with (
-        ClientSession() as client,
-        client.post(
-            f"{url}/v1/chat/completions", headers=headers, json=body("search-answers")
-        ) as response,
-    ):
-        await response.read()
-        return response.status
 
 
 @pytest.mark.parametrize("kind", FLOODS)
@@ -367,7 +335,8 @@ async def test_they_hold_up_no_call_of_another(kind: str, tmp_path: Path) -> Non
             assert await asyncio.to_thread(all_stream.wait, PATIENCE_S)
             while not took or (took[-1] >= MOST_S and len(took) < TRIES):
                 started_at = time.thread_time()
-                assert await other_loop.run(send_other(proxy.url)) == 200
+                reply = await other_loop.send(f"{proxy.url}/v1/chat/completions", BODY, OTHER_KEY)
+                assert reply.status == 200
                 took.append(time.thread_time() - started_at)
         finally:
             for task in reading:

@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from proxy.guards.stream.placeholders import Masks
 from proxy.types.events import Frame
 from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
 from tests.adversary.test_growth import GUARDS
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, metric_total, running_proxy, world
 from tests.doubles import (
     Asked,
     Json,
+    Script,
     ScriptedUpstream,
     Wire,
     chat_events,
@@ -37,7 +39,8 @@ from tests.doubles import (
 from tests.guards.doubles import rule, short_digests, tallies
 from tests.guards.growth import TIMES, lines
 from tests.guards.stream import frames as made
-from tests.test_pipeline import BEARER, ROUTES
+from tests.test_pipeline import MESSAGES as HI
+from tests.test_pipeline import ROUTES
 
 pytestmark = pytest.mark.usefixtures("collected")
 
@@ -277,34 +280,20 @@ DOCUMENT = {
 PASSING = policy_with("keywords, words: [zqforbidden], action: block")
 
 
-async def held_bytes(proxy: Proxy, client: ClientSession) -> float:
-    lines = (await proxy.metrics()).splitlines()
-    [line] = [line for line in lines if line.startswith("headrace_answer_body_bytes ")]
-    return float(line.split()[1])
+async def held_bytes(proxy: Proxy) -> Decimal:
+    return metric_total(await proxy.metrics(), "headrace_answer_body_bytes")
 
 
-CHAT_CALL = "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}
-RESPONSES = "/v1/responses", {"input": "Hi"}
+CHAT_PATH = "/v1/chat/completions"
 
 
-async def status_of(
-    proxy: Proxy,
-    client: ClientSession,
-    *,
-    stream: bool,
-    requests: tuple[str, Json] = CHAT_CALL,
-    model: str = "support-chat",
-) -> int:
-    path, question = requests
-    body = {**question, "model": model, "stream": stream}
-    async with client.post(f"{proxy.url}{path}", headers=BEARER, json=body) as response:
-        if response.status == 503:
-            assert (await response.json())["error"]["code"] == "overloaded"
-        await response.read()
-        return response.status
+async def status_of(proxy: Proxy, path: str, body: Json) -> int:
+    reply = await proxy.send(path, body)
+    assert reply.status != 503 or reply.error["code"] == "overloaded"
+    return reply.status
 
 
-def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> object:
+def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> Script:
     """Answer with most of an answer, and with its end once that is wanted."""
 
     async def script(request: Asked, wire: Wire) -> None:
@@ -340,22 +329,21 @@ async def test_answers_that_are_held_have_one_bound(
     policies: str, stream: bool, bounded: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     go_on = asyncio.Event()
-    upstream.answer_with(unfinished(go_on, stream=stream))  # type: ignore[arg-type]
+    upstream.answer_with(unfinished(go_on, stream=stream))
     async with running_proxy(
         tmp_path / "p", world(upstream.url) + policies, answers_bytes=5 * SIZE
     ) as proxy:
-        calls = [
-            asyncio.ensure_future(status_of(proxy, proxy.client, stream=stream)) for _ in range(4)
-        ]
+        body = {"model": "support-chat", **HI, "stream": stream}
+        calls = [asyncio.ensure_future(status_of(proxy, CHAT_PATH, body)) for _ in range(4)]
         if bounded:
             await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert 0 < await held_bytes(proxy, proxy.client) <= 5 * SIZE // 2
+            assert 0 < await held_bytes(proxy) <= 5 * SIZE // 2
         go_on.set()
         statuses = sorted(await asyncio.gather(*calls))
         records = await proxy.sink.wait(4)
-        assert await held_bytes(proxy, proxy.client) == 0
+        assert await held_bytes(proxy) == 0
 
-        assert await status_of(proxy, proxy.client, stream=stream) == 200
+        assert await status_of(proxy, CHAT_PATH, body) == 200
     assert statuses == ([200, 200, 503, 503] if bounded else [200] * 4)
     refused = [record for record in records if record.status == 503]
     assert all(
@@ -375,21 +363,17 @@ async def test_repeating_stream_is_held_to_its_end(
     model: str, events: Sequence[Json], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     go_on = asyncio.Event()
-    upstream.answer_with(unfinished(go_on, stream=True, events=events))  # type: ignore[arg-type]
+    upstream.answer_with(unfinished(go_on, stream=True, events=events))
     policies = tmp_path / "p", world(upstream.url)
     async with running_proxy(*policies, answers_bytes=6 * SIZE) as proxy:
-        calls = [
-            asyncio.ensure_future(
-                status_of(proxy, proxy.client, stream=True, requests=RESPONSES, model=model)
-            )
-            for _ in range(4)
-        ]
+        body = {"model": model, "input": "Hi", "stream": True}
+        calls = [asyncio.ensure_future(status_of(proxy, "/v1/responses", body)) for _ in range(4)]
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        assert 0 < await held_bytes(proxy, proxy.client) <= 3 * SIZE
+        assert 0 < await held_bytes(proxy) <= 3 * SIZE
         go_on.set()
         statuses = sorted(await asyncio.gather(*calls))
         await proxy.sink.wait(4)
 
-        assert await held_bytes(proxy, proxy.client) == 0
+        assert await held_bytes(proxy) == 0
     assert statuses[0] == 200
     assert statuses[-1] == 503
