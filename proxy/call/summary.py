@@ -90,7 +90,8 @@ def _set_served(facts: CallSummary, record: Record) -> None:
     facts.outcome = outcome
     facts.failure = _failure(record.error, outcome) if record.error is not None else None
     facts.attempts = billed
-    facts.served = _served(record) if len(attempts) > 1 else attempts[0] if attempts else None
+    last_used = reversed(record.used_attempts.values())
+    facts.served = next(last_used, attempts[-1]) if attempts else None
     facts.first_sent = record.first_sent
     facts.source = billing.source
     facts.tokens = billing.tokens
@@ -111,12 +112,6 @@ def _set_decided(facts: CallSummary, record: Record) -> None:
     facts.semantic_match = record.semantic_match
     facts.lookup_s = record.cache_lookup_s
     facts.saved = record.saved
-
-
-def _served(record: Record) -> Attempt:
-    if record.used_attempts:
-        return next(reversed(record.used_attempts.values()))
-    return record.attempts[-1]
 
 
 def _findings(attempts: list[Attempt]) -> list[tuple[str, UpstreamFinding]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -125,13 +125,12 @@ class Spool(Generic[Item]):
             self._ready.set()
         return True
 
-    def _size(self, items: Iterable[Item]) -> int:
-        return sum(map(self._bounds.size, items)) if self._bounds.size is not None else 0
-
     def done(self, count: int) -> None:
         """Remove the first ``count`` items of the batch as written."""
         with self._lock:
-            self._bytes -= self._size([self._queue.popleft() for _ in range(count)])
+            items = [self._queue.popleft() for _ in range(count)]
+            if self._bounds.size is not None:
+                self._bytes -= sum(map(self._bounds.size, items))
             self._handled += count
 
     def drop(self, reason: str, count: int) -> None:

@@ -105,8 +105,9 @@ class QuietHandler(web.RequestHandler):
             self._keepalive = bool(response.keep_alive) and not is_reset
             if not is_reset and not payload.is_eof():
                 await self._linger(payload)
-            if not is_whole:
-                self._count_off()
+            if not is_whole and self._parser is not None:  # the body may have paused reading
+                self._parser.message_consumed()
+                self.data_received(b"")
         except ConnectionError:
             return False
         except BaseException:
@@ -116,12 +117,6 @@ class QuietHandler(web.RequestHandler):
         if self._keepalive_handle is None and self._keepalive:
             self._keepalive_handle = self._loop.call_at(rested, self._process_keepalive)
         return self._keepalive
-
-    def _count_off(self) -> None:
-        """Remove the request from the parser's count, which may have paused reading."""
-        if self._parser is not None:
-            self._parser.message_consumed()
-            self.data_received(b"")
 
     def _served(
         self, message: Any, payload: streams.StreamReader
@@ -168,7 +163,7 @@ class QuietHandler(web.RequestHandler):
         super().connection_lost(exc)
 
     def _expect_request(self) -> None:
-        """Start the keep-alive timeout."""
+        """Close a connection whose first request has not arrived in time."""
         if self._request_count == 0 and self.transport is not None:
             self.transport.abort()
 

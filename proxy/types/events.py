@@ -238,7 +238,7 @@ def index_of(item: object, place: int) -> int:
 
 
 def _number(text: str) -> int:
-    for read in (int, float, _prefixed):
+    for read in (int, float, lambda digits: int(digits, 0)):
         try:
             number = read(text)
         except ValueError:
@@ -246,7 +246,3 @@ def _number(text: str) -> int:
         if number == number // 1:
             return int(number)
     return hash(text)
-
-
-def _prefixed(text: str) -> int:
-    return int(text, 0)

@@ -299,8 +299,20 @@ class LimitDecision:
 
     def standing(self, index: int) -> CounterState:
         """Return the state of the counter of one claim."""
-        offset = index * READING
-        return _standing(self.claims[index], self.readings[offset : offset + READING])
+        claim, offset = self.claims[index], index * READING
+        level, reset, wait, flags = self.readings[offset : offset + READING]
+        limit, used = claim.limit, level
+        if isinstance(limit.window, int):
+            used, reset = -(-level // limit.debt_per_unit), -(-level // limit.drain_per_ms)
+        return CounterState(
+            limit=limit,
+            scope=claim.scope,
+            used=used,
+            reset_s=reset / 1000 if reset >= 0 else None,
+            would_refuse=wait != 0,
+            is_warned=bool(flags & WARNED),
+            is_fresh=bool(flags & FRESH),
+        )
 
     def used_amounts(self) -> list[int]:
         """Return the used amount of the limit of each claim."""
@@ -311,22 +323,6 @@ class LimitDecision:
         """Return the limit of each claim, and True if it refuses, or would without shadow mode."""
         waits = self.readings[WAIT::READING]
         return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]
-
-
-def _standing(claim: Claim, reading: Sequence[int]) -> CounterState:
-    level, reset, wait, flags = reading
-    limit, used = claim.limit, level
-    if isinstance(limit.window, int):
-        used, reset = -(-level // limit.debt_per_unit), -(-level // limit.drain_per_ms)
-    return CounterState(
-        limit=limit,
-        scope=claim.scope,
-        used=used,
-        reset_s=reset / 1000 if reset >= 0 else None,
-        would_refuse=wait != 0,
-        is_warned=bool(flags & WARNED),
-        is_fresh=bool(flags & FRESH),
-    )
 
 
 def outcome(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
