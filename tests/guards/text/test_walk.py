@@ -11,8 +11,14 @@ from typing import Any
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.fields.checks import FieldType
-from proxy.guards.text.documents import STEP, answer_texts, in_steps, request_texts
-from proxy.guards.text.members import unshown_logprobs
+from proxy.guards.text.documents import (
+    STEP,
+    answer_texts,
+    collect_texts,
+    in_steps,
+    request_texts,
+)
+from proxy.guards.text.members import is_silent, unshown_logprobs
 from proxy.guards.text.normalize import variants
 from proxy.guards.text.walk import (
     KINDS,
@@ -21,6 +27,8 @@ from proxy.guards.text.walk import (
     MemberName,
     Opaque,
     Text,
+    passed_answer_walk,
+    passed_request_walk,
     request_walk,
 )
 from tests.for_each import for_each
@@ -168,6 +176,9 @@ def test_every_kind_is_of_the_closed_set() -> None:
             Opaque(("contents", 0, "inline_data"), "file")),
         ({"messages": [{"role": "user", "content": [{"input_audio": {"data": "AA"}}]}]},
             Opaque(("messages", 0, "content", 0, "input_audio"), "input_audio")),
+        ({"x": {"mediaType": "audio/wav", "bytes": [1]}}, Opaque(("x",), "file")),
+        ({"x": {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}},
+            Opaque(("x", "source"), "file")),
     ],
     ids=str,
 )  # fmt: skip
@@ -183,6 +194,10 @@ def test_what_cannot_be_read_is_reported(body: dict[str, Any], opaque: Opaque) -
         {"logit_bias": {"50256": -100}, "seed": 1, "n": 2},
         {"audio": {"voice": "alloy"}},
         {"metadata": {"image": "x"}},
+        {"x": {"type": "text", "source": {"title": "an article"}}},
+        {"x": {"type": ["image"], "source": "where it is from"}},
+        {"x": {"type": "image", "data": "AAAA"}},
+        {"x": {"media_type": "text/plain", "text": "all is well"}},
         {"prompt": f"data:;base64, {MARK}"},
         {"messages": [{"role": "user", "content": "data:image/png;base64,iVBORw0KGgo="}]},
     ],
@@ -385,3 +400,87 @@ def test_depth_is_no_bound() -> None:
         deep = [deep]
 
     assert len(answer_texts({"error": deep}).texts) == 1
+    assert MARK in unshown_logprobs(deep, "")
+
+
+FILTER = "content_filter_results"
+
+
+@for_each(
+    ("level", "name", "value", "silent"),
+    [
+        ((), "id", "chatcmpl-1", True),
+        ((), "id", {"a": "b"}, False),
+        ((), "usage", {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}}, True),
+        ((), "usage", {"prompt_tokens": "1"}, False),
+        ((), "usage", {"prompt_tokens_details": {"prompt_tokens": {"cost": 1}}}, False),
+        (("choices",), "finish_reason", "stop", True),
+        (("choices",), "finish_reason", "anything", False),
+        (("choices",), "id", "x", False),
+        (("choices",), FILTER, {"hate": {"filtered": False, "severity": "safe"}}, True),
+        (("choices",), FILTER, {"jailbreak": {"filtered": True, "detected": True}}, True),
+        (("choices",), FILTER, {}, True),
+        (("choices",), FILTER, None, True),
+        (("choices",), FILTER, 4111111111111111, False),
+        (("choices",), FILTER, {"hate": {"severity": "call 4111111111111111"}}, False),
+        (("choices",), FILTER, {"hate": {"severity": ["safe"]}}, False),
+        (("choices",), FILTER, {"hate": {"filtered": 1}}, False),
+        (("choices",), FILTER, {"hate": {"other": True}}, False),
+        (("choices",), FILTER, {"my word": {"filtered": True}}, False),
+        (("choices",), FILTER, {"protected_material_code": {"citation": {"URL": "x"}}}, False),
+        ((), FILTER, {}, False),
+        (("choices", "message"), "index", 1, False),
+        (("choices", "delta", "tool_calls"), "id", "call_1", True),
+        (("data",), "embedding", [0.5, 1], True),
+        (("data",), "embedding", ["x"], False),
+    ],
+)
+def test_member_is_silent_by_place_and_value(
+    level: tuple[str, ...], name: str, value: Any, silent: bool
+) -> None:
+    assert is_silent(level, name, value) is silent
+
+
+@for_each(
+    ("logprobs", "output", "other_names"),
+    [
+        (None, "a", set()),
+        ({"content": [{"token": "a", "logprob": -1, "bytes": [97]}]}, "a", set()),
+        ({"content": [{"token": "\\xc3", "bytes": [195]}, {"token": "\\xa9", "bytes": [169]}]},
+         "é", {"\\xc3\\xa9"}),
+        ({"content": [{"token": "a", "bytes": [98]}]}, "a", {"b"}),
+        ({"content": [{"token": "a", "bytes": [98, "x", 300]}]}, "a", {"b", "x"}),
+        ({"content": [{"token": "a", "bytes": None, "logprob": None}]}, "a", set()),
+        ({"tokens": ["a"], "token_logprobs": [-1], "text_offset": [0],
+          "top_logprobs": [{"a": -1, "b": -2}]}, "a", {"b"}),
+        ({"tokens": "ab"}, "c", {"ab"}),
+        ("ab", "", {"ab"}),
+    ],
+)  # fmt: skip
+def test_what_is_said_beside_the_text(logprobs: Any, output: str, other_names: set[str]) -> None:
+    assert {*unshown_logprobs(logprobs, output)} - {""} == other_names
+
+
+def test_unknown_request_text_is_the_users() -> None:
+    body = {
+        "model": "rerank-1",
+        "query": "who",
+        "documents": ["one", {"text": "two", "odd": {"title": "three"}}],
+        "top_n": 3,
+    }
+
+    texts = collect_texts(passed_request_walk(body)).texts
+
+    results = {text.text: (text.kind, text.role) for text in texts}
+    assert {"who", "one", "two", "three", "odd", "title"} <= results.keys()
+    assert {results[text] for text in ("who", "one", "two", "three")} == {("content", "user")}
+    assert "rerank-1" not in results
+
+
+def test_unknown_response_text_is_the_models() -> None:
+    data = {"id": "a", "text": "heard", "segments": [{"text": "seen"}], "": ["item"]}
+
+    texts = collect_texts(passed_answer_walk(data)).texts
+
+    results = {text.text: (text.kind, text.role) for text in texts}
+    assert {results[text] for text in ("heard", "seen", "item")} == {("content", "assistant")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -135,12 +135,26 @@ async def test_data_in_a_part_is_found_once() -> None:
 Letters = set[tuple[int, int]]
 
 
+def inspect(texts: Any, single_rule: GuardRule) -> RuleInspection:
+    """Inspect texts by one rule, for as long as it needs."""
+    inspection = RuleInspection(RuleTally(replace(single_rule, deadline_s=99), Ticks()), 0)
+    for batch in batches(texts, [inspection]):
+        inspection.see(batch)
+    return inspection
+
+
 def letters_of(texts: Any, single_rule: GuardRule) -> Letters:
-    """Give each letter that a rule has found, by the number of its text and its place there."""
-    look = RuleInspection(RuleTally(single_rule, Ticks()), 0)
-    for sheet in batches(texts, [look]):
-        look.see(sheet)
-    return {(number, index) for number, m in look.matches for index in range(m.start, m.end)}
+    """Return each letter that a rule finds, by the number of its text and its index there."""
+    matches = inspect(texts, single_rule).matches
+    return {(number, index) for number, m in matches for index in range(m.start, m.end)}
+
+
+def lines_of(request: dict[str, Any], single_rule: GuardRule, match_count: int) -> int:
+    """Return the lines of Python that inspect a request in which a rule has so many matches."""
+    texts, inspections = request_texts(request).texts, list[RuleInspection]()
+    count = lines(lambda: inspections.append(inspect(texts, single_rule)))
+    assert len(inspections[0].matches) == match_count
+    return count
 
 
 WORDS = st.sampled_from(["the ", "secret", "se", "cret", "aa", "ab", "b", " ", "s e c r e t"])
@@ -190,37 +204,20 @@ async def test_what_judges_a_whole_text_judges_each_part() -> None:
     assert inspection.blocked is None
 
 
-async def test_many_messages_of_parts_take_linear_time() -> None:
+def test_many_messages_of_parts_take_linear_time() -> None:
+    parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
+
     def looked(size: int) -> int:
-        parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
         request = {"messages": [{"role": "user", "content": parts}] * size}
-        texts = request_texts(request).texts
-        look = RuleInspection(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
-
-        def seen() -> None:
-            for sheet in batches(texts, [look]):
-                look.see(sheet)
-
-        count = lines(seen)
-        assert len(look.matches) == 3 * size
-        return count
+        return lines_of(request, rule("secret"), 3 * size)
 
     assert looked(400) < 3 * looked(200)
 
 
-async def test_many_findings_in_a_part_take_linear_time() -> None:
+def test_many_findings_in_a_part_take_linear_time() -> None:
     def looked(size: int) -> int:
         request = body({"text": "a secret. " * size}, {"text": "the "}, {"text": "secret"})
-        texts = request_texts(request).texts
-        look = RuleInspection(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
-
-        def seen() -> None:
-            for sheet in batches(texts, [look]):
-                look.see(sheet)
-
-        count = lines(seen)
-        assert len(look.matches) == size + 1
-        return count
+        return lines_of(request, rule("secret"), size + 1)
 
     assert looked(800) < 3 * looked(400)
 

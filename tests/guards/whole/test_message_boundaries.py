@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.findings import RuleTally, TextMatch
+from proxy.guards.findings import TextMatch
 from proxy.guards.kinds import keywords, pii, secrets
 from proxy.guards.text.documents import plain_request, request_texts
 from proxy.guards.text.replace import replaced
@@ -26,13 +26,13 @@ from proxy.guards.whole.joined_parts import (
     JoinedParts,
     message_boundaries,
 )
-from proxy.guards.whole.text_batches import RuleInspection, batches
 from proxy.types.guard import Finding, GuardRule
 from proxy.types.hold import is_cuttable
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, pieces, rule
-from tests.guards.growth import LINEAR, grown, lines
+from tests.guards.growth import LINEAR, grown
 from tests.guards.stream.test_window import CUTS, RULES, TEXT
+from tests.guards.whole.test_joined_parts import Letters, inspect, letters_of, lines_of
 
 KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i" * 2
 CARD = "4111 1111 1111 1111"
@@ -223,21 +223,6 @@ async def test_a_rule_looks_at_its_own_roles_alone() -> None:
     assert (await inspected(body("the sec", "ret", role="tool"), users)).blocked is None
 
 
-Letters = set[tuple[int, int]]
-
-
-def matches_of(texts: Any, single_rule: GuardRule) -> list[Letters]:
-    """Return each finding of a rule as its letters, by the number of their text and their place."""
-    look = RuleInspection(RuleTally(single_rule, Ticks()), 0)
-    for sheet in batches(texts, [look]):
-        look.see(sheet)
-    return [{(number, index) for index in range(m.start, m.end)} for number, m in look.matches]
-
-
-def letters_of(texts: Any, single_rule: GuardRule) -> Letters:
-    return set().union(*matches_of(texts, single_rule))
-
-
 def row_of(messages: list[str], middle: str, single_rule: GuardRule) -> list[Letters]:
     """Return what a rule finds in all messages as one text, by the places in the messages."""
     starts = [*accumulate((len(message) + len(middle) for message in messages), initial=0)]
@@ -248,8 +233,8 @@ def row_of(messages: list[str], middle: str, single_rule: GuardRule) -> list[Let
     }
     row = request_texts(body(middle.join(messages))).texts
     return [
-        {places[index] for _, index in message if index in places}
-        for message in matches_of(row, single_rule)
+        {places[index] for index in range(m.start, m.end) if index in places}
+        for _, m in inspect(row, single_rule).matches
     ]
 
 
@@ -339,20 +324,11 @@ def test_each_character_is_read_again_twice_at_most(size: int) -> None:
     ],
     ids=["cut", "continued"],
 )
-async def test_many_messages_are_looked_through_in_linear_time(
+def test_many_messages_are_looked_through_in_linear_time(
     pair: tuple[str, str], words: tuple[str, ...], match_count: int
 ) -> None:
     def looked(size: int) -> int:
-        texts = request_texts(body(*pair * size)).texts
-        look = RuleInspection(RuleTally(rule(*words, deadline_s=99), Ticks()), 0)
-
-        def seen() -> None:
-            for sheet in batches(texts, [look]):
-                look.see(sheet)
-
-        count = lines(seen)
-        assert len(look.matches) == match_count * size
-        return count
+        return lines_of(body(*pair * size), rule(*words), match_count * size)
 
     assert looked(400) < 3 * looked(200)
 
