@@ -4,7 +4,6 @@ from base64 import b64encode
 
 from proxy.guards.matching.gitleaks import (
     MAX_BYTES,
-    entropy,
     is_basic_credential,
     is_generated_token,
     is_literal,
@@ -12,10 +11,6 @@ from proxy.guards.matching.gitleaks import (
 )
 from tests.for_each import for_each
 from tests.guards.credentials import draw
-
-
-def test_entropy_counts_bits_per_byte() -> None:
-    assert (entropy(b""), entropy(b"aaaa"), entropy(b"abcd")) == (0, 0, 2)
 
 
 def test_token_longer_than_the_bound_is_data() -> None:

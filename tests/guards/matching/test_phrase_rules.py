@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import re2
 
 from proxy.guards.matching.phrase_rules import (
@@ -22,12 +21,6 @@ BOOK = PhraseRules(
 
 def test_each_rule_says_where_it_matched() -> None:
     assert BOOK.find("an Apple, an ape") == [Finding(3, 8, "fruit", 0.5)]
-
-
-def test_places_are_characters_not_bytes() -> None:
-    (finding,) = BOOK.find("größer 🍏 apple")
-
-    assert "größer 🍏 apple"[finding.start : finding.end] == "apple"
 
 
 def test_no_match_is_no_finding() -> None:
@@ -50,12 +43,6 @@ def test_more_rules_than_fit_one_pass_are_all_looked_for() -> None:
 
 def test_half_a_character_is_no_obstacle() -> None:
     assert [finding.start for finding in BOOK.find("\ud83d apple")] == [2]
-
-
-@for_each("pattern", ["(?=a)", r"(a)\1", "a{2000}", "("])
-def test_a_pattern_that_could_be_slow_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="not a valid RE2 pattern"):
-        assert PhraseRules([PhraseRule("bad", 1, pattern)], longest=10).sets
 
 
 def test_a_space_is_whatever_stands_between_words() -> None:
