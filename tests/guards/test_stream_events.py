@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from proxy.dialects.responses.schema import BY_KIND
+from tests.adversary.answers import item, part_events
 from tests.dialects.test_responses import BEARER, streamed
 from tests.dialects.test_responses import REQUEST as RESPONSES_BODY
 from tests.dialects.vendors.test_anthropic import HEADERS, events_of
@@ -41,62 +42,6 @@ def arguments(text: str) -> str:
     return json.dumps({"n": 1, "note": text, "to": "Paris"})
 
 
-def events_in_parts(index: int, item: Json, started: Json, kind: str, size: int) -> list[Json]:
-    """The events of an item whose text comes in deltas, for a kind of ``BY_KIND``."""
-    spoken = BY_KIND[kind]
-    where: Json = {"item_id": item["id"], "output_index": index}
-    document = item
-    if spoken.part_type:
-        where[spoken.index_member] = 0
-        [document] = item[spoken.list_member]
-    step = "response.reasoning_summary_part" if kind == "summary" else "response.content_part"
-    part = {"part": document, **where}
-    empty = {"part": {**document, spoken.member: ""}, **where}
-    text = document[spoken.member]
-    return [
-        {"type": "response.output_item.added", "output_index": index, "item": started},
-        *([{"type": f"{step}.added", **empty}] if spoken.part_type else []),
-        *({"type": f"{spoken.event}.delta", **where, "delta": p} for p in cut(text, size)),
-        {"type": f"{spoken.event}.done", **where, spoken.member: text},
-        *([{"type": f"{step}.done", **part}] if spoken.part_type else []),
-        {"type": "response.output_item.done", "output_index": index, "item": item},
-    ]
-
-
-def item_of(kind: str, text: str, index: int) -> tuple[Json, Json]:
-    """Return an item with a text of a kind, and the item as it begins."""
-    spoken = BY_KIND[kind]
-    head: Json = {"id": f"item_{index}", "status": "completed"}
-    if not spoken.part_type:
-        text = arguments(text) if kind == "arguments" else text
-        head |= {"type": spoken.item_type, "call_id": f"call_{index}", "name": "look_up"}
-        return {**head, spoken.member: text}, {**head, spoken.member: ""}
-    part: Json = {"type": spoken.part_type, spoken.member: text}
-    part |= {"annotations": [], "logprobs": []} if kind == "text" else {}
-    is_message = kind in ("text", "refusal")
-    head |= {"type": "message", "role": "assistant"} if is_message else {"type": "reasoning"}
-    head |= {} if is_message else {"summary": []}
-    return {**head, spoken.list_member: [part]}, {**head, spoken.list_member: []}
-
-
-def native_events(index: int, name: str, text: str, size: int) -> tuple[Json, list[Json]]:
-    """Return an item that chat has no place for, and its events."""
-    event, member, item = NATIVE[name]
-    item = {"id": f"item_{index}", "status": "completed", **item}
-    text = arguments(text) if member == "arguments" else text
-    where: Json = {"item_id": item["id"], "output_index": index}
-    return {**item, member: text}, [
-        {"type": "response.output_item.added", "output_index": index, "item": {**item, member: ""}},
-        *({"type": f"{event}.delta", **where, "delta": piece} for piece in cut(text, size)),
-        {"type": f"{event}.done", **where, member: text},
-        {
-            "type": "response.output_item.done",
-            "output_index": index,
-            "item": {**item, member: text},
-        },
-    ]
-
-
 NATIVE: dict[str, tuple[str, str, Json]] = {
     "mcp_call": (
         "response.mcp_call_arguments",
@@ -113,17 +58,40 @@ NATIVE: dict[str, tuple[str, str, Json]] = {
 ITEMS = (*BY_KIND, *NATIVE)
 
 
+def whole_item(index: int, kind: str, text: str) -> Json:
+    """Return an item with a text of a kind, as it is at its end."""
+    text = arguments(text) if kind in ("arguments", "mcp_call") else text
+    if kind not in NATIVE:
+        return item(index, kind, [text])
+    _, member, head = NATIVE[kind]
+    return {"id": f"it_{index}", "status": "completed", **head, member: text}
+
+
+def item_events(index: int, kind: str, document: Json, size: int) -> list[Json]:
+    """Return the events of an item whose text comes in deltas of ``size`` characters."""
+    where: Json = {"item_id": document["id"], "output_index": index}
+    if kind in NATIVE:
+        event, member, _ = NATIVE[kind]
+        deltas = [
+            {"type": f"{event}.delta", **where, "delta": p} for p in cut(document[member], size)
+        ]
+        events = [*deltas, {"type": f"{event}.done", **where, member: document[member]}]
+        started = {**document, member: ""}
+    else:
+        part = BY_KIND[kind]
+        holder = document[part.list_member][0] if part.part_type else document
+        events = part_events(where, kind, 0, cut(holder[part.member], size))
+        started = {**document, **({part.list_member: []} if part.part_type else {part.member: ""})}
+    return [
+        {"type": "response.output_item.added", "output_index": index, "item": started},
+        *events,
+        {"type": "response.output_item.done", "output_index": index, "item": document},
+    ]
+
+
 def responses_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
-    items: list[Json] = []
-    events: list[list[Json]] = []
-    for index, kind in enumerate(kinds):
-        if kind in NATIVE:
-            item, results = native_events(index, kind, text, size)
-        else:
-            item, started = item_of(kind, text, index)
-            results = events_in_parts(index, item, started, kind, size)
-        items.append(item)
-        events.append(results)
+    items = [whole_item(index, kind, text) for index, kind in enumerate(kinds)]
+    events = [item_events(i, kind, items[i], size) for i, kind in enumerate(kinds)]
     return response_events(*events, document=response(*items))
 
 
@@ -293,7 +261,7 @@ async def test_text_without_deltas_is_masked_in_place(
 ) -> None:
     """An item that only its last event, or only the end of the response, has as a whole."""
     text = f"{TEXTS['finding']} {'a river ' * (size // 8)}"
-    items = [item_of("text", text, 0)[0], item_of(kind, text, 1)[0]]
+    items = [whole_item(0, "text", text), whole_item(1, kind, text)]
     result = [
         {"type": "response.output_item.done", "output_index": index, "item": item}
         for index, item in enumerate(items if at_end == "item" else items[:1])

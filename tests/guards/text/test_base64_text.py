@@ -27,15 +27,6 @@ def test_base64_is_decoded_and_found_whole(text: str) -> None:
     assert base64_text.plain(base64.b64encode(run.encode()).decode()) == run
 
 
-@for_each("context", ["{}", "é {} é", "%20{}", "say:{}."])
-def test_runs_are_found_in_any_text(context: str) -> None:
-    run = base64.b64encode(b"a secret, it is").decode()
-
-    assert run in [
-        match.group() for match in base64_text.runs(context.format(run).replace("%20", " "))
-    ]
-
-
 @for_each("codec", ["utf-16", "utf-16le", "utf-16be"])
 @for_each("text", ["a secret, it is", "Geheïmnis: secret"])
 def test_text_of_two_bytes_a_letter_is_text(codec: str, text: str) -> None:
@@ -61,11 +52,6 @@ def test_what_is_not_all_text_is_none() -> None:
     assert base64_text.plain(base64.b64encode(b"secret\x00\x01").decode()) is None
     assert base64_text.plain("internationalization") is None
     assert base64_text.plain("x") == ""
-
-
-def test_impossible_base64_is_not_pending() -> None:
-    assert base64_text.open_run("internat", torn=False, max_size=None) == len("internat")
-    assert base64_text.open_run("say: c2VjcmV", torn=False, max_size=None) == len("say: ")
 
 
 def test_a_long_run_is_settled_at_its_bound() -> None:
@@ -339,12 +325,3 @@ def test_latin_1_needs_a_declared_charset() -> None:
         body: Json = PARTS["a file"]({"media_type": media, "file_data": data})
         [text] = [item for item in request_texts(body).texts if item.text.startswith("h\u00e9ron")]
         assert text.placed is placed
-
-
-def test_a_text_is_written_back_as_data() -> None:
-    data = data_of(f"data:text/plain;base64,{ENCODED}", bare=False)
-
-    assert data is not None
-    repeated = data_of(data.payload.written("a té"), bare=False)
-    assert repeated is not None
-    assert repeated.text == "a té"

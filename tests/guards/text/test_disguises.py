@@ -26,10 +26,7 @@ from proxy.guards.text.disguises import (
     clusters,
     gaps,
     has_one_reading,
-    line_ends,
-    open_cluster,
     open_within,
-    pending_escape,
     singles,
     unescaped,
     within_words,
@@ -59,24 +56,6 @@ def test_in_json_only_its_own_escapes_are_undone() -> None:
     assert [name for _, _, name in unescaped(r"\n\/\u0041\x41&#65;", IN_JSON)] == ["\n", "/", "A"]
 
 
-@for_each(
-    ("text", "tail"),
-    [
-        ("see &", "&"), ("see &#1", "&#1"), ("see &#x4", "&#x4"), ("see &am", "&am"), ("&#65x", ""),
-        ("50%", "%"), ("%C3", "%C3"), ("\\", "\\"), ("\\x", "\\x"), ("\\x4", "\\x4"), ("\\x41", ""),
-        ("\\u{4", "\\u{4"), ("\\u{41}", ""), ("\\U0000", "\\U0000"), ("\\ud83d\\", "\\ud83d\\"),
-        ("x", ""),
-    ],
-)  # fmt: skip
-def test_an_escape_that_is_cut_is_pending(text: str, tail: str) -> None:
-    assert text[pending_escape(text) :] == tail
-
-
-def test_even_backslashes_in_json_are_complete() -> None:
-    assert pending_escape("a\\\\", in_json=True) == 3
-    assert pending_escape("a\\\\\\", in_json=True) == 1
-
-
 def composed(text: str, *, bare: bool = False) -> str:
     text, past = singles(text), 0
     parts: list[str] = []
@@ -104,13 +83,6 @@ def test_number_of_composed_marks_is_bounded(marks: int) -> None:
 
     assert composed(text) == normalize("NFKC", text[: MAX_MARKS + 1]) + text[MAX_MARKS + 1 :]
     assert composed(text, bare=True) == "e"
-
-
-def test_letter_is_open_until_it_has_all_marks() -> None:
-    assert open_cluster("") == 0
-    assert open_cluster("ab") == 1
-    assert open_cluster("ab" + "\u0315" * MAX_MARKS) == 1
-    assert open_cluster("ab" + "\u0315" * (MAX_MARKS + 1)) == MAX_MARKS + 3
 
 
 EVERY = [chr(code) for code in range(sys.maxunicode + 1)]
@@ -183,23 +155,6 @@ def test_only_what_stands_within_a_word_is_dropped(text: str, inner: list[str]) 
     assert dropped(text) == inner
 
 
-def test_hyphen_at_a_line_end_may_stay() -> None:
-    assert [*line_ends("a**b-\nc")] == [(1, 3, ""), (5, 6, "")]
-
-
-@for_each(
-    ("text", "tail"),
-    [
-        ("word", ""), ("word ", ""), ("word*", "*"), ("word**.", "**."), ("word <b", ""),
-        ("word<", "<"), ("word<sp", "<sp"), ("word<span x='y", "<span x='y"), ("word<b>", "<b>"),
-        ("word**<b", "**<b"), ("word<!-- x", "<!-- x"), ("a<b c" + "d" * 90, ""), ("a<3", ""),
-        ("word-", "-"), ("word- \n  ", "- \n  "), ("word--", ""), ("a~", "~"), ("a < ", ""),
-    ],
-)  # fmt: skip
-def test_only_separators_within_words_are_pending(text: str, tail: str) -> None:
-    assert text[open_within(text) :] == tail
-
-
 @given(ODD, ODD)
 def test_what_is_not_waited_for_stays_whatever_follows(text: str, more: str) -> None:
     sure = open_within(text)
@@ -247,7 +202,3 @@ def test_prefilter_passes_plain_text(text: str) -> None:
 def test_lines_with_one_reading_have_no_other(texts: list[str]) -> None:
     if has_one_reading("\n".join(texts).encode()):
         assert all(len(variants(text)) == 1 for text in texts)
-
-
-def test_the_controls_are_those_that_show_nothing() -> None:
-    assert CONTROLS == "\0-\x08\x0b\x0c\x0e-\x1f\x7f"
