@@ -82,7 +82,7 @@ class RequestField:
         counts: Effect on the number of output tokens: an output limit (``bound``), a minimum
             (``floor``), a reasoning ``budget``, a number ``n`` of choices, a ``group`` of options
             that some servers read as if they were at the top, or such a group for reasoning
-            (``thoughts``).
+            (``thoughts``). A number also has a type in ``any``.
         least: Smallest valid output limit or number of choices.
         only_openai: True if only OpenAI itself gets it: Codex names local paths in it.
         is_ambiguous: True if APIs use the name for different things.

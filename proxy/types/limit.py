@@ -49,10 +49,11 @@ class LimitKind:
 
     ``name`` is the key in policies and the ``type`` in errors. ``unit`` is the noun in texts.
     ``counter_type`` is ``rate`` (drains continuously), ``budget`` (money per calendar window) or
-    ``lease`` (returned when the call ends). ``is_usage_based`` is True if the amount depends on the
-    work of the upstream; a cached response uses nothing of it. ``counter`` is the prefix of counter
-    keys if it is not ``name``. ``scale`` counter units are one unit in policies. ``headers`` are
-    the response headers with limit, remaining amount and reset time of the tightest rate.
+    ``lease`` (returned when the call ends). ``is_usage_based`` is True if the amount differs
+    between calls; a cached response uses nothing of it. Calls claim 1 of other kinds. ``counter``
+    is the prefix of counter keys if it is not ``name``. ``scale`` counter units are one unit in
+    policies. ``headers`` are the response headers with limit, remaining amount and reset time of
+    the tightest rate.
     """
 
     name: ClassVar[str]
@@ -67,7 +68,10 @@ class LimitKind:
         return self.name
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
-        """Return the maximum amount that one model call may use, given its size at each target."""
+        """Return the maximum amount that one model call may use, given its size at each target.
+
+        Called for kinds that are usage-based.
+        """
         return 1
 
     def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
