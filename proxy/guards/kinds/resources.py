@@ -164,7 +164,7 @@ SPONGE_GUARD = GuardKind(
 
 
 class EconomicsConfig(Section):
-    """Calls whose estimated maximum cost is too high. Allowed under `input` only."""
+    """Calls whose estimated maximum cost is too high. Only `block` or `flag`, under `input`."""
 
     REQUIREMENTS = (
         Requirement(
