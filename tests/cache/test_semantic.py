@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from proxy.cache.semantic import MAX_CHARACTERS
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import KEY, Proxy, metric_total, running_proxy
 from tests.doubles import (
     Asked,
     Script,
@@ -103,9 +103,8 @@ class Client:
         return len(self.upstream.requests) - len(self.embedded)
 
     async def counted(self, result: str) -> float:
-        text = await self.proxy.metrics()
-        name = f'headrace_cache_semantic_total{{result="{result}"}} '
-        return sum(float(line.removeprefix(name)) for line in text.splitlines() if name in line)
+        name = "headrace_cache_semantic_total"
+        return float(metric_total(await self.proxy.metrics(), name, result=result))
 
 
 @asynccontextmanager

@@ -117,12 +117,10 @@ async def test_generated_key_works(upstream: ScriptedUpstream, tmp_path: Path) -
     upstreams.write_text(text.replace("https://api.openai.com", upstream.url))
     upstream.answer_with(answer(chat("On its way.")))
 
-    body = {"model": "support-chat", "messages": [{"role": "user", "content": "Where is it?"}]}
-    headers = {"authorization": f"Bearer {key}"}
     async with running_proxy(folder, policies.read_text()) as proxy:
-        answered = (await proxy.send("/v1/chat/completions", body, headers)).json
+        reply = await proxy.chat({"authorization": f"Bearer {key}"}, model="support-chat")
 
-    assert answered["choices"][0]["message"]["content"] == "On its way."
+    assert reply.json["choices"][0]["message"]["content"] == "On its way."
     assert upstream.requests[0].json["model"] == "gpt-4o-mini"
     assert upstream.requests[0].headers["authorization"] == "Bearer sk-upstream-secret"
 
@@ -151,9 +149,8 @@ async def test_migrated_folder_serves_calls(upstream: ScriptedUpstream, tmp_path
 
     async with running_proxy(tmp_path / "served", files) as proxy:
         for name in ("llama", "Llama"):
-            body = {"model": name, "messages": [{"role": "user", "content": "Hi"}]}
-            headers = {"authorization": f"Bearer {key}"}
-            assert (await proxy.send("/v1/chat/completions", body, headers)).status == 200
+            reply = await proxy.chat({"authorization": f"Bearer {key}"}, model=name)
+            assert reply.status == 200
 
 
 def test_unmigrated_settings_are_noted(tmp_path: Path) -> None:

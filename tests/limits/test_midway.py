@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from tests.conftest import Proxy
+from tests.conftest import Proxy, metric_total
 from tests.doubles import ScriptedUpstream
 from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
@@ -42,13 +43,9 @@ class Instances:
         later()
         return await calling
 
-    async def metric(self, line: str) -> list[float]:
-        result = []
-        for proxy in self.proxies:
-            lines = (await proxy.metrics()).splitlines()
-            values = [name.rpartition(" ")[2] for name in lines if name.startswith(f"{line} ")]
-            result.append(float(values[0]) if values else 0.0)
-        return result
+    async def metric(self, name: str, **labels: str) -> list[Decimal]:
+        texts = [await proxy.metrics() for proxy in self.proxies]
+        return [metric_total(text, name, **labels) for text in texts]
 
     async def recovered(self) -> None:
         async with asyncio.timeout(30):
@@ -106,7 +103,7 @@ async def test_a_server_that_hangs_loses_no_money_and_holds_no_place(
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
         await eventually(lambda: used(server, "nano_usd:money") == cluster.spent() > 0)
-        assert sum(await cluster.metric('headrace_budget_lost_total{limit="money"}')) == 0
+        assert sum(await cluster.metric("headrace_budget_lost_total", limit="money")) == 0
 
 
 @ONE_AND_TWO
@@ -134,7 +131,7 @@ async def test_ledgers_refill_lost_budget(
         assert (
             used(server, "nano_usd:money") >= count_before
         )  # each has added what its ledger knows
-        losses = sum(await cluster.metric('headrace_budget_lost_total{limit="money"}'))
+        losses = sum(await cluster.metric("headrace_budget_lost_total", limit="money"))
         assert losses >= 1 if dies else losses == number
 
 

@@ -317,12 +317,11 @@ async def test_calls_carry_the_token_of_googles_library_and_the_next_one_when_it
     token_server.lasts_s = 2
     upstream.answer_with(answer(chat()))
     environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(account(tmp_path, private_key, token_server))}
-    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     text = policy(GOOGLE, f"{upstream.url}/v1", "openai_compatible")
     async with running_proxy(tmp_path / "served", text, environ=environ) as proxy:
 
         async def call() -> str:
-            assert (await proxy.send("/v1/chat/completions", body)).status == 200
+            assert (await proxy.chat(model="m")).status == 200
             return upstream.requests[-1].headers["authorization"]
 
         first_item = await call()

@@ -172,8 +172,7 @@ async def with_candidate(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIte
 
 async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
     headers = {"authorization": f"Bearer {key}", "x-request-id": request}
-    body = {"model": model, "prompt": "Hi"}
-    return (await proxy.send("/v1/completions", body, headers)).status
+    return (await proxy.complete(headers, model=model)).status
 
 
 async def test_a_call_of_several_models_is_counted_once(with_candidate: Proxy) -> None:
@@ -279,9 +278,8 @@ async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedU
     detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
     text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
     upstream.answer_with(answer(legacy()))
-    body = {"model": "support-chat", "prompt": "the secret"}
     async with comparing(tmp_path, text, text) as proxy:
-        assert (await proxy.send("/v1/completions", body)).status == 200
+        assert (await proxy.complete(model="support-chat", prompt="the secret")).status == 200
         await proxy.sink.wait(1)
         output = await proxy.read("/candidate")
 

@@ -93,8 +93,7 @@ async def test_replays_recorded_calls(proxy: Proxy, tmp_path: Path) -> None:
     tagged = {**BEARER, "x-headrace-tags": "feature=help"}
     target = {**BEARER, "x-headrace-deployment": "support-chat"}
     for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (target, "anything")):
-        body = {"model": model, "prompt": "Hi"}
-        assert (await proxy.send("/v1/completions", body, headers)).status == 200
+        assert (await proxy.complete(headers, model=model)).status == 200
     lines = [orjson.dumps(canonical(record)) for record in await proxy.sink.wait(3)]
     old = read_folder(proxy.policies, None)
     rules = """
@@ -257,7 +256,7 @@ def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_
 
 async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
     unknown = {"authorization": "Bearer nobody"}
-    assert (await proxy.send("/v1/completions", {"model": "support-chat"}, unknown)).status == 401
+    assert (await proxy.complete(unknown)).status == 401
     [record] = await proxy.sink.wait(1)
     (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(canonical(record)) + b"\n")
     policies, calls = str(proxy.policies), str(tmp_path / "calls.jsonl")

@@ -353,8 +353,8 @@ def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
 
 async def test_explains_past_call(proxy: Any) -> None:
     headers = {"authorization": f"Bearer {proxy.key}", "x-request-id": "call-7"}
-    body = {"model": "support-chat", "prompt": "the words of a secret", "user": "someone"}
-    await proxy.send("/v1/completions", body, headers)
+    texts = {"prompt": "the words of a secret", "user": "someone"}
+    await proxy.complete(headers, model="support-chat", **texts)
     await proxy.sink.wait()
 
     text = await proxy.read("/explain/call-7")
