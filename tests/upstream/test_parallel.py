@@ -84,10 +84,10 @@ def sets(joined: asyncio.Event) -> Script:
 
 async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang()}
-    async with resilient_proxy(tmp_path, upstream, HEDGE) as (proxy, client):
-        status, _, body = await ask(client, prompt="x" * 40, max_tokens=1)
+    async with resilient_proxy(tmp_path, upstream, HEDGE) as proxy:
+        reply = await ask(proxy, prompt="x" * 40, max_tokens=1)
 
-        assert (status, body["choices"][0]["text"]) == (200, " Paris.")
+        assert (reply.status, reply.json["choices"][0]["text"]) == (200, " Paris.")
         async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
         [record] = await proxy.sink.wait()
@@ -106,8 +106,8 @@ async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: Scripte
 
 
 async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 5s}") as (proxy, client):
-        await ask(client)
+    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 5s}") as proxy:
+        await ask(proxy)
         [record] = await proxy.sink.wait()
 
     assert (models(upstream), summarize(record).lost_cost) == (["primary"], 0)
@@ -115,11 +115,11 @@ async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUp
 
 async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": answer({}, 500)}
-    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 60s}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 60s}") as proxy:
         async with asyncio.timeout(PATIENCE_S):
-            status, _, _ = await ask(client)
+            reply = await ask(proxy)
 
-    assert (status, models(upstream)) == (200, ["primary", "spare"])
+    assert (reply.status, models(upstream)) == (200, ["primary", "spare"])
 
 
 async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -128,10 +128,9 @@ async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: Scripte
         await answer(legacy())(request, wire)
 
     upstream.by_model = {"primary": slowly, "spare": hang()}
-    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 5ms}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 5ms}") as proxy:
         for _ in range(30):
-            status, _, _ = await ask(client)
-            assert status == 200
+            assert (await ask(proxy)).status == 200
 
     assert models(upstream).count("primary") == 30
     assert 8 <= models(upstream).count("spare") <= 10 + 30 * 0.2
@@ -145,12 +144,12 @@ async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstrea
         await answer(legacy(" First."))(request, wire)
 
     upstream.by_model = {"primary": once_joined, "spare": sets(joined)}
-    async with resilient_proxy(tmp_path, upstream, HEDGE) as (proxy, client):
-        _, _, body = await ask(client)
+    async with resilient_proxy(tmp_path, upstream, HEDGE) as proxy:
+        reply = await ask(proxy)
         await upstream.requests[1].closed.wait()
         [record] = await proxy.sink.wait()
 
-    assert body["choices"][0]["text"] == " First."
+    assert reply.json["choices"][0]["text"] == " First."
     assert [attempt.lost_hedge for attempt in record.attempts] == [False, True]
 
 
@@ -177,22 +176,22 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
 
     ends, dropped = ("primary", "spare") if is_first else ("spare", "primary")
     upstream.by_model = {ends: end, dropped: sets(joined)}
-    async with resilient_proxy(tmp_path, upstream, HEDGE) as (proxy, client):
-        refused, _, _ = await ask(client, prompt="x" * 40, max_tokens=1)
+    async with resilient_proxy(tmp_path, upstream, HEDGE) as proxy:
+        reply = await ask(proxy, prompt="x" * 40, max_tokens=1)
         [record] = await proxy.sink.wait()
 
     losses = {
         attempt.attempt.target.model: attempt.result.loss for attempt in summarize(record).attempts
     }
-    assert refused == status
+    assert reply.status == status
     assert (losses[ends], losses[dropped]) == (None, "hedge")
     assert summarize(record).lost_cost == 10 * 150 + 600
 
 
 async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang(), "spare": hang()}
-    async with resilient_proxy(tmp_path, upstream, HEDGE) as (proxy, client):
-        asking = asyncio.ensure_future(ask(client))
+    async with resilient_proxy(tmp_path, upstream, HEDGE) as proxy:
+        asking = asyncio.ensure_future(ask(proxy))
         async with asyncio.timeout(PATIENCE_S):
             while len(upstream.requests) < 2:
                 upstream.came.clear()

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.call.summary import summarize
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, Reply, running_proxy, world
 from tests.doubles import (
     PATIENCE_S,
     Script,
@@ -31,24 +30,22 @@ from tests.upstream.test_client import STREAM_HEAD, raw
 
 REACH = "deployments: [support-chat, "
 RESILIENT = "  resilient:\n"
+VIRTUAL_KEY = {"x-portkey-virtual-key": "resilient"}
 
 
 @asynccontextmanager
 async def resilient_proxy(
     folder: Path, upstream: ScriptedUpstream, text: str, of_upstream: str = ""
-) -> AsyncIterator[tuple[Proxy, ClientSession]]:
+) -> AsyncIterator[Proxy]:
     """The world, its deployment ``resilient`` saying more, and its upstream ``openai`` too."""
     policies = world(upstream.url).replace(RESILIENT, f"{RESILIENT}    {text}\n")
     policies = policies.replace("dialect: openai,", f"dialect: openai,{of_upstream}", 1)
     async with running_proxy(folder / "policies", policies) as proxy:
-        yield proxy, proxy.client
+        yield proxy
 
 
-async def ask(client: ClientSession, **fields: Any) -> tuple[int, dict[str, str], Any]:
-    body = {"model": "resilient", "prompt": "Hi", **fields}
-    async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-        document = await response.json() if "json" in response.content_type else None
-        return response.status, {k.lower(): v for k, v in response.headers.items()}, document
+async def ask(proxy: Proxy, **fields: Any) -> Reply:
+    return await proxy.complete(**{"model": "resilient", **fields})
 
 
 def models(upstream: ScriptedUpstream) -> list[str]:
@@ -62,10 +59,10 @@ def models(upstream: ScriptedUpstream) -> list[str]:
 )
 async def test_retries_failed(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 2, wait: 1ms}"
-    async with resilient_proxy(tmp_path, upstream, text) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, text) as proxy:
         upstream.then(failure, failure, answer(legacy()))
 
-        status, _, _ = await ask(client)
+        status = (await ask(proxy)).status
 
         [record] = await proxy.sink.wait()
         metrics = await proxy.metrics()
@@ -90,70 +87,63 @@ async def test_retries_failed(failure: Script, tmp_path: Path, upstream: Scripte
 async def test_next_target_is_asked(
     retry: str, failure: Script, requests: list[str], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with resilient_proxy(tmp_path, upstream, f"retry: {{{retry}}}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, f"retry: {{{retry}}}") as proxy:
         upstream.by_model = {"primary": failure}
 
-        status, _, _ = await ask(client)
+        status = (await ask(proxy)).status
 
     assert (status, models(upstream)) == (200, requests)
 
 
 @pytest.mark.parametrize("failure", [answer({}, 400), answer({}, 422)], ids=["400", "422"])
 async def test_no_retry_of(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as proxy:
         upstream.answer_with(failure)
 
-        await ask(client)
+        await ask(proxy)
 
     assert len(upstream.requests) == 1
 
 
 async def test_no_retry_after_first_chunk(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as proxy:
         upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
 
-        body = {"model": "resilient", "prompt": "Hi", "stream": True}
-        async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-            raw = await response.read()
+        reply = await ask(proxy, stream=True)
 
-    assert b'"error"' in raw
+    assert b'"error"' in reply.raw
     assert len(upstream.requests) == 1
 
 
 async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 9, wait: 200ms, max_wait: 200ms}"
-    async with resilient_proxy(tmp_path, upstream, text) as (_, client):
+    async with resilient_proxy(tmp_path, upstream, text) as proxy:
         upstream.answer_with(answer({}, 503))
 
-        async with client.post(
-            "/v1/completions",
-            headers={"x-portkey-api-key": KEY, "x-portkey-request-timeout": "300"},
-            json={"model": "resilient", "prompt": "Hi"},
-        ) as response:
-            await response.read()
+        headers = {"x-portkey-api-key": KEY, "x-portkey-request-timeout": "300"}
+        reply = await ask(proxy, headers=headers)
 
-    assert response.status in (408, 503)  # its time is up in the middle of a try, or before one
+    assert reply.status in (408, 503)  # its time is up in the middle of a try, or before one
     assert 1 <= len(upstream.requests) < 9
 
 
 async def test_retry_budget_bounds_a_storm(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 5, wait: 1ms, max_wait: 1ms}"
-    async with resilient_proxy(tmp_path, upstream, text, "breaker: off,") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, text, "breaker: off,") as proxy:
         upstream.by_model = {"primary": answer({}, 503)}
 
         for _ in range(60):
-            await ask(client)
+            await ask(proxy)
 
     assert models(upstream).count("primary") <= 60 * 1.2 + 10
 
 
 async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     breaker = "breaker: {failures: 2, rest: 300ms},"
-    async with resilient_proxy(tmp_path, upstream, "", breaker) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, "", breaker) as proxy:
         upstream.by_model = {"primary": answer({}, 500)}
         for _ in range(4):
-            status, _, _ = await ask(client)
-            assert status == 200
+            assert (await ask(proxy)).status == 200
         assert models(upstream).count("primary") == 2
         records = await proxy.sink.wait(4)
         assert [skip.reason for skip in records[-1].skips] == ["upstream_circuit_open"]
@@ -164,7 +154,7 @@ async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: Scripte
         request = 4
         async with asyncio.timeout(PATIENCE_S):
             while models(upstream)[-1] != "primary":
-                await ask(client)
+                await ask(proxy)
                 request += 1
                 await proxy.sink.wait(request)
 
@@ -173,37 +163,34 @@ async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: Scripte
 
 async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     breaker = "breaker: {failures: 1, rest: 30s},"
-    async with resilient_proxy(tmp_path, upstream, "", breaker) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, "", breaker) as proxy:
         upstream.answer_with(answer({}, 500))
-        await ask(client, model="gpt-4o-mini")
-        status, headers, body = await ask(client, model="gpt-4o-mini")
+        await ask(proxy, model="gpt-4o-mini")
+        reply = await ask(proxy, model="gpt-4o-mini")
         _, record = await proxy.sink.wait(2)
 
-    assert (status, body["error"]["code"]) == (503, "upstream_circuit_open")
-    assert 0 < int(headers["retry-after"]) <= 30
+    assert (reply.status, reply.error["code"]) == (503, "upstream_circuit_open")
+    assert 0 < int(reply.headers["retry-after"]) <= 30
     assert record.attempts == []
     assert record.billing.cost == 0
     assert len(upstream.requests) == 1
 
 
 async def test_full_upstream_sheds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with resilient_proxy(tmp_path, upstream, "", "max_concurrency: 1,") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "", "max_concurrency: 1,") as proxy:
         upstream.by_model = {"gpt-4o-mini": hang()}
-        first_call = asyncio.ensure_future(ask(client, model="gpt-4o-mini"))
+        first_call = asyncio.ensure_future(ask(proxy, model="gpt-4o-mini"))
         await upstream.came.wait()
 
-        status, headers, body = await ask(client, model="gpt-4o-mini")
-        assert (status, body["error"]["code"], headers["retry-after"]) == (
-            503,
-            "upstream_busy",
-            "1",
-        )
-        assert (await ask(client))[0] == 200  # its fallback is elsewhere
+        reply = await ask(proxy, model="gpt-4o-mini")
+        assert (reply.status, reply.error["code"]) == (503, "upstream_busy")
+        assert reply.headers["retry-after"] == "1"
+        assert (await ask(proxy)).status == 200  # its fallback is elsewhere
 
         first_call.cancel()
         await upstream.requests[0].closed.wait()
         upstream.by_model = {}
-        assert (await ask(client, model="gpt-4o-mini"))[0] == 200
+        assert (await ask(proxy, model="gpt-4o-mini")).status == 200
 
 
 async def test_picks_least_loaded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -216,11 +203,11 @@ async def test_picks_least_loaded(tmp_path: Path, upstream: ScriptedUpstream) ->
         body = {"model": "even", "prompt": "Hi", "stream": True}
         async with proxy.client.post("/v1/completions", headers=BEARER, json=body) as slow:
             for _ in range(3):
-                await ask(proxy.client, model="even")
+                await ask(proxy, model="even")
             gate.set()
             await slow.read()
         upstream.by_model = {}
-        await ask(proxy.client, model="even")
+        await ask(proxy, model="even")
 
     assert models(upstream) == ["left", "right", "right", "right", "left"]
 
@@ -246,22 +233,13 @@ FIRST_EVENTS = {
 }
 
 
-def body(*, streamed: bool) -> dict[str, object]:
-    return {**ROUTE.body(streamed=streamed), "model": "resilient"}
-
-
-async def ask_with_fallback(client: ClientSession, *, streamed: bool = False) -> tuple[int, bytes]:
-    async with client.post(ROUTE.path, headers=BEARER, json=body(streamed=streamed)) as response:
-        return response.status, await response.read()
-
-
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
 async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": failure, "spare": answer(legacy())}
 
-    status, body = await ask_with_fallback(proxy.client)
+    reply = await ask(proxy)
 
-    assert (status, texts(ROUTE, body, streamed=False)) == (200, " Paris.")
+    assert (reply.status, texts(ROUTE, reply.raw, streamed=False)) == (200, " Paris.")
     assert [request.path for request in upstream.requests][-1] == "/v4/beta/completions"
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
@@ -276,33 +254,30 @@ async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstr
 
 @pytest.mark.parametrize("failure", FIRST_EVENTS.values(), ids=FIRST_EVENTS.keys())
 async def test_a_stream_falls_back_before_its_first_event(
-    failure: Script, upstream: ScriptedUpstream, client: ClientSession
+    failure: Script, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     events = stream(legacy_events(" Par", "is."), is_done=False)
     upstream.by_model = {"primary": failure, "spare": events}
 
-    status, body = await ask_with_fallback(client, streamed=True)
+    reply = await ask(proxy, stream=True)
 
-    assert (status, texts(ROUTE, body, streamed=True)) == (200, " Paris.")
+    assert (reply.status, texts(ROUTE, reply.raw, streamed=True)) == (200, " Paris.")
 
 
-async def test_deadline_stops_fallback(upstream: ScriptedUpstream, client: ClientSession) -> None:
+async def test_deadline_stops_fallback(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     upstream.by_model = {"primary": hang()}
-    route = ROUTES["portkey"]
-    headers = {"x-portkey-api-key": route.credential["x-portkey-api-key"]}
-    headers |= {"x-portkey-virtual-key": "resilient", "x-portkey-request-timeout": "200"}
+    timeout = {"x-portkey-request-timeout": "200"}
 
-    async with client.post(route.path, headers=headers, json=body(streamed=False)) as response:
-        assert response.status == 408
+    reply = await ask(proxy, headers={"x-portkey-api-key": KEY, **VIRTUAL_KEY, **timeout})
 
+    assert reply.status == 408
     assert len(upstream.requests) == 1
 
 
-async def test_portkey_target_header(upstream: ScriptedUpstream, client: ClientSession) -> None:
+async def test_portkey_target_header(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     upstream.by_model = {"primary": answer({}, 500)}
-    route = ROUTES["portkey"]
-    headers = {**route.credential, "x-portkey-virtual-key": "resilient"}
 
-    async with client.post(route.path, headers=headers, json=body(streamed=False)) as response:
-        assert response.headers["x-portkey-retry-attempt-count"] == "1"
-        assert response.headers["x-portkey-last-used-option-index"] == "config.targets[1]"
+    reply = await ask(proxy, headers={**ROUTES["portkey"].credential, **VIRTUAL_KEY})
+
+    assert reply.headers["x-portkey-retry-attempt-count"] == "1"
+    assert reply.headers["x-portkey-last-used-option-index"] == "config.targets[1]"

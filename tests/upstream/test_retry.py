@@ -157,11 +157,7 @@ async def passing(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sen
         upstream.answer_with(answer({"results": []}))
 
         async def send() -> int:
-            async with proxy.client.post(
-                "/v1/moderations", headers=BEARER, json={"input": "x"}
-            ) as response:
-                await response.read()
-                return response.status
+            return (await proxy.send("/v1/moderations", {"input": "x"})).status
 
         assert await send() == 200  # a connection rests
         yield send
@@ -264,10 +260,10 @@ async def test_targets_in_turn_and_at_once_are_told_of_alike(
     upstream: ScriptedUpstream,
 ) -> None:  # fmt: skip
     upstream.by_model = {"primary": SCRIPTS[first_text], "spare": SCRIPTS[second]}
-    async with resilient_proxy(tmp_path, upstream, text) as (_, client):
-        status, _, error = await ask(client)
+    async with resilient_proxy(tmp_path, upstream, text) as proxy:
+        reply = await ask(proxy)
 
-    assert (status, error["error"]["code"]) == events
+    assert (reply.status, reply.error["code"]) == events
     assert sorted(models(upstream)) == ["primary", "spare"]
 
 
@@ -280,10 +276,7 @@ async def test_a_list_of_models_that_all_fail_is_told_of_alike(
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.by_model = {"first": SCRIPTS[first_text], "second": SCRIPTS[second]}
-    async with resilient_proxy(tmp_path, upstream, "description: plain") as (proxy, client):
-        body = {"model": ["first", "second"], "prompt": "Hi"}
-        headers = {"authorization": f"Bearer {proxy.key}"}
-        async with client.post("/v1/completion", json=body, headers=headers) as response:
-            status, error = response.status, await response.json()
+    async with resilient_proxy(tmp_path, upstream, "description: plain") as proxy:
+        reply = await proxy.send("/v1/completion", {"model": ["first", "second"], "prompt": "Hi"})
 
-    assert (status, error["error"]["code"]) == events
+    assert (reply.status, reply.error["code"]) == events
