@@ -12,13 +12,10 @@ from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
-from tests.test_pipeline import BEARER, ROUTES
 
 
 async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy) -> None:
-    route = ROUTES["openai"]
-    async with proxy.client.post(route.path, headers=BEARER, json=route.body(streamed=False)):
-        pass
+    await proxy.complete()
     await proxy.sink.wait()
 
     async with proxy.client.get(f"{proxy.admin}/metrics") as response:
@@ -70,9 +67,7 @@ async def test_log_level_changes_for_a_while(proxy: Proxy) -> None:
 async def test_shared_id_is_explained_per_key(proxy: Proxy) -> None:
     for key, model in ((KEY, "support-chat"), ("hr-search-key", "search-answers")):
         headers = {"authorization": f"Bearer {key}", "x-request-id": "mine"}
-        body = {"model": model, "prompt": "Hi"}
-        async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
-            await response.read()
+        await proxy.complete(headers, model=model)
     await proxy.sink.wait(2)
 
     results = {}

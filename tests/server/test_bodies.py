@@ -22,7 +22,7 @@ from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
-from tests.test_pipeline import BEARER, ROUTES
+from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
 OTHER_TEXT = "hr-search-key"
@@ -128,16 +128,10 @@ async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Pat
 
         other_document = {"Authorization": f"Bearer {OTHER_TEXT}"}
         body = {"model": "search-answers", "messages": [{"role": "user", "content": "x" * size}]}
-        async with proxy.client.post(
-            f"{proxy.url}/v1/chat/completions", headers=other_document, json=body
-        ) as response:
-            assert response.status != 503
-        async with proxy.client.post(
-            f"{proxy.url}{ROUTE.path}", headers=BEARER, json={"model": "gpt-4o-mini", "prompt": "x"}
-        ) as response:
-            assert response.status == 503
-            assert response.headers["retry-after"] == "1"
-            assert (await response.json())["error"]["code"] == "overloaded"
+        assert (await proxy.send("/v1/chat/completions", body, other_document)).status != 503
+        reply = await proxy.complete()
+        assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+        assert reply.error["code"] == "overloaded"
         for _, writer in opened:
             writer.transport.abort()
         records = await proxy.sink.wait(7)

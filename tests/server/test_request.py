@@ -202,8 +202,7 @@ async def test_a_request_id_is_kept_when_it_is_sane(proxy: Proxy) -> None:
 
 
 async def test_own_via_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    async with proxy.client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)):
-        pass
+    await proxy.complete()
     own_text = upstream.requests[0].headers["x-headrace-via"]
     other_value = "0123456789abcdef"
     for received, status in (

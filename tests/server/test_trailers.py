@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from aiohttp import ClientSession, web
+from aiohttp import web
 
 from proxy.server.server import Handler, HttpServer
 from tests.conftest import Proxy
@@ -26,7 +26,7 @@ from tests.doubles import (
     piece,
 )
 from tests.for_each import for_each
-from tests.test_pipeline import BEARER, ROUTES
+from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
 BODY = json.dumps(ROUTE.body(streamed=False)).encode()
@@ -156,14 +156,11 @@ async def test_trailers_stay_with_their_response(proxy: Proxy, upstream: Scripte
     raw = head(200, "application/json", "transfer-encoding: chunked")
     raw += piece(json.dumps(legacy()).encode()) + b"0\r\nx-ratelimit-remaining-requests: 7\r\n\r\n"
     pairs = list(halves(raw[-60:]))
-    async with ClientSession(base_url=proxy.url) as client:
-        for pieces in pairs:
-            upstream.then(sending(raw[:-60], *pieces), answer(legacy()))
-            for _ in range(2):
-                body = ROUTE.body(streamed=False)
-                async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
-                    assert response.status == 200
-        records = await proxy.sink.wait(2 * len(pairs))
+    for pieces in pairs:
+        upstream.then(sending(raw[:-60], *pieces), answer(legacy()))
+        for _ in range(2):
+            assert (await proxy.complete()).status == 200
+    records = await proxy.sink.wait(2 * len(pairs))
 
     assert upstream.connections == 1
     assert [record.attempts[0].remaining for record in records] == [{}] * len(records)

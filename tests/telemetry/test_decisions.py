@@ -7,14 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from proxy.call.record import new_record
 from proxy.settings import LogAs
 from proxy.telemetry.chain import BadChain, verify
 from proxy.telemetry.decisions import MAX_ENTRIES, Decisions
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.fakes import EventLog
 from tests.for_each import for_each
@@ -36,14 +35,6 @@ def entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def ask(proxy: Proxy, **options: Any) -> None:
-    async with (
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False, **options)) as r,
-    ):
-        await r.read()
-
-
 def guarded(upstream: ScriptedUpstream) -> str:
     return (
         world(upstream.url)
@@ -60,9 +51,9 @@ async def test_each_decision_has_reason(upstream: ScriptedUpstream, tmp_path: Pa
     path = tmp_path / "decisions.log"
     how = {"log": LogAs(decisions=path)}
     async with running_proxy(tmp_path / "policies", guarded(upstream), **how) as proxy:
-        await ask(proxy)
-        await ask(proxy, messages=[{"role": "user", "content": "a forbidden word"}])
-        await ask(proxy)
+        await proxy.complete()
+        await proxy.complete(messages=[{"role": "user", "content": "a forbidden word"}])
+        await proxy.complete()
         await proxy.sink.wait(3)
 
     policy, *calls = entries(path)
@@ -82,7 +73,7 @@ async def test_a_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_pat
     for _ in range(2):
         how = {"log": LogAs(decisions=path)}
         async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:
-            await ask(proxy)
+            await proxy.complete()
             await proxy.sink.wait(1)
 
     verified = verify(path)
@@ -94,12 +85,8 @@ async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_pat
     how = {"log": LogAs(decisions=path)}
     async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:
         (proxy.policies / "policies.yaml").write_text("keys: 1")
-        headers = {**BEARER, "x-headrace-refresh-cache": "true"}
-        async with (
-            aiohttp.ClientSession(base_url=proxy.url) as client,
-            client.post(ROUTE.path, headers=headers, json=ROUTE.body(streamed=False)) as response,
-        ):
-            assert response.status == 200
+        reply = await proxy.complete({**BEARER, "x-headrace-refresh-cache": "true"})
+        assert reply.status == 200
         await proxy.sink.wait(1)
 
     assert [e["result"] for e in entries(path) if e["event"] == "policy"] == [

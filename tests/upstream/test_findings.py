@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.telemetry.log import canonical
 from tests.conftest import KEY, Proxy, running_proxy, world
@@ -56,11 +55,8 @@ async def guarded(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[P
 async def ask(proxy: Proxy, client: str, spoken: str, **fields: Any) -> tuple[int, str]:
     path, credential = CLIENTS[client]
     headers = {**credential, "x-headrace-deployment": f"via-{spoken}"}
-    async with (
-        ClientSession(base_url=proxy.url) as session,
-        session.post(path, headers=headers, json={**PROMPT, **fields}) as response,
-    ):
-        return response.status, await response.text()
+    reply = await proxy.send(path, {**PROMPT, **fields}, headers)
+    return reply.status, reply.raw.decode()
 
 
 def findings_of(proxy: Proxy) -> list[tuple[str, bool]]:
@@ -286,7 +282,7 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
 
 @pytest.mark.parametrize("models", ["support-chat", ["support-chat"], ["first", "second"]])
 async def test_how_long_a_model_took_is_measured(
-    models: Any, upstream: ScriptedUpstream, client: ClientSession
+    models: Any, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     async def slow(request: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.03)
@@ -294,9 +290,7 @@ async def test_how_long_a_model_took_is_measured(
 
     upstream.answer_with(slow)
 
-    body = {"model": models, "prompt": "p"}
-    async with client.post("/v1/completion", headers=BEARER, json=body) as response:
-        fields = await response.json()
+    fields = (await proxy.send("/v1/completion", {"model": models, "prompt": "p"})).json
 
     times = [choice["usage"]["prediction_time_ms"] for choice in fields["choices"]]
     assert min(times) >= 29
