@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.server import EXPOSED
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, Reply, running_proxy, world
 from tests.doubles import ScriptedUpstream, cut_before_head, legacy_events, stream
 from tests.server.test_client_closes_first import connected, stoppable
 from tests.test_pipeline import BEARER, ROUTES
@@ -34,25 +33,23 @@ async def test_probe_needs_no_key(path: str, proxy: Proxy) -> None:
 
 async def test_a_probe_is_no_call(proxy: Proxy) -> None:
     for method in ("GET", "HEAD", "POST"):
-        async with proxy.client.request(method, "/health") as response:
-            await response.read()
-    async with proxy.client.get("/v1/models", headers=BEARER) as response:
-        await response.read()
+        await proxy.send("/health", b"", method=method)
+    await proxy.send("/v1/models", b"", method="GET")
 
     [record] = await proxy.sink.wait()
     assert record.head.route == "/v1/models"
     assert "/health" not in await proxy.metrics()
 
 
-async def test_probe_method_error_lists_methods(client: ClientSession) -> None:
-    async with client.post("/health", json={}) as response:
-        assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
+async def test_probe_method_error_lists_methods(proxy: Proxy) -> None:
+    reply = await proxy.send("/health", {})
+
+    assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/health/", "/healthz", "/v1/health"])
-async def test_only_the_very_path_is_a_probe(path: str, client: ClientSession) -> None:
-    async with client.get(path) as response:
-        assert response.status == 404
+async def test_only_the_very_path_is_a_probe(path: str, proxy: Proxy) -> None:
+    assert (await proxy.send(path, b"", method="GET")).status == 404
 
 
 async def test_stopping_proxy_fails_its_probe(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -89,21 +86,23 @@ async def shared(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pr
         yield running
 
 
-@pytest.fixture
-async def browser(shared: Proxy) -> AsyncIterator[ClientSession]:
-    async with ClientSession(base_url=shared.url) as session:
-        yield session
+async def preflight(proxy: Proxy, path: str, origin: str, **headers: str) -> Reply:
+    return await proxy.send(path, b"", {"origin": origin, **ASKING, **headers}, method="OPTIONS")
+
+
+async def list_models(proxy: Proxy, origin: str) -> Reply:
+    return await proxy.send("/v1/models", b"", {**BEARER, "origin": origin}, method="GET")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models/a/b", "/nowhere"])
 @pytest.mark.parametrize("origin", [PAGE, "vscode-webview://abc"])
 async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
-    path: str, origin: str, shared: Proxy, browser: ClientSession
+    path: str, origin: str, shared: Proxy
 ) -> None:
-    async with browser.options(path, headers={"origin": origin, **ASKING}) as response:
-        assert (response.status, await response.read()) == (204, b"")
-        output = response.headers
+    reply = await preflight(shared, path, origin)
 
+    output = reply.headers
+    assert (reply.status, reply.raw) == (204, b"")
     assert output["access-control-allow-origin"] == origin
     assert {"GET", "HEAD", "POST"} <= set(output["access-control-allow-methods"].split(", "))
     assert output["access-control-allow-headers"] == ASKING["access-control-request-headers"]
@@ -116,18 +115,16 @@ async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
     "origin",
     [OTHER_TEXT, "null", "https://app.example.com.evil.test", "http://app.example.com", ""],
 )
-async def test_other_origin_is_refused(origin: str, shared: Proxy, browser: ClientSession) -> None:
-    async with browser.options("/v1/models", headers={"origin": origin, **ASKING}) as response:
-        requests = response.status, set(response.headers)
-    async with browser.get("/v1/models", headers={**BEARER, "origin": origin}) as response:
-        read = response.status, set(response.headers)
+async def test_other_origin_is_refused(origin: str, shared: Proxy) -> None:
+    asked, read = await preflight(shared, "/v1/models", origin), await list_models(shared, origin)
 
-    assert (requests[0], read[0]) == (405, 200)
-    assert not [name for name in requests[1] | read[1] if name.lower().startswith("access-control")]
+    assert (asked.status, read.status) == (405, 200)
+    names = {name.lower() for reply in (asked, read) for name in reply.headers}
+    assert not [name for name in names if name.startswith("access-control")]
     assert [record.status for record in await shared.sink.wait(2)] == [405, 200]
 
 
-async def test_page_reads_all_replies(browser: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_page_reads_all_replies(shared: Proxy, upstream: ScriptedUpstream) -> None:
     headers = {**BEARER, "origin": PAGE}
     upstream.then(stream(legacy_events("Hi")), cut_before_head(), cut_before_head())
     calls = [
@@ -140,10 +137,9 @@ async def test_page_reads_all_replies(browser: ClientSession, upstream: Scripted
         ("GET", "/v1/models", headers, None, 200),
     ]
     for method, path, sent_body, body, status in calls:
-        async with browser.request(method, path, headers=sent_body, json=body) as response:
-            await response.read()
-        output = response.headers
-        assert response.status == status
+        reply = await shared.send(path, body, sent_body, method=method)
+        output = reply.headers
+        assert reply.status == status
         assert (output["access-control-allow-origin"], output["vary"]) == (PAGE, "origin")
         assert output["access-control-expose-headers"].split(", ") == list(EXPOSED)
 
@@ -151,30 +147,24 @@ async def test_page_reads_all_replies(browser: ClientSession, upstream: Scripted
 async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     text = "cors: {origins: ['*']}\n" + world(upstream.url)
     async with running_proxy(tmp_path / "p", text) as proxy:
-        async with proxy.client.get(
-            "/v1/models", headers={**BEARER, "origin": OTHER_TEXT}
-        ) as response:
-            output = response.headers
-        async with proxy.client.options(
-            "/v1/models", headers={"origin": OTHER_TEXT, **ASKING}
-        ) as response:
-            request = response.headers
+        read = await list_models(proxy, OTHER_TEXT)
+        asked = await preflight(proxy, "/v1/models", OTHER_TEXT)
 
-    for headers in (output, request):
-        assert headers["access-control-allow-origin"] == "*"
-        assert "access-control-allow-credentials" not in headers
+    for reply in (read, asked):
+        assert reply.headers["access-control-allow-origin"] == "*"
+        assert "access-control-allow-credentials" not in reply.headers
 
 
 async def test_cors_is_off_by_default(proxy: Proxy) -> None:
-    async with proxy.client.options("/v1/models", headers={"origin": PAGE, **ASKING}) as response:
-        assert response.status == 405
+    assert (await preflight(proxy, "/v1/models", PAGE)).status == 405
 
 
-async def test_names_that_are_none_are_not_given_back(browser: ClientSession) -> None:
-    headers = {"origin": PAGE, **ASKING, "access-control-request-headers": "a, <b>"}
-    async with browser.options("/v1/models", headers=headers) as response:
-        assert response.status == 204
-        assert "access-control-allow-headers" not in response.headers
+async def test_names_that_are_none_are_not_given_back(shared: Proxy) -> None:
+    names = {"access-control-request-headers": "a, <b>"}
+    reply = await preflight(shared, "/v1/models", PAGE, **names)
+
+    assert reply.status == 204
+    assert "access-control-allow-headers" not in reply.headers
 
 
 def test_all_headers_of_ours_are_for_pages_to_read() -> None:
