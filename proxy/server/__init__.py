@@ -207,19 +207,16 @@ def data_handler(
 
     ``on_bug`` gets the error and the request id.
     """
-    bounds, calls = port.bounds, port.calls
+    calls = port.calls
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         answered = port.keyless.answer(request)
         if answered is not None:
             return answered
         task = calls.begin(request.protocol._task_handler)
-        share = BodyShare(bounds.bodies)
+        share = BodyShare(port.bounds.bodies)
         try:
-            exchange = HttpExchange(request, port.new_id(), port.via, bounds, share, port.ids)
-            exchange.passed = port.passed
-            if exchange.origin is not None:
-                exchange.shown_to = port.keyless.cross_origin.headers(exchange.origin)
+            exchange = HttpExchange(request, port, share)
             try:
                 await pipeline.run(exchange)
             except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself

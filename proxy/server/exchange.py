@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 import orjson
 from aiohttp import web
@@ -18,12 +19,11 @@ from proxy.dialects.family import FamilyWriter
 from proxy.dialects.request_headers import where_key_belongs
 from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
-from proxy.dialects.responses.sealing import ResponseIds
 from proxy.dialects.responses.state_refs import resolve_state
 from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.fair_queue import LARGE_BYTES
-from proxy.server.request import BodyShare, Bounds, Incoming, RequestUpload
+from proxy.server.request import BodyShare, Incoming, RequestUpload
 from proxy.server.response import (
     ERROR_HEADER,
     ResponseWriter,
@@ -33,7 +33,10 @@ from proxy.server.response import (
 )
 from proxy.types import Call, RequestHead, ResponseHead
 from proxy.types.events import Frame
-from proxy.types.passthrough import PassthroughPaths, PassthroughRequest
+from proxy.types.passthrough import PassthroughRequest
+
+if TYPE_CHECKING:
+    from proxy.server import DataPort
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 MAX_FRAMES_PER_WRITE = 8  # frames that are written at once
@@ -42,46 +45,30 @@ KEEPALIVE = Frame(())
 
 
 class HttpExchange:
-    """Implements ``ports.Exchange``.
-
-    ``origin`` is the origin of a browser page, ``shown_to`` are its CORS headers. ``passthrough``
-    returns the active passthrough paths.
-    """
+    """Implements ``ports.Exchange``."""
 
     _head: ResponseHead
     _writer: FamilyWriter
     _record: Record
     _call: Call
 
-    def __init__(
-        self,
-        request: web.BaseRequest,
-        request_id: str,
-        via: str,
-        bounds: Bounds,
-        share: BodyShare,
-        ids: ResponseIds | None = None,
-    ) -> None:
+    def __init__(self, request: web.BaseRequest, port: DataPort, share: BodyShare) -> None:
         self._request = request
-        self._ids = ids
-        self._incoming = incoming = Incoming(request, bounds, share)
+        self._port = port
         self._share = share
-        self._parsing = bounds.parsing
-        self._offload = bounds.parsing.offload
-        self._out = ResponseWriter(request, bounds.stall_s)
-        self._keepalive_s = bounds.keepalive_s
+        self._incoming = incoming = Incoming(request, port.bounds, share)
+        self._parsing = port.bounds.parsing
+        self._out = ResponseWriter(request, port.bounds.stall_s)
         self._silence: SilenceTimer | None = None
         self._is_sending = False
-        self._via = via
-        self.passed: Callable[[], PassthroughPaths | None] = dialects.no_passthrough
         self._dialect_match = match = dialects.match_dialect(incoming.path, incoming.headers)
         self._client = match[0].client
-        self._nonce = request_id
-        self.origin = incoming.headers.get("origin")
-        self.shown_to: dict[str, str] = {}
-        self.request_id = request_id
+        self._call_id = self.request_id = call_id = port.new_id()
+        self._cors: dict[str, str] = {}
+        if "origin" in incoming.headers:
+            self._cors = port.keyless.cross_origin.headers(incoming.headers["origin"])
         if "x-request-id" in incoming.headers:
-            self.request_id = incoming.given_id() or request_id
+            self.request_id = incoming.given_id() or call_id
 
     @property
     def is_disconnected(self) -> bool:
@@ -102,11 +89,11 @@ class HttpExchange:
         incoming.check_head()
         noted = dialects.Received(
             self.request_id,
-            self._nonce,
+            self._call_id,
             at=datetime.now(UTC),
             query=incoming.query,
             matched_dialect=self._dialect_match,
-            passed=self.passed,
+            passed=self._port.passed,
         )
         try:
             head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
@@ -116,7 +103,7 @@ class HttpExchange:
         if "upgrade" in incoming.headers:
             incoming.check_upgrade()
         self._client = self._client.endpoints.get(head.endpoint, self._client)
-        if self._via in head.via or len(head.via) > MAX_HOPS:
+        if self._port.via in head.via or len(head.via) > MAX_HOPS:
             raise LoopDetected
         return head
 
@@ -171,8 +158,8 @@ class HttpExchange:
         """Return the call with the stored state that it uses. Raises ``RequestError``."""
         if call.head.endpoint == "conversations":
             resolve = stored.resolve_conversation_call
-            return await self._offload.run(
-                call.size, partial(resolve, call, self._ids), call.scheduling_key
+            return await self._parsing.offload.run(
+                call.size, partial(resolve, call, self._port.ids), call.scheduling_key
             )
         body = call.body
         plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
@@ -180,8 +167,8 @@ class HttpExchange:
         plain = plain and "tools" not in body and type(body.get("input")) is not list
         if plain and call.head.endpoint == "responses":
             return call
-        pinned = partial(resolve_state, call, self._ids)  # may open thousands of ids
-        return await self._offload.run(call.size, pinned, call.scheduling_key)
+        pinned = partial(resolve_state, call, self._port.ids)  # may open thousands of ids
+        return await self._parsing.offload.run(call.size, pinned, call.scheduling_key)
 
     def close(self) -> None:
         """Stop the keepalive timer."""
@@ -191,8 +178,9 @@ class HttpExchange:
 
     def keep_alive(self, record: Record) -> None:
         self._record = record
-        if self._call.stream and self._keepalive_s > 0:
-            self._silence = SilenceTimer(self._out, record, self._keepalive_s, self._send_keepalive)
+        silence_s = self._port.bounds.keepalive_s
+        if self._call.stream and silence_s > 0:
+            self._silence = SilenceTimer(self._out, record, silence_s, self._send_keepalive)
 
     def _send_keepalive(self) -> None:
         """Send a keepalive event, and the response head before the first one."""
@@ -223,7 +211,7 @@ class HttpExchange:
                 data = self._writer.feed(frame)
             else:  # in a thread
                 write = partial(self._writer.feed, frame)
-                data = await self._offload.run(weight, write, self._call.scheduling_key)
+                data = await self._parsing.offload.run(weight, write, self._call.scheduling_key)
             if not out.begun and (is_streamed or frame.last):
                 self._begin(frame, None if is_streamed else len(data))
                 begins = True
@@ -264,8 +252,8 @@ class HttpExchange:
 
     def _begin_with(self, status: int, fields: dict[str, str], length: int | None) -> None:
         fields["x-request-id"] = self.request_id
-        if self.shown_to:
-            fields |= self.shown_to
+        if self._cors:
+            fields |= self._cors
         self._out.begin(status, fields, length)
         self._record.status = status
 
@@ -311,5 +299,5 @@ class HttpExchange:
         refusal = self._client.refuse(error, self.request_id)
         fields = {"content-type": "application/json", "server": "headrace"}
         fields |= {"x-request-id": self.request_id, ERROR_HEADER: error.code}
-        fields |= dict(refusal.headers) | self.shown_to
+        fields |= dict(refusal.headers) | self._cors
         return web.Response(status=500, body=orjson.dumps(refusal.body), headers=fields)
