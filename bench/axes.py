@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench.policies import NO_MORE, Sizes
+from bench.policies import NO_EXTRAS, Sizes
 from bench.rounds import Scenario
 from bench.upstream import CHUNKS
 
@@ -22,7 +22,7 @@ class Axis:
     sizes: tuple[int, ...]
     parts: tuple[str, ...] = ("bare",)
     """Measured feature sets."""
-    policies: Callable[[int], Sizes] = field(default=lambda size: NO_MORE)
+    policies: Callable[[int], Sizes] = field(default=lambda size: NO_EXTRAS)
     scenario: Callable[[int], Scenario] = field(default=lambda size: Scenario())
     upstream: Callable[[int], tuple[str, ...]] = field(default=lambda size: ())
     counts_functions: bool = False

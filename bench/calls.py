@@ -27,7 +27,7 @@ import uvloop
 import proxy
 from bench import load, policies
 from bench.load import Job
-from bench.policies import NO_MORE, Sizes
+from bench.policies import NO_EXTRAS, Sizes
 from bench.processes import serving
 from proxy import app
 from proxy.runtime.otel_settings import OtelSettings
@@ -83,11 +83,11 @@ class Counts:
     threads: CallCounter
 
 
-async def count_functions(name: str, sizes: Sizes = NO_MORE) -> Counts:
+async def count_functions(name: str, sizes: Sizes = NO_EXTRAS) -> Counts:
     """Count the functions of a warm call with the policy of this name, or of a cache hit."""
     counts = Counts(CallCounter(CALLS), CallCounter(CALLS))
     # A hit repeats the calls of the warm-up.
-    policy, warm_up, first = (
+    policy, warm_up, first_seed = (
         ("cache", CALLS, 0) if name == CACHE_HIT else (name, WARM_UP_CALLS, WARM_UP_CALLS)
     )
     threading.setprofile(counts.threads)
@@ -100,7 +100,7 @@ async def count_functions(name: str, sizes: Sizes = NO_MORE) -> Counts:
                     await asyncio.sleep(SETTLE_S)
                     counts.loop.enabled = counts.threads.enabled = True
                     sys.setprofile(counts.loop)
-                    await _send(running.listen.port, first, CALLS)
+                    await _send(running.listen.port, first_seed, CALLS)
                     await asyncio.sleep(SETTLE_S)
                     sys.setprofile(None)
                     counts.loop.enabled = counts.threads.enabled = False
@@ -109,8 +109,8 @@ async def count_functions(name: str, sizes: Sizes = NO_MORE) -> Counts:
     return counts
 
 
-async def _send(port: int, first: int, total: int) -> None:
-    await load.run(Job(port=port, seed=first, total=total, plain=True, connections=1))
+async def _send(port: int, first_seed: int, total: int) -> None:
+    await load.run(Job(port=port, seed=first_seed, total=total, plain=True, connections=1))
 
 
 def settings(folder: Path, policy: str, sizes: Sizes, upstream: int, collector: int) -> Settings:
@@ -118,7 +118,7 @@ def settings(folder: Path, policy: str, sizes: Sizes, upstream: int, collector: 
     (folder / "policies").mkdir()
     policies.write(folder / "policies", policy, upstream, sizes)
     listen = Address("127.0.0.1", 0)
-    if policy not in policies.KEPT:
+    if policy not in policies.EXPORTING:
         return Settings(folder / "policies", listen=listen, admin=listen)
     return Settings(
         folder / "policies",
@@ -143,18 +143,18 @@ async def packages_over_budget(name: str) -> list[str]:
     """
     budget = budget_of(name)
     lowest: dict[str, float] = {}
-    over: list[str] = []
+    sentences: list[str] = []
     for _ in range(1 + RETRIES):
         packages = (await count_functions(name)).loop.by_package()
         lowest = {key: min(count, lowest.get(key, count)) for key, count in packages.items()}
-        over = [
+        sentences = [
             f"{package} runs {count:.1f} functions, budget {budget.get(package, 0)}"
             for package, count in lowest.items()
             if package not in LIBRARIES and count > 1.05 * budget.get(package, 0) + SLACK
         ]
-        if not over:
+        if not sentences:
             break
-    return over
+    return sentences
 
 
 async def write_budget() -> None:

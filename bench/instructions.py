@@ -28,7 +28,7 @@ import proxy.runtime.fair_queue
 from bench import load, relay, streams
 from bench.calls import BUDGET, settings
 from bench.load import Job
-from bench.policies import NO_MORE
+from bench.policies import NO_EXTRAS
 from bench.processes import free_port, listens, serving
 from proxy.ledger import writer
 from proxy.runtime.otel_settings import BatchBounds
@@ -77,7 +77,7 @@ async def running(name: str) -> AsyncIterator[int]:
         gc.disable()
         with tempfile.TemporaryDirectory() as folder:
             policy = "everything" if name == TRACED else name
-            options = settings(Path(folder), policy, NO_MORE, upstream, collector)
+            options = settings(Path(folder), policy, NO_EXTRAS, upstream, collector)
             if options.otel.exporters:
                 bounds = BatchBounds(delay_ms=int(1000 * BATCH_S))
                 sampler, ratio = ("always_on", None) if name == TRACED else DEFAULT_SAMPLER
@@ -108,7 +108,7 @@ def _run(tool: Sequence[str], *arguments: str) -> str:
 
 def count_calls(names: Sequence[str]) -> Iterator[str]:
     """Yield the instructions of a call of each kind, with start and end of the process removed."""
-    few, many = CALL_COUNTS
+    low_count, high_count = CALL_COUNTS
     relay_cost = 0.0
     for name in (RELAY, *names):
         totals = []
@@ -116,7 +116,7 @@ def count_calls(names: Sequence[str]) -> Iterator[str]:
             match = re.search(r"I\s+refs:\s+([\d,]+)", _run(VALGRIND, "--calls", name, str(calls)))
             assert match is not None
             totals.append(int(match[1].replace(",", "")))
-        cost = (totals[1] - totals[0]) / (many - few)
+        cost = (totals[1] - totals[0]) / (high_count - low_count)
         relay_cost = relay_cost or cost
         yield f"{name}: {cost / 1000:,.0f} thousand a call, {cost / relay_cost:.2f} of the relay"
 
@@ -157,7 +157,7 @@ def _region() -> Iterator[None]:
 def count_chunks(names: Sequence[str]) -> dict[str, float]:
     """Return the instructions that each case adds to a chunk sent without a proxy."""
     cases = (streams.DIRECT, *names)
-    few, many = CHUNK_COUNTS
+    low_count, high_count = CHUNK_COUNTS
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         _run((*CALLGRIND, f"--callgrind-out-file={out}"), "--chunks", *cases)
@@ -167,8 +167,8 @@ def count_chunks(names: Sequence[str]) -> dict[str, float]:
     # The lowest of several streams has no periodic work of the process in it.
     lowest = [min(totals[start : start + STREAMS]) for start in range(0, regions, STREAMS)]
     costs = [
-        (after - before) / (many - few)
-        for before, after in zip(lowest[::2], lowest[1::2], strict=True)
+        (high_cost - low_cost) / (high_count - low_count)
+        for low_cost, high_cost in zip(lowest[::2], lowest[1::2], strict=True)
     ]
     return {name: cost - costs[0] for name, cost in zip(names, costs[1:], strict=True)}
 

@@ -14,7 +14,7 @@ from bench.results import Results
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 64, 150, 36, 48
+LEFT_MARGIN, RIGHT_MARGIN, TOP, BOTTOM = 64, 150, 36, 48
 COLORS = ("#0b6e99", "#c2410c", "#4d7c0f")
 MIN_SLOPE_US = 0.01  # smaller slopes are noise
 SERIES_NAMES = {
@@ -111,7 +111,11 @@ def draw_chart(heading: str, lines: Sequence[Series]) -> str:
     costs = [cost for line in lines for cost in line.costs]
     spans_decades = max(costs) > 20 * min(costs)
     x_scale = Scale(
-        sizes[0], sizes[-1], LEFT, WIDTH - RIGHT, is_logarithmic=sizes[-1] >= 50 * sizes[0] > 0
+        sizes[0],
+        sizes[-1],
+        LEFT_MARGIN,
+        WIDTH - RIGHT_MARGIN,
+        is_logarithmic=sizes[-1] >= 50 * sizes[0] > 0,
     )
     low = 10 ** math.floor(math.log10(min(costs))) if spans_decades else 0.0
     high = 10 ** math.ceil(math.log10(max(costs))) if spans_decades else round_up(max(costs))
@@ -120,7 +124,7 @@ def draw_chart(heading: str, lines: Sequence[Series]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"'
         ' font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        draw_text(LEFT, 20, heading, "start"),
+        draw_text(LEFT_MARGIN, 20, heading, "start"),
         *_draw_grid(y_scale, ticks(low, high, spans_decades)),
         *(
             draw_text(x_scale.position(size), HEIGHT - BOTTOM + 18, format_amount(size))
@@ -154,8 +158,10 @@ def draw_text(x: float, y: float, text: str, anchor: str = "middle", color: str 
 def _draw_grid(y_scale: Scale, values: Sequence[float]) -> Iterator[str]:
     for value in values:
         y = y_scale.position(value)
-        yield f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#dddddd"/>'
-        yield draw_text(LEFT - 8, y + 4, f"{value:,.0f}" if value >= 10 else f"{value:g}", "end")
+        yield f'<path d="M{LEFT_MARGIN} {y:.1f}H{WIDTH - RIGHT_MARGIN}" stroke="#dddddd"/>'
+        yield draw_text(
+            LEFT_MARGIN - 8, y + 4, f"{value:,.0f}" if value >= 10 else f"{value:g}", "end"
+        )
 
 
 def _draw_line(line: Series, x_scale: Scale, y_scale: Scale, color: str) -> Iterator[str]:
@@ -175,7 +181,7 @@ def _draw_labels(lines: Sequence[Series], y_scale: Scale) -> Iterator[str]:
     y = 0.0
     for end, index in ends:
         y = max(end + 4, y + 14)
-        yield draw_text(WIDTH - RIGHT + 8, y, lines[index].name, "start", COLORS[index])
+        yield draw_text(WIDTH - RIGHT_MARGIN + 8, y, lines[index].name, "start", COLORS[index])
 
 
 def charts(results: Results) -> dict[str, str]:

@@ -69,7 +69,7 @@ PARTS = {
     "everything": LIMITS + GUARDS + CACHE,
 }
 """Policy text per feature set. ``mid`` is everything except guards."""
-KEPT = frozenset({"mid", "everything"})
+EXPORTING = frozenset({"mid", "everything"})
 """Feature sets that run with a ledger and exported spans."""
 
 MAX_KEYS_PER_FILE = 10_000  # a file may have 100,000 values
@@ -91,10 +91,10 @@ class Sizes:
     tags: int = 0
 
 
-NO_MORE = Sizes()
+NO_EXTRAS = Sizes()
 
 
-def write(folder: Path, parts: str, port: int, extra: Sizes = NO_MORE) -> None:
+def write(folder: Path, parts: str, port: int, extra: Sizes = NO_EXTRAS) -> None:
     """Write policies with the feature set ``parts`` and an upstream on ``port``."""
     tags = "".join(f", tag_{number}: a" for number in range(extra.tags))
     head = HEAD.format(port=port, digest=digest(KEY), tags=tags)

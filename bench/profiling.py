@@ -20,7 +20,7 @@ import uvloop
 from bench import load, policies
 from bench.calls import package_of, settings
 from bench.load import Job
-from bench.policies import NO_MORE
+from bench.policies import NO_EXTRAS
 from bench.processes import serving
 from bench.rounds import CONNECTIONS, SCENARIOS
 from proxy import app
@@ -34,7 +34,7 @@ async def profile_calls(parts: str, scenario_name: str, calls: int) -> cProfile.
     scenario, profile = SCENARIOS[scenario_name], cProfile.Profile()
     with tempfile.TemporaryDirectory() as folder:
         async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
-            config = settings(Path(folder), parts, NO_MORE, upstream, collector)
+            config = settings(Path(folder), parts, NO_EXTRAS, upstream, collector)
             log = os.open(os.devnull, os.O_WRONLY)
             async with app.running(config, log_fd=log) as running:
                 for seed, total in ((0, WARM_CALLS), (WARM_CALLS, calls)):

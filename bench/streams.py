@@ -192,10 +192,10 @@ def _responses(words: Sequence[str]) -> Writes:
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     item = {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant"}
     done_item = {**item, "content": [part]}
-    whole = {"id": "resp_1", "object": "response", "created_at": 1_700_000_000, "model": MODEL}
-    whole |= {"status": "completed", "error": None, "output": [done_item]}
+    document = {"id": "resp_1", "object": "response", "created_at": 1_700_000_000, "model": MODEL}
+    document |= {"status": "completed", "error": None, "output": [done_item]}
     usage = {"input_tokens": 200, "output_tokens": len(words), "total_tokens": 200 + len(words)}
-    created = {**whole, "status": "in_progress", "output": [], "usage": None}
+    created = {**document, "status": "in_progress", "output": [], "usage": None}
     kind = "response.output_text"
     events: list[Json] = [
         {"type": "response.created", "response": created},
@@ -209,7 +209,7 @@ def _responses(words: Sequence[str]) -> Writes:
         {"type": f"{kind}.done", **location, "text": text, "logprobs": []},
         {"type": "response.content_part.done", **location, "part": part},
         {"type": "response.output_item.done", **output, "item": done_item},
-        {"type": "response.completed", "response": {**whole, "usage": usage}},
+        {"type": "response.completed", "response": {**document, "usage": usage}},
     ]
     return _writes([{**event, "sequence_number": number} for number, event in enumerate(events)])
 

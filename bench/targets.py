@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import policies
-from bench.policies import NO_MORE, Sizes
+from bench.policies import NO_EXTRAS, Sizes
 from bench.processes import free_port
 
 PEERS = Path(__file__).parents[1] / ".peers"
@@ -107,10 +107,10 @@ def serve(workspace: Workspace, parts: str) -> Command:
         *("--admin-listen", f"127.0.0.1:{workspace.admin}"),
     )
     environment = {"HEADRACE_MAX_UPSTREAM_CONNECTIONS": str(MAX_UPSTREAM_CONNECTIONS)}
-    return Command(arguments, environment | (exports if parts in policies.KEPT else {}))
+    return Command(arguments, environment | (exports if parts in policies.EXPORTING else {}))
 
 
-def headrace(name: str, parts: str, extra: Sizes = NO_MORE) -> Target:
+def headrace(name: str, parts: str, extra: Sizes = NO_EXTRAS) -> Target:
     """Return Headrace with a feature set and additional objects."""
 
     def command(workspace: Workspace) -> Command:

@@ -100,7 +100,7 @@ def for_each(
     def decorate(test: Test) -> Test:
         run = _async_run(test, table) if inspect.iscoroutinefunction(test) else _run(test, table)
         signature = inspect.signature(test)
-        fixtures = [each for each in signature.parameters.values() if each.name not in arguments]
+        fixtures = [item for item in signature.parameters.values() if item.name not in arguments]
         run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
         return run
 
@@ -108,8 +108,8 @@ def for_each(
 
 
 def _cases(names: Sequence[str], cases: Iterable[Any], ids: Ids) -> Iterator[_Case]:
-    given = repeat(ids) if callable(ids) or ids is None else ids
-    for case, default in zip(cases, given, strict=given is ids):
+    case_ids = repeat(ids) if callable(ids) or ids is None else ids
+    for case, default in zip(cases, case_ids, strict=case_ids is ids):
         name, values = default, (case,) if len(names) == 1 else case
         if isinstance(case, pytest.ParameterSet):
             if case.marks:

@@ -64,7 +64,7 @@ UNTESTED = {
 }
 
 
-def shown(path: Path) -> str:
+def relative_path(path: Path) -> str:
     return path.relative_to(TOP).as_posix()
 
 
@@ -78,7 +78,7 @@ def size_problems(path: Path) -> list[str]:
         and (node.end_lineno or 0) - node.lineno >= MAX_FUNCTION
     ]
     too_long = ["the file"] if len(text.splitlines()) >= MAX_FILE else []
-    return [f"{shown(path)}: {name}" for name in too_long + long_functions]
+    return [f"{relative_path(path)}: {name}" for name in too_long + long_functions]
 
 
 def test_files_and_functions_stay_small() -> None:
@@ -115,14 +115,16 @@ def has_test(path: Path) -> bool:
 
 
 def test_files_have_a_test_or_a_reason() -> None:
-    untested = {shown(path) for path in MODULES if has_code(path) and not has_test(path)}
+    untested = {relative_path(path) for path in MODULES if has_code(path) and not has_test(path)}
 
     assert untested == UNTESTED.keys()
 
 
 def test_files_begin_with_what_they_are_for() -> None:
     assert [
-        shown(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))
+        relative_path(path)
+        for path in MODULES
+        if not ast.get_docstring(ast.parse(path.read_text()))
     ] == []
 
 

@@ -56,7 +56,7 @@ def without_words(event: bytes) -> bytes:
     return event
 
 
-def asked(route: Route, *, streamed: bool, **options: Any) -> Json:
+def request_body(route: Route, *, streamed: bool, **options: Any) -> Json:
     text = f"{MARK}question my key is sk-{MARK}-abcdefghijklmnopqrstuvwx"
     fields: Json = {"prompt": text}
     if route.chat:
@@ -83,21 +83,21 @@ def odd_finish(route: Route) -> Json:
     return fields
 
 
-Sent = tuple[Script | None, Json | bytes, dict[str, str]]
+Step = tuple[Script | None, Json | bytes, dict[str, str]]
 
 
-def calls(route: Route, *, streamed: bool) -> Iterator[Sent]:
+def calls(route: Route, *, streamed: bool) -> Iterator[Step]:
     """Yield what the upstream does, if it is to change, the body and headers of each call."""
 
     def body(**options: Any) -> Json:
-        return asked(route, streamed=streamed, **options)
+        return request_body(route, streamed=streamed, **options)
 
     def say(text: str, **how: Any) -> Script:
         return words(text, route, streamed=streamed, **how)
 
     yield say(f"{MARK}an|swer"), body(), {}
     yield None, body(), {}  # from the cache
-    yield answer(odd_finish(route)), asked(route, streamed=False, temperature=0.1), {}
+    yield answer(odd_finish(route)), request_body(route, streamed=False, temperature=0.1), {}
     forbidden = f"{MARK}forbidden"
     message = {"messages": [{"role": "user", "content": forbidden}]}
     yield None, body(**message if route.chat else {"prompt": forbidden}), {}
@@ -126,7 +126,7 @@ def calls(route: Route, *, streamed: bool) -> Iterator[Sent]:
 class World:
     proxy: Proxy
     upstream: ScriptedUpstream
-    told: list[bytes] = field(default_factory=list)
+    errors: list[bytes] = field(default_factory=list)
 
     async def post(self, route: Route, body: Json | bytes, headers: dict[str, str]) -> None:
         extra = {
@@ -142,7 +142,7 @@ class World:
             async with self.proxy.client.post(path, **sent_body) as response:
                 fields = await response.read()
                 if response.status >= 400:
-                    self.told.append(fields)
+                    self.errors.append(fields)
 
 
 @contextlib.asynccontextmanager
@@ -166,7 +166,7 @@ async def everything_on(
         os.close(log)
 
 
-async def shown(proxy: Proxy) -> list[tuple[str, bytes]]:
+async def read_outputs(proxy: Proxy) -> list[tuple[str, bytes]]:
     matches = []
     openmetrics = {"accept": "application/openmetrics-text;version=1.0.0"}
     asks = [("/metrics", {}), ("/metrics", openmetrics), ("/candidate", {"accept": "text/json"})]
@@ -192,8 +192,8 @@ async def test_what_goes_in_comes_out_nowhere_else(
                 await world.post(route, body, headers)
                 count += 1
         records = await world.proxy.sink.wait(count)
-        outputs = await shown(world.proxy)
-    outputs += [(f"error {n}", without_words(fields)) for n, fields in enumerate(world.told)]
+        outputs = await read_outputs(world.proxy)
+    outputs += [(f"error {n}", without_words(fields)) for n, fields in enumerate(world.errors)]
     outputs += [(f"spans {n}", body) for n, body in enumerate(collector.bodies)]
     files = [path for path in tmp_path.iterdir() if path.is_file()]
     outputs += [(path.name, path.read_bytes()) for path in files if path.name != "log"]

@@ -126,16 +126,16 @@ OTHER_VALUES = [
         )
     ),
 ]  # fmt: skip
-ASKING = [each for each in OTHER_VALUES if each.reply is not None]
+ASKING = [route for route in OTHER_VALUES if route.reply is not None]
 
 
 def name_of(route: OtherRoute) -> str:
     return f"{route.method}-{route.path}-{'+'.join(route.credential)}"
 
 
-every_route = pytest.mark.parametrize("other", OTHER_VALUES, ids=name_of)
-all_routes = for_each("other", OTHER_VALUES, ids=name_of)
-asking_route = pytest.mark.parametrize("other", ASKING, ids=name_of)
+every_route = pytest.mark.parametrize("case", OTHER_VALUES, ids=name_of)
+all_routes = for_each("case", OTHER_VALUES, ids=name_of)
+asking_route = pytest.mark.parametrize("case", ASKING, ids=name_of)
 
 
 async def send(
@@ -170,18 +170,18 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 @every_route
-async def test_one_account(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(other.reply or {}))
+async def test_one_account(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(case.reply or {}))
 
-    response, body = await send(proxy.client, other)
+    response, body = await send(proxy.client, case)
 
     assert response.status == 200, body
-    assert body is not None or other.method == "HEAD"
-    assert len(upstream.requests) == (other.reply is not None)
+    assert body is not None or case.method == "HEAD"
+    assert len(upstream.requests) == (case.reply is not None)
     [record] = await proxy.sink.wait()
     assert (record.outcome, record.status) == ("success", 200)
-    assert record.head.route == (other.route or other.path)
-    assert record.billing.cost in ((0, None) if other.reply in COSTLESS else (750, 2550))
+    assert record.head.route == (case.route or case.path)
+    assert record.billing.cost in ((0, None) if case.reply in COSTLESS else (750, 2550))
     lines = (await proxy.metrics()).splitlines()
     counts = [line for line in lines if line.startswith("headrace_requests_total{")]
     counted = [line for line in counts if not line.endswith(" 0.0")]
@@ -190,49 +190,49 @@ async def test_one_account(other: OtherRoute, proxy: Proxy, upstream: ScriptedUp
 
 
 @all_routes
-async def test_key_needed(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    wrong = {name: item.replace(KEY, "hr-wrong") for name, item in other.credential.items()}
+async def test_key_needed(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    wrong = {name: item.replace(KEY, "hr-wrong") for name, item in case.credential.items()}
 
-    response, body = await send(proxy.client, other, headers=wrong)
+    response, body = await send(proxy.client, case, headers=wrong)
 
     assert (response.status, response.headers["x-headrace-error"]) == (401, "invalid_api_key")
     if body is not None:
-        assert (body.get("type") == "error") is other.is_anthropics
+        assert (body.get("type") == "error") is case.is_anthropics
     [record] = await proxy.sink.wait()
     assert (record.outcome, upstream.requests) == ("client_error", [])
 
 
 @all_routes
-async def test_bad_field(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    change = {"path": other.wrong} if isinstance(other.wrong, str) else {"json": other.wrong}
+async def test_bad_field(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    change = {"path": case.wrong} if isinstance(case.wrong, str) else {"json": case.wrong}
 
-    response, body = await send(proxy.client, other, **change)
+    response, body = await send(proxy.client, case, **change)
 
     assert response.status == (404 if "path" in change else 400)
     if body is not None:
-        assert (body.get("type") == "error") is other.is_anthropics
+        assert (body.get("type") == "error") is case.is_anthropics
     [record] = await proxy.sink.wait()
     assert (record.outcome, upstream.requests) == ("client_error", [])
 
 
 @asking_route
-async def test_dead_is_502(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_dead_is_502(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(cut_before_head())
 
-    response, body = await send(proxy.client, other)
+    response, body = await send(proxy.client, case)
 
     assert response.status == 502
     assert response.headers["x-headrace-error"] == "upstream_unavailable"
-    assert (body.get("type") == "error") is other.is_anthropics
+    assert (body.get("type") == "error") is case.is_anthropics
     [record] = await proxy.sink.wait()
     assert (record.outcome, record.billing.tokens.total) == ("upstream_error", 0)
 
 
 @asking_route
-async def test_leaves(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_leaves(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
 
-    asking = asyncio.create_task(send(proxy.client, other))
+    asking = asyncio.create_task(send(proxy.client, case))
     async with asyncio.timeout(PATIENCE_S):
         await upstream.came.wait()
     asking.cancel()

@@ -67,24 +67,24 @@ def test_a_test_that_starts_a_program_needs_a_marker(request: pytest.FixtureRequ
     watch.hear("subprocess.Popen", ("true",))
 
 
-def _equal(left: int, right: int) -> None:
-    assert left == right
+def _equal(actual: int, expected: int) -> None:
+    assert actual == expected
 
 
-def _always_1(left: int, right: int) -> None:
-    assert left == right == 1
+def _always_1(actual: int, expected: int) -> None:
+    assert actual == expected == 1
 
 
-async def _equal_async(left: int, right: int) -> None:
-    assert left == right
+async def _equal_async(actual: int, expected: int) -> None:
+    assert actual == expected
 
 
-def _wrong(left: int, right: int) -> None:
+def _wrong(actual: int, expected: int) -> None:
     with pytest.raises(ValueError, match="nothing raises it"):
-        assert left
+        assert actual
 
 
-def _skipped(left: int, right: int) -> None:
+def _skipped(actual: int, expected: int) -> None:
     pytest.skip("not here")
 
 
@@ -99,7 +99,7 @@ async def _run(test: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("test", [_equal, _equal_async])
 async def test_every_failing_case_is_named(test: Callable[..., Any]) -> None:
     with pytest.RaisesGroup(AssertionError, AssertionError) as failed:
-        await _run(for_each("left, right", CASES)(test))
+        await _run(for_each("actual, expected", CASES)(test))
     assert failed.value.message == "2 of 3 cases failed: second, 3-4"
     assert [error.__notes__ for error in failed.value.exceptions] == [
         ["case: second"],
@@ -110,12 +110,12 @@ async def test_every_failing_case_is_named(test: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("test", [_wrong, _skipped])
 def test_a_case_that_pytest_ends_has_failed(test: Callable[..., Any]) -> None:
     with pytest.raises(BaseExceptionGroup, match="1 of 1 cases failed: 1-1"):
-        for_each(("left", "right"), [(1, 1)])(test)()
+        for_each(("actual", "expected"), [(1, 1)])(test)()
 
 
 def test_tables_multiply() -> None:
     with pytest.raises(BaseExceptionGroup, match="1 of 2 cases failed: b") as failed:
-        for_each("left", [1, 2], ids="ab")(for_each("right", [1, 1], ids=hex)(_always_1))()
+        for_each("actual", [1, 2], ids="ab")(for_each("expected", [1, 1], ids=hex)(_always_1))()
     assert "2 of 2 cases failed: 0x1, 0x1" in str(failed.value.exceptions[0])
 
 

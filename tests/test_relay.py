@@ -128,20 +128,20 @@ async def relay_response(
 async def test_sends_frames_that_a_guard_cleared_before_it_blocks() -> None:
     frames = [frame_with("pass"), frame_with("pass"), frame_with("block")]
 
-    sent, metered, error = await relay_response(
+    frames_sent, metered, error = await relay_response(
         BatchResponse([(False, frames)], ends=True), ClientSink()
     )
 
-    assert (sent, metered, error) == (frames[:2], 3, "guardrail_blocked")
+    assert (frames_sent, metered, error) == (frames[:2], 3, "guardrail_blocked")
 
 
 async def test_relays_clear_frames_without_waking_the_reader() -> None:
     batches = [(True, [frame_with("pass")]), (True, [frame_with("hold"), frame_with("pass")])]
     response = BatchResponse(batches, ends=True)
 
-    sent, metered, error = await relay_response(response, ClientSink())
+    frames_sent, metered, error = await relay_response(response, ClientSink())
 
-    assert (len(sent), metered, error) == (4, 3, None)
+    assert (len(frames_sent), metered, error) == (4, 3, None)
     assert response.wakes == 0
 
 
@@ -154,10 +154,10 @@ async def test_wakes_the_reader_for_a_slow_or_blocking_guard(
     frames = [frame_with("pass"), frame_with(action), frame_with("pass")]
     response = BatchResponse([(True, frames)], ends=True)
 
-    sent, metered, error = await relay_response(response, ClientSink())
+    frames_sent, metered, error = await relay_response(response, ClientSink())
 
     assert response.wakes == 1
-    assert (len(sent), metered, error) == expected
+    assert (len(frames_sent), metered, error) == expected
 
 
 async def test_a_call_cancelled_during_an_inspection_sends_nothing_more() -> None:

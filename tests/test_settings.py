@@ -140,7 +140,7 @@ def test_the_endpoint_is_used_unless_traces_are_off() -> None:
 
 
 def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known() -> None:
-    environ = {"HEADRACE_LEDGR": "off", "HEADRACE_COLOUR": "blue", "OTHER": "1"}
+    environ = {"HEADRACE_LEDGR": "off", "HEADRACE_COLOUR": "blue", "SECOND": "1"}
 
     with pytest.raises(BadSetting) as info:
         from_environment(Path("p"), FOLDER, FOLDER, environ)
@@ -149,7 +149,7 @@ def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known(
         info.value
     )
     assert "HEADRACE_COLOUR is not a known variable;" in str(info.value)
-    assert "OTHER" not in str(info.value)
+    assert "SECOND" not in str(info.value)
 
 
 @for_each(
@@ -253,7 +253,7 @@ def test_certificate_file_that_does_not_exist_ends_the_start(tmp_path: Path) -> 
     from_environment(Path("p"), FOLDER, FOLDER, {"SSL_CERT_FILE": str(file)})
 
 
-SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret"
+SECRET, SECOND, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret"
 
 
 @for_each(
@@ -263,12 +263,12 @@ SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret
         ({"SECRET": SECRET}, SECRET, (SECRET,)),
         ({"ID_SECRET": SECRET}, None, (SECRET,)),
         ({"CACHE_SECRET": SECRET}, SECRET, ()),
-        ({"SECRET": SECRET, "ID_SECRET": OTHER}, SECRET, (OTHER,)),
-        ({"SECRET": SECRET, "CACHE_SECRET": OTHER}, OTHER, (SECRET,)),
-        ({"SECRET": SECRET, "SECRETS_ACCEPTED": f"{OTHER},{THIRD},{SECRET}"}, SECRET,
-            (SECRET, OTHER, THIRD)),
-        ({"ID_SECRET": SECRET, "ID_SECRET_OLD": THIRD, "SECRETS_ACCEPTED": OTHER}, None,
-            (SECRET, OTHER, THIRD)),
+        ({"SECRET": SECRET, "ID_SECRET": SECOND}, SECRET, (SECOND,)),
+        ({"SECRET": SECRET, "CACHE_SECRET": SECOND}, SECOND, (SECRET,)),
+        ({"SECRET": SECRET, "SECRETS_ACCEPTED": f"{SECOND},{THIRD},{SECRET}"}, SECRET,
+            (SECRET, SECOND, THIRD)),
+        ({"ID_SECRET": SECRET, "ID_SECRET_OLD": THIRD, "SECRETS_ACCEPTED": SECOND}, None,
+            (SECRET, SECOND, THIRD)),
     ],
 )  # fmt: skip
 def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str, ...]) -> None:

@@ -62,7 +62,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
-def first(name: str, heading: str) -> set[str]:
+def first_cells(name: str, heading: str) -> set[str]:
     return {word for row in table(name, heading) for word in words(row[0])}
 
 
@@ -121,7 +121,7 @@ def test_lines_of_json_have_the_fields_that_the_page_says(tmp_path: Path) -> Non
     ids=["money", "loss"],
 )
 def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known_value: Any) -> None:
-    assert first("ledger.md", heading) == set(get_args(known_value))
+    assert first_cells("ledger.md", heading) == set(get_args(known_value))
 
 
 @for_each(
@@ -167,7 +167,7 @@ def test_fields_that_are_no_clients_to_say_are_refused_by_default() -> None:
 def test_the_columns_of_usage_are_those_of_the_page() -> None:
     output = {name.removesuffix("_usd").replace("_", " ") for name in MEASURES}
 
-    assert first("ledger.md", "column") == output
+    assert first_cells("ledger.md", "column") == output
 
 
 def test_the_words_of_the_cache_are_those_that_are_sent() -> None:

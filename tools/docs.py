@@ -70,8 +70,8 @@ def routes() -> Iterator[str]:
     """Yield a row per dialect, endpoint and set of prefixes, with all of its paths."""
     paths: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
     for (method, path), (dialect, endpoint) in ROUTES.items():
-        others = [*(each.name for each in SHARING[dialect].values()), *OWNERS[path][1:]]
-        dialects = f"{dialect} (or {', '.join(others)})" if others else dialect
+        sharing = [*(item.name for item in SHARING[dialect].values()), *OWNERS[path][1:]]
+        dialects = f"{dialect} (or {', '.join(sharing)})" if sharing else dialect
         start = next((prefix for prefix in PREFIXES if path.startswith(f"{prefix}/")), "")
         start = "" if "/deployments/" in path else start
         methods, prefixes = paths.setdefault((path[len(start) :], dialects, endpoint), ([], []))
@@ -93,9 +93,9 @@ PREFIXES = ("/openai/v1", "/openai", "/v1")
 
 
 def dialects() -> Iterator[str]:
-    own = " and ".join(f"`{name}`" for name, each in DIALECTS.items() if each.provider == name)
+    vendors = " and ".join(f"`{name}`" for name, item in DIALECTS.items() if item.provider == name)
     yield f"`dialect` is one of {', '.join(f'`{name}`' for name in DIALECTS)}:"
-    yield f"see [dialects.md](dialects.md). For {own} its name is also the `provider`,"
+    yield f"see [dialects.md](dialects.md). For {vendors} its name is also the `provider`,"
     yield "which is else unknown."
 
 
@@ -126,8 +126,8 @@ def servers() -> Iterator[str]:
     yield "|---|---|---|"
     for name, dialect in DIALECTS.items():
         server = dialect.server
-        own = set(server.paths.values()) - set(PATHS.values())
-        paths = ", ".join(f"`{path}`" for path in sorted(own))
+        vendor_paths = set(server.paths.values()) - set(PATHS.values())
+        paths = ", ".join(f"`{path}`" for path in sorted(vendor_paths))
         prefix = f"`{server.prefix}`" + (f" ({paths})" if paths else "")
         yield _row(name, prefix, "; ".join(_credential(dialect)))
 
@@ -136,7 +136,7 @@ def _credential(dialect: Dialect) -> Iterator[str]:
     """Yield the header of a dialect's credential as an upstream gets it, and what else it needs."""
     header = dialect.server.key_header
     yield f"`{BEARER if header == AUTHORIZATION else header}`"
-    yield from (f"set `{each}` in `headers`" for each in dialect.server.required_headers)
+    yield from (f"set `{header}` in `headers`" for header in dialect.server.required_headers)
     if dialect.name in UPSTREAM_NOTES:
         yield UPSTREAM_NOTES[dialect.name]
     if not dialect.server.streams:
@@ -150,25 +150,27 @@ def _row(*cells: str) -> str:
 def providers() -> Iterator[str]:
     yield _row("`provider`", "endpoints", "not sent", "differences")
     yield "|---|---|---|---|"
-    for each in PROVIDERS.values():
-        if each.dialect == "openai" and (each.endpoints < ENDPOINTS or not each.is_plain):
-            yield _row(f"`{each.name}`", *_traits(each))
+    for row in PROVIDERS.values():
+        if row.dialect == "openai" and (row.endpoints < ENDPOINTS or not row.is_plain):
+            yield _row(f"`{row.name}`", *_traits(row))
 
 
-def _traits(each: Provider) -> Iterator[str]:
-    yield ", ".join(sorted(each.endpoints))
-    renamed = dict(each.renamed)
-    yield _words(name for name in FIELDS["chat"] if not each.takes(name) and name not in renamed)
-    differences = [f"`{name}` is sent as `{own}`" for name, own in renamed.items()]
-    if each.thoughts == "required":
+def _traits(provider: Provider) -> Iterator[str]:
+    yield ", ".join(sorted(provider.endpoints))
+    renamed = dict(provider.renamed)
+    yield _words(
+        name for name in FIELDS["chat"] if not provider.takes(name) and name not in renamed
+    )
+    differences = [f"`{name}` is sent as `{new_name}`" for name, new_name in renamed.items()]
+    if provider.thoughts == "required":
         differences.append("thoughts go back as `reasoning_content` of messages with tool calls")
-    if each.thoughts == "refused":
+    if provider.thoughts == "refused":
         differences.append("`reasoning_content` of messages is left out")
-    if each.signs_calls:
+    if provider.signs_calls:
         differences.append("the thought signature of a call goes back with it")
-    if not each.is_plain:
+    if not provider.is_plain:
         differences.append("`developer` messages become `system`")
-    if each.has_short_ids:
+    if provider.has_short_ids:
         differences.append("ids of tool calls become nine letters and digits")
     yield "; ".join(differences)
 
@@ -185,8 +187,8 @@ def fields() -> Iterator[str]:
     groups: dict[tuple[str, ...], list[str]] = {}
     for row in sorted(ROWS, key=lambda row: row.name):
         has_text = row.name not in SILENT and any(
-            known is not None and known.check(text) is None
-            for known in row.types.values()
+            field_type is not None and field_type.check(text) is None
+            for field_type in row.types.values()
             for text in ("x", {"x": "x"}, ["x"], [{"role": "x"}])
         )
         kind = (row.text or "other") if has_text else "none"
@@ -272,15 +274,15 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
 
 
 def written(text: str, blocks: dict[str, Callable[[], Iterator[str]]]) -> str:
-    """Give a page with its blocks made anew. Raises ``ValueError`` when a marker is missing."""
+    """Return a page with its blocks generated. Raises ``ValueError`` when a marker is missing."""
     for name, make in blocks.items():
         start, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
         if start not in text or end not in text:
             raise ValueError(f"the markers of {name} are missing")
-        before, _, rest = text.partition(start)
-        after = rest.partition(end)[2]
+        head, _, tail = text.partition(start)
+        tail = tail.partition(end)[2]
         body = "\n".join(make()).rstrip()
-        text = f"{before}{start}\n{body}\n{end}{after}"
+        text = f"{head}{start}\n{body}\n{end}{tail}"
     return text
 
 

@@ -258,13 +258,13 @@ def topic_rows(topic_texts: dict[str, list[str]]) -> Iterator[list[object]]:
     for topic, on_topic in measured.items():
         guard = Topic(allowed={topic: topic_texts[topic][:TOPIC_EXAMPLES]})
         off_topic = [text for name, texts in measured.items() if name != topic for text in texts]
-        kept = f"{1 - float(share(guard, on_topic)):.3f}"
+        accepted = f"{1 - float(share(guard, on_topic)):.3f}"
         likeness = auc(
             [guard.likeness(text)[topic] for text in on_topic],
             [guard.likeness(text)[topic] for text in off_topic],
         )
         rejected = share(guard, off_topic)
-        yield [topic, kept, len(on_topic), rejected, len(off_topic), f"{likeness:.3f}"]
+        yield [topic, accepted, len(on_topic), rejected, len(off_topic), f"{likeness:.3f}"]
 
 
 def languages(folder: Path) -> Iterator[str]:

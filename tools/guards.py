@@ -52,10 +52,10 @@ def _without_repetition(
     listed[kind] = [*items]
     shared: list[str] = []
     source = ""
-    for other in [name for name in listed if name != kind]:
-        common = [item for item in listed[kind] if item in listed[other]]
+    for name in [name for name in listed if name != kind]:
+        common = [item for item in listed[kind] if item in listed[name]]
         if len(common) > max(1, len(shared)):
-            shared, source = common, other
+            shared, source = common, name
     if shared:
         names = ", ".join(item.split()[1].rstrip(":") for item in shared)
         yield f"- {names}: as for `{source}`."

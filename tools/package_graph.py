@@ -16,11 +16,9 @@ def diagram() -> Iterator[str]:
     imports = package_imports()
     for package in sorted(imports):
         direct = sorted(
-            other
-            for other in imports[package]
-            if not any(
-                other in _reachable(imports, between) for between in imports[package] - {other}
-            )
+            target
+            for target in imports[package]
+            if not any(target in _reachable(imports, name) for name in imports[package] - {target})
         )
         if direct:
             yield f"  {package} --> {' & '.join(direct)}"
@@ -33,9 +31,9 @@ def package_imports() -> Mapping[str, set[str]]:
     for file in sorted(PROXY.rglob("*.py")):
         package = file.relative_to(PROXY).parts[0].removesuffix(".py")
         if package not in ("__init__", "__main__"):
-            found = set(_imported(ast.parse(file.read_text()))) - {package}
-            imports.setdefault(package, set()).update(found)
-    return {package: others & imports.keys() for package, others in imports.items()}
+            targets = set(_imported(ast.parse(file.read_text()))) - {package}
+            imports.setdefault(package, set()).update(targets)
+    return {package: targets & imports.keys() for package, targets in imports.items()}
 
 
 def _imported(module: ast.Module) -> Iterator[str]:

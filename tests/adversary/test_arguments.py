@@ -49,7 +49,7 @@ VALUES: dict[str, Callable[[random.Random], object]] = {
     "words": lambda draw: draw.choice(["all", "is", "well", "a@b.example", "10.0.0.1", "123-45"]),
     "marks": lambda draw: draw.choice(MARKS),
     "plants": lambda draw: draw.choice(
-        [form(PLANTS[name]) for each, form in FORMS.items() for name in PLANTS if says(each, name)]
+        [form(PLANTS[name]) for key, form in FORMS.items() for name in PLANTS if says(key, name)]
     ),
     "long words": lambda draw: "word " * draw.randrange(2000),
     "members": lambda draw: {str(draw.randrange(99)): ["forbidden", draw.randrange(9)]},

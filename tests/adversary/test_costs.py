@@ -137,7 +137,7 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
     assert spend in metrics
 
 
-SPENT = "{name: money, usd: 1 per month, unpriced: allow}"
+MONTHLY_BUDGET = "{name: money, usd: 1 per month, unpriced: allow}"
 # Claims more than is left:
 MANY_TOKENS: dict[str, Any] = {"model": "support-chat", "max_tokens": 100_000}
 FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -171,7 +171,7 @@ def dear(*, streamed: bool) -> Any:
 
 
 @FORMS
-@pytest.mark.parametrize("limit", [SPENT, "{name: words, tokens: 1600k per day}"])
+@pytest.mark.parametrize("limit", [MONTHLY_BUDGET, "{name: words, tokens: 1600k per day}"])
 async def test_cache_hit_needs_no_budget(
     limit: str, streamed: bool, start: Start, upstream: ScriptedUpstream
 ) -> None:
@@ -193,7 +193,7 @@ async def test_cache_hit_needs_no_budget(
 
 async def test_a_hit_counts_as_a_request(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    proxy = await start(SPENT, "{name: calls, requests: 3 per day}")
+    proxy = await start(MONTHLY_BUDGET, "{name: calls, requests: 3 per day}")
     replies = [await proxy.complete(**MANY_TOKENS) for _ in range(5)]
 
     assert [reply.status for reply in replies] == [200, 200, 200, 429, 429]
@@ -221,7 +221,7 @@ async def test_budget_refusal_spends_no_limit(start: Start, upstream: ScriptedUp
 
 async def test_cache_hit_holds_its_lease(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    proxy = await start(SPENT, "{name: at-once, concurrency: 1}")
+    proxy = await start(MONTHLY_BUDGET, "{name: at-once, concurrency: 1}")
     prompts = ["Hi"] * 5 + [f"p{n}" for n in range(5)]
     replies = [await proxy.complete(**MANY_TOKENS, prompt=prompt) for prompt in prompts]
 
@@ -232,7 +232,7 @@ async def test_budget_precedes_remote_guards(start: Start, upstream: ScriptedUps
     upstream.answer_with(dear(streamed=False))
     text = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
     hook = f", input: [{{guard: webhook, {text}}}]"
-    proxy = await start(SPENT, extra=hook)
+    proxy = await start(MONTHLY_BUDGET, extra=hook)
     assert (await proxy.complete(**MANY_TOKENS)).status == 200
     count_before = len(upstream.requests)
 

@@ -32,7 +32,7 @@ BATCH = 128
 SHARE = 3  # a sequence is many calls
 CLAIM = 20 * 4000 + 20 * 2000  # nano-USD, at the most, that the sentinel claims
 SENTINEL = {"model": "one", "prompt": "a last one", "max_tokens": 20}
-SPENT = re.compile(r"month admitted \(this call reserved [0-9.]+ USD; ([0-9.]+) USD of")
+SPEND_PATTERN = re.compile(r"month admitted \(this call reserved [0-9.]+ USD; ([0-9.]+) USD of")
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Crossing:
         assert lost_count == round(metric_total(metrics, "headrace_lost_cost_usd_total") * 10**9)
         failed = [row for row in attempts if row["error"] not in (None, "cancelled")]
         assert [row for row in failed if row["loss"] == "guard" and not row["served"]] == []
-        amount = Decimal(self._spent(explained)) * 10**9
+        amount = Decimal(self._month_spend(explained)) * 10**9
         assert count_before <= amount <= count_before + CLAIM
         assert "at-once admitted (this call reserved 1; 1 of 200 used)" in explained
         assert metric_total(metrics, "headrace_requests_total") == self.calls
@@ -122,8 +122,8 @@ class Crossing:
         return -1
 
     @staticmethod
-    def _spent(explained: str) -> str:
-        match = SPENT.search(explained)
+    def _month_spend(explained: str) -> str:
+        match = SPEND_PATTERN.search(explained)
         assert match is not None, explained
         return match[1]
 

@@ -18,7 +18,7 @@ from proxy.guards.engine import Engine, Inspection
 from proxy.guards.text.documents import answer_texts, request_texts
 from proxy.guards.text.replace import replaced
 from proxy.types.guard import Action, GuardRule
-from tests.adversary.test_hidden_words import NAMED
+from tests.adversary.test_hidden_words import NAMES
 from tests.conftest import Proxy, Reply
 from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, stream
 from tests.for_each import for_each
@@ -146,7 +146,7 @@ async def test_masks_hold_at_every_cut(says: list[str], cuts: list[int], form: s
 
 
 GUARDS = "{guard: secrets}, {guard: pii}, {guard: keywords, words: [Hydropolis]}"
-CHATS = [name for name in NAMED if ROUTES[name].chat]
+CHATS = [name for name in NAMES if ROUTES[name].chat]
 
 
 @pytest.mark.parametrize("name", CHATS)

@@ -262,16 +262,16 @@ async def test_drops_tool(tool: str, proxy: Proxy, upstream: ScriptedUpstream) -
     assert upstream.requests == []
 
 
-KEPT = {"x-headrace-deployment": "kept"}
+TO_KEPT = {"x-headrace-deployment": "kept"}
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations", "/v1/conversations/{id}/items"])
 async def test_conversation_drops_unguarded_tools(path: str, gateway: House) -> None:
-    _, conversation, _ = await gateway.send("/v1/conversations", "POST", {}, **KEPT)
+    _, conversation, _ = await gateway.send("/v1/conversations", "POST", {}, **TO_KEPT)
     path = path.format(id=conversation["id"])
     for tool in TOOLS:
         status, document, _ = await gateway.send(
-            path, "POST", {"items": [added_tool(tool)]}, **KEPT
+            path, "POST", {"items": [added_tool(tool)]}, **TO_KEPT
         )
 
         assert (status, document["error"]["type"]) == (400, "invalid_request_error"), tool

@@ -127,7 +127,7 @@ async def running(
 class Reply(NamedTuple):
     status: int
     warnings: str
-    sent: list[Asked]
+    requests: list[Asked]
 
 
 async def send(
@@ -187,8 +187,8 @@ async def test_forwards_declared(name: str, tmp_path: Path, upstream: ScriptedUp
 
 
 def differ(reply: Reply, other_reply: Reply) -> bool:
-    return [request.body for request in reply.sent] != [
-        request.body for request in other_reply.sent
+    return [request.body for request in reply.requests] != [
+        request.body for request in other_reply.requests
     ]
 
 
@@ -201,7 +201,7 @@ async def test_forwards_accepted(name: str, tmp_path: Path, upstream: ScriptedUp
         replies = [await send(client, upstream, APIS[name], {item: value}) for item in accepted]
 
     sent_items = [
-        reply.sent[0].json.get(item) for item, reply in zip(accepted, replies, strict=True)
+        reply.requests[0].json.get(item) for item, reply in zip(accepted, replies, strict=True)
     ]
     assert sent_items == [value] * len(accepted)
 

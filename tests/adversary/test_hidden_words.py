@@ -18,9 +18,9 @@ from tests.test_pipeline import ROUTES, Route
 
 WORD = "Hydropolis"
 BYTES = [*WORD.encode()]
-NAMED = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-chat", "multimodel",
+NAMES = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-chat", "multimodel",
          "enkrypt", "enkrypt-chat")  # fmt: skip
-STREAMED = [name for name in NAMED if ROUTES[name].streams]
+STREAMED = [name for name in NAMES if ROUTES[name].streams]
 
 
 def token(**options: Any) -> Json:
@@ -121,7 +121,7 @@ def hidden(read: bytes) -> bool:
     return not any(WORD in name for name in spelled(read))
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", NAMES)
 async def test_whole_response_logprobs_are_guarded(name: str, look: Callable[..., Any]) -> None:
     route = ROUTES[name]
     for place, logprobs in LOGPROBS.items():

@@ -43,7 +43,7 @@ MOST_SHOWN = 16 * 1024
 MOST_METRICS = 256 * 1024
 LAG_S = 0.25
 HEADER = 8000  # a head has 64 KiB, and one of its fields 8 KiB
-NAMED = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-chat", "multimodel",
+NAMES = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-chat", "multimodel",
          "enkrypt-chat")  # fmt: skip
 DOCUMENT = ("openai-chat", "multimodel")
 POLICY = """
@@ -63,7 +63,7 @@ MESSAGE = [{"role": "user", "content": "Hi"}]
 
 
 @dataclass(frozen=True)
-class Sent:
+class HostileRequest:
     """One hostile request. ``fields`` take the place of those of an ordinary one."""
 
     route: Route
@@ -98,7 +98,7 @@ class Besieged:
     remains: Remains
     broken: list[str] = field(default_factory=list)
 
-    async def send(self, label: str, sent_value: Sent) -> None:
+    async def send(self, label: str, sent_value: HostileRequest) -> None:
         body = sent_value.body
         gc.collect(0)
         gc.disable()
@@ -129,7 +129,7 @@ class Besieged:
             self.broken.append(f"{label}: {status}: the loop was held for {lag.worst:.3f} s")
 
     async def _answered(
-        self, sent_value: Sent, body: bytes
+        self, sent_value: HostileRequest, body: bytes
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = {
             **sent_value.route.credential,
@@ -214,19 +214,19 @@ def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
     yield "a text that is no role", {"messages": [{"role": text, "content": "x"}]}
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", NAMES)
 async def test_bounds_body_names(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES[name]
     upstream.answer_with(answer(chat() if route.chat else legacy()))
     async with besieged(tmp_path, upstream) as siege:
         for label, fields in bodies(name, route):
-            await siege.send(label, Sent(route, fields))
+            await siege.send(label, HostileRequest(route, fields))
             upstream.requests.clear()
 
     assert "\n".join(siege.broken) == ""
 
 
-def heads(name: str, route: Route) -> Iterator[tuple[str, Sent]]:
+def heads(name: str, route: Route) -> Iterator[tuple[str, HostileRequest]]:
     """Yield requests whose headers, path or method are as long as they may be."""
     text = "a" * HEADER
     names = ("x-headrace-deployment", "x-headrace-tags", "x-request-id", "x-headrace-via", "x-app")
@@ -234,20 +234,23 @@ def heads(name: str, route: Route) -> Iterator[tuple[str, Sent]]:
         "x-portkey-trace-id", "x-portkey-config", "x-portkey-virtual-key", "x-enkrypt-tags",
     )  # fmt: skip
     for item in (*names, *own_values, "traceparent", "cache-control", "user-agent", "unknown"):
-        yield item, Sent(route, headers={item: text})
-    yield "a wide header", Sent(route, headers={"x-app": "a" * 7000 + "\U0001f600"})
+        yield item, HostileRequest(route, headers={item: text})
+    yield "a wide header", HostileRequest(route, headers={"x-app": "a" * 7000 + "\U0001f600"})
     tags = ",".join(f"{item}=" + "a" * 250 for item in ("feature", "beta", *"abcdefghijklmnop"))
-    yield "many tags", Sent(route, headers={"x-headrace-tags": tags})
-    yield "a long tag", Sent(route, headers={"x-headrace-tags": "feature=" + "a" * 256})
-    yield "a wide tag", Sent(route, headers={"x-headrace-tags": "feature=a" + "\U0001f600" * 255})
+    yield "many tags", HostileRequest(route, headers={"x-headrace-tags": tags})
+    yield "a long tag", HostileRequest(route, headers={"x-headrace-tags": "feature=" + "a" * 256})
+    yield (
+        "a wide tag",
+        HostileRequest(route, headers={"x-headrace-tags": "feature=a" + "\U0001f600" * 255}),
+    )
     metadata = orjson.dumps({"feature": text[:7000], "_user": "u"}).decode()
-    yield "metadata", Sent(route, headers={"x-portkey-metadata": metadata})
+    yield "metadata", HostileRequest(route, headers={"x-portkey-metadata": metadata})
     metadata = orjson.dumps({"feature": "a", "_user": text[:7000]}).decode()
-    yield "a user in metadata", Sent(route, headers={"x-portkey-metadata": metadata})
-    yield "many headers", Sent(route, headers={f"x-{n}": text[:1000] for n in range(50)})
-    yield "a path", Sent(route, path=f"/v1/{text}")
-    yield "a question", Sent(route, path=f"{route.path}?{text}")
-    yield "a method", Sent(route, method="M" * 7000)
+    yield "a user in metadata", HostileRequest(route, headers={"x-portkey-metadata": metadata})
+    yield "many headers", HostileRequest(route, headers={f"x-{n}": text[:1000] for n in range(50)})
+    yield "a path", HostileRequest(route, path=f"/v1/{text}")
+    yield "a question", HostileRequest(route, path=f"{route.path}?{text}")
+    yield "a method", HostileRequest(route, method="M" * 7000)
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "portkey-chat", "enkrypt-chat"])
@@ -309,7 +312,7 @@ async def test_kept_words_of_responses_are_bounded(
     async with besieged(tmp_path, upstream) as siege:
         for label, document in documents(chat(), *odds):
             upstream.answer_with(answer(orjson.dumps(document)))
-            await siege.send(label, Sent(route))
+            await siege.send(label, HostileRequest(route))
 
     assert "\n".join(siege.broken) == ""
 
@@ -328,13 +331,13 @@ async def test_bounds_names_in_stream(tmp_path: Path, upstream: ScriptedUpstream
     async with besieged(tmp_path, upstream) as siege:
         for label, document in documents(base, "a text"):
             upstream.answer_with(streamed(event(orjson.dumps(document))))
-            await siege.send(label, Sent(route, {"stream": True}))
+            await siege.send(label, HostileRequest(route, {"stream": True}))
         for label, error in errors():
             upstream.answer_with(streamed(event(orjson.dumps(error))))
-            await siege.send(f"an error's {label}", Sent(route, {"stream": True}))
+            await siege.send(f"an error's {label}", HostileRequest(route, {"stream": True}))
         for label, odd in oddities.items():
             upstream.answer_with(streamed(odd + event(orjson.dumps(base))))
-            await siege.send(label, Sent(route, {"stream": True}))
+            await siege.send(label, HostileRequest(route, {"stream": True}))
 
     assert "\n".join(siege.broken) == ""
 
@@ -374,12 +377,12 @@ async def test_bounds_error_names(name: str, tmp_path: Path, upstream: ScriptedU
         for label, values in heads_.items():
             for status in (b"200", b"429"):
                 upstream.answer_with(respond(b"HTTP/1.1 " + status + b" X", *values, body=good))
-                await siege.send(f"{label}, {status.decode()}", Sent(route))
+                await siege.send(f"{label}, {status.decode()}", HostileRequest(route))
         upstream.answer_with(respond(b"HTTP/1.1 400 " + b"x" * 16_000))
-        await siege.send("a status text", Sent(route))
+        await siege.send("a status text", HostileRequest(route))
         for code in (400, 403, 429, 446, 500):
             for label, error in errors():
                 upstream.answer_with(answer(orjson.dumps(error), code))
-                await siege.send(f"an error's {label}, {code}", Sent(route))
+                await siege.send(f"an error's {label}, {code}", HostileRequest(route))
 
     assert "\n".join(siege.broken) == ""

@@ -115,16 +115,16 @@ class World:
     """A proxy, with its upstream and client on a loop of their own. ``answers`` is streamed."""
 
     proxy: Proxy
-    others: Loop
-    sent: list[bytes]
+    other_loop: Loop
+    pieces: list[bytes]
     ledger: Path
     reply: Reply = field(init=False)
-    """What ``held`` was answered last."""
+    """What ``measure`` was answered last."""
 
     async def post(self, path: str, body: Json, headers: Mapping[str, str] = BEARER) -> Reply:
-        return await self.others.send(self.proxy.url + path, body, headers)
+        return await self.other_loop.send(self.proxy.url + path, body, headers)
 
-    async def held(self, path: str, body: Json, **how: Any) -> tuple[float, set[int], Any]:
+    async def measure(self, path: str, body: Json, **how: Any) -> tuple[float, set[int], Any]:
         """Send a body until it does not hold the loop; return for how many seconds it was held at
         the least, every status, and the last record. No body is sent twice: it may be kept."""
         minimum, statuses, record = inf, set[int](), None
@@ -140,7 +140,7 @@ class World:
                 break
         return minimum, statuses, record
 
-    async def kept(self, path: str, body: Json) -> tuple[float, set[str]]:
+    async def measure_cached(self, path: str, body: Json) -> tuple[float, set[str]]:
         """Send one body until it does not hold the loop; return lag and cache statuses."""
         minimum, results = inf, set()
         for _ in range(TRIES):
@@ -196,9 +196,9 @@ async def test_nobody_waits_for_a_large_answer(way: str, tmp_path: Path) -> None
     async with world_of(tmp_path) as place:
         for name, document in shapes():
             events = way.endswith("stream") and not way.startswith("made")
-            place.sent[:] = streamed(as_event(document)) if events else whole_script(document)
+            place.pieces[:] = streamed(as_event(document)) if events else whole_script(document)
 
-            pending, statuses, record = await place.held(path, body)
+            pending, statuses, record = await place.measure(path, body)
 
             assert statuses == {200}, name
             assert (record.outcome, record.is_internal_error) == ("success", False), name
@@ -222,9 +222,9 @@ async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> No
         for name, document in shapes():
             if name not in ("names", "choices", "hooks", "detections", "a text of line ends"):
                 continue
-            place.sent[:] = whole_script(document)
+            place.pieces[:] = whole_script(document)
 
-            pending, statuses, record = await place.held(
+            pending, statuses, record = await place.measure(
                 path, {"model": model, **fields}, headers=headers
             )
 
@@ -241,14 +241,14 @@ async def test_nobody_waits_for_what_was_kept(tmp_path: Path) -> None:
         kinds = [shape for shape in shapes() if shape[0] not in never]
         for number, (name, document) in enumerate(kinds):
             came_streamed = number % 2 == 1
-            place.sent[:] = (
+            place.pieces[:] = (
                 streamed(as_event(document)) if came_streamed else whole_script(document)
             )
             request = {**body, "stop": name, "stream": came_streamed}
             await place.post(path, request)
             await place.proxy.sink.wait()
             for stream in (False, True):
-                pending, results = await place.kept(path, {**request, "stream": stream})
+                pending, results = await place.measure_cached(path, {**request, "stream": stream})
 
                 assert results == {"hit"}, name
                 assert pending <= MOST_S, (name, came_streamed, stream)
@@ -269,9 +269,9 @@ async def test_nobody_waits_for_many_small_events_at_once(tmp_path: Path) -> Non
     }
     async with world_of(tmp_path) as place:
         for name, events in bursts.items():
-            place.sent[:] = streamed(*events, last_document)
+            place.pieces[:] = streamed(*events, last_document)
 
-            pending, statuses, record = await place.held(path, body)
+            pending, statuses, record = await place.measure(path, body)
 
             assert statuses == {200}, name
             assert (record.outcome, record.is_internal_error) == ("success", False), name
@@ -288,10 +288,10 @@ async def test_the_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
     sent_data += orjson.dumps({"model": "m", "usage": {"prompt_tokens": 9, "total_tokens": 9}})[1:]
     headers = BEARER if client == "openai" else PORTKEY
     async with world_of(tmp_path) as place:
-        place.sent[:] = whole_script(sent_data)
+        place.pieces[:] = whole_script(sent_data)
 
         body = {"model": "gpt-4o-mini", "input": ["Hi"] * 2048}
-        pending, statuses, record = await place.held("/v1/embeddings", body, headers=headers)
+        pending, statuses, record = await place.measure("/v1/embeddings", body, headers=headers)
         fields = (await place.post("/v1/embeddings", body, headers)).raw
 
     assert statuses == {200}
@@ -325,9 +325,9 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
     async with world_of(tmp_path) as place:
         for name, (document, code) in TOO_MUCH.items():
             events = way.endswith("stream") and not way.startswith("made")
-            place.sent[:] = streamed(as_event(document)) if events else whole_script(document)
+            place.pieces[:] = streamed(as_event(document)) if events else whole_script(document)
 
-            pending, statuses, record = await place.held(path, body)
+            pending, statuses, record = await place.measure(path, body)
 
             assert statuses == {502}, name
             assert place.reply.headers["x-headrace-error"] == place.reply.error["code"] == code, (
@@ -364,6 +364,6 @@ async def test_the_bounds_are_the_policys(tmp_path: Path) -> None:
             (legacy("x" * 9000), 200),
             (legacy("x" * 10_000), 502),
         ):
-            place.sent[:] = whole_script(document)
+            place.pieces[:] = whole_script(document)
             request = {**body, "max_tokens": len(str(document))}
             assert (await place.post(path, request, fresh)).status == status

@@ -95,11 +95,11 @@ def upstream_of(results: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop,
 
 @dataclass
 class Tried:
-    """A call sent until it did not hold the loop. ``held`` is the least lag beyond what is free."""
+    """A call sent until it did not hold the loop. ``excess_s`` is the least lag beyond a bound."""
 
     bytes: int = 0
     statuses: set[int] = field(default_factory=set)
-    held: float = inf
+    excess_s: float = inf
 
 
 async def tries(proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any]) -> Tried:
@@ -116,8 +116,8 @@ async def tries(proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any])
             await proxy.sink.wait()
         proxy.sink.forget()
         tried.bytes = len(raw)
-        tried.held = min(tried.held, lag.worst - max(unit / 2, FREE_S))
-        if tried.held <= 0:
+        tried.excess_s = min(tried.excess_s, lag.worst - max(unit / 2, FREE_S))
+        if tried.excess_s <= 0:
             break
     return tried
 
@@ -129,8 +129,8 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for extra in SHAPES.values():
         messages = [{**user, "content": "Hi"}]
         yield "chat/completions", "support-chat", {"messages": messages, "unknown": extra}
-    many = [{**user, "content": "Hi"}] * (VALUES // 3 - 9)
-    yield "chat/completions", "legacy-only", {"messages": many}
+    messages_of_values = [{**user, "content": "Hi"}] * (VALUES // 3 - 9)
+    yield "chat/completions", "legacy-only", {"messages": messages_of_values}
     yield (
         "chat/completions",
         "legacy-only",
@@ -162,7 +162,7 @@ async def test_nobody_waits_for_a_large_body(tmp_path: Path) -> None:
 
             name = f"{model}, {tried.bytes} bytes of {[*body]}"
             assert tried.statuses == {200}, name
-            assert tried.held <= 0, name
+            assert tried.excess_s <= 0, name
             for sent_data in results:
                 assert sent_data == orjson.dumps(orjson.loads(sent_data)), name
 
@@ -187,7 +187,7 @@ async def test_guards_of_large_bodies_delay_nobody(tmp_path: Path) -> None:
             tried = await tries(proxy, other_loop, "chat/completions", sent_value)
 
             assert tried.statuses <= {200, 503}, name  # a guard looks no longer than its deadline
-            assert tried.held <= 0, name
+            assert tried.excess_s <= 0, name
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 64])
@@ -231,7 +231,7 @@ EMAIL = "jane@example.com"
 LINE = "The river rüns through the town, and on 12 market days 4 people cross it, key-12 a@b. "
 PROMPT = [{"role": "user", "content": f"{LINE * 2000} Write to {EMAIL}."}]
 ADDRESSES = [f"é@{n % 1000:03d}{'.' if n % 4 else ','}de" for n in range(12_000)]
-PARTS = [{"type": "text", "text": each} for each in [*ADDRESSES, *("é@a,de",) * 8_000]]
+PARTS = [{"type": "text", "text": text} for text in [*ADDRESSES, *("é@a,de",) * 8_000]]
 ATTACK = [{"role": "user", "content": PARTS}]
 
 

@@ -42,10 +42,10 @@ LIMITS = "limits: [{name: month, usd: 900 per month}]"
 GUARD = "policies: {{looked: {{output: [{{guard: keywords, words: [hippo], action: {}}}]}}}}"
 HEDGE = "hedge: {after: 20ms}"
 RETRY = "retry: {times: 1, wait: 1ms}"
-LOOKED = "policy: looked"
+GUARDED = "policy: looked"
 
 
-def begun(**first_document: Any) -> Script:
+def stalled(**first_document: Any) -> Script:
     """Return a stream that stops after 40 characters, 10 tokens."""
     events = [{**event, **first_document} for event in legacy_events("y" * 40, "z")]
     return stream(events, gate=asyncio.Event())
@@ -79,7 +79,7 @@ GARBLED = RETRIED._replace(usage_source="partial_estimate", cost=24_000)
 SLOW = Row("first", "partial_estimate", 24_000, "abandoned", "hedge", 0)
 
 
-def after(why: str) -> Row:
+def next_attempt(why: str) -> Row:
     return GOOD._replace(why=why)
 
 
@@ -98,12 +98,12 @@ class Way:
     rows: tuple[Row, ...] = ()
     always: Script = PARIS
     models: Mapping[str, Script] = field(default_factory=dict)
-    then: tuple[Script, ...] = ()
+    queue: tuple[Script, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=lambda: BEARER)
     path: str = "/v1/completions"
     outcome: str = "success"
-    said: str = ""
+    settings: str = ""
     policies: str = ""
     leaves: int | None = None
     """Requests to upstreams before the client leaves; 0 to leave once the response has begun."""
@@ -113,20 +113,27 @@ class Way:
 
 BROKEN = answer(b'{"choices": [')
 STREAM: dict[str, Any] = {"stream": True}
-EARLY = {"prompt_tokens": 10, "completion_tokens": 0}
-FIRST, *LATER = legacy_events("", "y" * 40, with_usage=False)
+PROMPT = {"prompt_tokens": 10, "completion_tokens": 0}
+HEAD, *TAIL = legacy_events("", "y" * 40, with_usage=False)
 NO_USAGE = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
-GONE: dict[str, Any] = {"outcome": "client_abort"}
-BLOCK: dict[str, Any] = {"said": LOOKED, "policies": GUARD.format("block"), "outcome": "blocked"}
-AGAIN: dict[str, Any] = {"said": LOOKED, "policies": GUARD.format("retry")}
-KEPT: dict[str, Any] = {"said": LOOKED, "policies": "policies: {looked: {cache: {ttl: 1h}}}"}
+QUIT: dict[str, Any] = {"outcome": "client_abort"}
+BLOCK: dict[str, Any] = {
+    "settings": GUARDED,
+    "policies": GUARD.format("block"),
+    "outcome": "blocked",
+}
+RETRIES: dict[str, Any] = {"settings": GUARDED, "policies": GUARD.format("retry")}
+CACHING: dict[str, Any] = {
+    "settings": GUARDED,
+    "policies": "policies: {looked: {cache: {ttl: 1h}}}",
+}
 WAYS: dict[str, Way] = {
     "whole": Way((GOOD,)),
     "streamed": Way((GOOD,), stream(legacy_events(" Par", "is.")), body=STREAM),
     "streamed without usage": Way((estimated(60, None, "useful"),),
         stream(legacy_events("y" * 40, with_usage=False)), body=STREAM),
     "usage in the first event only": Way(
-        (estimated(60, None, "useful"),), stream([{**FIRST, "usage": EARLY}, *LATER]), body=STREAM
+        (estimated(60, None, "useful"),), stream([{**HEAD, "usage": PROMPT}, *TAIL]), body=STREAM
     ),
     "unpriced": Way(
         (GOOD._replace(cost=None),), answer(chat(" Paris.")), body={"model": "search-answers"}
@@ -138,7 +145,7 @@ WAYS: dict[str, Way] = {
         (estimated(20 + 4, "client_left", served=0),),  # a whole response has at least one token
         hang(),
         leaves=1,
-        **GONE,
+        **QUIT,
     ),
     "out of the client's time": Way(
         (estimated(20 + 80, "client_left", served=0),),  # 50 tokens a second, 20 at the most
@@ -147,22 +154,23 @@ WAYS: dict[str, Way] = {
         outcome="client_error",
     ),
     "gone before the head of a stream": Way(
-        (estimated(20, "client_left", served=0),), hang(), body=STREAM, leaves=1, **GONE
+        (estimated(20, "client_left", served=0),), hang(), body=STREAM, leaves=1, **QUIT
     ),
     "gone midway": Way(
-        (estimated(20 + 40, "client_left"),), begun(), body=STREAM, leaves=0, **GONE
+        (estimated(20 + 40, "client_left"),), stalled(), body=STREAM, leaves=0, **QUIT
     ),
     "gone midway after usage 0": Way(
-        (estimated(20 + 40, "client_left"),), begun(usage=NO_USAGE), body=STREAM, leaves=0, **GONE
+        (estimated(20 + 40, "client_left"),), stalled(usage=NO_USAGE), body=STREAM, leaves=0, **QUIT
     ),
     "gone midway after more usage": Way((estimated(24 + 60, "client_left"),),
-        begun(usage={"prompt_tokens": 12, "completion_tokens": 15}), body=STREAM, leaves=0, **GONE),
+        stalled(usage={"prompt_tokens": 12, "completion_tokens": 15}), body=STREAM, leaves=0,
+        **QUIT),
     "gone from a model that reasons": Way(
         (estimated(22 + 44, "client_left"),),  # 11 tokens were allowed
-        begun(),
+        stalled(),
         body={**STREAM, "reasoning_effort": "high", "max_tokens": 11},
         leaves=0,
-        **GONE,
+        **QUIT,
     ),
     "gone from two": Way(
         (
@@ -170,9 +178,9 @@ WAYS: dict[str, Way] = {
             estimated(24, "client_left", served=0)._replace(why="hedge"),
         ),
         hang(),
-        said=HEDGE,
+        settings=HEDGE,
         leaves=2,
-        **GONE,
+        **QUIT,
     ),
     "cut": Way((estimated(60, "upstream_broke"),),
         stream(legacy_events("y" * 40, "z"), cut_after=1), body=STREAM, outcome="upstream_error"),
@@ -186,10 +194,10 @@ WAYS: dict[str, Way] = {
         body=STREAM,
         outcome="client_error",
     ),
-    "fallback": Way((RETRIED, after("fallback")), models={"primary": answer({}, 500)}),
-    "retried": Way((RETRIED, after("retry")), then=(answer({}, 503),), said=RETRY),
-    "garbled": Way((GARBLED, after("fallback")), models={"primary": BROKEN}),
-    "hedged": Way((SLOW, after("hedge")), models={"primary": hang()}, said=HEDGE),
+    "fallback": Way((RETRIED, next_attempt("fallback")), models={"primary": answer({}, 500)}),
+    "retried": Way((RETRIED, next_attempt("retry")), queue=(answer({}, 503),), settings=RETRY),
+    "garbled": Way((GARBLED, next_attempt("fallback")), models={"primary": BROKEN}),
+    "hedged": Way((SLOW, next_attempt("hedge")), models={"primary": hang()}, settings=HEDGE),
     "several": Way(
         (GOOD, Row("first", "none", None, "abandoned", "upstream_broke", 0)),
         models={"second": answer({}, 500)},
@@ -203,34 +211,34 @@ WAYS: dict[str, Way] = {
         body=STREAM,
         **BLOCK,
     ),
-    "guard retry": Way((BLOCKED, after("guard")), then=(HIPPO, HORSE), **AGAIN),
+    "guard retry": Way((BLOCKED, next_attempt("guard")), queue=(HIPPO, HORSE), **RETRIES),
     "guard retry after a failure": Way(
-        (RETRIED, BLOCKED._replace(why="retry"), after("guard")),
-        then=(answer({}, 503), HIPPO, HORSE),
-        **AGAIN | {"said": f"{LOOKED}\n    {RETRY}"},
+        (RETRIED, BLOCKED._replace(why="retry"), next_attempt("guard")),
+        queue=(answer({}, 503), HIPPO, HORSE),
+        **RETRIES | {"settings": f"{GUARDED}\n    {RETRY}"},
     ),
     "guard retry after a part": Way(
         (
             GARBLED,
             BLOCKED._replace(why="fallback"),
             GARBLED._replace(why="guard"),
-            after("fallback"),
+            next_attempt("fallback"),
         ),
         models={"primary": BROKEN, "spare": in_turn(HIPPO, HORSE)},
-        **AGAIN,
+        **RETRIES,
     ),
     "guard retry after a hedge": Way(
-        (SLOW, BLOCKED._replace(why="hedge"), SLOW._replace(why="guard"), after("hedge")),
+        (SLOW, BLOCKED._replace(why="hedge"), SLOW._replace(why="guard"), next_attempt("hedge")),
         models={"primary": hang(), "spare": in_turn(HIPPO, HORSE)},
-        **AGAIN | {"said": f"{LOOKED}\n    {HEDGE}"},
+        **RETRIES | {"settings": f"{GUARDED}\n    {HEDGE}"},
     ),
     "guard retry that fails once": Way(
-        (BLOCKED, RETRIED._replace(why="guard"), after("retry")),
-        then=(HIPPO, answer({}, 503), HORSE),
-        **AGAIN | {"said": f"{LOOKED}\n    {RETRY}"},
+        (BLOCKED, RETRIED._replace(why="guard"), next_attempt("retry")),
+        queue=(HIPPO, answer({}, 503), HORSE),
+        **RETRIES | {"settings": f"{GUARDED}\n    {RETRY}"},
     ),
-    "cached": Way((GOOD, CACHED), calls=2, **KEPT),
-    "shared": Way((GOOD, CACHED), calls=2, at_once=True, **KEPT),
+    "cached": Way((GOOD, CACHED), calls=2, **CACHING),
+    "shared": Way((GOOD, CACHED), calls=2, at_once=True, **CACHING),
 }  # fmt: skip
 
 
@@ -252,7 +260,7 @@ async def go(way: Way, client: ClientSession, upstream: ScriptedUpstream) -> Non
 
     upstream.answer_with(gated if way.at_once else way.always)
     upstream.by_model = dict(way.models)
-    upstream.then(*way.then)
+    upstream.then(*way.queue)
     if way.at_once:
         calls = asyncio.gather(*(call() for _ in range(way.calls)))
         await upstream.came.wait()
@@ -269,7 +277,7 @@ async def go(way: Way, client: ClientSession, upstream: ScriptedUpstream) -> Non
 
 
 @dataclass
-class Told:
+class Accounts:
     records: list[Any]
     metrics: str
     explained: str
@@ -283,8 +291,8 @@ class Told:
         return round(self.total(name, **labels) * 10**9, 1)
 
 
-async def told_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Told:
-    text = f"{LIMITS}\n    {way.said}"
+async def accounts_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Accounts:
+    text = f"{LIMITS}\n    {way.settings}"
     async with ledgered(folder, upstream, text, policies_too=way.policies) as (proxy, _, ledger):
         await go(way, proxy.client, upstream)
         records = await proxy.sink.wait(way.calls)
@@ -293,14 +301,14 @@ async def told_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Told:
         path = f"/explain/{dearest.head.request_id}" if way.rows else "/health"
         explained = await proxy.read(path)
     assert audit(ledger).violations == ()
-    return Told(records, metrics, explained, kept(ledger, "attempts"), ledger)
+    return Accounts(records, metrics, explained, kept(ledger, "attempts"), ledger)
 
 
 @pytest.mark.parametrize("name", WAYS)
 async def test_accounts_agree(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     way = WAYS[name]
     expected = way.rows
-    event = await told_of(way, tmp_path, upstream)
+    event = await accounts_of(way, tmp_path, upstream)
     columns = ("why", "usage_source", "cost_nano_usd", "money", "loss", "served")
     matches = sorted(
         event.rows, key=lambda row: (row["money"] == "cached", row["seq"], row["number"])
@@ -315,7 +323,7 @@ async def test_accounts_agree(name: str, tmp_path: Path, upstream: ScriptedUpstr
     assert len(upstream.requests) == requests == event.total("headrace_upstream_attempts_total")
 
 
-def check_rows(event: Told, lines: list[dict[str, Any]]) -> None:
+def check_rows(event: Accounts, lines: list[dict[str, Any]]) -> None:
     """Compare the rows of calls and attempts with log lines and metrics."""
     rows = {row["request_id"]: row for row in kept(event.path)}
     assert len(rows) == len(lines) == event.total("headrace_requests_total")
@@ -335,7 +343,7 @@ def check_rows(event: Told, lines: list[dict[str, Any]]) -> None:
     assert event.total("headrace_tokens_total") == tokens
 
 
-def check_money(event: Told, lines: list[dict[str, Any]], expected: tuple[Row, ...]) -> None:
+def check_money(event: Accounts, lines: list[dict[str, Any]], expected: tuple[Row, ...]) -> None:
     """Compare cost and lost cost in log lines, metrics, the explanation and the ledger."""
     cost = sum(row.cost or 0 for row in expected)
     lost_count = sum(row.cost or 0 for row in expected if row.loss)

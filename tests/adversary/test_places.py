@@ -18,7 +18,7 @@ from proxy.guards.text.replace import replaced
 from proxy.guards.text.walk import Texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
-from tests.adversary.test_hidden_words import NAMED, documents, event
+from tests.adversary.test_hidden_words import NAMES, documents, event
 from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
 from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
@@ -302,7 +302,7 @@ REQUEST: Mapping[str, Callable[[str], Json]] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", NAMES)
 async def test_guards_request(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES[name]
     upstream.answer_with(answer(chat("Fine.") if route.chat else legacy("Fine.")))

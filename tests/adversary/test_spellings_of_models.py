@@ -59,8 +59,8 @@ LATER = {"targets": [SMALL], "fallback": [LARGE]}
 TINY = {**SMALL, "model": "tiny"}
 NEXT = [{**SMALL, "weight": 10**6}, {**TINY, "weight": 1}, {**LARGE, "weight": 1}]
 PORTKEY = {"x-portkey-api-key": KEY}
-ONE: Json = {"targets": [SMALL]}
-BOTH: Json = {"targets": [SMALL, LARGE]}
+TO_SMALL: Json = {"targets": [SMALL]}
+SMALL_AND_LARGE: Json = {"targets": [SMALL, LARGE]}
 SEVERAL = ("/v1/completion", {"prompt": "Hi"})
 DETOUR: Json = {"input": [{"guard": "pii", "action": "route", "to": [LARGE]}]}
 
@@ -92,17 +92,18 @@ WAYS = {
     "a list with another": Way(["nobody", "acme/large"], HEADER, SEVERAL),
     "a draw": Way("answers",
         deployment={"targets": [{**LARGE, "weight": 1}, {**SMALL, "weight": 0}]}),
-    "a balanced pool": Way("answers", deployment={"balance": "least_loaded", **BOTH}),
+    "a balanced pool": Way("answers", deployment={"balance": "least_loaded", **SMALL_AND_LARGE}),
     "an alias of a rule": Way("best", HEADER,
         rules=({"name": "alias", "when": {"model": "best"}, "model": "large"},), chosen=True),
-    "another model that a rule calls so": by_rule("small", BOTH, when={"model": "small"},
+    "another model that a rule calls so": by_rule("small", SMALL_AND_LARGE, when={"model": "small"},
         model="large"),
-    "targets of a rule": by_rule("small", ONE, when={"stream": False}, targets=[LARGE]),
+    "targets of a rule": by_rule("small", TO_SMALL, when={"stream": False}, targets=[LARGE]),
     "a fallback": Way("small", deployment=LATER, later=True),
-    "a fallback of a rule": by_rule("small", ONE, later=True, fallback=[LARGE]),
+    "a fallback of a rule": by_rule("small", TO_SMALL, later=True, fallback=[LARGE]),
     "the next of a draw": Way("answers", {"x-user": "a"},
         deployment={"targets": [{**SMALL, "weight": 10**6}, {**LARGE, "weight": 1}]}, later=True),
-    "where a guard sends it": Way("small", deployment=ONE, policy=DETOUR, later=True, chosen=True),
+    "where a guard sends it": Way("small", deployment=TO_SMALL, policy=DETOUR, later=True,
+        chosen=True),
 }  # fmt: skip
 WIDE = ("glob of an upstream", "the deployment")
 CONDITIONS = {

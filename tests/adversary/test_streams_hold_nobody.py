@@ -97,12 +97,12 @@ STREAMS: dict[str, list[Json]] = {
 
 @dataclass
 class Stage:
-    """A proxy, and what its upstream streams next. ``asked`` counts the calls."""
+    """A proxy, and what its upstream streams next. ``call_count`` counts the calls."""
 
     events: bytes = b""
-    asked: int = 0
+    call_count: int = 0
     proxy: Proxy = field(init=False)
-    others: Loop = field(init=False)
+    other_loop: Loop = field(init=False)
 
     async def script(self, request: Asked, wire: Wire) -> None:
         wire.keep = False
@@ -115,10 +115,10 @@ class Stage:
 
     async def lag(self, path: str, headers: dict[str, str], body: Json) -> float:
         """Send a call; return the longest time that the loop worked without a break."""
-        self.asked += 1  # no two alike: an answer may be kept
-        sent_body = {**body, "stream": True, "max_tokens": 16 + self.asked}
+        self.call_count += 1  # no two alike: an answer may be kept
+        sent_body = {**body, "stream": True, "max_tokens": 16 + self.call_count}
         with Lag() as lag:
-            status, fields = await self.others.run(self._ask(path, headers, sent_body))
+            status, fields = await self.other_loop.run(self._ask(path, headers, sent_body))
         await self.proxy.sink.wait()
         self.proxy.sink.forget()
         assert status in (200, 400, 503), fields  # a guard may block what it cannot read in time
@@ -134,7 +134,7 @@ class Stage:
                 pass
             return response.status, fields
 
-    async def least(self, *call: Any) -> float:
+    async def least_lag(self, *call: Any) -> float:
         """Return the least lag of several tries of a call, as soon as it is short enough."""
         minimum = await self.lag(*call)
         for _ in range(TRIES - 1):
@@ -147,7 +147,7 @@ class Stage:
 @asynccontextmanager
 async def stage(folder: Path, policy: str) -> AsyncIterator[Stage]:
     stage = Stage()
-    async with upstream_aside(stage.script) as (stage.others, url):
+    async with upstream_aside(stage.script) as (stage.other_loop, url):
         text = f"{world(url)}policies:\n  default:\n    match: all\n    {policy}\n"
         async with running_proxy(folder / "policies", text) as stage.proxy:
             yield stage
@@ -164,7 +164,7 @@ async def test_no_stream_holds_the_loop(policy: str, tmp_path: Path) -> None:
         for name, events in STREAMS.items():
             local_value.stream(events, delta("", "stop"))
             body = {"model": "support-chat", **CHAT}
-            lags[name] = await local_value.least(route.path, route.credential, body)
+            lags[name] = await local_value.least_lag(route.path, route.credential, body)
 
     assert {name: lag for name, lag in lags.items() if lag >= LAG_S} == {}
 
@@ -189,7 +189,7 @@ async def test_no_dialect_holds_the_loop(tmp_path: Path) -> None:
             local_value.stream(
                 [result("a b c d e f " * 150)] * 20 + [result("a")] * 600, result("", "stop")
             )
-            lags[name] = await local_value.least(route.path, route.credential, body)
+            lags[name] = await local_value.least_lag(route.path, route.credential, body)
 
     assert {name: lag for name, lag in lags.items() if lag >= LAG_S} == {}
 

@@ -71,7 +71,7 @@ async def _post(running: Crossing, body: Any, **headers: str) -> None:
         await response.read()
 
 
-KEPT = {"x-headrace-deployment": "none-kept-plain"}
+TO_CACHE = {"x-headrace-deployment": "none-kept-plain"}
 POSTS: dict[str, tuple[Json | bytes, dict[str, str]]] = {
     "blocked": ({"prompt": f"a {ASKED}"}, {"x-headrace-deployment": "in-block-unkept-plain"}),
     "unauthenticated": ({}, {"authorization": "Bearer nobody"}),
@@ -83,9 +83,9 @@ POSTS: dict[str, tuple[Json | bytes, dict[str, str]]] = {
     "rate_limited": ({}, {"x-headrace-deployment": "rare"}),
     "guard_service_away": ({}, {"x-headrace-deployment": "asking"}),
     "client_deadline": ({"prompt": "Hi and silent"}, {"x-litellm-timeout": "0.05"}),
-    "kept": ({}, KEPT),
-    "shared_refusal": ({"prompt": "Hi and refused"}, KEPT),
-    "shared_cut": ({"prompt": "Hi and cut", "stream": True}, KEPT),
+    "kept": ({}, TO_CACHE),
+    "shared_refusal": ({"prompt": "Hi and refused"}, TO_CACHE),
+    "shared_cut": ({"prompt": "Hi and cut", "stream": True}, TO_CACHE),
 }
 
 
