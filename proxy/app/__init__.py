@@ -350,7 +350,9 @@ async def _candidate(context: Context) -> Candidate | None:
     states = folder_states(folder)
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
-    enforcement = telemetry.Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
+    enforcement = telemetry.Enforcement(
+        lambda read: [metrics.allow(list_labels(read), "candidate", start=False)]
+    )
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.activate, "candidate")
     watch = _watch(context, folder, states, store, None)

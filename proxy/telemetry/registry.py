@@ -137,7 +137,7 @@ class Registry:
         """Replace all series of a gauge by prepared ones."""
         self._series[name] = series
 
-    def admit(self, roster: LabelCatalog, source: str, *, start: bool = True) -> Callable[[], None]:
+    def allow(self, roster: LabelCatalog, source: str, *, start: bool = True) -> Callable[[], None]:
         """Allow the names of a roster as labels, and ``start`` the initial series at zero.
 
         Blocks for long with a large roster, so call it off the event loop. Call the result once the

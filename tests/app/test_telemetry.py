@@ -26,7 +26,9 @@ def activate(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
         enforcement = Enforcement(partial(enforcing, Settings(path), metrics, log))
         tell = reload_reporter(metrics, enforcement, ())
     else:
-        enforcement = Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
+        enforcement = Enforcement(
+            lambda read: [metrics.allow(list_labels(read), "candidate", start=False)]
+        )
         tell = enforcement.activate
     snapshot = PolicyFolder(path, {}, None, enforcement.prepare).read()
     return lines(lambda: tell("in_force", snapshot)), metrics, log

@@ -67,7 +67,7 @@ def of(registry: Registry, name: str) -> list[str]:
 def test_what_is_configured_begins_at_zero() -> None:
     registry = Registry()
 
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
 
     names = 'deployment="support-chat",dialect="openai",endpoint="chat"'
     assert f'headrace_requests_total{{{names},outcome="blocked",stream="true"}} 0.0' in lines(
@@ -82,7 +82,7 @@ def test_what_is_configured_begins_at_zero() -> None:
 
 def test_losses_of_the_ledger_begin_at_zero_so_that_the_first_one_is_an_increase() -> None:
     registry = Registry()
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
     outputs = lines(registry)
 
     assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 0.0' in outputs
@@ -92,7 +92,7 @@ def test_losses_of_the_ledger_begin_at_zero_so_that_the_first_one_is_an_increase
 def test_a_cost_begins_at_zero_only_where_there_is_a_price() -> None:
     registry = Registry()
 
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
 
     assert all("gpt-4o-mini" in line for line in of(registry, "headrace_cost_usd_total"))
     [unpriced] = of(registry, "headrace_unpriced_requests_total")
@@ -101,7 +101,7 @@ def test_a_cost_begins_at_zero_only_where_there_is_a_price() -> None:
 
 def test_a_name_that_is_not_in_the_policies_is_other_and_counted() -> None:
     registry = Registry()
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
 
     registry.child("headrace_key_cost_usd_total", "stranger").inc(2)
 
@@ -112,7 +112,7 @@ def test_a_name_that_is_not_in_the_policies_is_other_and_counted() -> None:
 def test_values_that_belong_together_overflow_together() -> None:
     """A known model with an unknown deployment must not make a third series of both."""
     registry = Registry()
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
 
     registry.child("headrace_usage_estimated_total", "search-answers", "smol").inc()
 
@@ -123,11 +123,11 @@ def test_values_that_belong_together_overflow_together() -> None:
 def test_a_retired_name_keeps_counting_for_a_while_and_then_goes() -> None:
     clock = Clock()
     registry = Registry(clock)
-    registry.admit(roster("support-chat", "search-answers"), "policies")()
+    registry.allow(roster("support-chat", "search-answers"), "policies")()
     removed = ("search-answers", "client", "after_first")
     registry.child("headrace_stream_aborts_total", *removed).inc()
 
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
     registry.child("headrace_stream_aborts_total", *removed).inc()
 
     text = 'deployment="search-answers",phase="after_first",side="client"'
@@ -143,10 +143,10 @@ def test_what_lives_on_counts_on_across_a_reload() -> None:
     clock = Clock()
     registry = Registry(clock)
     labels = ("headrace_dropped_tags_total", "support-chat")
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
     registry.child(*labels).inc()
 
-    registry.admit(roster("support-chat", "search-answers"), "policies")()
+    registry.allow(roster("support-chat", "search-answers"), "policies")()
     clock.now = RETIRED_S
     registry.retire()
     registry.child(*labels).inc()
@@ -158,7 +158,7 @@ def test_a_hundred_thousand_made_up_labels_stay_within_the_declared_bound() -> N
     """Half of them are real names in places where they do not belong."""
     registry, draw = Registry(), random.Random(1)  # noqa: S311  # repeatable
     catalog = roster("support-chat", "search-answers")
-    registry.admit(catalog, "policies")()
+    registry.allow(catalog, "policies")()
     words = ["support-chat", "team", "support", "gpt-4o-mini", "smol", "openai", "true", "", OTHER]
     metrics = [metric for metric in METRICS if metric.labels and metric.own]
 
@@ -180,7 +180,7 @@ def test_a_hundred_thousand_made_up_labels_stay_within_the_declared_bound() -> N
 def test_beyond_the_last_net_there_is_one_more_series_of_a_metric() -> None:
     registry = Registry(max_series=0)
 
-    registry.admit(roster(*(f"d{number}" for number in range(100))), "policies")()
+    registry.allow(roster(*(f"d{number}" for number in range(100))), "policies")()
 
     assert of(registry, "headrace_dropped_tags_total") == [
         'headrace_dropped_tags_total{deployment="other"} 0.0'
@@ -190,10 +190,10 @@ def test_beyond_the_last_net_there_is_one_more_series_of_a_metric() -> None:
 def test_names_that_never_come_into_force_are_dropped() -> None:
     clock = Clock()
     registry = Registry(clock)
-    registry.admit(roster("support-chat"), "policies")()
-    registry.admit(roster("dropped-names"), "policies")
+    registry.allow(roster("support-chat"), "policies")()
+    registry.allow(roster("dropped-names"), "policies")
 
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
 
     assert not [line for line in lines(registry) if "dropped-names" in line]
     clock.now = RETIRED_S
@@ -203,7 +203,7 @@ def test_names_that_never_come_into_force_are_dropped() -> None:
 
 def test_a_histogram_begins_with_its_first_value() -> None:
     registry = Registry()
-    registry.admit(roster("support-chat"), "policies")()
+    registry.allow(roster("support-chat"), "policies")()
     assert not of(registry, "headrace_overhead_seconds_bucket")
 
     registry.child("headrace_overhead_seconds", "support-chat").observe(0.1)
@@ -218,7 +218,7 @@ def test_admitting_a_roster_is_independent_of_those_before_it() -> None:
 
     def admit(number: int) -> None:
         names = roster(*(f"d{number}-{item}" for item in range(100)))
-        registry.admit(names, "policies")()
+        registry.allow(names, "policies")()
 
     steps = [count_lines(partial(admit, number)) for number in range(8)]
 
