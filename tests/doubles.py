@@ -114,11 +114,32 @@ def cut_before_head() -> Script:
     return script
 
 
-def hang() -> Script:
-    """Say nothing until the other side leaves."""
+def hang(*pieces: bytes) -> Script:
+    """Send some bytes, and nothing more until the other side leaves."""
 
     async def script(request: Asked, wire: Wire) -> None:
+        await wire.send(*pieces)
         await request.closed.wait()
+
+    return script
+
+
+def sends(*pieces: bytes) -> Script:
+    """Send bytes as they are."""
+
+    async def script(request: Asked, wire: Wire) -> None:
+        for data in pieces:
+            await wire.send(data)
+
+    return script
+
+
+def closes(*pieces: bytes) -> Script:
+    """Send bytes as they are, and close the connection."""
+
+    async def script(request: Asked, wire: Wire) -> None:
+        wire.keep = False
+        await wire.send(*pieces)
 
     return script
 

@@ -16,14 +16,12 @@ from proxy.server.server import Handler, HttpServer
 from tests.conftest import Proxy
 from tests.doubles import (
     PATIENCE_S,
-    Asked,
-    Script,
     ScriptedUpstream,
-    Wire,
     answer,
     head,
     legacy,
     piece,
+    sends,
 )
 from tests.for_each import for_each
 from tests.test_pipeline import ROUTES
@@ -106,14 +104,6 @@ def halves(raw: bytes) -> Iterable[list[bytes]]:
     yield from ([raw[:index], raw[index:]] for index in range(1, len(raw)))
 
 
-def sending(*pieces: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        for data in pieces:
-            await wire.send(data)
-
-    return script
-
-
 @for_each("is_early", [False, True])
 @for_each("name", TRAILERS)
 async def test_no_request_is_given_the_trailers_of_another(name: str, is_early: bool) -> None:
@@ -157,7 +147,7 @@ async def test_trailers_stay_with_their_response(proxy: Proxy, upstream: Scripte
     raw += piece(json.dumps(legacy()).encode()) + b"0\r\nx-ratelimit-remaining-requests: 7\r\n\r\n"
     pairs = list(halves(raw[-60:]))
     for pieces in pairs:
-        upstream.then(sending(raw[:-60], *pieces), answer(legacy()))
+        upstream.then(sends(raw[:-60], *pieces), answer(legacy()))
         for _ in range(2):
             assert (await proxy.complete()).status == 200
     records = await proxy.sink.wait(2 * len(pairs))

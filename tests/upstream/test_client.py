@@ -10,14 +10,13 @@ import pytest
 from proxy.upstream.client import parse_url, write_head
 from tests.conftest import Proxy
 from tests.doubles import (
-    Asked,
     Json,
     Script,
     ScriptedUpstream,
-    Wire,
     answer,
     chat,
     chat_events,
+    closes,
     event,
     hang,
     head,
@@ -39,32 +38,14 @@ def proxy(hasty_proxy: Proxy) -> Proxy:
 ROUTE = ROUTES["openai"]
 
 
-def raw(*pieces: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(*pieces)
-        wire.keep = False
-
-    return script
-
-
-def stall(*pieces: bytes) -> Script:
-    """Send something, then keep silent until the other side leaves."""
-
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(*pieces)
-        await request.closed.wait()
-
-    return script
-
-
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
 FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
 INVALID, TIMEOUT = (502, "upstream_invalid_response"), (504, "upstream_total_timeout")
 WHOLE_FAULTS = {
     "hang": (hang(), *TIMEOUT),
-    "half a head": (stall(b"HTTP/1.1 200 OK\r\ncontent-"), *TIMEOUT),
+    "half a head": (hang(b"HTTP/1.1 200 OK\r\ncontent-"), *TIMEOUT),
     "stall in the body":
-        (stall(head(200, "application/json", "content-length: 50") + b'{"ch'), *TIMEOUT),
+        (hang(head(200, "application/json", "content-length: 50") + b'{"ch'), *TIMEOUT),
     "empty": (answer(b""), *INVALID),
     "html": (answer(b"<html>", media_type="text/html"), *INVALID),
     "an array": (answer([]), *INVALID),
@@ -77,14 +58,14 @@ WHOLE_FAULTS = {
     "gzip unasked": (answer(b"xx", 200, "content-encoding: gzip"), *INVALID),
     "two lengths": (answer(legacy(), 200, "content-length: 1"), *INVALID),
     "a length and chunks":
-        (raw(head(200, "application/json", "content-length: 2", "transfer-encoding: chunked")),
+        (closes(head(200, "application/json", "content-length: 2", "transfer-encoding: chunked")),
         *INVALID),
     "too short a body":
-        (raw(head(200, "application/json", "content-length: 50") + b'{"ch'), *INVALID),
+        (closes(head(200, "application/json", "content-length: 50") + b'{"ch'), *INVALID),
     "20,000 headers": (answer(legacy(), 200, *(f"x-{n}: y" for n in range(20_000))), *INVALID),
     "a huge header": (answer(legacy(), 200, "x: " + "y" * 2**20), *INVALID),
     "another protocol": (answer(b"", 101, "upgrade: websocket"), *INVALID),
-    "garbage": (raw(b"\x16\x03\x01nonsense\r\n\r\n"), *INVALID),
+    "garbage": (closes(b"\x16\x03\x01nonsense\r\n\r\n"), *INVALID),
     "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 403, "upstream_rejected_key"),
     "400": (answer({"error": {"message": "no", "param": "n"}}, 400), 400, "upstream_refused"),
     "404": (answer({"detail": "no such model"}, 404), 404, "upstream_not_found"),
@@ -118,17 +99,17 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
 
 
 STREAM_FAULTS = {
-    "stall": (stall(STREAM_HEAD, FIRST_VALUE), "upstream_idle_timeout"),
+    "stall": (hang(STREAM_HEAD, FIRST_VALUE), "upstream_idle_timeout"),
     "bad json":
-        (raw(STREAM_HEAD, FIRST_VALUE, piece(event(b"{oops"))), "upstream_invalid_response"),
+        (closes(STREAM_HEAD, FIRST_VALUE, piece(event(b"{oops"))), "upstream_invalid_response"),
     "an error event":
-        (raw(STREAM_HEAD, FIRST_VALUE, piece(event({"error": {"message": "overloaded"}}))),
+        (closes(STREAM_HEAD, FIRST_VALUE, piece(event({"error": {"message": "overloaded"}}))),
         "upstream_unavailable"),
-    "an error event, and all the rest at once": (raw(STREAM_HEAD + FIRST_VALUE
+    "an error event, and all the rest at once": (closes(STREAM_HEAD + FIRST_VALUE
         + piece(event({"error": {"message": "overloaded"}}) + event(b"[DONE]")) + b"0\r\n\r\n"),
         "upstream_unavailable"),
     "an end without an end":
-        (raw(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"), "upstream_invalid_response"),
+        (closes(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"), "upstream_invalid_response"),
 }  # fmt: skip
 
 
@@ -150,8 +131,8 @@ async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
 
 async def test_early_fault_is_error(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     upstream.then(
-        raw(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
-        raw(STREAM_HEAD, b"zz\r\n"),
+        closes(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
+        closes(STREAM_HEAD, b"zz\r\n"),
     )
 
     for code in ("upstream_unavailable", "upstream_invalid_response"):

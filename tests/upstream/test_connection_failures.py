@@ -28,7 +28,9 @@ from tests.doubles import (
     Script,
     Wire,
     answer,
+    closes,
     event,
+    hang,
     head,
     legacy,
     legacy_events,
@@ -82,22 +84,6 @@ def reset(*pieces: bytes) -> Script:
         connection = wire.writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         wire.cut()
-
-    return script
-
-
-def close(*pieces: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        wire.keep = False
-        await wire.send(*pieces)
-
-    return script
-
-
-def stall(*pieces: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(*pieces)
-        await request.closed.wait()
 
     return script
 
@@ -235,16 +221,16 @@ INVALID = "upstream_invalid_response", "upstream_invalid_response"
 RESET = "[Errno 104] Connection reset by peer"
 SCRIPTS: dict[str, tuple[Script, str, str, str, str | None]] = {
     "reset before the head": (reset(), "reset", *UNAVAILABLE, RESET),
-    "closed before the head": (close(), "closed", *UNAVAILABLE, None),
+    "closed before the head": (closes(), "closed", *UNAVAILABLE, None),
     "reset in the body": (by_way(reset), "reset", *INVALID, RESET),
-    "closed in the body": (by_way(close), "closed", *INVALID, None),
+    "closed in the body": (by_way(closes), "closed", *INVALID, None),
     "a stream that ends too early":
-        (close(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"), *("closed", *INVALID, None)),
+        (closes(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"), *("closed", *INVALID, None)),
     "silent before the head":
-        (stall(), *("timeout", "upstream_total_timeout", "upstream_first_byte_timeout", None)),
+        (hang(), *("timeout", "upstream_total_timeout", "upstream_first_byte_timeout", None)),
     "silent in the body":
-        (by_way(stall), *("timeout", "upstream_total_timeout", "upstream_idle_timeout", None)),
-    "no HTTP": (close(b"\x15\x03\x01\x00\x02\x02\x46\r\n\r\n"), "protocol", *INVALID, None),
+        (by_way(hang), *("timeout", "upstream_total_timeout", "upstream_idle_timeout", None)),
+    "no HTTP": (closes(b"\x15\x03\x01\x00\x02\x02\x46\r\n\r\n"), "protocol", *INVALID, None),
 }  # fmt: skip
 """What an upstream does, the cause, the codes of a whole and of a streamed call, and the text."""
 WHOLE_IS_ANOTHER = {"a stream that ends too early"}
@@ -396,7 +382,7 @@ async def test_failures_are_recorded_without_hosts(tmp_path: Path, collector: Co
 
 async def test_stale_connection_says_how_it_ended(tmp_path: Path, collector: Collector) -> None:
     async with scripted_upstream() as upstream:
-        for end in (close(), reset()):
+        for end in (closes(), reset()):
             upstream.then(answer(legacy()), end, answer(legacy()))
         policy = policies({"u": working(upstream.url)})
         tolds, _ = await calls(tmp_path, collector, policy, [("u", False)] * 4)
@@ -431,7 +417,7 @@ async def test_failed_attempt_of_a_served_call_keeps_its_cause(
 
 async def test_full_pool_is_no_fault_of_the_upstream(tmp_path: Path, collector: Collector) -> None:
     async with scripted_upstream() as upstream:
-        upstream.answer_with(stall())
+        upstream.answer_with(hang())
         log = tmp_path / "log"
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
         async with running_proxy(
@@ -449,7 +435,7 @@ async def test_full_pool_is_no_fault_of_the_upstream(tmp_path: Path, collector: 
 
 
 @pytest.mark.parametrize(
-    ("script", "cause"), [(reset(), "reset"), (close(), "closed"), (None, "refused")]
+    ("script", "cause"), [(reset(), "reset"), (closes(), "closed"), (None, "refused")]
 )
 async def test_guard_service_that_fails_says_why(
     script: Script | None, cause: str, tmp_path: Path, collector: Collector

@@ -17,6 +17,7 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     answer,
+    closes,
     cut_before_head,
     event,
     hang,
@@ -26,7 +27,7 @@ from tests.doubles import (
     stream,
 )
 from tests.test_pipeline import BEARER, ROUTES, texts
-from tests.upstream.test_client import STREAM_HEAD, raw
+from tests.upstream.test_client import STREAM_HEAD
 
 REACH = "deployments: [support-chat, "
 RESILIENT = "  resilient:\n"
@@ -228,8 +229,8 @@ FAILURES = {
     "garbled": answer(b'{"choices": ['),
 }
 FIRST_EVENTS = {
-    "an error event": raw(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
-    "an empty stream": raw(STREAM_HEAD, b"0\r\n\r\n"),
+    "an error event": closes(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
+    "an empty stream": closes(STREAM_HEAD, b"0\r\n\r\n"),
 }
 
 

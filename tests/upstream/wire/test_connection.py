@@ -22,11 +22,12 @@ from tests.doubles import (
     ScriptedUpstream,
     Wire,
     answer,
+    closes,
     hang,
     head,
     piece,
+    sends,
 )
-from tests.upstream.test_client import raw, stall
 
 SHORT_TIMEOUTS = Timeouts(connect=1, first_byte=0.1, idle=0.1, total=2)
 PATIENT = Timeouts(connect=2, first_byte=5, idle=5, total=5)
@@ -43,13 +44,6 @@ async def ask(
 
 async def read_body(reply: HttpReply) -> bytes:
     return await reply.body(2**30)
-
-
-def sends(*pieces: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(*pieces)
-
-    return script
 
 
 async def test_exchanges_whole_messages(http: HttpClient, upstream: ScriptedUpstream) -> None:
@@ -94,8 +88,8 @@ USED_AGAIN = {
 }
 USED_ONCE = {
     "an answer that says so": sends(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")),
-    "1.0": raw(b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok"),
-    "an answer without an end of its own": raw(b"HTTP/1.1 200 OK\r\n\r\nok"),
+    "1.0": closes(b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok"),
+    "an answer without an end of its own": closes(b"HTTP/1.1 200 OK\r\n\r\nok"),
     "an answer that is longer than it said": sends(OK + b"EXTRA"),
     "chunks after the last": sends(STREAM + piece(b"ok") + b"0\r\n\r\n" + piece(b"EXTRA")),
     "an answer before the next question": sends(OK + OK.replace(b"ok", b"no")),
@@ -145,11 +139,11 @@ async def test_unexpected_bytes_close_it(http: HttpClient, upstream: ScriptedUps
 
 SILENT_SCRIPTS = {
     "no head": (hang(), "first_byte"),
-    "half a head": (stall(b"HTTP/1.1 200 OK\r\ncon"), "first_byte"),
-    "only interim responses": (stall(b"HTTP/1.1 100 Continue\r\n\r\n"), "first_byte"),
-    "no body": (stall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"), "first_byte"),
-    "half a body": (stall(OK[:-1]), "idle"),
-    "no last chunk": (stall(STREAM, piece(b"ok")), "idle"),
+    "half a head": (hang(b"HTTP/1.1 200 OK\r\ncon"), "first_byte"),
+    "only interim responses": (hang(b"HTTP/1.1 100 Continue\r\n\r\n"), "first_byte"),
+    "no body": (hang(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"), "first_byte"),
+    "half a body": (hang(OK[:-1]), "idle"),
+    "no last chunk": (hang(STREAM, piece(b"ok")), "idle"),
 }
 
 
@@ -201,7 +195,7 @@ async def test_an_answer_that_drips_is_bounded_too(
 
 
 async def test_total_timeout_always_applies(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stall(OK[:-1]))
+    upstream.answer_with(hang(OK[:-1]))
     short = Timeouts(connect=1, first_byte=1, idle=1, total=0.1)
 
     async with await http.post(upstream.url, {}, b"", short) as reply:
@@ -222,11 +216,11 @@ async def test_later_request_may_be_shorter(http: HttpClient, upstream: Scripted
 
 
 BROKEN = {
-    "nothing": (raw(), UpstreamUnavailable),
-    "half a head": (raw(b"HTTP/1.1 200 OK\r\ncon"), UpstreamUnavailable),
-    "half a body": (raw(OK[:-1]), UpstreamInvalid),
-    "half a chunk": (raw(STREAM, b"5\r\nhel"), UpstreamInvalid),
-    "no last chunk": (raw(STREAM, piece(b"ok")), UpstreamInvalid),
+    "nothing": (closes(), UpstreamUnavailable),
+    "half a head": (closes(b"HTTP/1.1 200 OK\r\ncon"), UpstreamUnavailable),
+    "half a body": (closes(OK[:-1]), UpstreamInvalid),
+    "half a chunk": (closes(STREAM, b"5\r\nhel"), UpstreamInvalid),
+    "no last chunk": (closes(STREAM, piece(b"ok")), UpstreamInvalid),
 }
 
 
@@ -262,7 +256,7 @@ async def test_reset_is_not_end_of_body(http: HttpClient, upstream: ScriptedUpst
 
 
 async def test_bytes_before_fault_are_read(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(raw(STREAM + piece(b"good") + b"zz\r\n"))
+    upstream.answer_with(closes(STREAM + piece(b"good") + b"zz\r\n"))
 
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
         assert await reply.read() == b"good"
@@ -284,7 +278,7 @@ async def test_cancel_leaves_upstream(http: HttpClient, upstream: ScriptedUpstre
 
 
 async def test_leaving_early_cuts_reply(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stall(STREAM, piece(b"ok")))
+    upstream.answer_with(hang(STREAM, piece(b"ok")))
 
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
         assert await reply.read() == b"ok"
@@ -329,7 +323,7 @@ async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedU
 
 
 async def test_buffered_bytes_outlive_connection(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stall(STREAM, piece(b"x" * 2**20)))
+    upstream.answer_with(hang(STREAM, piece(b"x" * 2**20)))
 
     async with HttpClient(TRUST) as http:
         reply = await http.post(upstream.url, {}, b"", PATIENT)

@@ -24,10 +24,10 @@ from tests.doubles import (
     hang,
     piece,
     scripted_upstream,
+    sends,
 )
 from tests.for_each import for_each
-from tests.upstream.test_client import stall
-from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask, sends
+from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask
 
 
 def pool_of(bound: int, keepalive_s: float = KEEPALIVE_S, linger_s: float = LINGER_S) -> Pool:
@@ -260,7 +260,7 @@ async def test_endless_response_is_cut(remainder: bytes, upstream: ScriptedUpstr
 
 
 async def test_closing_client_ends_waiting(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stall(STREAM, piece(b"[DONE]")))
+    upstream.answer_with(hang(STREAM, piece(b"[DONE]")))
     async with (
         HttpClient(TRUST, linger_s=60) as http,
         await http.post(upstream.url, {}, b"", PATIENT) as reply,

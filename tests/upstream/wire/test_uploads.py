@@ -21,10 +21,10 @@ from pytest_aiohttp.plugin import AiohttpRawServer
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.uploads import DuplicateSocket
 from tests.conftest import Proxy
-from tests.doubles import PATIENCE_S, ScriptedUpstream
+from tests.doubles import PATIENCE_S, ScriptedUpstream, sends
 from tests.passthrough.world import BEARER, running
 from tests.servers import eventually
-from tests.upstream.wire.test_connection import OK, PATIENT, ask, read_body, sends
+from tests.upstream.wire.test_connection import OK, PATIENT, ask, read_body
 
 MIB = 1024 * 1024
 SIZE = 64 * MIB
