@@ -170,7 +170,7 @@ def drift(
         limiter=admission,
         budgets=in_force,
         fetch_spend=ask,
-        report=context.metrics.drifted,
+        report=context.metrics.set_drift,
         on_error=partial(telemetry.amiss, context, "drift.failed"),
         sleep=asyncio.sleep,
         monotonic=time.monotonic,

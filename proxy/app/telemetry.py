@@ -143,14 +143,14 @@ def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseExcepti
     """Return a callback that counts exceptions of writer threads, and logs one a minute of each."""
     logged: dict[str, float] = {}
 
-    def tell(writer: str, error: BaseException) -> None:
+    def count_failure(writer: str, error: BaseException) -> None:
         metrics.count("headrace_writer_failures_total", writer)
         now = time.monotonic()
         if now - logged.get(writer, -LOG_EVERY_S) >= LOG_EVERY_S:
             logged[writer] = now
             log.error("writer.failed", writer=writer, **where(error))
 
-    return tell
+    return count_failure
 
 
 def amiss(context: Context, event: str, error: Exception) -> None:
@@ -188,8 +188,8 @@ class LibraryLog(logging.Handler):
             if error is not None
             else {"location": f"{record.filename}:{record.lineno}"}
         )
-        tell = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-        tell("library.failed", library=record.name, suppressed=suppressed, **place)
+        log = self._log.error if record.levelno >= logging.ERROR else self._log.warning
+        log("library.failed", library=record.name, suppressed=suppressed, **place)
 
 
 def route_library_logs(context: Context) -> None:
@@ -264,11 +264,11 @@ def reload_reporter(
 ) -> Callable[[Result, Snapshot], None]:
     """Return a callback that counts, logs and applies the result of each policy read."""
 
-    def tell(result: Result, snapshot: Snapshot) -> None:
-        metrics.reloaded(result)
+    def report(result: Result, snapshot: Snapshot) -> None:
+        metrics.count_reload(result)
         if result != "unchanged":
             for decision_log in decisions:
                 decision_log.policy(result, snapshot.revision)
         enforcement.activate(result, snapshot)
 
-    return tell
+    return report

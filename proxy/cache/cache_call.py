@@ -34,7 +34,7 @@ from proxy.dialects.requests.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
 from proxy.money.usage import Tokens, price_on
 from proxy.ports import FetchResponse, Sink
-from proxy.runtime.background import ended
+from proxy.runtime.background import cancel_and_wait
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlice, TimeSlices
 from proxy.runtime.frozen import frozen
 from proxy.types import CacheRule, Call, Plan, ResponseHead
@@ -302,7 +302,7 @@ class Fill:
             await self.flight.wait_unneeded()
         finally:
             try:
-                await ended(task)
+                await cancel_and_wait(task)
             finally:
                 del self._task, task  # breaks a reference cycle with the frames of the stack
         self._store()

@@ -211,7 +211,7 @@ class Record:
         elif self.side_tasks.is_full(self.key):
             fail("busy")
         else:
-            self.pending += (self.side_tasks.start(_settled(work, fail), self.key),)
+            self.pending += (self.side_tasks.start(_run_and_report(work, fail), self.key),)
 
     def start_guard_retry(self) -> None:
         """Start another round of attempts because a guard requests it.
@@ -336,7 +336,7 @@ def new_request_id() -> str:
     return f"req_{random.getrandbits(96):024x}"  # an id, not a secret
 
 
-async def _settled(
+async def _run_and_report(
     work: Callable[[], Coroutine[Any, Any, object]], fail: Callable[[str], None]
 ) -> None:
     """Run work and report a failure to ``fail`` instead of raising it."""

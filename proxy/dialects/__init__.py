@@ -39,7 +39,7 @@ from proxy.errors import InvalidField, PathNotFound
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.wire import MethodNotAllowed
 from proxy.errors.words import MAX_NAME
-from proxy.fields.checks import Fields, check_body, misspelled
+from proxy.fields.checks import Fields, check_body, misspelling_warnings
 from proxy.fields.field_table import ALIKE, START_OF_DOCUMENT
 from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_groups, with_token_bounds
 from proxy.money.estimate import field_quarters
@@ -164,15 +164,15 @@ def _owner(path: str, headers: Headers) -> str:
     routes = (route for route, pattern in PATTERNS.items() if pattern.fullmatch(path))
     names = OWNERS.get(path) or OWNERS.get(next(routes, ""))
     if names is not None:
-        return _speaking(names, headers)
+        return _dialect_by_headers(names, headers)
     for known_path, names in OWNERS.items():
         if path.startswith(known_path + "/"):
-            return _speaking(names, headers)
+            return _dialect_by_headers(names, headers)
     by_header = (name for name, dialect in DIALECTS.items() if dialect.client.known_by in headers)
     return next(by_header, "openai")
 
 
-def _speaking(names: tuple[str, ...], headers: Headers) -> str:
+def _dialect_by_headers(names: tuple[str, ...], headers: Headers) -> str:
     """Return the dialect of a request among several with the same route.
 
     Its header decides, then a credential that only one dialect reads, then the order of the table.
@@ -214,7 +214,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     if (method, path) in PLAIN_ROUTES:
         endpoint = PLAIN_ROUTES[method, path]
     else:
-        route, endpoint, parameters = _found(method, path, received.passed)
+        route, endpoint, parameters = _find_route(method, path, received.passed)
     if received.query:
         parameters += query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
     dialect, joined_names = received.matched_dialect or match_dialect(path, headers)
@@ -250,7 +250,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     return head
 
 
-def _found(
+def _find_route(
     request_method: str, path: str, get_listed: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
     """Return the route, the endpoint and the path parameters of a request.
@@ -316,7 +316,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
     fields = CHECKED_FIELDS[head.dialect][endpoint]
-    warnings = misspelled(fields, body)
+    warnings = misspelling_warnings(fields, body)
     if head.parameters:
         body, of_path = with_model_of_path(head, body)
         warnings += of_path

@@ -256,7 +256,7 @@ class UpstreamError(ProxyError):
         super().__init__(message, param=param)
         self.status = self.status if status is None else status
 
-    def caused(self, cause: ErrorCause | None, system_text: str | None = None) -> Self:
+    def with_cause(self, cause: ErrorCause | None, system_text: str | None = None) -> Self:
         """Return this error with the reason why the connection failed."""
         self.cause = cause
         self.system_text = word(system_text, MAX_NAME) if system_text else None

@@ -98,7 +98,7 @@ def check_spelling(
         )
 
 
-def misspelled(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
+def misspelling_warnings(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a warning for each unknown field that may be a misspelled one."""
     if body.keys() <= fields.keys():
         return ()
@@ -192,7 +192,7 @@ def mapping() -> FieldType:
     return _instance("an object", dict)
 
 
-def unserved(field: FieldType, problem: str) -> FieldType:
+def must_be_empty(field: FieldType, problem: str) -> FieldType:
     """Return the type of a field that may only be empty.
 
     Its values refer to objects that a provider stores.

@@ -30,6 +30,7 @@ from proxy.fields.checks import (
     logit_bias,
     mapping,
     messages,
+    must_be_empty,
     number,
     objects,
     prompt,
@@ -38,7 +39,6 @@ from proxy.fields.checks import (
     string,
     strings,
     tokens,
-    unserved,
 )
 from proxy.runtime.frozen import frozen
 
@@ -200,7 +200,8 @@ ROWS: tuple[RequestField, ...] = (
     _row("previous_response_id", {"responses": string()}),
     _row("prompt", {"completions": prompt(START_OF_DOCUMENT),
          "fireworks.completions scale.completions": required(prompt()),
-         "multimodel": required(string()), "responses": unserved(mapping(), STORED_AT_PROVIDER)},
+         "multimodel": required(string()),
+         "responses": must_be_empty(mapping(), STORED_AT_PROVIDER)},
          text="prompt", role="user", also=("messages", "input")),
     _row("prompt_cache_isolation_key", {"fireworks": string()}, text="user"),
     _row("prompt_cache_key", {"chat responses fireworks": string()}, text="user"),
@@ -235,7 +236,7 @@ ROWS: tuple[RequestField, ...] = (
          "messages.open scale": number(0, default=1), "multimodel": number(0, 1), "any": number()}),
     _row("text", {"responses": mapping()}, text="schema"),
     _row("thinking", {"messages count_tokens": mapping(), "any": anything()}, counts="thoughts"),
-    _row("thread", {"messages": unserved(mapping(), STORED_AT_PROVIDER)}),
+    _row("thread", {"messages": must_be_empty(mapping(), STORED_AT_PROVIDER)}),
     _row("tool_choice", {"chat responses": _WORD_OR_OBJECT, "messages count_tokens": mapping(),
          "scale": either(choice("none", "auto", "required"), mapping())}, text="tool",
          unknown="refuse", nothing=("none", "auto")),

@@ -20,27 +20,27 @@ ASSUMED_TOKENS = 1024  # of an answer that nothing bounds
 LEGACY_DEFAULT = 16  # tokens of a legacy completion without a bound
 
 
-def _counted(*kinds: Count) -> Mapping[str, int]:
+def _least_by_name(*kinds: Count) -> Mapping[str, int]:
     """Return the fields that count in one of some ways, with their smallest values."""
     return {name: row.least for name, row in FIELDS.items() if row.counts in kinds}
 
 
-BOUNDS = _counted("bound")
+BOUNDS = _least_by_name("bound")
 """Output limits of a response in tokens, with the smallest value that is a limit."""
-FLOORS = frozenset(_counted("floor"))
+FLOORS = frozenset(_least_by_name("floor"))
 """Minimum output of a response in tokens."""
-BUDGETS = frozenset(_counted("budget"))
+BUDGETS = frozenset(_least_by_name("budget"))
 """Reasoning budgets in tokens.
 
 Some servers count reasoning as output, others add it. At 0 or less the server chooses.
 """
-THOUGHTS = frozenset(_counted("thoughts"))
+THOUGHTS = frozenset(_least_by_name("thoughts"))
 """Groups of reasoning options: an output limit in them is a reasoning budget."""
-CHOICES = _counted("n")
+CHOICES = _least_by_name("n")
 """Numbers of choices per prompt, with the smallest value."""
-GROUPS = frozenset(_counted("group", "thoughts"))
+GROUPS = frozenset(_least_by_name("group", "thoughts"))
 """Groups of options, whose members some servers read as if they were at the top."""
-LENGTHS = frozenset(_counted("bound", "floor", "budget"))
+LENGTHS = frozenset(_least_by_name("bound", "floor", "budget"))
 COUNTED = LENGTHS.union(CHOICES)
 TYPES: Fields = fields_of("any")
 """Types of the fields that the proxy itself reads, for dialects that lack them."""
@@ -49,7 +49,7 @@ SPELLINGS: Mapping[str, str] = {squeezed(name): name for name in TYPES}
 """The names of these fields by their squeezed form."""
 
 
-def typed(fields: Fields) -> Fields:
+def without_ranges(fields: Fields) -> Fields:
     """Return a dialect's fields without their ranges."""
     return {
         name: NUMBERS.get(name)
@@ -62,7 +62,9 @@ def with_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
     """Return fields limited to these numbers or array lengths instead of their own ranges."""
     if not maxima:
         return fields
-    types = typed({name: fields.get(name, TYPES.get(name, anything())) for name, _ in maxima})
+    types = without_ranges(
+        {name: fields.get(name, TYPES.get(name, anything())) for name, _ in maxima}
+    )
     return {**fields, **{name: at_most(types[name], bound) for name, bound in maxima}}
 
 

@@ -243,7 +243,9 @@ class Engine:
             now=self.now or self.clock,
         )
 
-    def unasked(self, services: Sequence[GuardRule], error: str | None = None) -> list[GuardResult]:
+    def uncalled_results(
+        self, services: Sequence[GuardRule], error: str | None = None
+    ) -> list[GuardResult]:
         """Return results of services that were not called, because of a block or an ``error``."""
         return [tally.result() for tally in uncalled_tallies(services, self.clock, error)]
 

@@ -121,9 +121,9 @@ class RuleTally:
         self.error = error
         if self.rule.fails_closed:
             self.blocked = True
-            raise self._stopping(error)
+            raise self._blocking_error(error)
 
-    def _stopping(self, error: str) -> GuardBlocked:
+    def _blocking_error(self, error: str) -> GuardBlocked:
         """Return the error for a failure. The message of the policy is for findings only."""
         name = self.rule.name
         if not (self.is_away or error in PASSING):

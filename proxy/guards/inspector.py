@@ -134,7 +134,7 @@ class DocumentInspector:
             )
             self.record.add_guard_results(self.stage, inspection.results)
             if inspection.blocked is not None:
-                self.record.add_guard_results(self.stage, self.engine.unasked(services))
+                self.record.add_guard_results(self.stage, self.engine.uncalled_results(services))
             safe = await self._apply(inspection, document)
             if safe is not document and services:
                 read = await self._read(safe)
@@ -163,7 +163,7 @@ class DocumentInspector:
         return inspection
 
     def _fail(self, services: Sequence[GuardRule], error: str) -> None:
-        self.record.add_guard_results(self.stage, self.engine.unasked(services, error))
+        self.record.add_guard_results(self.stage, self.engine.uncalled_results(services, error))
 
     async def _apply(self, inspection: Inspection, document: Json) -> Json:
         """Return the document with the changes of an inspection. Raises ``GuardBlocked``."""

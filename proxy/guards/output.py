@@ -100,7 +100,7 @@ class StreamInspector:
         waits = holds or any(stage.holds for stage in self._stages)
         self._opening: list[Frame] | None = [] if waits else None
         run_job = WithDeadlines(self._tallies, threads)
-        self._frames = StreamFilter.under(self._tallies, run_job=run_job)
+        self._frames = StreamFilter.for_rules(self._tallies, run_job=run_job)
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         released = None if self._stages else self._frames.try_inspect(frame)

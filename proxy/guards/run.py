@@ -147,7 +147,7 @@ class GuardedCall:
         if texts and rules:
             detectors, services = bind_stage(StageRules.of(tuple(rules)), self.call.body)
             inspection = await engine.inspect(detectors, texts, caller=self.record.key)
-            results = (*inspection.results, *engine.unasked(services))
+            results = (*inspection.results, *engine.uncalled_results(services))
             self.record.add_guard_results("output", results)
             if services or inspection.blocked is not None:
                 withhold(error)

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
-from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
+from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
 from proxy.runtime.spool import append, is_in_place
 
 BEGIN = b'{"row":'
@@ -44,7 +44,7 @@ class JsonlStore:
                 os.write(self._fd, b"\n")
         except OSError as error:
             self._close()
-            raise failed(error) from None
+            raise to_write_error(error) from None
         if not ours:
             self._close()
             raise Unusable("the file is not a Headrace ledger")
@@ -63,7 +63,7 @@ class JsonlStore:
         written, error = append(self._fd, self._rest)  # the rest of the batch comes next time
         self._rest = self._rest[written:]
         if error is not None:
-            raise failed(error)
+            raise to_write_error(error)
 
     def prune(self) -> bool:
         """Do nothing: log rotation deletes old rows."""
@@ -145,4 +145,4 @@ class RefusedRows:
                 file.flush()
                 os.fsync(fd)
         except OSError as error:
-            raise failed(error) from None
+            raise to_write_error(error) from None

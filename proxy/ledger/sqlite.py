@@ -26,7 +26,7 @@ from proxy.ledger.crashes import (
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import VERSION, migrate, read_version, require_current, upgrade
 from proxy.ledger.statements import PRUNE_BATCH, Pruned, insert, prune, prune_limit_ms
-from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
+from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
 from proxy.runtime.frozen import frozen
 from proxy.runtime.spool import file_identity
 
@@ -166,7 +166,7 @@ class SqliteStore:
             raise to_ledger_error(error) from None
         except OSError as error:
             self._disconnect()
-            raise failed(error) from None
+            raise to_write_error(error) from None
         except BaseException:  # such as a number that SQLite cannot hold
             self._disconnect()
             raise

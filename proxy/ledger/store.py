@@ -65,7 +65,7 @@ class LedgerStore(Protocol):
         """Mark the run as closed, and close the file. Raises ``Unwritten``."""
 
 
-def failed(error: OSError) -> Unwritten:
+def to_write_error(error: OSError) -> Unwritten:
     """Return the error of a failed write: ``Unusable`` unless it may pass."""
     if error.errno in TRANSIENT:
         return Unwritten(errno.errorcode[error.errno])

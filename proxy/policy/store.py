@@ -33,7 +33,7 @@ from proxy.policy.files.load import (
 )
 from proxy.policy.files.source import PolicyError, unexpected
 from proxy.ports import EventLog
-from proxy.runtime.deferred_free import release, uncollected
+from proxy.runtime.deferred_free import release, without_collection
 from proxy.runtime.frozen import frozen
 from proxy.types import RequestHead
 
@@ -79,7 +79,7 @@ class PolicyFolder:
     def read(self) -> Snapshot:
         """Return the snapshot, and release the memory that compiling it used."""
         try:
-            with uncollected():
+            with without_collection():
                 snapshot = read_folder(self.path, self.environ, self.tokens)
                 if self.prepare is not None:
                     self.prepare(snapshot)

@@ -133,11 +133,11 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     pipeline = build_pipeline(policies, stages, emitters, lambda: record)
     exchange = _Exchange(setup, case_run, policies.snapshot.passthrough)
     claims = await _claims(policies, exchange)
-    used = [replace(claim, amount=_used(setup, claim.limit)) for claim in claims]
+    used = [replace(claim, amount=_used_amount(setup, claim.limit)) for claim in claims]
     await store.admit("before", [claim for claim in used if claim.amount])
     await pipeline.run(exchange)
     for state in await store.read(claims):
-        limit, charged = state.limit, state.used - _used(setup, state.limit)
+        limit, charged = state.limit, state.used - _used_amount(setup, state.limit)
         case_run.charged[limit.name] = Decimal(charged) / limit.kind.scale
     return case_run
 
@@ -150,7 +150,7 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
         return ()
 
 
-def _used(setup: Given, limit: Limit) -> int:
+def _used_amount(setup: Given, limit: Limit) -> int:
     return int(setup.used.get(limit.name, Decimal(0)) * limit.kind.scale)
 
 

@@ -47,7 +47,7 @@ async def between_calls(
             started_at = now()
 
 
-async def ended(task: asyncio.Task[None]) -> None:
+async def cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel a task and wait for its end, even if canceled meanwhile. Raise its exception."""
     cancellation: asyncio.CancelledError | None = None
     if not task.done():

@@ -17,7 +17,7 @@ MIN_FROZEN = 20_000
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Create long-lived objects without garbage collection, and freeze them if they are many."""
     was_enabled = gc.isenabled()
     gc.disable()

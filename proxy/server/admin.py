@@ -80,7 +80,7 @@ def admin_handler(
             return web.Response(status=status, text=text)
         as_json = "json" in request.headers.get("accept", "")
         if path.startswith(EXPLAIN):
-            return _explained(sources.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
+            return _explain(sources.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
         return _page(sources, path, as_json=as_json)
 
     return handle
@@ -104,7 +104,7 @@ def _page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
     return web.Response(status=404, text=f"Unknown path. Available paths: {', '.join(PATHS)}.\n")
 
 
-def _explained(
+def _explain(
     calls: CallHistory, request_id: str, request: web.BaseRequest, *, as_json: bool
 ) -> web.Response:
     """Explain a call. If several keys used the request id, the query ``?key=NAME`` selects one."""

@@ -126,7 +126,7 @@ class HttpExchange:
                 make = partial(reads, head, size=size, caller=caller)
                 self._call = await self._parsing.read(raw, make, caller, share.take_read)
         if head.endpoint in dialects.STATEFUL_ENDPOINTS:
-            self._call = await self._pinned(self._call)
+            self._call = await self._resolve_state(self._call)
         return self._call
 
     async def _read_passthrough(
@@ -154,7 +154,7 @@ class HttpExchange:
             return make({})
         return await self._parsing.read(raw, make, caller, self._share.take_read)
 
-    async def _pinned(self, call: Call) -> Call:
+    async def _resolve_state(self, call: Call) -> Call:
         """Return the call with the stored state that it uses. Raises ``RequestError``."""
         if call.head.endpoint == "conversations":
             resolve = stored.resolve_conversation_call

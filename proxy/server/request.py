@@ -18,7 +18,7 @@ from multidict import CIMultiDictProxy
 from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.dialects.request_headers import GEMINI_KEY, bad_header
 from proxy.dialects.vendors.other_gateways import MEANINGS
-from proxy.dialects.wire.strict_json import counted, read_json
+from proxy.dialects.wire.strict_json import count_body_values, read_json
 from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge
 from proxy.errors.field_problems import too_large
 from proxy.errors.wire import (
@@ -128,7 +128,7 @@ class Parsing:
 
     def read_small(self, raw: bytes, take: Callable[[int], None]) -> Json:
         """Parse a small body. ``take`` counts its memory first. Raises ``BadRequest``."""
-        take(VALUE_BYTES * counted(raw, self.most_values))
+        take(VALUE_BYTES * count_body_values(raw, self.most_values))
         return read_json(raw)
 
     async def read(
@@ -137,7 +137,7 @@ class Parsing:
         """Return ``make`` of a parsed body, whose memory ``take`` counts. Raises ``BadRequest``."""
         if len(raw) <= LARGE_BYTES:
             return make(self.read_small(raw, take))
-        count = partial(counted, raw, self.most_values)
+        count = partial(count_body_values, raw, self.most_values)
         take(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
         return await self.offload.run(len(raw), lambda: make(read_json(raw)), caller)
 

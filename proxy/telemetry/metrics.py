@@ -280,7 +280,7 @@ class Metrics(Registry):
         """Count lost log lines, spans or rows."""
         self.child("headrace_telemetry_dropped_total", signal, reason).inc(count)
 
-    def reloaded(self, result: str) -> None:
+    def count_reload(self, result: str) -> None:
         """Count a load of the policies."""
         self.child("headrace_policy_reloads_total", result).inc()
         self.child("headrace_policy_last_reload_success").value = float(result != "rejected")
@@ -310,7 +310,7 @@ class Metrics(Registry):
         for name, values in shown.items():
             self.replace(name, values)
 
-    def drifted(self, drifts: Mapping[str, int]) -> None:
+    def set_drift(self, drifts: Mapping[str, int]) -> None:
         """Replace the gauges of the difference between budgets and the ledger, in nano-USD."""
         usd: dict[tuple[str, ...], float] = {}
         usd.update({(limit,): nano / NANO for limit, nano in drifts.items()})

@@ -167,7 +167,7 @@ class Pool:
     async def _dial(self, origin: Origin, deadline: float) -> Connection:
         if self._is_closed:
             message = "The proxy is shutting down and has closed its connections."
-            raise UpstreamUnavailable(message).caused("local")
+            raise UpstreamUnavailable(message).with_cause("local")
         if len(self._in_use) + self._dialing + self.idle >= self._max_connections:
             self._close_oldest_idle()
         self._dialing += 1
@@ -330,7 +330,7 @@ class HttpClient:
             was_stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
             self.pool.give_back(origin, connection)
             if was_stale and isinstance(error, UpstreamUnavailable):
-                raise StaleConnection().caused(error.cause, error.system_text) from None
+                raise StaleConnection().with_cause(error.cause, error.system_text) from None
             raise
         return HttpReply(
             status=head.status,
@@ -359,5 +359,7 @@ class HttpClient:
             return await self.pool.take(origin, min(timeouts.connect, remaining_s), fresh=fresh)
         except UpstreamTimeout as timeout:
             if remaining_s < timeouts.connect:
-                raise UpstreamTimeout("total").caused(timeout.cause, timeout.system_text) from None
+                raise UpstreamTimeout("total").with_cause(
+                    timeout.cause, timeout.system_text
+                ) from None
             raise

@@ -103,7 +103,7 @@ def frames_of(client: FamilyName, upstream: FamilyName, documents: Sequence[Json
 
 def guarded(frames: Sequence[Frame], action: Action) -> tuple[list[Frame], list[RuleTally]]:
     rules = tallies(made("pii", action))
-    watching = StreamFilter.under(rules)
+    watching = StreamFilter.for_rules(rules)
     return [safe for frame in frames for safe in watching.feed(frame)], rules
 
 

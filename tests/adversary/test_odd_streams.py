@@ -175,7 +175,7 @@ def test_chunks_never_fail_or_leak(action: Action, examples: int) -> None:
     @settings(max_examples=examples * 3, deadline=None)
     @given(CHUNKS)
     def tried(chunks: list[dict[str, Any]]) -> None:
-        frames = StreamFilter.under(tallies(rule_of(WORD, action=action)))
+        frames = StreamFilter.for_rules(tallies(rule_of(WORD, action=action)))
         outputs: list[Frame] = []
         try:
             for frame in made.read(*copy.deepcopy(chunks)):

@@ -236,7 +236,7 @@ def restoring() -> StreamFilter:
 
 
 def flagging() -> StreamFilter:
-    return StreamFilter.under(tallies(rule("secret", action="flag")))
+    return StreamFilter.for_rules(tallies(rule("secret", action="flag")))
 
 
 def fed(frames: Sequence[Frame], make: Make) -> list[Frame]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.dialects.requests.field_filter import permitted
+from proxy.dialects.requests.field_filter import permitted_fields
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.guards.text.documents import request_texts
 from proxy.guards.text.walk import NESTED
@@ -18,7 +18,7 @@ def test_free_form_members_may_have_names_of_forbidden_fields() -> None:
         "metadata": {"model": "any"},
     }
 
-    assert permitted(body, UPSTREAM) == (body, [])
+    assert permitted_fields(body, UPSTREAM) == (body, [])
     assert {"messages[].annotations", "input[].arguments", "**.metadata"} <= FREE_FORM
 
 

@@ -15,8 +15,8 @@ from proxy.fields.token_bounds import (
     check_groups,
     groups,
     most_tokens,
-    typed,
     with_token_bounds,
+    without_ranges,
 )
 from tests.for_each import for_each
 
@@ -93,6 +93,6 @@ def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
 def test_dialect_fields_take_precedence() -> None:
     assert with_token_bounds(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
     assert CHAT["stop"].check(["a"] * 6) is not None
-    assert typed(CHAT)["stop"].check(["a"] * 6) is None
-    assert typed(CHAT)["stop"].check([1]) is not None
-    assert typed(CHAT)["max_tokens"].check(-1) is None
+    assert without_ranges(CHAT)["stop"].check(["a"] * 6) is None
+    assert without_ranges(CHAT)["stop"].check([1]) is not None
+    assert without_ranges(CHAT)["max_tokens"].check(-1) is None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.runtime.deferred_free import MIN_FROZEN, drop_tracebacks, uncollected
+from proxy.runtime.deferred_free import MIN_FROZEN, drop_tracebacks, without_collection
 
 FREES = """
 import ctypes, re
@@ -57,7 +57,7 @@ def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
     rounds: list[object] = []
     gc.callbacks.append(lambda phase, info: rounds.append(phase))
     try:
-        with uncollected():
+        with without_collection():
             stored_items = [[number] for number in range(count)]
     finally:
         gc.callbacks.pop()
@@ -71,7 +71,7 @@ def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
 def test_it_goes_on_without_rounds_where_there_were_none() -> None:
     count_before = gc.get_freeze_count()
     gc.disable()
-    with uncollected():
+    with without_collection():
         stored_items = [[number] for number in range(2 * MIN_FROZEN)]
 
     assert not gc.isenabled()

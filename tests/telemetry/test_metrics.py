@@ -313,9 +313,9 @@ def test_every_metric_is_declared_once_with_help_and_named_by_the_book() -> None
 def test_a_drift_that_nobody_can_tell_any_more_has_no_sample() -> None:
     metrics = Metrics("1")
 
-    metrics.drifted({"month": -1_500_000_000, "week": 0})
+    metrics.set_drift({"month": -1_500_000_000, "week": 0})
     pair = metrics.render()[0].decode()
-    metrics.drifted({"week": 0})
+    metrics.set_drift({"week": 0})
     text = metrics.render()[0].decode()
 
     assert 'headrace_ledger_drift_usd{limit="month"} -1.5' in pair

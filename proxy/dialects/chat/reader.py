@@ -95,7 +95,7 @@ class ChatReader:
         finished = self._choices.finished
         if not done and not finished:
             message = "The upstream ended the stream before the response was complete."
-            raise UpstreamInvalid(message).caused("closed")
+            raise UpstreamInvalid(message).with_cause("closed")
         frames = self._release_held()
         missing = sorted(self._choices.begun - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]

@@ -117,7 +117,7 @@ def _message(message: Any, traits: Provider, dropped: set[str]) -> Any:
     if role == "developer" and traits.fields is not None:
         return {**message, "role": "system"}
     if role == "tool" and traits.has_short_ids:
-        return _shortened(message, "tool_call_id")
+        return _with_short_id(message, "tool_call_id")
     if role != "assistant":
         return message
     if traits.thoughts == "refused":
@@ -137,10 +137,10 @@ def _call(call: Any, traits: Provider) -> Any:
         return call
     if traits.thoughts == "refused" and not traits.signs_calls:
         call = {name: value for name, value in call.items() if name in _OF_CALLS}
-    return _shortened(call, "id") if traits.has_short_ids else call
+    return _with_short_id(call, "id") if traits.has_short_ids else call
 
 
-def _shortened(value: Json, name: str) -> Json:
+def _with_short_id(value: Json, name: str) -> Json:
     """Return an object whose id has nine letters and digits, always the same for one id."""
     id_ = value.get(name)
     if not isinstance(id_, str) or SHORT_ID.fullmatch(id_):

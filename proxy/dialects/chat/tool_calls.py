@@ -206,7 +206,7 @@ def shown_id(call: Json) -> Any:
     return f"{id_}{MARK}{sealed.rstrip('=')}"
 
 
-def _opened(text: Any) -> tuple[str, str] | None:
+def _split_id(text: Any) -> tuple[str, str] | None:
     """Return the own id of a call and its signature; None for an id without one."""
     if not isinstance(text, str) or MARK not in text:
         return None
@@ -234,7 +234,7 @@ def _with_own_ids(item: Any, signatures: dict[str, str]) -> Any:
         return item
     own: Json = {}
     for name in ID_MEMBERS:
-        opened = _opened(item[name]) if name in item else None
+        opened = _split_id(item[name]) if name in item else None
         if opened is not None:
             own[name], signatures[opened[0]] = opened[0], opened[1]
     content = item.get("content")
@@ -244,7 +244,7 @@ def _with_own_ids(item: Any, signatures: dict[str, str]) -> Any:
     return {**item, **own} if own else item
 
 
-def signed(body: Json, signatures: Mapping[str, str]) -> Json:
+def with_signatures(body: Json, signatures: Mapping[str, str]) -> Json:
     """Return a chat whose calls have their signatures, for an upstream that wants them."""
     messages = body.get("messages")
     if not isinstance(messages, list):

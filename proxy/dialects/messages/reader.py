@@ -357,7 +357,7 @@ class WholeMessageReader:
 
 def _incomplete() -> UpstreamInvalid:
     message = "The upstream ended the stream before the response was complete."
-    return UpstreamInvalid(message).caused("closed")
+    return UpstreamInvalid(message).with_cause("closed")
 
 
 def _with_document_slot(event: Event) -> Event:

@@ -252,7 +252,8 @@ def _steps(separators: re.Pattern[str], name: str) -> Iterator[str]:
 
 
 def _wrong_model(target: Target) -> InvalidField:
-    problem = f'must be "{ascii_word(target.model)}", because forms are forwarded unchanged'
+    model = ascii_word(target.model)
+    problem = f'must be "{model}", the model of the target: forms are forwarded unchanged'
     return InvalidField(MODEL, problem)
 
 

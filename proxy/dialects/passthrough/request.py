@@ -18,7 +18,7 @@ from proxy.dialects.request_headers import (
     forwarded_headers,
     with_model_of_path,
 )
-from proxy.dialects.requests.field_filter import declared_fields, permitted
+from proxy.dialects.requests.field_filter import declared_fields, permitted_fields
 from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest, url_and_headers
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import BadRequest, InvalidField
@@ -155,7 +155,7 @@ def _body(
     call: Call, path: PassthroughPath, target: Target, *, requires_model: bool
 ) -> tuple[bytes, list[str]]:
     """Return the body as JSON with the target's model, and the names of the dropped fields."""
-    body, dropped = permitted(call.body, target.upstream, target.model)
+    body, dropped = permitted_fields(call.body, target.upstream, target.model)
     declared = declared_fields(path, target.upstream)
     if declared is not None:
         dropped += [ascii_word(name) for name in body if name not in declared]

@@ -58,7 +58,7 @@ class ListedField(NamedTuple):
     parent: Json
 
 
-def permitted(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
+def permitted_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
     """Return a copy of the fields that an upstream may get, and the names of the dropped ones.
 
     ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused

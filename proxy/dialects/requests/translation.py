@@ -15,7 +15,7 @@ from proxy.dialects.base import Dialect, UpstreamDialect
 from proxy.dialects.chat import requests
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import RequestForm
-from proxy.dialects.requests.field_filter import permitted
+from proxy.dialects.requests.field_filter import permitted_fields
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
@@ -69,25 +69,25 @@ def translate(
     upstream, to_dialect = target.upstream, DIALECTS[target.upstream.dialect]
     known_there = fields_of(target, to_endpoint)
     obeyed = obeyed_by(upstream, known_there)
-    allowed, dropped = permitted(body, upstream, target.model)
+    allowed, dropped = permitted_fields(body, upstream, target.model)
     allowed["model"] = target.model
     zero = takes_zero(upstream)
     known_here = from_dialect.fields.get(from_endpoint, {})
     families = from_dialect.families.get(from_endpoint), to_dialect.families.get(to_endpoint)
     if families[0] != families[1]:
         known_here = {**OPENAI.fields["chat"], **known_here}
-    body, left_out = _crossed(families, endpoints, allowed, upstream.traits)
-    body, bound = _bounded(families, body, upstream)
+    body, left_out = _convert_form(families, endpoints, allowed, upstream.traits)
+    body, bound = _with_required_limit(families, body, upstream)
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
     body, unfit = _written(families, to_dialect.server, to_endpoint, body, upstream.traits)
-    dropped += [*left_out, *unfit, *_merged(from_endpoint, to_endpoint, allowed)]
+    dropped += [*left_out, *unfit, *_lost_limit(from_endpoint, to_endpoint, allowed)]
     if families[0] != families[1]:
         known_there = {
             name: field
             for name, field in known_there.items()
             if not (FIELDS.get(name, UNDECLARED).is_ambiguous and name in known_here)
         }
-    result, unknown = _fitting(body, known_here, known_there, target)
+    result, unknown = _split_supported(body, known_here, known_there, target)
     dropped += unknown
     return TranslatedRequest(
         body=result,
@@ -97,11 +97,11 @@ def translate(
         else (),
         supported_fields=obeyed,
         accepts_zero_bound=zero,
-        max_output_tokens=answered(from_endpoint, result, obeyed, takes_zero=zero),
+        max_output_tokens=most_output_tokens(from_endpoint, result, obeyed, takes_zero=zero),
     )
 
 
-def _fitting(
+def _split_supported(
     body: Json, client_fields: Fields, target_fields: Fields, target: Target
 ) -> tuple[Json, list[str]]:
     """Return the fields that an upstream supports, and the names of the others.
@@ -138,7 +138,7 @@ Families = tuple[FamilyName | None, FamilyName | None]
 """The families of a request and of its upstream, None for chats and legacy completions."""
 
 
-def _crossed(
+def _convert_form(
     families: Families, endpoints: tuple[Endpoint, Endpoint], body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
     """Return a body in the form of the other endpoint, or as a chat for another family.
@@ -155,7 +155,7 @@ def _crossed(
         body, left_out = client_form.to_chat(body, keeps_thoughts=traits.thoughts == "required")
     elif target_family is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
         body, left_out = requests.without_thoughts(body)
-    body = _turned(*endpoints, body)
+    body = _convert_completions(*endpoints, body)
     if (target_form := _form(target_family)) is not None:
         left_out = (*left_out, *target_form.lost(body))
     return body, left_out
@@ -165,7 +165,9 @@ def _form(family: FamilyName | None) -> RequestForm | None:
     return None if family is None else FAMILIES[family].request
 
 
-def _bounded(families: Families, body: Json, upstream: Upstream) -> tuple[Json, int | None]:
+def _with_required_limit(
+    families: Families, body: Json, upstream: Upstream
+) -> tuple[Json, int | None]:
     """Return a chat with the output limit that the upstream requires, and the added limit.
 
     The second value is None if nothing was added. Rules run later and can only lower the limit.
@@ -191,7 +193,7 @@ def _written(
     return form.tidy(body) if families[0] == families[1] else form.from_chat(body), ()
 
 
-def answered(
+def most_output_tokens(
     client_endpoint: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool
 ) -> int:
     """Return the most tokens that all answers to a body may have."""
@@ -225,12 +227,12 @@ def takes_zero(upstream: Upstream) -> bool:
     return upstream.dialect == "openai" and not upstream.open_ranges
 
 
-def blamed(name: str, names: Collection[str]) -> str:
+def client_name(name: str, names: Collection[str]) -> str:
     """Return the client's name for a field that the upstream calls ``name``."""
-    return names_of(name, names)[0]
+    return client_names(name, names)[0]
 
 
-def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
+def client_names(name: str, names: Collection[str]) -> tuple[str, ...]:
     """Return the client's names for a field that the upstream calls ``name``."""
     if name in names and name != "logprobs":
         return (name,)
@@ -238,7 +240,7 @@ def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
     return tuple(alias for alias in aliases if alias in names) or (name,)
 
 
-def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
+def _lost_limit(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
     """Return the output limit that is dropped if a chat sets two: legacy completions have one."""
     bounds = body.get("max_tokens"), body.get("max_completion_tokens")
     to_legacy = from_endpoint in _CHATS and to_endpoint == "completions"
@@ -246,7 +248,7 @@ def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[
     return ["max_tokens"] if is_legacy_target and bounds[0] != bounds[1] else []
 
 
-def _turned(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
+def _convert_completions(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
     if from_endpoint == "completions" and to_endpoint in _CHATS:
         return requests.chat_request(body)
     if from_endpoint in _CHATS and to_endpoint == "completions":
@@ -307,7 +309,7 @@ def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
             return _below_maximum(old, value)
         return min(old, value) if field in FLOORS else None
 
-    body = _mapped(body, name, change)
+    body = _map_numbers(body, name, change)
     if name in BOUNDS:
         bound = _bound_name(endpoint, body, name)
         return body if bound is None else body | {bound: value}
@@ -330,7 +332,7 @@ def _cap(
             return min(old, maximum)
         return min(max(old, minimum), maximum) if old >= BOUNDS[field] else maximum
 
-    body = _mapped(body, name, change)
+    body = _map_numbers(body, name, change)
     bound = _bound_name(endpoint, body, name) if name in BOUNDS else None
     if bound is None:
         return body
@@ -345,7 +347,7 @@ def _below_maximum(budget: Any, maximum: Any) -> Any:
     return min(budget, max(1, maximum - 1))
 
 
-def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
+def _map_numbers(body: Json, name: str, change: Change, path: str = "") -> Json:
     """Return the body with a number changed under all its names, also in groups of options.
 
     A change to None removes the field.
@@ -359,7 +361,7 @@ def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
             if (new := change(counts_as(path, field), value)) is not None:
                 changed[field] = new
         elif field in GROUPS and isinstance(value, dict):
-            changed[field] = _mapped(value, name, change, f"{path}{field}.")
+            changed[field] = _map_numbers(value, name, change, f"{path}{field}.")
         else:
             changed[field] = value
     return changed

@@ -15,16 +15,16 @@ import orjson
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.dialects.base import AUTHORIZATION, Dialect
-from proxy.dialects.chat.tool_calls import signed
+from proxy.dialects.chat.tool_calls import with_signatures
 from proxy.dialects.request_headers import forwarded_headers
 from proxy.dialects.requests.field_filter import listed_fields
 from proxy.dialects.requests.translation import (
     READ,
     UNANSWERED,
     apply_parameters,
-    blamed,
+    client_name,
+    client_names,
     fields_of,
-    names_of,
     obeyed_by,
     takes_zero,
     translate,
@@ -96,7 +96,7 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
         return upstream.routes[key]
     to_dialect = DIALECTS[upstream.dialect]
     endpoint, server = target_endpoint(client_endpoint, target), to_dialect.server
-    if endpoint not in _served(target):
+    if endpoint not in _supported_endpoints(target):
         raise InvalidField("model", no_endpoint(endpoint))
     fields = fields_of(target, endpoint)
     checks = {name: field.check for name, field in fields.items()}
@@ -140,14 +140,14 @@ def target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoint:
         return client_endpoint
     if client_endpoint != "embeddings" and target.endpoint is not None:
         return target.endpoint
-    endpoints = _served(target)
+    endpoints = _supported_endpoints(target)
     return next(
         (endpoint for endpoint in ALTERNATIVES.get(client_endpoint, ()) if endpoint in endpoints),
         client_endpoint,
     )
 
 
-def _served(target: Target) -> frozenset[Endpoint]:
+def _supported_endpoints(target: Target) -> frozenset[Endpoint]:
     """Return the endpoints of its dialect that a target supports."""
     missing = ENDPOINTS - target.upstream.traits.endpoints - {target.endpoint}
     return frozenset(DIALECTS[target.upstream.dialect].server.paths) - missing
@@ -191,10 +191,10 @@ def translate_request(
             result = translate(dialect, (endpoint, route.endpoint), call.body, target, changes)
         except InvalidField as error:
             raise InvalidField(
-                blamed(error.param or "", call.field_aliases), error.problem
+                client_name(error.param or "", call.field_aliases), error.problem
             ) from None
         if target.upstream.traits.signs_calls and route.endpoint == "chat":
-            result = replace(result, body=signed(result.body, call.signatures))
+            result = replace(result, body=with_signatures(result.body, call.signatures))
     if call.size <= LARGE_BYTES:
         call.translations.append((target, changes, result))
     return result
@@ -231,7 +231,7 @@ def forward_fields(
 def changed_fields(
     route: TargetRoute, body: Json, model: str, changes: ParameterOverrides
 ) -> ChangedFields | None:
-    """Return the numbers of a body as changed by rules, and its token bound.
+    """Return the numbers of a body as changed by rules, and its output limit.
 
     Return None if a number is not an integer, is renamed, or exceeds the upstream's range.
     """
@@ -321,7 +321,7 @@ def build_request(
         forwarded = forwarded_headers(client_headers, server, target.upstream.accepts)
         headers = {**server.usual_headers, **forwarded, **headers}
     if dropped:
-        aliases = (alias for name in dropped for alias in names_of(name, call.field_aliases))
+        aliases = (alias for name in dropped for alias in client_names(name, call.field_aliases))
         dropped = tuple(dict.fromkeys(aliases))
     return UpstreamRequest(
         url=route.url.replace(MODEL, quote(target.model, "")) if MODEL in route.url else route.url,
@@ -359,4 +359,4 @@ def _too_deep(body: Json, call: Call) -> InvalidField:
         except TypeError:
             break
     problem = f"is nested more than {MOST_DEPTH} levels deep in the format of the upstream"
-    return InvalidField(blamed(name, call.field_aliases), problem)
+    return InvalidField(client_name(name, call.field_aliases), problem)

@@ -98,7 +98,7 @@ class ResponsesReader:
         if self._has_stopped:
             return ()
         message = "The upstream ended the stream before the response was complete."
-        raise UpstreamInvalid(message).caused("closed")
+        raise UpstreamInvalid(message).with_cause("closed")
 
     def read_event(self, doc: Json, raw: bytes | None = None) -> Sequence[Frame]:
         """Read an event, without bytes if it was not received."""

@@ -31,7 +31,7 @@ from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, MAX_TEXT
 from proxy.fields.checks import Fields, tokens
 from proxy.fields.field_table import fields_of
-from proxy.fields.token_bounds import typed
+from proxy.fields.token_bounds import without_ranges
 from proxy.types import Call, Endpoint, Json, RequestHead
 
 PATHS: Mapping[Endpoint, str] = {
@@ -52,7 +52,7 @@ REQUEST_ID = "request-id"
 
 MESSAGES: Fields = fields_of("messages")
 COUNT_TOKENS: Fields = fields_of("count_tokens")
-LENIENT_MESSAGES: Fields = {**typed(MESSAGES), **fields_of("messages.open")}
+LENIENT_MESSAGES: Fields = {**without_ranges(MESSAGES), **fields_of("messages.open")}
 """Fields for a client whose upstream may be of another vendor: only the lower bounds of
 Messages."""
 

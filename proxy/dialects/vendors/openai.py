@@ -20,7 +20,7 @@ from proxy.errors import GuardBlocked, InvalidField, ProxyError
 from proxy.errors.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import fields_of
-from proxy.fields.token_bounds import typed
+from proxy.fields.token_bounds import without_ranges
 from proxy.types import Endpoint, Json
 from proxy.types.events import FamilyName
 
@@ -140,7 +140,7 @@ OPENAI = Dialect(
     families=RESPONSES,
     provider="openai",
     fields=FIELDS,
-    types={endpoint: typed(fields) for endpoint, fields in FIELDS.items()},
+    types={endpoint: without_ranges(fields) for endpoint, fields in FIELDS.items()},
     client=with_endpoints(
         ClientDialect(
             routes=routes("/v1", "", "/openai/v1")

@@ -194,7 +194,7 @@ def _read_small(raw: bytes) -> Any:
     return document
 
 
-def counted(raw: bytes, max_values: int) -> int:
+def count_body_values(raw: bytes, max_values: int) -> int:
     """Return the number of JSON values of a body.
 
     For a small body this may be an upper bound. Raises ``BadRequest`` for more than ``max_values``.
@@ -218,7 +218,7 @@ def read_json(raw: bytes, most_values: int | None = None) -> Json:
     for others.
     """
     if most_values is not None:
-        counted(raw, most_values)
+        count_body_values(raw, most_values)
     try:
         if len(raw) > LARGE_BYTES:
             document = PieceReader(decode_pieces(raw), _request_decoder).read()

@@ -200,7 +200,7 @@ class ServiceStage:
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
         collectors = (_collector(kind, rules, self._collected) for kind in kinds)
         tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
-        self._collecting = StreamFilter.under(tallies, run_job=run_job, to_last=True)
+        self._collecting = StreamFilter.for_rules(tallies, run_job=run_job, to_last=True)
 
     def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
@@ -224,7 +224,7 @@ class ServiceStage:
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
             tally.most_texts = self._most_texts
-        frames = StreamFilter.under(self._tallies, self._replace, self._run_job, to_last=True)
+        frames = StreamFilter.for_rules(self._tallies, self._replace, self._run_job, to_last=True)
         return await frames.inspect_all(self._kept, self._calls.clock)
 
 

@@ -118,7 +118,7 @@ class StreamFilter:
         self._opening: list[Frame] | None = None  # frames behind a held `Start`
 
     @classmethod
-    def under(
+    def for_rules(
         cls,
         tallies: Sequence[RuleTally],
         replace: Replace = named,
@@ -205,9 +205,9 @@ class StreamFilter:
 
     def feed_in_steps(self, step: FrameTexts) -> Iterator[list[Frame]]:
         """Yield the frames that each step releases. A step inspects one batch of a long text."""
-        frame, going = self._inspected(step)
-        closed = partial(self._closed, frame, carried=[self._streams.get(g.place) for g in going])
-        released = [*chain.from_iterable(map(closed, frame.events))]
+        frame, going = self._mask_complete_texts(step)
+        finish = partial(self._finish, frame, carried=[self._streams.get(g.place) for g in going])
+        released = [*chain.from_iterable(map(finish, frame.events))]
         if frame.last:
             released += self.close()
         if going:
@@ -216,8 +216,8 @@ class StreamFilter:
             yield self._start_first(released)
             yield from self._feed_texts(frame, going)
             finishes = (event for event in frame.events if isinstance(event, Finish))
-            closed = partial(self._closed, frame)
-            yield self._start_first([*chain.from_iterable(map(closed, finishes))])
+            finish = partial(self._finish, frame)
+            yield self._start_first([*chain.from_iterable(map(finish, finishes))])
             return
         waiting = self._stream_before(frame)
         if waiting is None:
@@ -231,7 +231,7 @@ class StreamFilter:
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()
-        return self._start_first(_flushed([*self._streams.values(), *self._idle.values()]))
+        return self._start_first(_close_streams([*self._streams.values(), *self._idle.values()]))
 
     def _weight(self, going: FrameText) -> int:
         text, stream = going.text.text, self._streams.get(going.place)
@@ -248,11 +248,11 @@ class StreamFilter:
             return self._streams_of(event.choice)
         return self._streams.values() if isinstance(event, Stop | Fault) else ()
 
-    def _inspected(self, step: FrameTexts) -> tuple[Frame, list[FrameText]]:
+    def _mask_complete_texts(self, step: FrameTexts) -> tuple[Frame, list[FrameText]]:
         """Return a frame with its complete texts masked or removed, and the texts to inspect."""
         frame, going, changes = step.frame, list[FrameText](), dict[Path, str]()
         for text in step.complete:
-            masked_text = self._masked(frame, text)
+            masked_text = self._mask_text(frame, text)
             if masked_text is not None:
                 changes[text.path] = masked_text
             if self._joinable.omits(frame, text):
@@ -273,7 +273,7 @@ class StreamFilter:
             ]
         return changed, going
 
-    def _masked(self, frame: Frame, text: Text) -> str | None:
+    def _mask_text(self, frame: Frame, text: Text) -> str | None:
         """Return a complete text with its findings masked.
 
         None if there are none. Texts at one place of unknown events are also read as one,
@@ -356,17 +356,17 @@ class StreamFilter:
             *(stream for place, stream in self._idle.items() if place[0] == choice),
         ]
 
-    def _closed(self, frame: Frame, event: Event, carried: Sequence[object] = ()) -> list[Frame]:
+    def _finish(self, frame: Frame, event: Event, carried: Sequence[object] = ()) -> list[Frame]:
         """Return the frames that an event releases. `Finish` ends no text in `carried`."""
         if isinstance(event, End):
-            return self._ended(frame, event.part)
+            return self._end_part(frame, event.part)
         if isinstance(event, Finish):
             self._joinable.ended.add(event.choice)
             streams = self._streams_of(event.choice)
-            return _flushed(s for s in streams if s.ends and s not in carried)
+            return _close_streams(s for s in streams if s.ends and s not in carried)
         return self.close() if isinstance(event, Stop | Fault) else []
 
-    def _ended(self, frame: Frame, part: Part) -> list[Frame]:
+    def _end_part(self, frame: Frame, part: Part) -> list[Frame]:
         released: list[Frame] = []
         if frame.family not in CHAT:  # texts of documents without a type, which came before
             for place, stream in self._streams.items():
@@ -394,5 +394,5 @@ class StreamFilter:
         return [*starts, *(frame for frame in opening if frame not in starts)]
 
 
-def _flushed(streams: Iterable[PartStream]) -> list[Frame]:
+def _close_streams(streams: Iterable[PartStream]) -> list[Frame]:
     return [frame for stream in streams for frame in stream.close()]

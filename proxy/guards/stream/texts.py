@@ -240,7 +240,7 @@ class RuleFilters:
         return False
 
     def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        tallies = applying(self.tallies, text)
+        tallies = inspecting_rules(self.tallies, text)
         if crowded:
             for tally in tallies:
                 tally.fail("too_many_texts")
@@ -249,15 +249,17 @@ class RuleFilters:
         return Window(tallies, replace=self.replace)
 
 
-def applying(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
+def inspecting_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
     """Return the rules that inspect a text."""
     return [tally for tally in tallies if tally.rule.applies(text.role, text.kind)]
 
 
-def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
+def enforcing_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
     """Return the rules that may hold back their findings in a text."""
     return [
-        tally for tally in applying(tallies, text) if tally.error is None and tally.rule.enforces
+        tally
+        for tally in inspecting_rules(tallies, text)
+        if tally.error is None and tally.rule.enforces
     ]
 
 
@@ -301,7 +303,7 @@ class JoinableTexts:
 
     def ends(self, text: Text) -> bool:
         """Return True if a text ends with its choice, although more may follow."""
-        return not self._to_last or bool(acting(self._tallies, text))
+        return not self._to_last or bool(enforcing_rules(self._tallies, text))
 
     def may_repeat(self, frame: Frame, text: Text) -> bool:
         """Return True if a complete text may have to be inspected as repeated many times."""
@@ -314,12 +316,12 @@ class JoinableTexts:
 
         Without an acting rule, record that it was not inspected together with others.
         """
-        acting_rules = acting(self._tallies, text)
+        acting_rules = enforcing_rules(self._tallies, text)
         if text.kind == "logprobs" and acting_rules:
             return True
         place, rules = (
             _repeated_place(frame, text.path),
-            acting_rules or applying(self._tallies, text),
+            acting_rules or inspecting_rules(self._tallies, text),
         )
         if place is None or self._passes(place, text.text, rules):
             return False
@@ -346,9 +348,9 @@ class JoinableTexts:
         """
         place, text, choice = going.place, going.text, choice_of(going.place)
         has_ended = choice in self.ended
-        if not acting(self._tallies, text):
+        if not enforcing_rules(self._tallies, text):
             if has_ended and not self._to_last:
-                for tally in applying(self._tallies, text):
+                for tally in inspecting_rules(self._tallies, text):
                     tally.fail("text_after_finish")
             return False
         if has_ended or frame.family not in CHAT:

@@ -20,7 +20,7 @@ def replaced(document: Json, texts: Mapping[Path, str]) -> Json:
     """
     if not texts:
         return document
-    texts = _settled(document, texts)
+    texts = _with_payload_texts(document, texts)
     root = dict(document)
     copies: dict[Path, Any] = {(): root}
     arguments: dict[Path, dict[int, str]] = {}
@@ -61,7 +61,7 @@ def paths_in_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[P
     return moved_paths
 
 
-def _settled(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
+def _with_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     """Return the texts, with texts of data written into their strings."""
     inside: dict[Path, dict[Payload, str]] = {}
     for path, text in texts.items():

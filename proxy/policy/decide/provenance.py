@@ -107,7 +107,7 @@ class DecidedPlan(Plan):
                     reason = find_mismatch(rule.when, facts) or f"{first_rule} matched first"
                 yield RuleOutcome(rule, self.basis.snapshot.source_of(*rule.path), reason)
 
-    def overruled(self, index: int, rule: Rule, effect: str) -> str | None:
+    def reason_overruled(self, index: int, rule: Rule, effect: str) -> str | None:
         """Return the reason why a rule that applies lacks an effect, or None if it has it."""
         ruled, (kind, _, name) = self.basis.ruled[index], effect.partition(" ")
         rules = ruled.model_call.rule_by_effect

@@ -192,7 +192,9 @@ def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decision:
         reason = f"shadow mode: {'; '.join(text for _, text in rule.effects())}"
     elif reason is None:
         verb = "applies"
-        effects = ((text, plan.overruled(index, rule, effect)) for effect, text in rule.effects())
+        effects = (
+            (text, plan.reason_overruled(index, rule, effect)) for effect, text in rule.effects()
+        )
         reason = "; ".join(f"{text} ({note})" if note else text for text, note in effects)
     return Decision("rule", f"{rule.name} {verb}", reason, source=source)
 

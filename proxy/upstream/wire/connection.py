@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self.request_count += 1
         self._sent_at = self._loop.time()
         if self._transport.is_closing():
-            raise UpstreamUnavailable(CLOSED).caused("closed")
+            raise UpstreamUnavailable(CLOSED).with_cause("closed")
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
             on_sent()
@@ -332,7 +332,7 @@ class Connection(asyncio.Protocol):
             self._wake()
             return
         fault = UpstreamUnavailable(CLOSED) if response.head is None else UpstreamInvalid(BROKEN)
-        self._fail(fault.caused(cause_of(error), str(error or "")))
+        self._fail(fault.with_cause(cause_of(error), str(error or "")))
 
     def pause_writing(self) -> None:
         self._is_writable = False

@@ -21,7 +21,7 @@ from proxy.dialects.chat.tool_calls import (
     named_by_us,
     shown_id,
     signature_of,
-    signed,
+    with_signatures,
     without_signatures,
 )
 from proxy.dialects.frames.sequencer import ObjectEnd
@@ -145,7 +145,9 @@ def test_signature_returns_with_the_call(signature: str) -> None:
 
         assert body == loop(form, "call_1")
         assert results == {"call_1": signature}
-        returned = signed({"messages": [{"role": "assistant", "tool_calls": [call()]}]}, results)
+        returned = with_signatures(
+            {"messages": [{"role": "assistant", "tool_calls": [call()]}]}, results
+        )
         assert signature_of(returned["messages"][0]["tool_calls"][0]) == signature
 
 
@@ -193,10 +195,10 @@ def test_id_that_holds_no_signature_stays(text: Any) -> None:
 def test_unsigned_call_gets_placeholder(calls: list[Json], expected: list[str | None]) -> None:
     body = {"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": calls}]}
 
-    document = signed(body, {"known": "s"})
+    document = with_signatures(body, {"known": "s"})
 
     assert [signature_of(item) for item in document["messages"][1]["tool_calls"]] == expected
-    assert signed({}, {}) == {}
+    assert with_signatures({}, {}) == {}
 
 
 @for_each("odd", ["x", None, 5, [], [None]])
@@ -204,7 +206,7 @@ def test_odd_calls_are_left_to_the_provider(odd: Any) -> None:
     for calls in ([odd], [call(), odd], [odd, call()], odd):
         body = {"messages": [{"role": "assistant", "tool_calls": calls}]}
 
-        assert signed(body, {"call_1": "s"}) == body
+        assert with_signatures(body, {"call_1": "s"}) == body
 
 
 VALUE: Any = {

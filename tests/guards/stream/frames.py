@@ -67,7 +67,7 @@ def documents(frames: Sequence[Frame], client: FamilyName = "chat") -> list[Json
 def fed(docs: Sequence[Json], *rules: GuardRule | RuleTally) -> list[Json]:
     """Return the documents that a client of a chat gets under rules."""
     work = [rule if isinstance(rule, RuleTally) else tallies(rule)[0] for rule in rules]
-    frames = StreamFilter.under(work)
+    frames = StreamFilter.for_rules(work)
     return documents([safe for frame in read(*docs) for safe in frames.feed(frame)])
 
 

@@ -37,7 +37,7 @@ class Counting:
 
 def feeding(action: str = "mask") -> tuple[StreamFilter, Counting]:
     counting, work = Counting(), tallies(rule("secret", action=action))
-    return StreamFilter.under(work, run_job=WithDeadlines(work, counting)), counting
+    return StreamFilter.for_rules(work, run_job=WithDeadlines(work, counting)), counting
 
 
 async def test_light_frame_is_inspected_at_once() -> None:
@@ -152,7 +152,7 @@ def call(arguments: str) -> Json:
 async def jobs_of(docs: Sequence[Json], *work: RuleTally) -> list[bool]:
     """Return for each document of a stream whether its inspection was a job."""
     counting = Counting()
-    feeds = StreamFilter.under(work, run_job=counting)
+    feeds = StreamFilter.for_rules(work, run_job=counting)
     matches: list[bool] = []
     frames = made.read(*docs)
     for frame in frames:

@@ -44,7 +44,7 @@ BLOCK = rule("secret", action="block")
 def fed(frames: Sequence[Frame], *rules: Any, sequenced: bool = False) -> list[Frame]:
     """Return what a filter releases of a whole stream, in a valid order."""
     frames = checked(frames, split=True, sequenced=sequenced)
-    feeding = StreamFilter.under(tallies(*rules))
+    feeding = StreamFilter.for_rules(tallies(*rules))
     out = [safe for frame in frames for safe in feeding.feed(frame)]
     return checked(out, split=True, sequenced=sequenced)
 
@@ -97,7 +97,7 @@ def test_start_precedes_other_choices() -> None:
 def test_long_text_is_not_waited_for() -> None:
     part, text = made.part(), "it is all well known " * 5
     started = made.said(part, text, Start("c1", "m", 1), Begin(part))
-    feeding = StreamFilter.under(tallies(MASK))
+    feeding = StreamFilter.for_rules(tallies(MASK))
 
     [first_frame] = feeding.feed(started)
     remainder = [item for frame in (made.finished(), made.STOPPED) for item in feeding.feed(frame)]
@@ -239,7 +239,7 @@ def test_repeated_texts_are_inspected_once() -> None:
     item = {"id": "i", "type": "message", "content": [{"type": "output_text", "text": "secret"}]}
     doc = {"type": "response.output_item.done", "item": {**item, "odd": "a secret"}}
 
-    filtered = StreamFilter.under(work)
+    filtered = StreamFilter.for_rules(work)
     filtered.feed(made.native(doc, None, ("item", "content", 0, "text")))
     filtered.close()
 
@@ -266,7 +266,7 @@ def test_values_of_events_without_documents_are_masked() -> None:
 
 
 def test_too_many_texts_fail_closed() -> None:
-    feeding = StreamFilter.under(tallies(BLOCK))
+    feeding = StreamFilter.for_rules(tallies(BLOCK))
 
     with pytest.raises(GuardBlocked):
         for number in range(MAX_STREAMS + 1):
@@ -274,7 +274,7 @@ def test_too_many_texts_fail_closed() -> None:
 
 
 def test_texts_without_room_are_not_kept() -> None:
-    feeding = StreamFilter.under(tallies(FLAG))
+    feeding = StreamFilter.for_rules(tallies(FLAG))
     for number in range(2 * MAX_STREAMS):
         frame = made.said(made.part("arguments", number, closing="json"), "{")
         assert feeding.feed(frame) == [frame]
@@ -292,7 +292,7 @@ def test_rules_apply_to_their_kinds_only() -> None:
 
 def test_inspected_texts_are_counted() -> None:
     work = tallies(MASK)
-    feeding = StreamFilter.under(work)
+    feeding = StreamFilter.for_rules(work)
     for frame in made.whole((made.part(), ["a s", "ec", "ret"]), (made.part(choice=1), ["ok"])):
         feeding.feed(frame)
 
@@ -303,7 +303,7 @@ def test_inspected_texts_are_counted() -> None:
 
 def test_frames_that_say_nothing_pass_a_held_text() -> None:
     part = made.part()
-    feeding = StreamFilter.under(tallies(MASK))
+    feeding = StreamFilter.for_rules(tallies(MASK))
     feeding.feed(made.START)
     assert feeding.feed(made.said(part, "a sec")) == []
     usage = Frame((UsageReport(None, {"total_tokens": 1}),), "chat", {"usage": {}})
@@ -314,7 +314,7 @@ def test_frames_that_say_nothing_pass_a_held_text() -> None:
 
 def test_alternating_parts_share_a_filter() -> None:
     text, thought = made.part(closing="marked"), made.part("reasoning", closing="marked")
-    feeding = StreamFilter.under(tallies(MASK))
+    feeding = StreamFilter.for_rules(tallies(MASK))
     for number in range(4 * MAX_STREAMS):
         for kind in (text.kind, thought.kind):
             for frame in made.block(made.part(kind, number, closing="marked"), ["a"]):

@@ -114,7 +114,7 @@ def test_thousands_of_parts_are_joined_in_linear_time() -> None:
     def count(size: int) -> int:
         frames, work = (
             read(chunk({"content": typed(*["ab"] * size)})),
-            StreamFilter.under(tallies(MASK)),
+            StreamFilter.for_rules(tallies(MASK)),
         )
         return lines(lambda: [work.feed(frame) for frame in frames])
 
@@ -145,7 +145,7 @@ def test_text_in_a_number_is_inspected(name: str, value: Any) -> None:
     odd = {**HEAD, "choices": [{name: value, "delta": {"content": "a", "refusal": "b"}}]}
 
     assert "secret" not in json.dumps(fed([odd], MASK))
-    released, frames = [], StreamFilter.under(tallies(BLOCK))
+    released, frames = [], StreamFilter.for_rules(tallies(BLOCK))
     with pytest.raises(GuardBlocked):
         for frame in read(odd):
             released += frames.feed(frame)
@@ -206,7 +206,7 @@ def test_first_piece_beside_the_choices_passes(name: str, stored: Any) -> None:
 @pytest.mark.parametrize("stored", [str, lambda part: [part]])
 def test_first_piece_in_the_place_of_choices_passes(stored: Any) -> None:
     frames, work = read(*(beside(stored(part), "choices") for part in ("se", "c"))), tallies(MASK)
-    parent = StreamFilter.under(work)
+    parent = StreamFilter.for_rules(work)
 
     outputs = [safe.doc for frame in frames for safe in parent.feed(frame)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.dialects.requests.field_filter import permitted
+from proxy.dialects.requests.field_filter import permitted_fields
 from proxy.guards.text.documents import request_texts
 from proxy.types import Json, Upstream
 from tests.conftest import KEY, running_proxy
@@ -112,7 +112,7 @@ def test_a_member_is_the_same_in_items_namespaces_and_results() -> None:
     upstream = Upstream("openai", "openai", "https://llm.example")
     tools = [{"type": "namespace", "tools": [data]}, data]
     free: Json = {"tools": tools, "input": [{"type": "tool_search_output", "tools": tools}]}
-    assert permitted(free, upstream) == (free, [])
+    assert permitted_fields(free, upstream) == (free, [])
 
     texts: Json = {
         "input": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proxy.ledger.rows import CALL, Rows
-from proxy.ledger.store import Counts, failed
+from proxy.ledger.store import Counts, to_write_error
 
 ID = CALL.index("request_id")
 
@@ -18,14 +18,14 @@ class AcmeStore:
         try:
             self._path.touch()
         except OSError as error:
-            raise failed(error) from None
+            raise to_write_error(error) from None
 
     def write(self, rows: Rows, counts: Counts) -> None:
         try:
             with self._path.open("a") as file:
                 file.writelines(f"{row[ID]}\n" for row in rows.calls)
         except OSError as error:
-            raise failed(error) from None
+            raise to_write_error(error) from None
 
     def prune(self) -> bool:
         return False
