@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -89,20 +89,23 @@ def _valid_parts(document: Document) -> schema.PoliciesConfig:
 
 def _validate_rest(document: Document) -> schema.PoliciesConfig:
     """Validate the remaining parts. Deployments without targets get a placeholder."""
-    without_targets = frozenset(_deployments_without_targets(document))
     data = _without_invalid(document, document.data, ())
     for (section, field), value in REQUIRED.items():
         for name, part in data.get(section, {}).items():
             if (section, name, field) in document.left_out:
                 part[field] = value
+    deployments = data.get("deployments", {})
+    without_targets = [
+        name
+        for name, deployment in deployments.items()
+        if isinstance(deployment, dict) and not deployment.get("targets")
+    ]
     for name in without_targets:
-        data["deployments"][name]["targets"] = [PLACEHOLDER_TARGET]
+        deployments[name]["targets"] = [PLACEHOLDER_TARGET]
     config = schema.PoliciesConfig.model_validate(data, context=CONTAINERS)
-    deployments = {
-        name: part.model_copy(update={"targets": []}) if name in without_targets else part
-        for name, part in config.deployments.items()
-    }
-    return config.model_copy(update={"deployments": deployments})
+    for name in without_targets:
+        config.deployments[name].targets.clear()
+    return config
 
 
 def _invalid_part(detail: ErrorDetails, document: Document) -> KeyPath:
@@ -111,16 +114,6 @@ def _invalid_part(detail: ErrorDetails, document: Document) -> KeyPath:
         return path
     path = path[:-1] if detail["type"] == "missing" else path
     return document.original_path(path, only_located=True)
-
-
-def _deployments_without_targets(document: Document) -> Iterator[str]:
-    deployments: Mapping[str, Any] = document.data.get("deployments", {})
-    for name, deployment in deployments.items():
-        path: KeyPath = ("deployments", name)
-        if not isinstance(deployment, dict) or document.left_out & {path, path[:1]}:
-            continue
-        if not _without_invalid(document, deployment, path).get("targets"):
-            yield name
 
 
 def _without_invalid(document: Document, value: Any, path: KeyPath) -> Any:
