@@ -124,8 +124,7 @@ def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
 
     chosen = from_environment(Path("p"), FOLDER, FOLDER, environ)
 
-    share = BodyShare(Bodies(chosen.bodies_bytes))
-    share.charge_to("support-widget")
+    share = BodyShare(Bodies(chosen.bodies_bytes), "support-widget")
     share.take(chosen.body_bytes)
 
 

@@ -52,18 +52,14 @@ class Bodies:
 
 
 class BodyShare:
-    """Bytes of one call's body, raw and parsed."""
+    """Bytes of one call's body, raw and parsed. ``caller`` is set before the first byte."""
 
     __slots__ = ("_bodies", "_size", "caller")
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: Bodies, caller: object = None) -> None:
         self._bodies = bodies
-        self.caller: object = None
-        self._size = 0
-
-    def charge_to(self, caller: object) -> None:
-        """Set the caller that is charged. Called before the first byte arrives."""
         self.caller = caller
+        self._size = 0
 
     def take(self, size: int) -> None:
         """Count received bytes. Raises ``Overloaded``."""

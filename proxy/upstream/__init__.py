@@ -67,8 +67,8 @@ class Upstreams:
         via: Value of a header that detects loops.
         random: Returns a number from 0 to 1, to jitter retries.
         offload: Writes large requests and reads large responses.
-        share: Returns the memory share of a response that is held as a whole. None if such memory
-            is not counted.
+        share: Returns the memory share of a caller's response that is held as a whole. None if
+            such memory is not counted.
         ids: Seals the ids of objects that providers store.
         registry: Decides which call pays for a background response.
     """
@@ -79,7 +79,7 @@ class Upstreams:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     offload: Offload = Offload()  # immutable
-    share: Callable[[], MemoryShare] | None = None
+    share: Callable[[str], MemoryShare] | None = None
     turns: TimeSlices = field(default_factory=TimeSlices)
     ids: ResponseIds | None = None
     registry: BillingRegistry | None = None
@@ -289,8 +289,7 @@ class Upstreams:
             is_held = reader.holds or is_repeated or context.plan.guards.keeps_answers
         share = None
         if is_held and self.share is not None:
-            share = self.share()
-            share.charge_to(call.scheduling_key)
+            share = self.share(call.scheduling_key)
         settle: Settle | None = None
         if endpoint in STATEFUL_ENDPOINTS and not streamed and self.ids and self.registry:
             from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few

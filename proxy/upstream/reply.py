@@ -48,9 +48,6 @@ class Reply(Protocol):
 class MemoryShare(Protocol):
     """Share of a response in the memory for all responses."""
 
-    def charge_to(self, caller: object) -> None:
-        """Set the caller whose share this is, before ``take``."""
-
     def take(self, size: int) -> None:
         """Add received bytes. Raises ``ProxyError`` if the memory is used up."""
 

@@ -30,10 +30,7 @@ OTHER_TEXT = "hr-search-key"
 
 def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
     bodies = Bodies(100)
-    first_share, second, third = shares = [BodyShare(bodies) for _ in range(3)]
-    first_share.charge_to("a")
-    second.charge_to("a")
-    third.charge_to("b")
+    first_share, second, third = shares = [BodyShare(bodies, caller) for caller in "aab"]
     first_share.take(50)
     with pytest.raises(Overloaded):
         second.take(1)
@@ -44,28 +41,22 @@ def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
         share.give_back()
 
     assert bodies.held == 0
-    repeated = BodyShare(bodies)
-    repeated.charge_to("a")
-    repeated.take(50)
+    BodyShare(bodies, "a").take(50)
 
 
 def test_parsed_size_counts_too_but_a_single_body_is_always_parsed() -> None:
     bodies = Bodies(100)
-    first_share, second = BodyShare(bodies), BodyShare(bodies)
-    first_share.charge_to("a")
+    first_share, second = BodyShare(bodies, "a"), BodyShare(bodies, "a")
     first_share.take(20)
     first_share.take_read(1000)
     assert bodies.held == 50
-    second.charge_to("a")
     with pytest.raises(Overloaded):
         second.take(1)
 
 
 def test_parsed_size_of_one_body_is_refused_beside_another() -> None:
     bodies = Bodies(100)
-    first_share, second = BodyShare(bodies), BodyShare(bodies)
-    first_share.charge_to("a")
-    second.charge_to("a")
+    first_share, second = BodyShare(bodies, "a"), BodyShare(bodies, "a")
     first_share.take(20)
     first_share.take_read(20)
     second.take(5)
