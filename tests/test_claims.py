@@ -15,8 +15,8 @@ from proxy.cache.redis import Redis
 from proxy.cli import main
 from proxy.limits.stores.redis import RedisStore
 from proxy.runtime.redis import connect
+from proxy.runtime.redis_settings import redis_at
 from proxy.server import admin
-from proxy.settings import redis_at
 from proxy.telemetry.catalog.table import METRICS as CATALOG
 from tests.cache.stores import Clock, StoreEventLog
 from tests.for_each import for_each

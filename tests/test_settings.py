@@ -13,16 +13,15 @@ import pytest
 
 from proxy import settings
 from proxy.cli import main
+from proxy.runtime.redis_settings import RedisAt, redis_at
 from proxy.server.request import Bodies, BodyShare
 from proxy.settings import (
     Address,
     BadSetting,
     LedgerAt,
     LogAs,
-    RedisAt,
     address,
     from_environment,
-    redis_at,
     without_certificates,
 )
 from proxy.upstream.wire.dialing import system_context

@@ -26,6 +26,7 @@ from proxy.money.usage import Source
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.compare import KINDS
 from proxy.policy.schema.deployments import Cause
+from proxy.runtime.redis_settings import redis_at
 from proxy.settings import (
     LOG_LEVELS,
     LOG_SCHEMAS,
@@ -33,7 +34,6 @@ from proxy.settings import (
     VARIABLES,
     Settings,
     from_environment,
-    redis_at,
 )
 from proxy.types.target import Secret
 from tests.for_each import for_each

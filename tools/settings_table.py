@@ -31,6 +31,14 @@ VARIABLES: dict[str, tuple[str | None, str]] = {
         "trace_ratio",
         "Share of successful calls that the default sampler considers.",
     ),
+    "HEADRACE_CONSOLE": (
+        None,
+        "`off` removes the [console](console.md) from the admin port. Default: `on`.",
+    ),
+    "HEADRACE_TRACE_URL": (
+        None,
+        "Address of a trace in your tracing system, with `{trace_id}` in it, for the console.",
+    ),
     "HEADRACE_TRACE_PROFILES": (
         None,
         "Adds attributes for trace backends: `openinference`, `langfuse`.",

@@ -16,6 +16,7 @@ from pathlib import Path
 import proxy
 from proxy import cache, ports, server
 from proxy.app import stores, telemetry
+from proxy.app.admin import Observed, admin, call_sinks
 from proxy.app.context import Context, since_epoch
 from proxy.call.record import Record, new_record, new_request_id
 from proxy.egress import HttpEgress
@@ -25,7 +26,6 @@ from proxy.pipeline import Pipeline
 from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 from proxy.policy.store import (
     FileStates,
@@ -40,14 +40,14 @@ from proxy.runtime.background import SideTasks, between_calls, run_in_background
 from proxy.runtime.fair_queue import FairSemaphore, Offload
 from proxy.runtime.frozen import frozen
 from proxy.server import Calls, CrossOrigin, Drain, Keyless, Stop
-from proxy.server.admin import Access, AdminSources, Readiness, admin_handler
+from proxy.server.admin import Readiness
 from proxy.server.listening import listen
 from proxy.server.request import Bodies, BodyShare, Bounds, Parsing
 from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
-from proxy.telemetry.log import CallLog, LogLevel, Quota
+from proxy.telemetry.log import LogLevel, Quota
 from proxy.telemetry.metrics import LoopLag, Metrics
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -122,17 +122,8 @@ async def running(
         check(store.current)
         candidate = await _candidate(context)
         context = replace(context, ledger=stores.open_ledger(context))
-        all_sinks: tuple[RecordSink, ...] = (
-            context.metrics,
-            CallLog(context.log, context.levels, settings.log.ratio),
-            *telemetry.opentelemetry(context),
-            *decisions,
-            past := CallHistory(store.find, candidate.current if candidate else None),
-            *([candidate] if candidate else []),
-            *([context.ledger] if context.ledger else []),
-            *sinks,
-        )
-        emitters = _emitters(context, all_sinks)
+        stored, own_sinks = call_sinks(context, store, decisions, candidate)
+        emitters = _emitters(context, (*own_sinks, *sinks))
         opened.callback(emitters.tell)  # reports the last calls
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
@@ -142,9 +133,16 @@ async def running(
         bounds, ids = _bounds(context, stages.upstreams.offload), stages.upstreams.ids
         port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, store.passed)
         front = server.data_handler(build_pipeline(store, stages, emitters), port, bug)
-        handler = _admin(context, stages, emitters, past, candidate, readiness)
+        observed = Observed(
+            emitters=emitters,
+            calls=stored,
+            policies=store,
+            counters=stages.limits.store,
+            health=stages.upstreams.health,
+        )
+        handler = await opened.enter_async_context(admin(context, observed, readiness))
         await prepare(store.current, http)
-        admin, *_ = await _listen(opened, handler, settings.admin)
+        admin_address, *_ = await _listen(opened, handler, settings.admin)
         listen, clients, stop = await _listen(opened, front, settings.listen)
         drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
         opened.push_async_callback(drain.run, clients, calls, stop)
@@ -156,8 +154,8 @@ async def running(
         opened.callback(setattr, readiness, "ready", False)
         remaining_load = load_rest(store.current, calls, readiness, context.metrics, loaded)
         await opened.enter_async_context(run_in_background(remaining_load))
-        telemetry.listening(context, shutdown_log, listen, admin)
-        yield Running(listen=listen, admin=admin, policies=store, watch=watch)
+        telemetry.listening(context, shutdown_log, listen, admin_address)
+        yield Running(listen=listen, admin=admin_address, policies=store, watch=watch)
 
 
 def _context(
@@ -273,26 +271,6 @@ def _emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:
     )
     context.metrics.watch("headrace_inflight_requests", read=lambda: emitters.active)
     return emitters
-
-
-def _admin(
-    context: Context,
-    stages: Stages,
-    emitters: Emitters,
-    calls: CallHistory,
-    candidate: Candidate | None,
-    readiness: Readiness,
-) -> server.Handler:
-    sources = AdminSources(
-        settle=emitters.tell,
-        look=telemetry.LimitGauges(context.metrics, stages.limits.store, since_epoch).look,
-        render=context.metrics.render,
-        levels=context.levels,
-        calls=calls,
-        candidate=candidate.explain if candidate else None,
-    )
-    access = Access(context.settings.admin_token, context.settings.admin_hosts)
-    return admin_handler(sources, readiness, access)
 
 
 def _bounds(context: Context, offload: Offload) -> Bounds:

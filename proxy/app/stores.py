@@ -37,7 +37,8 @@ from proxy.policy.catalog import ActiveBudgets
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
 from proxy.runtime.background import run_in_background
-from proxy.settings import BadSetting, LedgerAt, RedisAt
+from proxy.runtime.redis_settings import RedisAt
+from proxy.settings import BadSetting, LedgerAt
 from proxy.telemetry.log import Quota
 from proxy.types.limit import BudgetQuery, Claim
 

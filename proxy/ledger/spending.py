@@ -10,10 +10,11 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from proxy.errors.words import quoted
@@ -102,12 +103,19 @@ class SpendingReport:
     total: SpendingLine
 
 
-def read_spending(path: Path, by: Sequence[str], start: datetime, end: datetime) -> SpendingReport:
+def read_spending(
+    path: Path,
+    by: Sequence[str],
+    start: datetime,
+    end: datetime,
+    extra_columns: Mapping[str, str] = MappingProxyType({}),
+) -> SpendingReport:
     """Return the usage of calls that started from ``start`` and before ``end``.
 
-    Raises ``Unusable``, also for a tag that no call in the ledger has.
+    ``extra_columns`` are the SQL of other dimensions. Raises ``Unusable``, also for a tag that no
+    call in the ledger has.
     """
-    columns = [_column(name) for name in by]
+    columns = [extra_columns.get(name) or _column(name) for name in by]
     if end < start:
         raise Unusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
     bounds = {"since": to_ms(start), "until": to_ms(end)}

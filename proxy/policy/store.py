@@ -15,6 +15,7 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -31,7 +32,7 @@ from proxy.policy.files.load import (
     read_revocations,
     walk_folders,
 )
-from proxy.policy.files.source import PolicyError, unexpected
+from proxy.policy.files.source import PolicyError, Rejection, unexpected
 from proxy.ports import EventLog
 from proxy.runtime.deferred_free import release, without_collection
 from proxy.runtime.frozen import frozen
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPaths
 
 
-MIN_INTERVAL_S = 1.0
-"""Minimum time between two reloads."""
+MIN_INTERVAL_S = 1.0  # between two reloads
 MAX_REVISIONS = 8
 NO_KEYS_LEFT = (
     "there are no keys any more. Probably a file is missing or half written. If this is intended, "
@@ -95,6 +95,7 @@ class PolicyStore:
     """Keeps the active snapshot and reloads it at most once a second. Calls keep their snapshot.
 
     ``secret_files`` are the secrets of the last reload: a change of one requires another.
+    ``rejection`` is the last reload, if it was rejected.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class PolicyStore:
         self._active = ActivePolicy(self.current)
         self._revisions = OrderedDict({self.current.revision: self.current})
         self._started_at = self._loaded_at = self._revoked_at = now() - MIN_INTERVAL_S
-        self._is_rejected = False
+        self.rejection: Rejection | None = None
         self._announce()
 
     async def read(self, head: RequestHead) -> ActivePolicy:
@@ -143,10 +144,9 @@ class PolicyStore:
         return self.current.passthrough
 
     def _may_refresh(self, head: RequestHead) -> bool:
-        try:
+        with suppress(Unauthorized):
             return self.current.identify(head).key.may_refresh
-        except Unauthorized:
-            return False
+        return False
 
     async def refresh(self) -> None:
         """Reload the policies. Problems are logged, and the old snapshot stays active.
@@ -199,15 +199,16 @@ class PolicyStore:
         return self._revisions.get(revision)
 
     def _announce(self) -> None:
+        self.active_since = datetime.now(UTC)
         self._log.info(f"{self._subject}.in_force", revision=self.current.revision)
         if not self.current.keys:
             self._log.warning(f"{self._subject}.no_keys", revision=self.current.revision)
         self._on_result("in_force", self.current)
 
     def _reject(self, problems: list[str]) -> None:
-        self._is_rejected = True
-        revision = self.current.revision
-        self._log.error(f"{self._subject}.rejected", in_force=revision, problems=problems)
+        self.rejection = Rejection(datetime.now(UTC), tuple(problems))
+        active = self.current.revision
+        self._log.error(f"{self._subject}.rejected", in_force=active, problems=problems)
         self._on_result("rejected", self.current)
 
     def _revoke(self, revoked: frozenset[str]) -> None:
@@ -230,7 +231,7 @@ class PolicyStore:
         if self.current.credentials and not snapshot.keys and not snapshot.has_empty_keys:
             self._reject([NO_KEYS_LEFT])
             return []
-        was_rejected, self._is_rejected = self._is_rejected, False
+        was_rejected, self.rejection = self.rejection is not None, None
         is_changed = snapshot.revision != self.current.revision
         dropped: list[object] = [self._active, self._revisions.pop(snapshot.revision, None)]
         self.current = self._revisions[snapshot.revision] = snapshot

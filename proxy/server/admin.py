@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from math import nan
+from types import MappingProxyType
 
 import orjson
 from aiohttp import web
@@ -16,6 +17,7 @@ from aiohttp import web
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.explain import CallExplanation
 from proxy.runtime.frozen import frozen
+from proxy.server.console import COOKIE, Console, Sessions, is_foreign_to_console, is_public
 from proxy.telemetry.log import LogLevel
 
 Render = Callable[[str], tuple[bytes, str]]
@@ -44,7 +46,7 @@ class AdminSources:
 
     ``settle`` emits all finished calls before a page is built. ``look`` updates gauges on the event
     loop. ``render`` returns the metrics in the best accepted format; it blocks. ``candidate``
-    compares a candidate policy, if there is one.
+    compares a candidate policy, if there is one. ``console`` is None if it is off.
     """
 
     settle: Callable[[], None]
@@ -53,37 +55,46 @@ class AdminSources:
     levels: LogLevel
     calls: CallHistory
     candidate: Callable[[], CallExplanation] | None = None
+    console: Console | None = None
 
 
 def admin_handler(
     sources: AdminSources, readiness: Readiness, access: Access
-) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     """Return the request handler. Its pages contain no keys, prompts and responses."""
 
-    async def handle(request: web.BaseRequest) -> web.Response:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path.partition("?")[0]
-        refused = access.refuses(request.method, path, request.headers)
+        refused = access.refuses(request.method, path, request.headers, request.cookies)
         if refused is not None:
             return _refusal(*refused)
         sources.settle()
-        if path == LOG_LEVEL and request.method == "PUT":
-            return _put_level(sources.levels, request)
-        if request.method not in ("GET", "HEAD"):
-            return _refusal(405, "Use GET or HEAD.", allow="GET, HEAD")
-        if path == "/metrics":
+        if sources.console is not None and sources.console.owns(path):
+            return await sources.console.handle(request, path)
+        if path == "/metrics" and request.method in ("GET", "HEAD"):
             await sources.look()
             body, headers = await asyncio.to_thread(_exposed, sources.render, request.headers)
             return web.Response(body=body, headers=headers)
-        if path == "/readyz":
-            ready = readiness.ready
-            status, text = (200, "ready\n") if ready else (503, "not ready\n")
-            return web.Response(status=status, text=text)
-        as_json = "json" in request.headers.get("accept", "")
-        if path.startswith(EXPLAIN):
-            return _explain(sources.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
-        return _page(sources, path, as_json=as_json)
+        return _respond(sources, readiness, request, path)
 
     return handle
+
+
+def _respond(
+    sources: AdminSources, readiness: Readiness, request: web.BaseRequest, path: str
+) -> web.Response:
+    if path == LOG_LEVEL and request.method == "PUT":
+        return _put_level(sources.levels, request)
+    if request.method not in ("GET", "HEAD"):
+        return _refusal(405, "Use GET or HEAD.", allow="GET, HEAD")
+    if path == "/readyz":
+        ready = readiness.ready
+        status, text = (200, "ready\n") if ready else (503, "not ready\n")
+        return web.Response(status=status, text=text)
+    as_json = "json" in request.headers.get("accept", "")
+    if path.startswith(EXPLAIN):
+        return _explain(sources.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
+    return _page(sources, path, as_json=as_json)
 
 
 def _refusal(status: int, reason: str, **headers: str) -> web.Response:
@@ -161,20 +172,33 @@ class Access:
     """Access control of the admin listener.
 
     ``hosts`` are accepted ``Host`` names besides localhost and addresses. ``token`` is optional.
+    ``sessions`` are those of the console, None if it is off.
     """
 
     token: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] = ()
+    sessions: Sessions | None = None
 
-    def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    def refuses(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        cookies: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[int, str] | None:
         """Return status and reason if the request is refused, otherwise None."""
         if not self._is_known_host(headers.get("Host", "")):
             return 403, "The Host header is not allowed. Add its host to HEADRACE_ADMIN_HOSTS."
-        if _is_from_browser_page(method, headers):
-            return 403, "Requests from web pages are not allowed."
-        if self.token is not None and path not in OPEN and not self._has_token(headers):
-            return 401, "Send the token of HEADRACE_ADMIN_TOKEN as Authorization: Bearer TOKEN."
-        return None
+        is_console = self.sessions is not None and Console.owns(path)
+        is_foreign = is_foreign_to_console if is_console else _is_from_browser_page
+        if is_foreign(method, path, headers):
+            return 403, "Requests from web pages of other sites are not allowed."
+        is_open = path in OPEN or (is_console and is_public(path))
+        if self.token is None or is_open or self._has_token(headers):
+            return None
+        if self.sessions is not None and self.sessions.is_valid(cookies.get(COOKIE, "")):
+            return None
+        return 401, "Send the token of HEADRACE_ADMIN_TOKEN as Authorization: Bearer TOKEN."
 
     def _is_known_host(self, host: str) -> bool:
         """Return True unless the name may be a DNS rebinding attack."""
@@ -194,7 +218,7 @@ class Access:
         return scheme.lower() == "bearer" and hmac.compare_digest(sent_token, expected_token)
 
 
-def _is_from_browser_page(method: str, headers: Mapping[str, str]) -> bool:
+def _is_from_browser_page(method: str, path: str, headers: Mapping[str, str]) -> bool:
     """Return True for cross-site requests, and for changes that any page requests."""
     site = headers.get("Sec-Fetch-Site")
     if "Origin" in headers or site in ("cross-site", "same-site"):

@@ -253,7 +253,8 @@ def in_share(sample_id: str, ratio: float) -> bool:
 class CallLog:
     """Sink that writes one line per call, and at the level ``debug`` one per attempt.
 
-    Of successful calls only the share ``ratio`` is written.
+    Of successful calls only the share ``ratio`` is written. ``keep`` gets the line of every call,
+    whether it is written or not.
     """
 
     name: ClassVar[str] = "calllog"
@@ -261,24 +262,33 @@ class CallLog:
     log: FilteringBoundLogger
     levels: LogLevel
     ratio: float = 1.0
+    keep: Callable[[Record, dict[str, Any]], None] | None = None
 
     def end(self, record: Record) -> None:
         if not record.reported:
             return
         outcome, min_level = (record.facts or summarize(record)).outcome, self.levels.number
-        if self.ratio < 1 and outcome == "success" and not in_share(record.sample_id, self.ratio):
-            return
         level = LEVEL_OF[outcome]
-        if LEVELS[level] < min_level:
+        is_written = LEVELS[level] >= min_level and self._is_sampled(record, outcome)
+        if not is_written and self.keep is None:
             return
         line = canonical(record)
+        if self.keep is not None:
+            self.keep(record, line)
+        if is_written:
+            self._write(record, line, level)
+
+    def _is_sampled(self, record: Record, outcome: CallOutcome) -> bool:
+        return self.ratio >= 1 or outcome != "success" or in_share(record.sample_id, self.ratio)
+
+    def _write(self, record: Record, line: dict[str, Any], level: str) -> None:
         if record.unreported:
             line["suppressed"] = record.unreported
         if self.ratio < 1:
-            line["sample_ratio"] = self.ratio if outcome == "success" else 1.0
+            line["sample_ratio"] = self.ratio if line["outcome"] == "success" else 1.0
         # As one value: structlog copies fields that are keyword arguments.
         self.log.log(LEVELS[level], "call", line=line)
-        if min_level <= logging.DEBUG:
+        if self.levels.number <= logging.DEBUG:
             for attempt in record.attempts:
                 self.log.debug("attempt", line=_attempt_line(record, attempt))
 

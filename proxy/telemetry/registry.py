@@ -188,6 +188,10 @@ class Registry:
                 if not all(self._is_allowed(*part) for part in _parts(metric, labels)):
                     del series[labels]
 
+    def series(self, name: str) -> dict[Values, Any]:
+        """Return a copy of the series of a metric, by labels."""
+        return dict(self._series[name])
+
     def collect(self) -> Iterator[tuple[MetricSpec, list[tuple[Values, Any]]]]:
         """Yield each metric of Headrace with its series by labels."""
         for metric in METRICS:

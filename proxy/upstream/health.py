@@ -294,6 +294,11 @@ class Health:
         if caller is not None and caller.open_until is not None and circuit is not None:
             circuit.open_callers -= 1
 
+    def in_flight(self, upstream: str, model: str) -> int:
+        """Return the number of requests in flight at a target."""
+        load = self._targets.get((upstream, model))
+        return 0 if load is None else load.in_flight
+
     def least_loaded_first(self, targets: Sequence[Target], pool_size: int) -> tuple[Target, ...]:
         """Sort the first ``pool_size`` targets by requests in flight."""
         pool = sorted(targets[:pool_size], key=lambda target: self._target(target).in_flight)

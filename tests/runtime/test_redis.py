@@ -16,7 +16,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.runtime.redis import REDIS_ERRORS, RedisServer, connect
-from proxy.settings import RedisAt, redis_at
+from proxy.runtime.redis_settings import RedisAt, redis_at
 from tests import servers
 from tests.for_each import for_each
 from tests.servers import Cluster, eventually, running_cluster, running_server

@@ -34,7 +34,7 @@ async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy) -> None:
         ("GET", "/healthz", 200, ""),
         ("GET", "/readyz", 200, ""),
         ("GET", "/v1/models", 404, ""),
-        ("GET", "/", 404, ""),
+        ("GET", "/nothing", 404, "Unknown path"),
         ("POST", "/metrics", 405, ""),
         ("GET", "/candidate", 404, "No candidate policy is loaded"),
         (

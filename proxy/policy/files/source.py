@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from traceback import walk_tb
 from typing import Any
 
@@ -54,6 +55,14 @@ class Problem:
     def __str__(self) -> str:
         path = f"{self.path}: " if self.path else ""
         return f"{self.file}:{self.line}:{self.column}: {path}{self.message}"
+
+
+@frozen
+class Rejection:
+    """A rejected reload: its time and its problems."""
+
+    at: datetime
+    problems: tuple[str, ...]
 
 
 class PolicyError(Exception):

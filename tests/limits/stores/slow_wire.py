@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from proxy.settings import RedisAt, redis_at
+from proxy.runtime.redis_settings import RedisAt, redis_at
 
 
 class SlowWire:

@@ -20,7 +20,7 @@ from proxy.limits.kinds import KINDS
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, StoreUnavailable
 from proxy.runtime.redis import connect
-from proxy.settings import redis_at
+from proxy.runtime.redis_settings import redis_at
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared

@@ -1,0 +1,165 @@
+"""Constructs the admin listener with the console, and samples the time series of the console."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import proxy
+from proxy import server
+from proxy.app import telemetry
+from proxy.app.context import Context, since_epoch
+from proxy.console.calls import CallPages
+from proxy.console.limits import LimitStates
+from proxy.console.money import MoneyPage
+from proxy.console.overview import Instance, Overview
+from proxy.console.policies import PolicyPage
+from proxy.console.recent_calls import RecentCalls
+from proxy.console.series import SAMPLE_S, TimeSeries
+from proxy.console.trial import TryPage
+from proxy.limits.stores.store import CounterStore
+from proxy.policy.review.call_history import CallHistory
+from proxy.policy.review.compare import Candidate
+from proxy.policy.store import PolicyStore
+from proxy.runtime.background import run_in_background
+from proxy.runtime.frozen import frozen
+from proxy.server.admin import Access, AdminSources, Readiness, admin_handler
+from proxy.server.console import Console, ConsoleFiles, ConsolePages, Sessions
+from proxy.telemetry import Emitters, RecordSink
+from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.log import CallLog
+from proxy.upstream.health import Health
+
+STATIC = Path(__file__).parents[1] / "console" / "static"
+
+
+@frozen
+class CallStores:
+    """Sinks of calls that the admin listener shows. ``recent`` is None without a console."""
+
+    history: CallHistory
+    candidate: Candidate | None
+    recent: RecentCalls | None
+
+
+@frozen
+class Observed:
+    """Parts of the process that the admin listener shows."""
+
+    emitters: Emitters
+    calls: CallStores
+    policies: PolicyStore
+    counters: CounterStore
+    health: Health
+
+
+def call_sinks(
+    context: Context,
+    store: PolicyStore,
+    decisions: tuple[Decisions, ...],
+    candidate: Candidate | None,
+) -> tuple[CallStores, tuple[RecordSink, ...]]:
+    """Return the sinks of calls, and those of them that the admin listener shows."""
+    recent = RecentCalls() if context.settings.has_console else None
+    history = CallHistory(store.find, candidate.current if candidate else None)
+    call_log = CallLog(
+        log=context.log,
+        levels=context.levels,
+        ratio=context.settings.log.ratio,
+        keep=recent.add if recent is not None else None,
+    )
+    sinks: tuple[RecordSink, ...] = (
+        context.metrics,
+        call_log,
+        *telemetry.opentelemetry(context),
+        *decisions,
+        history,
+        *([candidate] if candidate else []),
+        *([context.ledger] if context.ledger else []),
+    )
+    return CallStores(history, candidate, recent), sinks
+
+
+@asynccontextmanager
+async def admin(
+    context: Context, observed: Observed, readiness: Readiness
+) -> AsyncIterator[server.Handler]:
+    """Return the handler of the admin listener. Time series are sampled while the block runs."""
+    settings, candidate = context.settings, observed.calls.candidate
+    async with AsyncExitStack() as opened:
+        console, recent = None, observed.calls.recent
+        if recent is not None:
+            console = await opened.enter_async_context(_console(context, observed, recent))
+        sources = AdminSources(
+            settle=observed.emitters.tell,
+            look=telemetry.LimitGauges(context.metrics, observed.counters, since_epoch).look,
+            render=context.metrics.render,
+            levels=context.levels,
+            calls=observed.calls.history,
+            candidate=candidate.explain if candidate else None,
+            console=console,
+        )
+        sessions = None if console is None else console.sessions
+        access = Access(settings.admin_token, settings.admin_hosts, sessions)
+        yield admin_handler(sources, readiness, access)
+
+
+@asynccontextmanager
+async def _console(
+    context: Context, observed: Observed, recent: RecentCalls
+) -> AsyncIterator[Console]:
+    settings, metrics, candidate = context.settings, context.metrics, observed.calls.candidate
+    series = TimeSeries(metrics, since_epoch)
+    overview = Overview(
+        instance=Instance(socket.gethostname(), proxy.__version__, str(settings.listen)),
+        series=series,
+        metrics=metrics,
+        policies=observed.policies,
+        health=observed.health,
+        now=since_epoch,
+        candidate_revision=(lambda: candidate.current().revision) if candidate else None,
+    )
+    limits = LimitStates(
+        observed.counters, lambda: metrics.roster.counters, lambda: observed.policies.current
+    )
+    calls = CallPages(recent, observed.calls.history, settings.trace_url)
+    policy = PolicyPage(
+        policies=observed.policies,
+        folder=settings.policies,
+        metrics=metrics,
+        series=series,
+        now=since_epoch,
+        candidate=candidate,
+        candidate_folder=settings.candidate,
+    )
+    ledger = settings.ledger
+    money = MoneyPage(
+        path=ledger.path if ledger is not None and ledger.kind == "sqlite" else None,
+        snapshot=lambda: observed.policies.current,
+        limits=lambda: (limit for limit, _ in metrics.roster.counters),
+        now=since_epoch,
+    )
+    trial = TryPage(
+        active=lambda: observed.policies.current,
+        counters=observed.counters,
+        candidate=candidate.current if candidate is not None else None,
+    )
+    pages = ConsolePages(
+        overview=overview, limits=limits, calls=calls, policy=policy, money=money, trial=trial
+    )
+    sessions = Sessions(settings.admin_token, time.monotonic)
+    async with run_in_background(_sample(context, series)):
+        yield Console(pages, ConsoleFiles(STATIC), sessions)
+
+
+async def _sample(context: Context, series: TimeSeries) -> None:
+    while True:
+        try:
+            await asyncio.to_thread(series.sample)
+        except Exception as error:  # noqa: BLE001  # the console must not stop the proxy
+            telemetry.amiss(context, "console.sample_failed", error)
+        await asyncio.sleep(SAMPLE_S)

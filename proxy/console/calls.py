@@ -1,0 +1,52 @@
+"""The calls page: recent calls, and the details of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.console.recent_calls import MAX_CALLS, RecentCall, RecentCalls
+from proxy.policy.review.call_history import CallHistory
+from proxy.runtime.frozen import frozen
+
+
+@frozen
+class CallPages:
+    """Lists recent calls and explains them.
+
+    ``trace_url`` is the address of a trace in a tracing system, with ``{trace_id}`` in it.
+    """
+
+    recent: RecentCalls
+    history: CallHistory
+    trace_url: str | None = None
+
+    def list(self, after: int = 0) -> dict[str, Any]:
+        """Return the calls after a number, the newest first."""
+        calls = self.recent.after(after)
+        return {
+            "last": self.recent.last_number,
+            "kept": MAX_CALLS,
+            "calls": [call.row() for call in reversed(calls)],
+        }
+
+    def details(self, number: int) -> dict[str, Any] | None:
+        """Return a call with its attempts and its explanation, None if it is not stored."""
+        call = self.recent.find(number)
+        if call is None:
+            return None
+        return {
+            **call.row(),
+            "attempt_list": call.attempt_rows(),
+            "explanation": self._explanation(call),
+            "trace_url": self._trace_url(call),
+        }
+
+    def _explanation(self, call: RecentCall) -> dict[str, Any] | None:
+        request_id, key = call.line["request_id"], call.line["key"]
+        explanation = None if request_id is None else self.history.explain(request_id, key)
+        return None if explanation is None else explanation.data()
+
+    def _trace_url(self, call: RecentCall) -> str | None:
+        if self.trace_url is None:
+            return None
+        return self.trace_url.replace("{trace_id}", call.line["trace_id"])

@@ -1,0 +1,51 @@
+"""The state of the limits of the active policies, read from their counters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from proxy.limits.stores.store import CounterStore, StoreUnavailable
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.runtime.frozen import frozen
+from proxy.types.limit import Claim, CounterState, Limit
+
+READ_S = 1.0
+MAX_SHOWN = 500
+
+
+@frozen
+class LimitStates:
+    """Reads limit counters. ``counters`` returns those of the active policies."""
+
+    store: CounterStore
+    counters: Callable[[], Iterable[tuple[Limit, str]]]
+    snapshot: Callable[[], Snapshot]
+
+    async def read(self) -> list[dict[str, Any]] | None:
+        """Return the fullest limits first. None if the counter store does not answer in time."""
+        claims = [Claim(limit, scope, 0) for limit, scope in self.counters()]
+        if not claims:
+            return []
+        try:
+            async with asyncio.timeout(READ_S):
+                states = await self.store.read(claims)
+        except (TimeoutError, StoreUnavailable):
+            return None
+        ordered = sorted(states, key=lambda state: -state.used / state.limit.capacity)
+        return [self._row(state) for state in ordered[:MAX_SHOWN]]
+
+    def _row(self, state: CounterState) -> dict[str, Any]:
+        limit, snapshot = state.limit, self.snapshot()
+        return {
+            "name": limit.name,
+            "scope": state.scope or "all calls",
+            "kind": limit.kind.name,
+            "used": 0 if state.is_fresh else state.used,
+            "capacity": limit.capacity,
+            "warn_at": limit.warn_at,
+            "reset_s": state.reset_s if limit.is_budget or state.used else None,
+            "mode": "shadow" if limit.shadow else "enforce",
+            "source": snapshot.source_of(*snapshot.limits.get(limit.name, ())),
+        }

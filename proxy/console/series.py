@@ -1,0 +1,193 @@
+"""Time series of the last hour, sampled from the counters of the process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+from proxy.call.attempts import CallOutcome
+from proxy.telemetry.metrics import Metrics
+
+SAMPLE_S = 5
+MAX_SAMPLES = 3600 // SAMPLE_S + 1
+TOTALS_EVERY = 60 // SAMPLE_S
+"""Samples between two sets of ``Totals``, which are larger."""
+MAX_TOTALS = 62
+MAX_SERIES = 5000
+"""Totals are not stored beyond this number of series."""
+RANGES: Mapping[str, tuple[int, int]] = {"5m": (5, 60), "15m": (10, 90), "1h": (30, 120)}
+"""Seconds of a point, and number of points, of each range."""
+OUTCOMES: tuple[str, ...] = get_args(CallOutcome)
+VERDICTS = ("blocked", "masked", "flagged", "failed")
+HITS = frozenset({"hit", "hit_semantic"})
+TOTALS = (
+    "headrace_upstream_attempts_total",
+    "headrace_upstream_repeats_total",
+    "headrace_upstream_skipped_total",
+    "headrace_fallbacks_total",
+    "headrace_policy_rules_total",
+    "headrace_policy_shadow_rules_total",
+    "headrace_guard_decisions_total",
+    "headrace_limit_decisions_total",
+    "headrace_requests_total",
+)
+DURATIONS = "headrace_upstream_request_duration_seconds"
+Labels = tuple[str, ...]
+Buckets = tuple[int, ...]
+
+
+class Sample(NamedTuple):
+    """Counters at a time in seconds since 1970. Money is in USD."""
+
+    at: float
+    outcomes: tuple[float, ...]
+    verdicts: tuple[float, ...]
+    spend: float
+    saved: float
+    lookups: float
+    hits: float
+    in_flight: float
+    first_token: Buckets
+    overhead: Buckets
+
+
+class Totals(NamedTuple):
+    """Counters by metric and labels, and durations of requests by upstream and model."""
+
+    at: float
+    counters: Mapping[str, Mapping[Labels, float]]
+    durations: Mapping[Labels, Buckets]
+
+    def by(self, name: str, *positions: int) -> dict[Labels, float]:
+        """Return the sums of a counter by the labels at these positions."""
+        sums: dict[Labels, float] = {}
+        for labels, value in self.counters.get(name, {}).items():
+            key = tuple(labels[position] for position in positions)
+            sums[key] = sums.get(key, 0.0) + value
+        return sums
+
+    def increase(self, before: Totals, name: str, *positions: int) -> dict[Labels, float]:
+        """Return the increase of a counter since ``before``, by the labels at these positions."""
+        earlier = before.by(name, *positions)
+        return {
+            labels: count - earlier.get(labels, 0.0)
+            for labels, count in self.by(name, *positions).items()
+        }
+
+
+class TimeSeries:
+    """Samples of the last hour. ``now`` returns seconds since 1970.
+
+    Methods may run in any thread; only one may call ``sample``.
+    """
+
+    def __init__(self, metrics: Metrics, now: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._now = now
+        self.started_at = now()
+        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
+        self._totals: deque[Totals] = deque(maxlen=MAX_TOTALS)
+        self._until_totals = 0
+
+    def sample(self) -> None:
+        """Add a sample. Call it every ``SAMPLE_S`` seconds."""
+        self._samples.append(self.current())
+        if self._until_totals <= 0:
+            self._until_totals = TOTALS_EVERY
+            totals = self.totals()
+            if sum(map(len, totals.counters.values())) <= MAX_SERIES:
+                self._totals.append(totals)
+        self._until_totals -= 1
+
+    def current(self) -> Sample:
+        """Return a sample of now."""
+        series = self._metrics.series
+        outcomes = _sums(series("headrace_requests_total"), 3)
+        verdicts: dict[str, float] = {}
+        for labels, decided in series("headrace_guard_decisions_total").items():
+            if labels[3] == "false":  # not in shadow mode
+                verdicts[labels[2]] = verdicts.get(labels[2], 0.0) + decided.value
+        lookups = _sums(series("headrace_cache_lookups_total"), 1)
+        return Sample(
+            at=self._now(),
+            outcomes=tuple(outcomes.get(name, 0.0) for name in OUTCOMES),
+            verdicts=tuple(verdicts.get(name, 0.0) for name in VERDICTS),
+            spend=_total(series("headrace_money_usd_total")),
+            saved=_total(series("headrace_cache_saved_usd_total")),
+            lookups=sum(lookups.values()),
+            hits=sum(lookups.get(name, 0.0) for name in HITS),
+            in_flight=_total(series("headrace_inflight_requests")),
+            first_token=_buckets(series("headrace_time_to_first_token_seconds").values()),
+            overhead=_buckets(series("headrace_overhead_seconds").values()),
+        )
+
+    def totals(self) -> Totals:
+        """Return the totals of now."""
+        counters = {
+            name: {labels: series.value for labels, series in self._metrics.series(name).items()}
+            for name in TOTALS
+        }
+        durations = {
+            labels: tuple(series.counts)
+            for labels, series in self._metrics.series(DURATIONS).items()
+        }
+        return Totals(self._now(), counters, durations)
+
+    def totals_before(self, seconds: float) -> Totals:
+        """Return the totals of at least so many seconds ago, or those of the start."""
+        latest = self._now() - seconds
+        for totals in reversed(tuple(self._totals)):
+            if totals.at <= latest:
+                return totals
+        return Totals(self.started_at, {}, {})
+
+    def points(self, range_name: str) -> Iterator[tuple[float, Sample | None, Sample | None]]:
+        """Yield the end of each point of a range, with the samples at its start and its end.
+
+        Samples are None before the start of the process.
+        """
+        step, count = RANGES[range_name]
+        samples = [*self._samples, self.current()]
+        end = self._now() // step * step
+        index = 0
+        last: Sample | None = None
+        for number in range(-count, 1):
+            at = end + number * step
+            while index < len(samples) and samples[index].at <= at + SAMPLE_S / 2:
+                index += 1
+            sample = samples[index - 1] if index else None
+            if number > -count:
+                yield at, last, sample
+            last = sample
+
+
+def quantile(share: float, edges: Sequence[float], before: Buckets, after: Buckets) -> float | None:
+    """Return a quantile of the values between two samples of a histogram. None without values."""
+    before = before or (0,) * len(after)
+    counts = [late - early for early, late in zip(before, after, strict=True)]
+    rank = share * sum(counts)
+    if not rank:
+        return None
+    low = 0.0
+    for edge, count in zip(edges, counts, strict=False):
+        if count and rank <= count:
+            return low + (edge - low) * rank / count
+        rank -= count
+        low = edge
+    return edges[-1]
+
+
+def _sums(series: Mapping[Labels, Any], position: int) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for labels, counter in series.items():
+        sums[labels[position]] = sums.get(labels[position], 0.0) + counter.value
+    return sums
+
+
+def _total(series: Mapping[Labels, Any]) -> float:
+    return sum([float(counter.value) for counter in series.values()])
+
+
+def _buckets(histograms: Any) -> Buckets:
+    return tuple(map(sum, zip(*(histogram.counts for histogram in histograms), strict=True)))

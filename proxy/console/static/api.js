@@ -1,0 +1,63 @@
+// The JSON API of the process. `SignedOut` asks for the token, `Unreachable` for another try.
+
+import { useEffect, useState } from './vendor/preact-htm.module.js'
+
+export class SignedOut extends Error {}
+export class Unreachable extends Error {}
+export class Refused extends Error {}
+const listeners = new Set()
+let reachable = true
+let signedOut = () => {}
+export const onSignedOut = listener => { signedOut = listener }
+
+export const onReachable = listener => { listeners.add(listener); return () => listeners.delete(listener) }
+export function setReachable (state) {
+  if (state === reachable) return
+  reachable = state
+  listeners.forEach(listener => listener(state))
+}
+export async function api (path, options) {
+  let response
+  try {
+    response = await fetch('/api/v1/' + path, { cache: 'no-store', ...options })
+  } catch (error) {
+    setReachable(false)
+    throw new Unreachable(error.message)
+  }
+  setReachable(true)
+  if (response.status === 204) return null
+  const body = await response.json().catch(() => ({}))
+  if (response.ok) return body
+  const message = (body.error && body.error.message) || `The proxy answered ${response.status}.`
+  if (response.status !== 401 || path === 'session') throw new Refused(message)
+  signedOut()
+  throw new SignedOut(message)
+}
+export const post = (path, body) => api(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })
+
+// The data of a path, asked for again every `every` milliseconds while the page is `live` and visible.
+export function useData (path, every, live = true) {
+  const [state, setState] = useState({ path: null, data: null, error: null })
+  useEffect(() => {
+    let timer
+    let ended = false
+    const load = async () => {
+      clearTimeout(timer)
+      if (document.visibilityState === 'visible') {
+        try {
+          const data = await api(path)
+          if (!ended) setState({ path, data, error: null })
+        } catch (error) {
+          if (!ended) setState(old => ({ path, data: old.path === path ? old.data : null, error }))
+        }
+      }
+      if (!ended && every && live) timer = setTimeout(load, reachable ? every : 4000)
+    }
+    load()
+    const again = () => document.visibilityState === 'visible' && live && load()
+    document.addEventListener('visibilitychange', again)
+    const stop = onReachable(up => up && live && load())
+    return () => { ended = true; clearTimeout(timer); stop(); document.removeEventListener('visibilitychange', again) }
+  }, [path, every, live])
+  return state.path === path ? state : { ...state, data: null, error: null }
+}

@@ -1,0 +1,233 @@
+"""The page that tries a request: how it would be decided, what guards find, and what it may cost.
+
+Nothing is sent, counted or stored. Guards that call a service are not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from proxy.console import InvalidQuery
+from proxy.console.overview import Data
+from proxy.errors import GuardBlocked, ProxyError
+from proxy.errors.words import quoted
+from proxy.guards.engine import Engine, bind_stage
+from proxy.guards.run import OPAQUE
+from proxy.guards.text.walk import Path, Texts, passed_request_walk, request_walk
+from proxy.limits.claims import estimate_claims, estimate_cost
+from proxy.limits.stores.store import CounterStore, StoreUnavailable
+from proxy.money.usage import NANO, price_on
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
+from proxy.policy.review.compare import compare_snapshots
+from proxy.policy.review.explain import explain, preview
+from proxy.policy.review.sample_call import sample_call
+from proxy.types import Call, Plan, Target
+from proxy.types.guard import GuardRule
+
+MAX_HEADERS = 64
+MAX_TEXTS = 200
+NOTHING: Data = {"limits": [], "costs": [], "guards": None}
+"""The parts of a rejected request."""
+READ_S = 1.0
+
+
+class Trial(BaseModel):
+    """A request to try, and the time at which it would arrive."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str
+    path: Annotated[str, Field(pattern="^/")] | None = None
+    headers: Annotated[dict[str, str], Field(max_length=MAX_HEADERS)] = Field(default_factory=dict)
+    body: dict[str, Any]
+    at: AwareDatetime | None = None
+
+
+def read_trial(data: Any) -> Trial:
+    """Read the form of the page. Raises ``InvalidQuery``, which names the field."""
+    try:
+        return Trial.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "The request"
+        raise InvalidQuery(f"{field}: {first['msg']}.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TryPage:
+    """Decides trials under the active policies and the candidate, if there is one."""
+
+    active: Callable[[], Snapshot]
+    counters: CounterStore
+    candidate: Callable[[], Snapshot] | None = None
+
+    async def run(self, trial: Trial, now: datetime) -> Data:
+        """Return the decisions on a trial. Raises ``InvalidQuery`` and ``RequestError``."""
+        active = self.active()
+        candidate = self.candidate() if self.candidate is not None else None
+        trial = trial.model_copy(update={"at": trial.at or now})
+        result: Data = {
+            "active": await self._decide(active, trial),
+            "candidate": None,
+            "differences": [],
+        }
+        if candidate is None or trial.key not in candidate.keys:
+            return result
+        result["candidate"] = await self._decide(candidate, trial)
+        call = _call(active, trial)
+        differences = compare_snapshots(active, candidate, call, active.keys[trial.key])
+        result["differences"] = [
+            {"kind": d.kind, "before": d.before, "after": d.after, "rule": d.rule}
+            for d in differences
+        ]
+        return result
+
+    async def _decide(self, snapshot: Snapshot, trial: Trial) -> Data:
+        key, call = _key(snapshot, trial.key), _call(snapshot, trial)
+        if snapshot.rejection_reason(key.name, call.head.received_at) is not None:
+            return {**preview(snapshot, key, call).data(), **NOTHING}
+        data = explain(snapshot, key, call).data()
+        try:
+            plan = decide(snapshot, key, call)
+        except ProxyError:
+            return {**data, **NOTHING}
+        guards = await asyncio.to_thread(asyncio.run, _inspect(plan, call))
+        limits = await self._limits(plan, call, snapshot)
+        return {**data, "limits": limits, "costs": list(_costs(plan, call)), "guards": guards}
+
+    async def _limits(self, plan: Plan, call: Call, snapshot: Snapshot) -> list[Data]:
+        """Return what the call would claim of each limit, and what is used of it."""
+        claims = estimate_claims(plan, call)
+        used: list[int | None] = [None] * len(claims)
+        if claims:
+            queries = [replace(claim, amount=0) for claim in claims]
+            try:
+                async with asyncio.timeout(READ_S):
+                    states = await self.counters.read(queries)
+                used = [0 if state.is_fresh else state.used for state in states]
+            except (TimeoutError, StoreUnavailable):
+                pass
+        return [
+            {
+                "name": claim.limit.name,
+                "scope": claim.scope or "all calls",
+                "kind": claim.limit.kind.name,
+                "claim": claim.amount,
+                "used": amount,
+                "capacity": claim.limit.capacity,
+                "mode": "shadow" if claim.limit.shadow else "enforce",
+                "source": snapshot.source_of(*snapshot.limits.get(claim.limit.name, ())),
+            }
+            for claim, amount in zip(claims, used, strict=True)
+        ]
+
+
+def _key(snapshot: Snapshot, name: str) -> VirtualKey:
+    key = snapshot.key_named(name)
+    if key is None:
+        raise InvalidQuery(f"There is no key {quoted(name)}.")
+    return key
+
+
+def _call(snapshot: Snapshot, trial: Trial) -> Call:
+    at = trial.at or datetime.now(UTC)
+    return sample_call(
+        dict(trial.body), trial.headers, at, trial.path, passthrough=snapshot.passthrough
+    )
+
+
+def _costs(plan: Plan, call: Call) -> Iterator[Data]:
+    """Yield the targets in the order in which they are tried, each with the maximum cost."""
+    day = call.head.received_at.date()
+    for model_call in plan.model_calls:
+        for target in model_call.targets:
+            alone = replace(model_call, targets=(target,), pool_size=1)
+            cost = estimate_cost(replace(plan, model_calls=(alone,)), call)
+            yield {"target": target.id, "max_usd": None if cost is None else cost / NANO} | _prices(
+                target, day
+            )
+
+
+def _prices(target: Target, day: Any) -> Data:
+    price = price_on(target.prices, day)
+    if price is None:
+        return {"input": None, "output": None}
+    return {
+        name: None if value is None else float(value)
+        for name, value in (("input", price.input), ("output", price.output))
+    }
+
+
+async def _inspect(plan: Plan, call: Call) -> Data:
+    """Return the verdicts of the input guards, and the inspected texts with marked findings."""
+    engine = Engine(time.thread_time)
+    walk = request_walk if call.head.passthrough is None else passed_request_walk
+    read = await engine.read(walk, call.body, call.size)
+    detectors, services = bind_stage(plan.guards.input_stage, call.body)
+    inspection = await engine.inspect(detectors, read)
+    marked = await _mark(engine, detectors, read)
+    blocked = inspection.blocked
+    if read.opaque and not plan.guards.opaque and plan.guards.input_stage.enforces:
+        kind = read.opaque[0].kind
+        blocked = GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
+    return {
+        "blocked": None
+        if blocked is None
+        else {"guard": blocked.guard, "message": blocked.message},
+        "results": [
+            {
+                "guard": result.guard,
+                "verdict": result.verdict,
+                "action": result.action,
+                "shadow": result.shadow,
+                "findings": result.findings,
+                "error": result.error,
+            }
+            for result in inspection.results
+        ],
+        "not_asked": [rule.name for rule in services],
+        "opaque": sorted({part.kind for part in read.opaque}),
+        "texts": [
+            {
+                "path": ".".join(map(str, text.path)),
+                "parts": marked.get(text.path, [{"text": text.text}]),
+                "sent": inspection.changes.get(text.path, text.text),
+            }
+            for text in read.texts[:MAX_TEXTS]
+            if text.path in marked or text.kind == "content"
+        ],
+    }
+
+
+async def _mark(
+    engine: Engine, detectors: Sequence[GuardRule], read: Texts
+) -> dict[Path, list[Data]]:
+    """Return the texts with findings, in parts: plain ones, and those that a guard found."""
+    nonce = token_hex(8)
+
+    def mark(rule: GuardRule, kind: str, text: str) -> str:
+        return f"<{nonce}|{rule.name}|{kind}|{text}|{nonce}>"
+
+    masking = [replace(rule, action="mask", shadow=False, restore=False) for rule in detectors]
+    inspection = await engine.inspect(masking, read, mark)
+    pattern = re.compile(rf"<{nonce}\|([^|]*)\|([^|]*)\|(.*?)\|{nonce}>", re.DOTALL)
+    marked: dict[Path, list[Data]] = {}
+    for path, text in inspection.changes.items():
+        parts: list[Data] = []
+        end = 0
+        for match in pattern.finditer(text):
+            parts.append({"text": text[end : match.start()]})
+            parts.append({"text": match[3], "guard": match[1], "kind": match[2]})
+            end = match.end()
+        marked[path] = [*parts, {"text": text[end:]}]
+    return marked

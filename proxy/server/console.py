@@ -1,0 +1,336 @@
+"""Routes of the console on the admin listener: its files, its JSON API and its sessions.
+
+The API is documented in docs/console.md. It only reads: nothing here changes a policy or a counter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hmac
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_bytes
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from aiohttp import web
+
+from proxy.console import InvalidQuery
+from proxy.console.trial import read_trial
+from proxy.errors import ProxyError
+from proxy.ledger.store import Unusable
+from proxy.runtime.frozen import frozen
+from proxy.telemetry.lines import redacted
+from proxy.telemetry.log import Quota
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxy.console.calls import CallPages
+    from proxy.console.limits import LimitStates
+    from proxy.console.money import MoneyPage
+    from proxy.console.overview import Overview
+    from proxy.console.policies import PolicyPage
+    from proxy.console.trial import TryPage
+
+API = "/api/v1/"
+FILES = "/console/"
+SESSION = f"{API}session"
+METHODS = {f"{API}try": ("POST",), SESSION: ("GET", "HEAD", "POST", "DELETE")}
+"""Methods of paths that serve more than ``GET``."""
+COOKIE = "headrace_session"
+SESSION_S = 12 * 3600
+SIGN_INS_PER_MINUTE = 5
+POLL_S = 0.5
+HEARTBEAT_S = 15.0
+MAX_STREAMS = 32
+MAX_BODY = 1024 * 1024
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+        "object-src 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class ConsoleFiles:
+    """The files of the page, read and compressed at the first request of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[str, tuple[bytes, bytes]] = {}
+        self._names: frozenset[str] = frozenset()
+
+    def response(self, name: str, accept_encoding: str) -> web.Response | None:
+        """Return the response with a file, None if there is no such file."""
+        if not self._names:
+            paths = (path for path in self._folder.rglob("*") if path.suffix in MEDIA_TYPES)
+            self._names = frozenset(path.relative_to(self._folder).as_posix() for path in paths)
+        if name not in self._names:
+            return None
+        if name not in self._read:
+            content = (self._folder / name).read_bytes()
+            self._read[name] = content, gzip.compress(content, mtime=0)
+        content, compressed = self._read[name]
+        headers = {**HEADERS, "vary": "accept-encoding"}
+        headers["content-type"] = MEDIA_TYPES[Path(name).suffix]
+        if "gzip" in accept_encoding:
+            return web.Response(body=compressed, headers={**headers, "content-encoding": "gzip"})
+        return web.Response(body=content, headers=headers)
+
+
+@dataclass(slots=True)
+class Sessions:
+    """Sessions of browsers that sent the admin token. ``now`` returns monotonic seconds.
+
+    A session is a time and its signature, so the process stores none. All end at a restart.
+    """
+
+    token: str | None = field(repr=False)
+    now: Callable[[], float]
+    _key: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
+    _quota: Quota = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._quota = Quota(self.now, SIGN_INS_PER_MINUTE, SIGN_INS_PER_MINUTE)
+
+    def sign_in(self, token: str) -> str | None:
+        """Return a new session, None for a wrong token. Raises ``TimeoutError`` if too frequent."""
+        if self._quota.take() is None:
+            raise TimeoutError
+        sent = token.encode("utf-8", "surrogateescape")
+        if self.token is None or not hmac.compare_digest(sent, self.token.encode()):
+            return None
+        end = str(int(self.now() + SESSION_S))
+        return f"{end}.{self._signature(end)}"
+
+    def is_valid(self, session: str) -> bool:
+        """Return True if a session was made by this process and has not ended."""
+        end, _, signature = session.partition(".")
+        expected = self._signature(end)
+        is_signed = hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode())
+        return is_signed and int(end) > self.now()
+
+    def _signature(self, end: str) -> str:
+        return hmac.new(self._key, end.encode("utf-8", "replace"), sha256).hexdigest()
+
+
+@frozen
+class ConsolePages:
+    """Sources of the pages."""
+
+    overview: Overview
+    limits: LimitStates
+    calls: CallPages
+    policy: PolicyPage
+    money: MoneyPage
+    trial: TryPage
+
+
+class Console:
+    """Handles requests that ``owns`` them, which the access control has already admitted."""
+
+    def __init__(self, pages: ConsolePages, files: ConsoleFiles, sessions: Sessions) -> None:
+        self._pages = pages
+        self._files = files
+        self.sessions = sessions
+        self._streams = 0
+
+    @staticmethod
+    def owns(path: str) -> bool:
+        return path == "/" or path.startswith((API, FILES))
+
+    async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        methods = METHODS.get(path, ("GET", "HEAD"))
+        if request.method not in methods:
+            return problem(405, f"Use {methods[0]}.", allow=", ".join(methods))
+        if path.startswith(API):
+            return await self._api(request, path.removeprefix(API))
+        name = "index.html" if path == "/" else path.removeprefix(FILES)
+        file = self._files.response(name, request.headers.get("accept-encoding", ""))
+        return file if file is not None else problem(404, "The console has no such file.")
+
+    async def _api(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
+        handlers = {
+            "overview": self._overview,
+            "calls": self._calls,
+            "calls/stream": self._stream,
+            "policy": self._policy,
+            "money": self._money,
+            "try": self._try,
+            "session": self._session,
+        }
+        section, _, number = name.partition("/")
+        handler = handlers.get(name)
+        try:
+            if handler is not None:
+                return await handler(request)
+            if section == "calls" and number:
+                return self._call(number_of(number, "The number of the call"))
+        except InvalidQuery as error:
+            return problem(400, str(error))
+        except ProxyError as error:
+            return problem(422, error.message)
+        except Unusable as error:
+            return problem(503, f"The ledger cannot be read: {error}.")
+        return problem(404, "The API has no such path. See docs/console.md.")
+
+    async def _overview(self, request: web.BaseRequest) -> web.Response:
+        limits = await self._pages.limits.read()
+        range_name = request.query.get("range", "15m")
+        return data(await asyncio.to_thread(self._pages.overview.data, range_name, limits))
+
+    async def _calls(self, request: web.BaseRequest) -> web.Response:
+        return data(self._pages.calls.list(number_of(request.query.get("after", "0"), "after")))
+
+    def _call(self, number: int) -> web.Response:
+        call = self._pages.calls.details(number)
+        if call is None:
+            return problem(404, "This call is not stored. The last 1,000 calls are.")
+        return data(call)
+
+    async def _policy(self, request: web.BaseRequest) -> web.Response:
+        limits = await self._pages.limits.read()
+        return data({**await asyncio.to_thread(self._pages.policy.data), "limits": limits})
+
+    async def _money(self, request: web.BaseRequest) -> web.Response:
+        query = request.query
+        days = number_of(query.get("days", "30"), "days")
+        job = partial(self._pages.money.data, query.get("by"), days, query.get("unit", "day"))
+        money = await asyncio.to_thread(job)
+        return data({**money, "limits": await self._pages.limits.read()})
+
+    async def _try(self, request: web.BaseRequest) -> web.Response:
+        trial = read_trial(await read_json(request))
+        return data(await self._pages.trial.run(trial, datetime.now(UTC)))
+
+    async def _session(self, request: web.BaseRequest) -> web.Response:
+        sessions = self.sessions
+        if request.method in ("GET", "HEAD"):
+            is_open = sessions.token is None or sessions.is_valid(request.cookies.get(COOKIE, ""))
+            return data({"authorized": is_open})
+        if request.method == "DELETE":
+            response = web.Response(status=204, headers=HEADERS)
+            response.set_cookie(COOKIE, "", max_age=0, httponly=True, samesite="Strict")
+            return response
+        body = await read_json(request)
+        token = body.get("token") if isinstance(body, dict) else None
+        if not isinstance(token, str):
+            return problem(400, "The body must be JSON with a token.")
+        try:
+            session = sessions.sign_in(token)
+        except TimeoutError:
+            text = f"Too many attempts. Only {SIGN_INS_PER_MINUTE} a minute are checked."
+            return problem(429, text, **{"retry-after": "15"})
+        if session is None:
+            return problem(401, "This token is wrong. It is the value of HEADRACE_ADMIN_TOKEN.")
+        response = web.Response(status=204, headers=HEADERS)
+        response.set_cookie(
+            COOKIE, session, max_age=SESSION_S, httponly=True, samesite="Strict", path="/"
+        )
+        return response
+
+    async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Send the calls after a number as server-sent events, as they end."""
+        last_event_id = request.headers.get("last-event-id", request.query.get("after", "0"))
+        after = number_of(last_event_id, "after")
+        if self._streams >= MAX_STREAMS:
+            return problem(503, f"{MAX_STREAMS} pages are open already.", **{"retry-after": "10"})
+        headers = {**HEADERS, "content-type": "text/event-stream"}
+        response = web.StreamResponse(headers=headers)
+        calls, loop = self._pages.calls.recent, asyncio.get_running_loop()
+        if after > calls.last_number:  # from before a restart
+            after = 0
+        with self._counted():
+            await response.prepare(request)
+            await response.write(b"retry: 1000\n\n")
+            silent_since = loop.time()
+            while True:
+                events = [
+                    b"id: %d\ndata: %s\n\n" % (call.number, dumps(call.row()))
+                    for call in calls.after(after)
+                ]
+                if events:
+                    after = calls.last_number
+                    await response.write(b"".join(events))
+                elif loop.time() - silent_since > HEARTBEAT_S:
+                    await response.write(b": \n\n")
+                if events or loop.time() - silent_since > HEARTBEAT_S:
+                    silent_since = loop.time()
+                await asyncio.sleep(POLL_S)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+
+def is_public(path: str) -> bool:
+    """Return True for the files of the page, which contain no data, and for signing in."""
+    return path == SESSION or not path.startswith(API)
+
+
+def is_foreign_to_console(method: str, path: str, headers: Mapping[str, str]) -> bool:
+    """Return True if another site sent the request. Links to the page itself are not foreign."""
+    origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site")
+    if origin is not None and origin.partition("://")[2] != headers.get("Host"):
+        return True
+    return path.startswith(API) and site in ("cross-site", "same-site")
+
+
+async def read_json(request: web.BaseRequest) -> Any:
+    """Return the body of a request as JSON. Raises ``InvalidQuery``."""
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise InvalidQuery("The body is larger than 1 MiB.")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise InvalidQuery("The body is not JSON.") from None
+
+
+def number_of(text: str, name: str) -> int:
+    """Return a number of up to 15 digits. Raises ``InvalidQuery``."""
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise InvalidQuery(f"{name} must be a number.")
+    return int(text)
+
+
+def dumps(value: Any) -> bytes:
+    """Return JSON without credentials of known shapes."""
+    return redacted(orjson.dumps(value, default=str))
+
+
+def data(value: Any) -> web.Response:
+    return web.Response(body=dumps(value), headers={**HEADERS, "content-type": "application/json"})
+
+
+def problem(status: int, message: str, **headers: str) -> web.Response:
+    """Return an error with a sentence for the reader of the page."""
+    body = orjson.dumps({"error": {"message": message}})
+    headers = {**HEADERS, **headers, "content-type": "application/json"}
+    return web.Response(status=status, body=body, headers=headers)

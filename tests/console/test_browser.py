@@ -1,0 +1,321 @@
+"""The console in a real Chromium: each page, live updates, filters, hostile names, restarts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, expect
+
+from proxy.settings import Address, LedgerAt
+from tests.conftest import Proxy, running_proxy
+from tests.console.shop import (
+    CALLS,
+    make_traffic,
+    policies,
+    post_chat,
+    running_shop,
+    wait_for_ledger,
+)
+from tests.doubles import ScriptedUpstream, answer, chat
+from tests.servers import free_port
+
+PAGES = ("overview", "calls", "policy", "try", "money")
+TOKEN = "console-token-0123"
+
+
+async def test_first_call_appears_on_the_open_page(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    await page.goto(f"{shop.admin}/#/calls")
+    await expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
+    await expect(page.get_by_text('"model": "support-chat"')).to_be_visible()
+
+    upstream.answer_with(answer(chat("Paris.")))
+    await post_chat(shop)
+
+    await expect(page.locator("a.row")).to_have_count(1)
+    await post_chat(shop, model="nobody")
+    await expect(page.locator("a.row")).to_have_count(2)
+    await expect(page.locator("tbody tr").first).to_contain_text("client error")
+
+
+async def test_calls_are_filtered_and_the_filter_is_in_the_address(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    await make_traffic(shop, upstream)
+    await page.goto(f"{shop.admin}/#/calls")
+    rows = page.locator("a.row")
+    await expect(rows).to_have_count(CALLS)
+
+    await page.get_by_role("button", name="limited").click()
+    await expect(rows).to_have_count(1)
+    assert "outcome=limited" in page.url
+    await page.reload()
+    await expect(rows).to_have_count(1)
+    await page.get_by_role("button", name="Clear").click()
+    await page.get_by_label("deployment", exact=True).select_option("resilient")
+    await expect(rows).to_have_count(1)
+    await page.get_by_label("deployment", exact=True).select_option("")
+    await page.keyboard.press("/")
+    await page.keyboard.type("guardrail_blocked")
+    await expect(rows).to_have_count(1)
+    await page.keyboard.type("-nothing")
+    await expect(page.get_by_role("heading", name="No call matches")).to_be_visible()
+
+
+async def test_call_shows_the_decisions_of_the_explain_page(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    await make_traffic(shop, upstream)
+    await page.goto(f"{shop.admin}/#/calls?outcome=blocked")
+    await page.locator("a.row").click()
+    details = page.get_by_role("region", name="Details of the call")
+    await expect(details).to_contain_text("blocked")
+
+    request_id = next(r.request_id for r in shop.records if r.error and r.status == 400)
+    async with shop.client.get(f"{shop.admin}/explain/{request_id}") as response:
+        lines = (await response.text()).splitlines()[1:]
+    shown = re.sub(r"\s+", " ", await details.inner_text())
+    for line in lines:
+        decided = re.sub(r"^[\s│├└─]+(\w+: )?", "", line)
+        for part in re.split(r" \(|\)?  \[|\]$|\)$", decided):
+            assert part in shown, line
+
+
+async def test_keyboard_moves_opens_and_closes_calls(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    await make_traffic(shop, upstream)
+    await page.goto(f"{shop.admin}/#/overview")
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    await page.keyboard.press("2")
+    await expect(page.locator("a.row")).to_have_count(CALLS)
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("region", name="Details of the call")).to_be_visible()
+    await page.keyboard.press("k")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("region", name="Details of the call")).to_have_count(0)
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("support-widget")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("a.row")).to_have_count(CALLS - 1)
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+
+
+async def test_hostile_names_are_text(shop: Proxy, upstream: ScriptedUpstream, page: Page) -> None:
+    await make_traffic(shop, upstream)
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    await page.goto(f"{shop.admin}/#/calls?q=model_not_found")
+    await page.locator("a.row").click()
+    details = page.get_by_role("region", name="Details of the call")
+    await expect(details).to_contain_text("<img src=x onerror=alert(1)>?gpt")
+    assert await page.locator("img").count() == 0
+    assert not dialogs
+
+
+async def test_budget_runs_out_on_the_open_page(
+    upstream: ScriptedUpstream, page: Page, tmp_path: Path
+) -> None:
+    text = policies(upstream.url, budget=0.1, cap=4)
+    async with running_proxy(tmp_path / "policies", text) as proxy:
+        await page.goto(f"{proxy.admin}/#/overview")
+        limit = page.locator('[id="limit.team-day.tag.team:support"]')
+        await expect(limit).to_contain_text("0 % used")
+        upstream.answer_with(answer(chat("Paris.")))
+        while await post_chat(proxy) == 200:
+            pass
+        await expect(limit).to_contain_text("past 80 %")
+        await page.goto(f"{proxy.admin}/#/calls?outcome=limited")
+        await page.locator("a.row").first.click()
+        details = page.get_by_role("region", name="Details of the call")
+        await expect(details).to_contain_text("team-day rejected the call")
+
+
+async def test_rejected_reload_and_candidate_are_shown(
+    upstream: ScriptedUpstream, page: Page, tmp_path: Path
+) -> None:
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "policies.yaml").write_text(policies(upstream.url, cap=7))
+    async with running_shop(tmp_path / "policies", upstream, candidate=candidate) as proxy:
+        await make_traffic(proxy, upstream)
+        await page.goto(f"{proxy.admin}/#/policy")
+        await expect(page.locator("#candidate")).to_contain_text("house/bounded")
+        await expect(page.locator("#rules")).to_contain_text("cap max_tokens 1000")
+        (proxy.policies / "policies.yaml").write_text("upstreams: {}\nnonsense: 1\n")
+        await expect(page.locator("#revision")).to_contain_text("nonsense")
+
+
+async def test_try_explains_under_the_active_policies_and_the_candidate(
+    upstream: ScriptedUpstream, page: Page, tmp_path: Path
+) -> None:
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "policies.yaml").write_text(policies(upstream.url, cap=7))
+    async with running_shop(tmp_path / "policies", upstream, candidate=candidate) as proxy:
+        await page.goto(f"{proxy.admin}/#/try")
+        body = page.get_by_role("textbox", name="Body")
+        await expect(body).to_have_value(re.compile("support-chat"))
+        await body.fill('{"model": ')
+        await expect(page.locator("#fault")).to_contain_text("Not JSON: line 1")
+        messages = [{"role": "user", "content": "ana@example.com"}]
+        await body.fill(json.dumps({"model": "support-chat", "messages": messages}))
+        await page.get_by_role("button", name="Explain").click()
+        await expect(page.get_by_label("Decision", exact=True)).to_contain_text(
+            "openai/gpt-4o-mini"
+        )
+        await expect(page.locator("tr.diff")).to_contain_text("max_tokens 7")
+        await expect(page.locator("mark")).to_contain_text("ana@example.com")
+        await page.get_by_role("button", name="As sent upstream").click()
+        await expect(page.locator(".marked")).to_contain_text("[EMAIL]")
+        await body.fill('{"model": "nobody", "messages": []}')
+        await page.get_by_role("button", name="Explain").click()
+        await expect(page.get_by_role("alert")).to_contain_text("messages")
+        assert not upstream.requests
+        assert not proxy.records
+
+
+async def test_money_is_the_ledger_and_downloads(
+    upstream: ScriptedUpstream, page: Page, tmp_path: Path
+) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
+        await make_traffic(proxy, upstream)
+        await wait_for_ledger(proxy)
+        await page.goto(f"{proxy.admin}/#/money?by=deployment")
+        row = page.locator("tbody tr", has_text="support-chat")
+        await expect(row).to_contain_text("0.03")
+        async with page.expect_download() as pending:
+            await page.get_by_role("button", name="CSV").click()
+        path = await (await pending.value).path()
+        assert "support-chat,4," in path.read_text()
+        assert "0.033000000" in path.read_text()
+
+
+async def test_money_without_a_ledger_tells_how_to_keep_one(shop: Proxy, page: Page) -> None:
+    await page.goto(f"{shop.admin}/#/money")
+    await expect(page.get_by_text("HEADRACE_LEDGER=sqlite:")).to_be_visible()
+
+
+async def test_page_recovers_from_a_restart(
+    upstream: ScriptedUpstream, page: Page, tmp_path: Path
+) -> None:
+    admin = Address("127.0.0.1", free_port())
+    upstream.answer_with(answer(chat("Paris.")))
+    async with running_shop(tmp_path / "policies", upstream, admin=admin) as proxy:
+        await post_chat(proxy)
+        await post_chat(proxy)
+        await page.goto(f"{proxy.admin}/#/calls")
+        await expect(page.locator("a.row")).to_have_count(2)
+    await expect(page.get_by_role("alert")).to_contain_text("The proxy does not answer.")
+    async with running_shop(tmp_path / "policies", upstream, admin=admin) as proxy:
+        await post_chat(proxy)
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        await expect(page.locator("a.row")).to_have_count(1)
+
+
+async def test_token_signs_in_and_out_of_reach_without_it(
+    upstream: ScriptedUpstream, page: Page, tmp_path: Path
+) -> None:
+    async with running_shop(tmp_path / "policies", upstream, admin_token=TOKEN) as proxy:
+        await page.goto(f"{proxy.admin}/#/calls")
+        field = page.get_by_label("Admin token")
+        await field.fill("wrong")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_contain_text("This token is wrong")
+        await field.fill(TOKEN)
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
+        [cookie] = await page.context.cookies()
+        assert cookie["httpOnly"]
+        assert cookie["sameSite"] == "Strict"
+        assert TOKEN not in cookie["value"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_no_page_breaks_wcag_2_2_aa(
+    scheme: str, width: int, upstream: ScriptedUpstream, browser: Browser, tmp_path: Path
+) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
+        await make_traffic(proxy, upstream)
+        context = await browser.new_context(
+            viewport={"width": width, "height": 844},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        page = await context.new_page()
+        tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+        for name in PAGES:
+            await page.goto(f"{proxy.admin}/#/{name}")
+            await expect(page.locator("#main:not([aria-busy])")).to_be_visible()
+            if name == "calls":
+                await page.locator("a.row").first.click()
+                await expect(page.get_by_role("region", name="Details of the call")).to_be_visible()
+            if name == "try":
+                await page.get_by_role("button", name="Explain").click()
+                await expect(page.get_by_label("Decision", exact=True)).to_be_visible()
+            options = {"runOnly": {"type": "tag", "values": tags}}
+            results = await Axe().run(page, options=options)
+            assert not results.response["violations"], (name, results.generate_report())
+        await context.close()
+
+
+class Picture(NamedTuple):
+    page: str
+    scheme: Literal["light", "dark"]
+    width: int
+    file: str
+
+
+PICTURES = (
+    Picture("overview", "light", 1440, "console-overview.png"),
+    Picture("calls", "dark", 1440, "console-calls.png"),
+    Picture("try", "light", 1440, "console-try.png"),
+    Picture("overview", "dark", 390, "console-phone.png"),
+)
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.file)
+async def test_page_fits_its_width(
+    picture: Picture,
+    upstream: ScriptedUpstream,
+    browser: Browser,
+    tmp_path: Path,
+    *,
+    update_golden: bool,
+) -> None:
+    """``--update-golden`` also writes the pictures of the documentation."""
+    async with running_shop(tmp_path / "policies", upstream) as proxy:
+        for _ in range(3):
+            upstream.answer_with(answer(chat("Paris.")))
+            await post_chat(proxy)
+        await make_traffic(proxy, upstream, 3)
+        context = await browser.new_context(
+            viewport={"width": picture.width, "height": 900}, color_scheme=picture.scheme
+        )
+        page = await context.new_page()
+        await page.goto(f"{proxy.admin}/#/{picture.page}")
+        await expect(page.locator("#main:not([aria-busy])")).to_be_visible()
+        if picture.page == "calls":
+            await page.locator("tr", has_text="limited").locator("a.row").click()
+            await expect(page.get_by_role("region", name="Details of the call")).to_be_visible()
+        if picture.page == "try":
+            await page.get_by_role("button", name="Explain").click()
+            await expect(page.get_by_label("Decision", exact=True)).to_be_visible()
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert await page.evaluate(overflow) <= 0
+        if update_golden:
+            await page.screenshot(path=FOLDER / picture.file)
+        assert (FOLDER / picture.file).exists()
+        await context.close()

@@ -1,0 +1,56 @@
+"""Periods of the money page: days and weeks of a time zone, across a change of clocks."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from proxy.console.money import period_column, period_starts
+from tests.for_each import for_each
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def in_ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+@for_each(
+    ("zone", "unit", "days", "now"),
+    [
+        (UTC, "day", 1, datetime(2026, 11, 29, 0, 0, 1, tzinfo=UTC)),
+        (UTC, "week", 30, datetime(2026, 11, 29, 12, tzinfo=UTC)),
+        (BERLIN, "day", 7, datetime(2026, 3, 31, 12, tzinfo=BERLIN)),
+        (BERLIN, "day", 90, datetime(2026, 11, 29, 12, tzinfo=BERLIN)),
+        (BERLIN, "week", 366, datetime(2026, 11, 29, 12, tzinfo=BERLIN)),
+        (ZoneInfo("Australia/Lord_Howe"), "day", 366, datetime(2026, 11, 29, tzinfo=UTC)),
+    ],
+)
+def test_each_call_falls_into_the_period_of_its_zone(
+    zone: ZoneInfo, unit: str, days: int, now: datetime
+) -> None:
+    starts = period_starts(now.astimezone(zone), days, unit)
+    column = period_column([in_ms(start) for start in starts])
+    assert all((start.hour, start.minute) == (0, 0) for start in starts)
+    assert now.astimezone(zone) - starts[-1] < timedelta(days=8)
+    with sqlite3.connect(":memory:") as database:
+        for index, start in enumerate(starts):
+            end = starts[index + 1] if index + 1 < len(starts) else start + timedelta(hours=23)
+            for time in (in_ms(start), in_ms(end) - 1):
+                query = f"SELECT {column} FROM (SELECT ? AS started_ms) c"  # noqa: S608
+                [[period]] = database.execute(query, [time])
+                assert period == str(index), (start, time)
+    database.close()
+
+
+@pytest.mark.parametrize("unit", ["day", "week"])
+def test_periods_cover_all_days(unit: str) -> None:
+    now = datetime(2026, 11, 29, 12, tzinfo=BERLIN)
+    starts = period_starts(now, 30, unit)
+
+    assert starts[0] <= (now - timedelta(days=29)).replace(hour=0)
+    assert starts == sorted(set(starts))
+    assert starts[-1] <= now

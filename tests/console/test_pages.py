@@ -1,0 +1,123 @@
+"""Data of the pages, from a running proxy: they agree with its records, ledger and commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from proxy.settings import LedgerAt
+from tests.conftest import Proxy
+from tests.console.shop import CALLS, make_traffic, policies, running_shop, wait_for_ledger
+from tests.doubles import ScriptedUpstream
+
+
+async def get(proxy: Proxy, path: str) -> Any:
+    async with proxy.client.get(f"{proxy.admin}/api/v1/{path}") as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def post_trial(proxy: Proxy, text: str, **form: Any) -> Any:
+    messages = [{"role": "user", "content": text}]
+    form = {"key": "support-widget", "body": {"model": "support-chat", "messages": messages}} | form
+    async with proxy.client.post(f"{proxy.admin}/api/v1/try", json=form) as response:
+        return await response.json()
+
+
+async def test_overview_counts_all_calls_and_names_what_needs_attention(
+    shop: Proxy, upstream: ScriptedUpstream
+) -> None:
+    await make_traffic(shop, upstream)
+    page = await get(shop, "overview?range=1h")
+
+    assert page["calls"] == CALLS
+    assert page["spend"]["nano"] == sum(r.facts.cost or 0 for r in shop.records)
+    upstreams = {f"{u['upstream']}/{u['model']}": u for u in page["upstreams"]}
+    assert upstreams["dead/gpt-4o"]["circuit"] == "open"
+    assert upstreams["dead/gpt-4o"]["failed"] == 1
+    assert upstreams["openai/gpt-4o-mini"]["failed"] == 0
+    assert [item["text"] for item in page["attention"]] == ["Circuit open: dead/gpt-4o"]
+    assert page["fallbacks"] == 1
+
+
+async def test_policy_page_counts_uses_of_rules_and_guards(
+    shop: Proxy, upstream: ScriptedUpstream
+) -> None:
+    await make_traffic(shop, upstream)
+    page = await get(shop, "policy")
+
+    rules = {rule["name"]: rule for rule in page["rules"]}
+    assert rules["house/bounded"] | {"source": ""} == {
+        "name": "house/bounded", "when": "always", "effect": "cap max_tokens 1000",
+        "mode": "enforce", "applied": 4, "source": "",
+    }  # fmt: skip
+    assert rules["house/eu"]["applied"] == 0
+    assert "x-region" in rules["house/eu"]["when"]
+    guards = {guard["name"]: guard for guard in page["guards"]}
+    assert (guards["keywords"]["inspected"], guards["keywords"]["found"]) == (4, 1)
+    assert guards["pii"]["found"] == 1
+    [key] = page["keys"]
+    assert key["last_used"] is not None
+    deployments = {deployment["name"]: deployment for deployment in page["deployments"]}
+    assert deployments["support-chat"]["description"] == "The help widget"
+    assert deployments["support-chat"]["calls"] == 4
+    assert all(part["source"].startswith("policies.yaml:") for part in page["rules"])
+
+
+async def test_money_page_is_the_ledger(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
+        await make_traffic(proxy, upstream)
+        await wait_for_ledger(proxy)
+        page = await get(proxy, "money?by=deployment&days=7")
+        by_tag = await get(proxy, "money")
+
+    cost = sum(record.facts.cost or 0 for record in proxy.records)
+    assert page["total"]["cost"] == cost
+    assert sum(group["cost"] for group in page["groups"]) == cost
+    assert all(sum(group["values"]) == group["cost"] for group in page["groups"])
+    assert page["total"]["calls"] == CALLS
+    assert by_tag["by"] == "tag.team"
+    assert {group["name"] for group in by_tag["groups"]} == {"support", None}
+
+
+async def test_trial_marks_findings_and_claims_nothing(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "policies.yaml").write_text(policies(upstream.url, cap=7))
+    async with running_shop(tmp_path / "policies", upstream, candidate=candidate) as proxy:
+        before = await get(proxy, "policy")
+        trial = await post_trial(proxy, "Write to jane@example.com")
+        blocked = await post_trial(proxy, "Hydropolis")
+        after = await get(proxy, "policy")
+        used = [[limit["used"] for limit in state["limits"]] for state in (before, after)]
+        assert used[0] == used[1]
+        assert (await get(proxy, "calls"))["last"] == 0
+        assert not upstream.requests
+
+    [text] = trial["active"]["guards"]["texts"]
+    assert text["parts"] == [
+        {"text": "Write to "},
+        {"text": "jane@example.com", "guard": "pii", "kind": "email"},
+        {"text": ""},
+    ]
+    assert text["sent"] == "Write to [EMAIL]"
+    assert blocked["active"]["guards"]["blocked"] == {
+        "guard": "keywords", "message": "Not this word.",
+    }  # fmt: skip
+    [difference] = trial["differences"]
+    assert (difference["kind"], difference["rule"]) == ("parameters", "house/bounded")
+    [limit] = trial["active"]["limits"]
+    assert limit["claim"] == round(trial["active"]["costs"][0]["max_usd"] * 1e9)
+    assert trial["candidate"]["costs"][0]["max_usd"] < trial["active"]["costs"][0]["max_usd"]
+
+
+async def test_trial_at_another_time_and_of_a_call_that_no_guard_can_read(shop: Proxy) -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
+    body = {"model": "support-chat", "messages": [{"role": "user", "content": [image]}]}
+    trial = await post_trial(shop, "", body=body, at="2020-01-31T22:00Z")
+
+    assert trial["active"]["guards"]["opaque"] == ["image_url"]
+    assert trial["active"]["guards"]["blocked"]["guard"] == "opaque"

@@ -1,0 +1,75 @@
+"""Time series: points, rates and quantiles from the counters of a process."""
+
+from __future__ import annotations
+
+from proxy.console.series import (
+    MAX_SERIES,
+    RANGES,
+    SAMPLE_S,
+    TimeSeries,
+    quantile,
+)
+from proxy.telemetry.metrics import Metrics
+from proxy.types.roster import LabelCatalog, ListedDeployment
+from tests.for_each import for_each
+
+EDGES = (1.0, 2.0, 4.0)
+
+
+@for_each(
+    ("share", "before", "after", "expected"),
+    [
+        (0.5, (0, 0, 0, 0), (10, 0, 0, 0), 0.5),
+        (0.5, (10, 0, 0, 0), (10, 10, 0, 0), 1.5),
+        (0.99, (), (50, 49, 1, 0), 2.0),
+        (1.0, (0, 0, 0, 0), (0, 0, 0, 5), 4.0),
+        (0.5, (1, 2, 3, 4), (1, 2, 3, 4), None),
+    ],
+)
+def test_quantile_interpolates_within_a_bucket(
+    share: float, before: tuple[int, ...], after: tuple[int, ...], expected: float | None
+) -> None:
+    assert quantile(share, EDGES, before, after) == expected
+
+
+def test_points_before_the_start_are_unknown_and_others_are_exact() -> None:
+    now = [1_000_000.0]
+    metrics = Metrics("1")
+    series = TimeSeries(metrics, lambda: now[0])
+    for _ in range(13):
+        series.sample()
+        now[0] += SAMPLE_S
+        metrics.count("headrace_requests_total", "unknown", "openai", "chat", "success", "false")
+    points = list(series.points("5m"))
+
+    assert len(points) == RANGES["5m"][1]
+    changes = [
+        None if before is None or after is None else sum(after.outcomes) - sum(before.outcomes)
+        for _, before, after in points
+    ]
+    assert changes == [None] * 47 + [1.0] * 13
+
+
+def test_totals_are_those_of_at_least_so_many_seconds_ago() -> None:
+    now = [0.0]
+    metrics = Metrics("1")
+    series = TimeSeries(metrics, lambda: now[0])
+    for _ in range(800):  # more than an hour
+        series.sample()
+        now[0] += SAMPLE_S
+        metrics.count("headrace_requests_total", "unknown", "openai", "chat", "success", "false")
+
+    before = series.totals_before(3600)
+    assert 3600 <= now[0] - before.at <= 3600 + 60
+    assert sum(before.by("headrace_requests_total", 3).values()) == before.at / SAMPLE_S
+    assert series.totals_before(99_999).at == 0.0
+
+
+def test_totals_of_too_many_series_are_not_kept() -> None:
+    names = [f"d{number}" for number in range(MAX_SERIES)]
+    metrics = Metrics("1")
+    metrics.admit(LabelCatalog(deployments={name: ListedDeployment() for name in names}))()
+    series = TimeSeries(metrics, lambda: 10_000.0)
+    series.sample()
+
+    assert series.totals_before(0).counters == {}

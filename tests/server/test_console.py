@@ -1,0 +1,217 @@
+"""The routes of the console: who may read them, what they refuse, and their headers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiohttp import ClientSession
+from aiohttp.web import BaseRequest
+
+from proxy.console import InvalidQuery
+from proxy.server.admin import Access
+from proxy.server.console import COOKIE, SESSION_S, Sessions, read_json
+from proxy.settings import Address, BadSetting, from_environment
+from tests.conftest import Proxy
+from tests.console.shop import make_traffic, post_chat, running_shop
+from tests.doubles import ScriptedUpstream, answer, chat
+from tests.for_each import for_each
+
+TOKEN = "console-token-0123"
+API = "/api/v1/"
+
+
+async def get(proxy: Proxy, path: str, **headers: str) -> tuple[int, Any]:
+    async with proxy.client.get(proxy.admin + path, headers=headers) as response:
+        text = await response.text()
+        is_json = response.content_type == "application/json"
+        return response.status, json.loads(text) if is_json else text
+
+
+async def test_files_forbid_foreign_and_inline_sources(shop: Proxy) -> None:
+    for path in ("/", "/console/app.js", "/console/vendor/preact-htm.module.js", f"{API}calls"):
+        async with shop.client.get(shop.admin + path) as response:
+            policy = response.headers["content-security-policy"]
+            assert response.status == 200, path
+            assert "unsafe" not in policy
+            assert policy.startswith("default-src 'self';")
+            assert "frame-ancestors 'none'" in policy
+            assert response.headers["cache-control"] == "no-store"
+            assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@for_each(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("GET", "overview?range=2d", None, 400, "range must be one of 5m, 15m, 1h"),
+        ("GET", "calls?after=-1", None, 400, "after must be a number"),
+        ("GET", "calls?after=1e9", None, 400, "after must be a number"),
+        ("GET", "calls/99", None, 404, "This call is not stored"),
+        ("GET", "calls/x", None, 400, "The number of the call must be a number"),
+        ("GET", "calls/" + "9" * 400, None, 400, "must be a number"),
+        ("GET", "money?by=nothing", None, 400, "by must be one of tag.team, deployment"),
+        ("GET", "money?days=0", None, 400, "days must be between 1 and 366"),
+        ("GET", "money?unit=year", None, 400, "unit must be one of day, week"),
+        ("GET", "nothing", None, 404, "The API has no such path"),
+        ("POST", "calls", "{}", 405, "Use GET"),
+        ("GET", "try", None, 405, "Use POST"),
+        ("POST", "try", "{", 400, "The body is not JSON"),
+        ("POST", "try", "[]", 400, "The request"),
+        ("POST", "try", '{"key": "support-widget"}', 400, "body: Field required"),
+        ("POST", "try", '{"key": 1, "body": {}}', 400, "key: "),
+        ("POST", "try", '{"key": "nobody", "body": {}}', 400, 'There is no key "nobody"'),
+        ("POST", "try", '{"key": "support-widget", "body": {}, "path": "x"}', 400, "path: "),
+        ("POST", "try", '{"key": "support-widget", "body": {"messages": 1}}', 422, "model"),
+        ("POST", "try", '{"key": "support-widget", "body": {}, "at": "soon"}', 400, "at: "),
+        ("POST", "session", '{"token": 1}', 400, "The body must be JSON with a token"),
+    ],
+)  # fmt: skip
+async def test_refuses_invalid_request(
+    method: str, path: str, body: str | None, status: int, words: str, shop: Proxy
+) -> None:
+    async with shop.client.request(method, f"{shop.admin}{API}{path}", data=body) as response:
+        assert response.status == status
+        assert words in (await response.json())["error"]["message"]
+
+
+async def test_refuses_large_body() -> None:
+    class Upload:
+        async def iter_any(self) -> AsyncIterator[bytes]:
+            while True:
+                yield b" " * 65_536
+
+    request = cast(BaseRequest, SimpleNamespace(content=Upload()))
+    with pytest.raises(InvalidQuery, match="larger than 1 MiB"):
+        await read_json(request)
+
+
+async def test_calls_are_streamed_as_they_end(shop: Proxy, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(chat("Paris.")))
+    await post_chat(shop)
+    async with shop.client.get(f"{shop.admin}{API}calls/stream?after=0") as response:
+        lines = response.content
+
+        async def next_call() -> dict[str, Any]:
+            while True:
+                line = await lines.readline()
+                if line.startswith(b"data: "):
+                    return dict(json.loads(line[6:]))
+
+        async with asyncio.timeout(20):
+            first = await next_call()
+            await post_chat(shop, model="nobody")
+            second = await next_call()
+    assert (first["number"], first["outcome"]) == (1, "success")
+    assert (second["number"], second["outcome"]) == (2, "client_error")
+    headers = {"last-event-id": "1"}
+    stream = f"{shop.admin}{API}calls/stream?after=0"
+    async with shop.client.get(stream, headers=headers) as response, asyncio.timeout(20):
+        while not (line := await response.content.readline()).startswith(b"id: "):
+            pass
+        assert line == b"id: 2\n"
+
+
+async def test_no_page_contains_a_prompt_a_response_or_a_secret(
+    shop: Proxy, upstream: ScriptedUpstream
+) -> None:
+    await make_traffic(shop, upstream)
+    for path in ("overview", "calls", "policy", "money", *(f"calls/{n}" for n in range(1, 12))):
+        status, body = await get(shop, API + path)
+        text = json.dumps(body)
+        assert status == 200, path
+        for secret in ("Where is my order", "Paris", "jane@", "sk-upstream-secret", shop.key):
+            assert secret not in text, (path, secret)
+
+
+@pytest.mark.parametrize("path", ["/", f"{API}calls", f"{API}session"])
+async def test_other_sites_are_refused(path: str, shop: Proxy) -> None:
+    status, _ = await get(shop, path, origin="http://evil.example")
+    assert status == 403
+    status, _ = await get(shop, path, host="evil.example:8081")
+    assert status == 403
+    site = {"sec-fetch-site": "cross-site"}
+    status, _ = await get(shop, path, **site)
+    assert status == (200 if path == "/" else 403)  # a link to the page contains no data
+    status, _ = await get(shop, path, origin=shop.admin)
+    assert status == 200
+
+
+async def test_console_can_be_switched_off(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    async with running_shop(tmp_path / "p", upstream, has_console=False) as proxy:
+        assert (await get(proxy, "/"))[0] == 404
+        assert (await get(proxy, f"{API}calls"))[0] == 404
+
+
+async def test_session_opens_the_api_and_no_changes(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with (
+        running_shop(tmp_path / "p", upstream, admin_token=TOKEN) as proxy,
+        ClientSession() as other,
+    ):
+        assert (await get(proxy, "/"))[0] == 200
+        assert (await get(proxy, f"{API}calls"))[0] == 401
+        url = f"{proxy.admin}{API}session"
+        for expected in (401,) * 5 + (429,):
+            async with other.post(url, json={"token": "wrong"}) as response:
+                assert response.status == expected
+        bearer = {"authorization": f"Bearer {TOKEN}"}
+        assert (await get(proxy, f"{API}calls", **bearer))[0] == 200
+
+
+def test_session_ends_and_cannot_be_forged() -> None:
+    seconds = [0.0]
+    sessions = Sessions(TOKEN, lambda: seconds[0])
+    session = sessions.sign_in(TOKEN)
+    assert session is not None
+    assert sessions.is_valid(session)
+    end, _, signature = session.partition(".")
+    for forged in (
+        "",
+        ".",
+        end,
+        f"{int(end) + 1}.{signature}",
+        f"{end}.",
+        "x.y",
+        f"-1.{signature}",
+    ):
+        assert not sessions.is_valid(forged)
+    assert not Sessions(TOKEN, lambda: seconds[0]).is_valid(session)
+    access = Access(token=TOKEN, sessions=sessions)
+    cookies = {COOKIE: session}
+    assert access.refuses("GET", f"{API}calls", {"Host": "localhost"}, cookies) is None
+    page = {"Host": "localhost", "Sec-Fetch-Site": "same-origin"}
+    refusal = access.refuses("PUT", "/loglevel", page, cookies)
+    assert refusal is not None
+    seconds[0] = SESSION_S + 1
+    assert not sessions.is_valid(session)
+
+
+@for_each(
+    ("name", "value"),
+    [
+        ("HEADRACE_CONSOLE", "perhaps"),
+        ("HEADRACE_TRACE_URL", "https://traces.example/"),
+        ("HEADRACE_TRACE_URL", "javascript:alert('{trace_id}')"),
+    ],
+)
+def test_refuses_setting(name: str, value: str) -> None:
+    address = Address("127.0.0.1", 0)
+    with pytest.raises(BadSetting, match=name):
+        from_environment(Path(), address, address, {name: value})
+
+
+async def test_trace_url_leads_to_the_trace(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    url = "https://traces.example/t/{trace_id}"
+    async with running_shop(tmp_path / "p", upstream, trace_url=url) as proxy:
+        upstream.answer_with(answer(chat("Paris.")))
+        await post_chat(proxy)
+        _, call = await get(proxy, f"{API}calls/1")
+        assert call["trace_url"] == f"https://traces.example/t/{call['trace_id']}"
+        assert [attempt["status"] for attempt in call["attempt_list"]] == [200]
+        assert call["explanation"]["decisions"][0]["decided"] == "support-widget"
