@@ -54,7 +54,7 @@ class Pipeline:
                 call = record.call = await client.read_call(head, caller.key)
                 plan = record.plan = caller.decide(call)
                 plan.raise_if_refused()
-                client.keep_alive(record)
+                client.start_keepalive(record)
                 async with self.limits.admit(plan, call, record) as budget:
                     guards = self.guards.for_call(plan, call, record)
                     plan, safe_call = await guards.inspect()

@@ -38,10 +38,10 @@ class Exchange(Protocol):
         Keys share the event loop fairly: the body is parsed in the time slices of ``caller``.
         """
 
-    def keep_alive(self, record: Record) -> None:
-        """Start to send keepalive events while the stream of the call is silent.
+    def start_keepalive(self, record: Record) -> None:
+        """Send keepalive events from now on whenever the call's stream is silent.
 
-        The first of them sends the response head, so that a later failure is an error event.
+        The first one sends the response head, so a later failure is sent as an error event.
         """
 
     async def start(self, head: ResponseHead, record: Record) -> None:

@@ -82,7 +82,7 @@ def _set_served(facts: CallSummary, record: Record) -> None:
     outcome = record.outcome
     billed = record.billed_attempts(outcome)
     duration_s = (record.ended or record.started) - record.started
-    overhead_s = duration_s - record.wait_s - _upstreams_s(attempts)
+    overhead_s = duration_s - record.wait_s - _attempts_duration_s(attempts)
     facts.duration_s = duration_s
     facts.ttft_s = _first_token(meters, record.started)
     facts.overhead_s = overhead_s if overhead_s > 0 else 0.0
@@ -131,7 +131,7 @@ def _first_token(meters: list[Meter], started: float) -> float | None:
     return None if first_at is None else first_at - started
 
 
-def _upstreams_s(attempts: list[Attempt]) -> float:
+def _attempts_duration_s(attempts: list[Attempt]) -> float:
     """Return the seconds from the start of the first attempt to the end of the last one."""
     ended_at: float | None = None
     for attempt in attempts:

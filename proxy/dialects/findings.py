@@ -199,7 +199,7 @@ TOXICITY = DetectionFormat("toxicity", "toxicity", _toxicity_details, summary=_t
 PII = DetectionFormat("pii", "pii", count_details("pii"))
 
 
-def detections(verdicts: GuardResults) -> Json:
+def enkrypt_detections(verdicts: GuardResults) -> Json:
     """Return guard results of both stages as Enkrypt's detections.
 
     A kind of guard without a format is a detector with its name. A guard that failed or did not

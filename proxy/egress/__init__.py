@@ -185,7 +185,7 @@ class InternalExchange:
         self._call = dialects.read_call(head, body, caller=self._scheduling_key)
         return self._call
 
-    def keep_alive(self, record: Record) -> None:
+    def start_keepalive(self, record: Record) -> None:
         """Do nothing, because no connection is open."""
 
     async def start(self, head: ResponseHead, record: Record) -> None:

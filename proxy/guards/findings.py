@@ -364,7 +364,9 @@ def match_start_limit(read: Beginning, lookback: int) -> int:
     if len(read.views) == 1:
         return max(0, min(read.upto - lookback + 1, read.run))
     places = [(each, each.index(read.upto) - lookback + 1) for each in read.views if not each.whole]
-    return min(read.run, *(view.begins(place) if place > 0 else 0 for view, place in places))
+    return min(
+        read.run, *(view.original_start(place) if place > 0 else 0 for view, place in places)
+    )
 
 
 def _context(views: tuple[View, ...], decided: int, lookback: int) -> int:
@@ -373,7 +375,7 @@ def _context(views: tuple[View, ...], decided: int, lookback: int) -> int:
     if len(views) == 1:
         return max(0, decided - distance)
     places = [(view, view.index(decided) - distance) for view in views if view.whole is None]
-    return min(view.begins(place) if place > 0 else 0 for view, place in places)
+    return min(view.original_start(place) if place > 0 else 0 for view, place in places)
 
 
 @frozen

@@ -23,17 +23,20 @@ MAX_SCOPES = 1000
 """Maximum number of counters of one deployment that have gauges."""
 MAX_COUNTERS = 2000
 """Maximum number of counters of all deployments that have gauges."""
-Deployments = dict[str, KeyDeployment]
+KeyDeployments = dict[str, KeyDeployment]
+"""Settings of one deployment, by the key that calls it."""
 
 
 def list_labels(snapshot: Snapshot) -> LabelCatalog:
     """Return the label values of a snapshot, in a fixed order."""
-    by_key = _deployments_by_key(snapshot)
+    key_deployments = _key_deployments(snapshot)
     listed = {
-        name: _listed(deployment, by_key[name])
+        name: _listed(deployment, key_deployments[name])
         for name, deployment in sorted(snapshot.deployments.items())
     }
-    keys = snapshot.keys.keys() | {name for deployments in by_key.values() for name in deployments}
+    keys = snapshot.keys.keys() | {
+        name for deployments in key_deployments.values() for name in deployments
+    }
     return LabelCatalog(
         revision=snapshot.revision,
         keys=tuple(sorted(keys)),
@@ -47,14 +50,14 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
 
 def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
     """Yield up to ``MAX_SCOPES`` counters of each deployment whose scope no client chooses."""
-    by_key = _deployments_by_key(snapshot)
+    key_deployments = _key_deployments(snapshot)
     yielded: set[tuple[str, str]] = set()
     for name, deployment in sorted(snapshot.deployments.items()):
         scopes = (
             (scoped.limit, scope)
             for scoped in _scoped_limits(deployment)
             if scoped.limit.is_budget or not budgets_only
-            for scope in _scopes(snapshot, deployment, by_key[name], scoped)
+            for scope in _scopes(snapshot, deployment, key_deployments[name], scoped)
             if (scoped.limit.name, scope) not in yielded
         )
         for limit, scope in islice(scopes, MAX_SCOPES):
@@ -66,12 +69,12 @@ def _scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
     return [*deployment.limits, *(scoped for rule in deployment.rules for scoped in rule.limits)]
 
 
-def _deployments_by_key(snapshot: Snapshot) -> dict[str, Deployments]:
-    """Return each deployment for all keys that call it, including internal keys."""
-    by_key: dict[str, Deployments] = {name: {} for name in snapshot.deployments}
+def _key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
+    """Return the key deployments by deployment name, including those of internal keys."""
+    key_deployments: dict[str, KeyDeployments] = {name: {} for name in snapshot.deployments}
     for key in snapshot.keys.values():
         for name, deployment in key.deployments.items():
-            by_key[name][key.name] = deployment
+            key_deployments[name][key.name] = deployment
     for caller in snapshot.deployments.values():
         calls = [(internal_key("guard", guard), name) for guard, name in guard_deployments(caller)]
         calls += [
@@ -81,8 +84,8 @@ def _deployments_by_key(snapshot: Snapshot) -> dict[str, Deployments]:
         ]
         for key_name, name in calls:
             target = snapshot.deployments[name]
-            by_key[name][key_name] = KeyDeployment(target, target.tags)
-    return by_key
+            key_deployments[name][key_name] = KeyDeployment(target, target.tags)
+    return key_deployments
 
 
 def guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
@@ -102,12 +105,12 @@ def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
     return frozenset() if rule.pattern is not None else frozenset({"true"})
 
 
-def _listed(deployment: Deployment, by_key: Deployments) -> ListedDeployment:
+def _listed(deployment: Deployment, key_deployments: KeyDeployments) -> ListedDeployment:
     rules = list(deployment.rules)
     guards = [*_guards(deployment.guards)]
     for rule in rules:
         guards += _guards(rule.guards)
-    tags = [deployment.tags, *(d.tags for d in by_key.values())]
+    tags = [deployment.tags, *(d.tags for d in key_deployments.values())]
     return ListedDeployment(
         targets=tuple(dict.fromkeys(_targets(deployment))),
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
@@ -133,10 +136,10 @@ def _targets(deployment: Deployment) -> Iterator[Target]:
 
 
 def _scopes(
-    snapshot: Snapshot, deployment: Deployment, by_key: Deployments, scoped: ScopedLimit
+    snapshot: Snapshot, deployment: Deployment, key_deployments: KeyDeployments, scoped: ScopedLimit
 ) -> Iterator[str]:
     """Yield the scopes of a limit, or none if clients choose a part of them."""
-    for key, key_deployment in by_key.items():
+    for key, key_deployment in key_deployments.items():
         owners = [_owners(snapshot, key, key_deployment, per) for per in scoped.per]
         for values in product(*owners):
             pairs = zip(scoped.per, values, strict=True)

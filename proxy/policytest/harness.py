@@ -230,7 +230,7 @@ class _Exchange:
         self._call = read_sample(head, self._body, caller)
         return self._call
 
-    def keep_alive(self, record: Record) -> None:
+    def start_keepalive(self, record: Record) -> None:
         """Do nothing, because there is no connection."""
 
     async def start(self, head: ResponseHead, record: Record) -> None:

@@ -28,7 +28,7 @@ from proxy.errors.causes import cause_of
 from proxy.errors.words import listed
 
 FREE_S = 0.02
-MOST_LOOKS = 50
+MAX_CHECKS = 50
 BOUNDS: dict[str, Any] = {
     "socket_timeout": None,
     "socket_connect_timeout": None,
@@ -68,36 +68,36 @@ class RedisServer(Protocol):
 
 @asynccontextmanager
 async def in_time(seconds: float) -> AsyncIterator[None]:
-    """Raise ``TimeoutError`` after some seconds, unless the process was too busy to read."""
+    """Raise ``TimeoutError`` after ``seconds``, or later if the event loop was too busy to read."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
-        patience = _Patience(loop, bound)
-        patience.wait(max(0.0, seconds - FREE_S))
+        busy_timeout = _BusyTimeout(loop, bound)
+        busy_timeout.start(max(0.0, seconds - FREE_S))
         try:
             yield
         finally:
-            patience.handle.cancel()
+            busy_timeout.handle.cancel()
 
 
-class _Patience:
-    """Ends the timeout after the loop had ``FREE_S`` seconds to process replies."""
+class _BusyTimeout:
+    """Ends the timeout once the event loop had ``FREE_S`` seconds to process replies."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout) -> None:
         self._loop = loop
         self._bound = bound
-        self._looks = 0
+        self._checks = 0
         self._due = 0.0
         self.handle: asyncio.TimerHandle
 
-    def wait(self, seconds: float) -> None:
+    def start(self, seconds: float) -> None:
         self._due = self._loop.time() + seconds
-        self.handle = self._loop.call_later(seconds, self._look)
+        self.handle = self._loop.call_later(seconds, self._check)
 
-    def _look(self) -> None:
-        self._looks += 1
+    def _check(self) -> None:
+        self._checks += 1
         busy = self._loop.time() - self._due > FREE_S / 2
-        if self._looks == 1 or (busy and self._looks < MOST_LOOKS):
-            self.wait(FREE_S)
+        if self._checks == 1 or (busy and self._checks < MAX_CHECKS):
+            self.start(FREE_S)
         else:
             self._bound.reschedule(self._loop.time())
 

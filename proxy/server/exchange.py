@@ -176,7 +176,7 @@ class HttpExchange:
             self._silence.close()
             self._silence = None
 
-    def keep_alive(self, record: Record) -> None:
+    def start_keepalive(self, record: Record) -> None:
         self._record = record
         silence_s = self._port.bounds.keepalive_s
         if self._call.stream and silence_s > 0:

@@ -62,7 +62,7 @@ class BodyShare:
         self._size = 0
 
     def take(self, size: int) -> None:
-        """Count received bytes. Raises ``Overloaded``."""
+        """Charge received bytes to the caller. Raises ``Overloaded``."""
         bodies, caller = self._bodies, self.caller
         by_caller = bodies.by_caller
         total = bodies.held + size

@@ -99,7 +99,7 @@ def model_labels(record: Record, facts: CallSummary) -> dict[str, Value | None]:
     }
 
 
-def model_attributes(record: Record, facts: CallSummary) -> Attributes:
+def model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
     """Return the attributes of the span of a model call, which covers all its attempts."""
     last_attempt, tokens = record.attempts[-1], facts.tokens
     attributes = {

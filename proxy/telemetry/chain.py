@@ -176,8 +176,8 @@ class ChainFile:
 
 
 @frozen
-class Verified:
-    """Result of a check.
+class Verification:
+    """Result of checking a decision log.
 
     ``torn`` counts incomplete lines of killed processes, ``missing`` entries that were not written.
     ``broken`` is the number of the first invalid line and the reason.
@@ -240,8 +240,8 @@ class _ChainReader:
         return None
 
 
-def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verified:
-    """Check a chain from its first line. It must contain all ``known_hashes``."""
+def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
+    """Check a decision log from its first line. It must contain all ``known_hashes``."""
     reader, missing = _ChainReader(), set(known_hashes)
     broken: tuple[int, str] | None = None
     number = 0
@@ -256,6 +256,6 @@ def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verified:
         broken = 1, "is missing: the log is empty or was truncated"
     if broken is None and missing:
         broken = number, f"is the last line, and no line has the hash {min(missing)}"
-    return Verified(
+    return Verification(
         lines=reader.seq, head=reader.head, torn=reader.torn, missing=reader.missing, broken=broken
     )

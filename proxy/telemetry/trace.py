@@ -45,7 +45,7 @@ from proxy.telemetry.attributes import (
     call_attributes,
     call_events,
     captured_texts,
-    model_attributes,
+    model_call_attributes,
 )
 from proxy.telemetry.lines import redact_text
 from proxy.telemetry.log import Quota
@@ -147,7 +147,7 @@ class Traces:
         ]
         if record.attempts:
             first, last = record.attempts[0], record.attempts[-1]
-            attributes = {**model_attributes(record, facts), **texts}
+            attributes = {**model_call_attributes(record, facts), **texts}
             times = first.started, last.ended or record.ended or last.started
             spans.append(self._span(record, "model", (model_id, server_id), times, attributes))
         parent = record.head.parent if record.head is not None else None

@@ -16,19 +16,19 @@ class PartialMatcher(Protocol):
 
     @property
     def is_open(self) -> MayFind:
-        """Predicate on encoded text: False only if no finding is in it or begins at its end."""
+        """Predicate on encoded text: False only if no match is in it or starts at its end."""
 
-    def is_open_at(self, text: str) -> bool:
-        """Return the same for a text that is not encoded."""
+    def is_text_open(self, text: str) -> bool:
+        """Apply ``is_open`` to text that is not encoded."""
 
-    def is_found(self, data: bytes) -> bool:
-        """Return False only if the encoded text certainly has no finding."""
+    def may_match(self, data: bytes) -> bool:
+        """Return False only if the encoded text certainly contains no match."""
 
     def encoded(self, text: str) -> bytes:
-        """Encode a text for ``is_open`` and ``is_found``. ASCII text becomes its own bytes."""
+        """Encode text for ``is_open`` and ``may_match``. ASCII text becomes its own bytes."""
 
-    def begins(self, text: str, start: int) -> int:
-        """Return the first position from ``start`` whose finding may depend on later text.
+    def partial_start(self, text: str, start: int) -> int:
+        """Return the first position from ``start`` whose match may depend on later text.
 
         Return the length of the text if there is none.
         """

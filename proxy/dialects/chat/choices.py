@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.chat.requests import joined_message
-from proxy.dialects.chat.tool_calls import CallNumbers, named_by_us, signature_of, written_arguments
+from proxy.dialects.chat.tool_calls import CallNumbers, signature_of, with_id, with_text_arguments
 from proxy.dialects.family import (
     Check,
     ReadOptions,
@@ -232,10 +232,10 @@ class ChoiceReader:
                 if unit is not None:
                     yield unit
         if type(old_call) is dict:
-            id_ = named_by_us({}, response_id, 0)["id"] if self._crossing else ""
+            id_ = with_id({}, response_id, 0)["id"] if self._crossing else ""
             tool = _tool_call(id_, old_call, "function")
             key = number, "function_call"
-            inner = written_arguments({"function": old_call})["function"]
+            inner = with_text_arguments({"function": old_call})["function"]
             events = self._call_events(key, inner, "function", (*slot, "function_call"), tool)
             if events is not None:
                 is_changed = not self._inspect and inner is not old_call
@@ -258,10 +258,10 @@ class ChoiceReader:
             return None
         index = position if self._is_whole else numbered["index"]
         indexes.add(index)
-        fragment = written_arguments(numbered)
+        fragment = with_text_arguments(numbered)
         is_new = (number, index) not in self._parts
         if is_new and self._crossing:
-            fragment = named_by_us(fragment, response_id, index)
+            fragment = with_id(fragment, response_id, index)
         kind = next((kind for kind in INPUTS if type(fragment.get(kind)) is dict), "function")
         inner = fragment.get(kind)
         if type(inner) is not dict:

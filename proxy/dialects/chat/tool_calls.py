@@ -45,8 +45,8 @@ def text_of_call(call: Json) -> tuple[str, str]:
     return "arguments", ""
 
 
-def named_by_us(call: Json, response_id: object, number: int) -> Json:
-    """Return the first fragment of a call with an id, which the result of the tool refers to."""
+def with_id(call: Json, response_id: object, number: int) -> Json:
+    """Return the first fragment of a tool call with an id, generated if the upstream sent none."""
     id_ = call.get("id")
     if id_ is not None and _key(id_) is not None:
         return call if isinstance(id_, str) else {**call, "id": str(id_)}
@@ -54,8 +54,8 @@ def named_by_us(call: Json, response_id: object, number: int) -> Json:
     return {**call, "id": f"call_{prefix}_{number}" if prefix else f"call_{number}"}
 
 
-def written_arguments(call: Json) -> Json:
-    """Return a fragment whose arguments are a text. Some servers send the object itself."""
+def with_text_arguments(call: Json) -> Json:
+    """Return a fragment whose arguments are JSON text. Some servers send the object itself."""
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if not isinstance(arguments, dict):
@@ -197,8 +197,8 @@ def signature_of(call: Json) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def shown_id(call: Json) -> Any:
-    """Return the id of a call as a client of Messages or Responses gets it."""
+def client_call_id(call: Json) -> Any:
+    """Return the tool call id for a Messages or Responses client, with any thought signature."""
     id_, signature = call.get("id"), signature_of(call)
     if not signature or not isinstance(id_, str) or len(signature) > MAX_SIGNATURE:
         return id_

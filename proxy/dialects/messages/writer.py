@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, shown_id
+from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, client_call_id
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import parse_arguments
 from proxy.dialects.wire.sse import named_event
@@ -271,7 +271,7 @@ class WholeMessageWriter:
 
 def signed_id(call_id: str, signature: Any) -> Any:
     """Return the id of a tool call with its thought signature."""
-    return shown_id({"id": call_id, BESIDE: {VENDOR: {SIGNATURE: signature}}})
+    return client_call_id({"id": call_id, BESIDE: {VENDOR: {SIGNATURE: signature}}})
 
 
 class MessageAccumulator:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.chat.merging import chat_form
-from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, shown_id
+from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, client_call_id
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import (
     EventBytes,
@@ -202,7 +202,7 @@ class Composer:
             "id": "ctc" if call.type == "custom" else "fc",
             "type": text_type.item_type,
             "status": "in_progress",
-            "call_id": shown_id({"id": call.id, BESIDE: {VENDOR: {SIGNATURE: signature}}}),
+            "call_id": client_call_id({"id": call.id, BESIDE: {VENDOR: {SIGNATURE: signature}}}),
             "name": call.name,
             text_type.member: "",
         }

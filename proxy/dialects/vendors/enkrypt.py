@@ -18,7 +18,7 @@ from proxy.dialects.base import (
     Headers,
     UpstreamDialect,
 )
-from proxy.dialects.findings import DETECTIONS, detections, join_detections
+from proxy.dialects.findings import DETECTIONS, enkrypt_detections, join_detections
 from proxy.dialects.vendors import openai
 from proxy.errors import ProxyError, Unauthorized
 from proxy.fields.checks import Fields
@@ -33,7 +33,7 @@ FIELDS: dict[Endpoint, Fields] = {
 
 
 def add_verdicts(data: Json, verdicts: GuardResults, findings: Findings = ()) -> Json:
-    return {**data, DETECTIONS: join_detections(data, findings, detections(verdicts))}
+    return {**data, DETECTIONS: join_detections(data, findings, enkrypt_detections(verdicts))}
 
 
 def read_enkrypt_headers(headers: Headers, head: RequestHead) -> RequestHead:

@@ -77,25 +77,24 @@ class Passages:
         text_words = WORD_PATTERN.findall(text.lower()) if text.isascii() else ()
         if text_words and len(text_words) < self._words and text_words[-1] not in self._known:
             return False  # as at most places
-        return self.is_open_at(text)
+        return self.is_text_open(text)
 
-    def is_open_at(self, text: str) -> bool:
-        return self.begins(text, 0) < len(text) or bool(self.find(text))
+    def is_text_open(self, text: str) -> bool:
+        return self.partial_start(text, 0) < len(text) or bool(self.find(text))
 
-    def is_found(self, data: bytes) -> bool:
+    def may_match(self, data: bytes) -> bool:
         return bool(self.find(data.decode()))
 
     def encoded(self, text: str) -> bytes:
         return encode(text)
 
-    def begins(self, text: str, since: int) -> int:
-        """Return the start of the last words that may become or continue a sequence."""
-        words = [word for word in _words(text) if word[1] > since]
+    def partial_start(self, text: str, start: int) -> int:
+        words = [word for word in _words(text) if word[1] > start]
         if not words or len(text) - words[-1][1] > GAP:
             return len(text)
         is_cut = words[-1][1] == len(text)
         if is_cut and self._ordered and text.isalnum():
-            return since  # the start of the word is unknown
+            return start  # the start of the word is unknown
         if not (self._starts_known_word(words[-1][2]) if is_cut else words[-1][2] in self._known):
             return len(text)
         last_complete = len(words) - 1 - is_cut
@@ -111,7 +110,7 @@ class Passages:
             if gram in self._sequences
         )
         incomplete = max(0, len(tail_words) - self._words + 1)  # a longer sequence is complete
-        return max(since, words[first_index + min(next(complete, incomplete), incomplete)][0])
+        return max(start, words[first_index + min(next(complete, incomplete), incomplete)][0])
 
     def _follows(self, previous: Word, word: Word, *, is_complete: bool) -> bool:
         """Return True if two words may be consecutive.

@@ -95,7 +95,7 @@ class Shapes:
         ]
         self._patterns = [shape.compiled or Pattern(shape.pattern, lazy=True) for shape in shapes]
 
-    def is_found(self, data: bytes) -> bool:
+    def may_match(self, data: bytes) -> bool:
         return bool(self.pattern_set.hits(data))
 
     def encoded(self, text: str) -> bytes:
@@ -103,19 +103,19 @@ class Shapes:
             text = text.translate(self._translated)
         return encode(text)
 
-    def is_open_at(self, text: str) -> bool:
+    def is_text_open(self, text: str) -> bool:
         data = self.encoded(text)
         return self.is_open(data) or (_is_unspaced(text) and self._unspaced_ends()[0].may_hit(data))
 
-    def begins(self, text: str, since: int) -> int:
+    def partial_start(self, text: str, start: int) -> int:
         data, is_ascii = self.encoded(text), text.isascii()
-        start = since if is_ascii else len(self.encoded(text[:since]))
+        byte_start = start if is_ascii else len(self.encoded(text[:start]))
         indexes = {self._owners[hit] for hit in self.pattern_set.all_hits(data)}
         unspaced = _is_unspaced(text)
         if unspaced:
             ends, owners = self._unspaced_ends()
             indexes.update(owners[hit] for hit in ends.all_hits(data))
-        offsets = (self._offset(index, data, start, unspaced=unspaced) for index in indexes)
+        offsets = (self._offset(index, data, byte_start, unspaced=unspaced) for index in indexes)
         offset = min(offsets, default=len(data))
         return offset if is_ascii else len(data[:offset].decode("utf-8", "replace"))
 
@@ -186,17 +186,17 @@ class PartialMatchers:
                 return True
         return False
 
-    def is_open_at(self, text: str) -> bool:
-        return any(matcher.is_open_at(text) for matcher in self.matchers)
+    def is_text_open(self, text: str) -> bool:
+        return any(matcher.is_text_open(text) for matcher in self.matchers)
 
-    def is_found(self, data: bytes) -> bool:
-        return any(matcher.is_found(data) for matcher in self.matchers)
+    def may_match(self, data: bytes) -> bool:
+        return any(matcher.may_match(data) for matcher in self.matchers)
 
     def encoded(self, text: str) -> bytes:
         return self.matchers[0].encoded(text)
 
-    def begins(self, text: str, since: int) -> int:
-        return min(matcher.begins(text, since) for matcher in self.matchers)
+    def partial_start(self, text: str, start: int) -> int:
+        return min(matcher.partial_start(text, start) for matcher in self.matchers)
 
 
 def beginnings(pattern: str, *, unspaced: bool = False) -> str | None:

@@ -64,7 +64,7 @@ class RewrittenName(NamedTuple):
 
 
 class PlaceholderNames:
-    """The names of the placeholders of one call, which are looked for in its answers."""
+    """The placeholder names of one call, and the search for them in its responses."""
 
     __slots__ = ("_sorted", "longest")
 
@@ -73,10 +73,10 @@ class PlaceholderNames:
         # Each letter may be written with two more, and there may be some ends of lines.
         self.longest = 3 * max(map(len, self._sorted), default=0) + 64 if self._sorted else 0
 
-    def written(self, text: str, start_at: int) -> Iterator[RewrittenName]:
-        """Return the placeholders from a place of a text on.
+    def occurrences(self, text: str, start_at: int) -> Iterator[RewrittenName]:
+        """Yield the placeholders in a text from ``start_at`` on.
 
-        What is before it tells only whether a word begins there.
+        The character before ``start_at`` decides only whether a word starts there.
         """
         if "_" not in text and "%5" not in text:
             return
@@ -94,7 +94,7 @@ class PlaceholderNames:
                 position = start + 1
 
     def pending(self, text: str, start_at: int) -> int:
-        """Return where a tail starts that may become a placeholder; else the end of the text."""
+        """Return the start of a tail that may become a placeholder, or the length of the text."""
         size = len(text)
         low = max(start_at, size - self.longest)
         begin = max(text.rfind("[", low), text.rfind("%5B", low), text.rfind("%5b", low))
@@ -222,7 +222,7 @@ class Masks:
     def unmask(self, text: str, *, escaped: bool = False) -> str:
         """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
         unmasker = self.unmasker(escaped=escaped)
-        if next(unmasker.names.written(text, 0), None) is None:
+        if next(unmasker.names.occurrences(text, 0), None) is None:
             return text
         return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.close()))
 
@@ -318,7 +318,7 @@ class Unmasker:
     def _restored(self, text: str, past: int) -> list[ReleasedPiece]:
         """Return the pieces of a text from ``past`` on, with values restored."""
         pieces: list[ReleasedPiece] = []
-        for occurrence in self.names.written(text, past):
+        for occurrence in self.names.occurrences(text, past):
             gap, placeholder = (
                 text[past : occurrence.start],
                 text[occurrence.start : occurrence.end],

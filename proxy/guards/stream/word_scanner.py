@@ -13,7 +13,7 @@ from math import inf
 from proxy.guards.findings import MARGIN, RuleCursor, TextMatch, find_matches
 from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, last_unspaced
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
-from proxy.guards.text.disguises import has_one_reading, open_within
+from proxy.guards.text.disguises import has_one_reading, open_mark_start
 from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import Beginning, View, beginning, variants
 from proxy.types.hold import PartialMatcher
@@ -81,7 +81,7 @@ class WordScanner:
         start = max(0, start_at - MARGIN)
         tail = text[start : end + 1]
         plain = text[end + 1].isascii() and tail.isascii() and has_one_reading(tail.encode())
-        if not plain or open_within(tail) < len(tail):
+        if not plain or open_mark_start(tail) < len(tail):
             return self._advance_readings(text, start_at, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
             return []  # a letter by itself, which others may follow
@@ -147,10 +147,10 @@ def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int,
 
     The cursor moves to the partial match.
     """
-    place = min(hold.begins(text, start_at), len(text) - 1)
+    place = min(hold.partial_start(text, start_at), len(text) - 1)
     if place <= start_at:
         return True
-    if cursor.ahead or hold.is_found(text.encode()):
+    if cursor.ahead or hold.may_match(text.encode()):
         return False
     cursor.decided = base + place
     return True
@@ -162,7 +162,7 @@ def _is_clear(
     for view in views:
         reading = _view_text(view, cursor)[: view.index(end + 1)]
         part = reading[max(0, view.index(start_at) - 1) :]
-        if not is_end(reading[-1:]) or hold.is_open_at(part):
+        if not is_end(reading[-1:]) or hold.is_text_open(part):
             return False
     return True
 
@@ -173,7 +173,7 @@ def _is_found(
     """Return True if any reading may have a match, even if none is partial."""
     for view in views:
         reading = _view_text(view, cursor)[max(0, view.index(start_at) - 1) : view.index(end + 1)]
-        if hold.is_found(hold.encoded(reading)):
+        if hold.may_match(hold.encoded(reading)):
             return True
     return False
 
@@ -210,8 +210,8 @@ def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_a
         if end <= view_start:
             return start_at
         start = max(0, view_start - MARGIN)
-        place = start + hold.begins(reading[start : end + 1], view_start - start)
-        places.append(view.begins(min(place, end)))
+        place = start + hold.partial_start(reading[start : end + 1], view_start - start)
+        places.append(view.original_start(min(place, end)))
     return max(start_at, min(places))
 
 

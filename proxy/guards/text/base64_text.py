@@ -179,8 +179,8 @@ class Payload:
     is_head: bool = False
     charset: str = "utf-8"
 
-    def written(self, text: str) -> str:
-        """Return the data for a text."""
+    def encode(self, text: str) -> str:
+        """Return the data with ``text`` as its content."""
         try:
             raw = text.encode(self.charset, "surrogatepass")
         except UnicodeError:

@@ -330,19 +330,19 @@ def gaps(text: str) -> Iterator[tuple[int, int, str]]:
         yield from ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
 
 
-def within_words(text: str) -> Iterator[tuple[int, int, str]]:
-    """Return the marks within words, as spans that are dropped."""
+def marks_within_words(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the edits that remove marks within words, such as ``**`` in ``pass**word``."""
     return ((match.start(), match.end(), "") for match in _WITHIN.finditer(text))
 
 
-def line_ends(text: str) -> Iterator[tuple[int, int, str]]:
-    """Return the same, but keep a hyphen at the end of a line, which may belong to the word."""
-    for start, end, replacement in within_words(text):
+def marks_keeping_hyphens(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the same edits, but keep a hyphen at a line end, which may belong to the word."""
+    for start, end, replacement in marks_within_words(text):
         yield start + (text[start] == "-"), end, replacement
 
 
-def open_within(text: str) -> int:
-    """Return the start of marks at the end that may be within a word, or the end of the text."""
+def open_mark_start(text: str) -> int:
+    """Return the start of marks at the end that may be within a word, or the length of the text."""
     if text[-1:].isalnum() and "<" not in text[-_LONGEST:]:
         return len(text)
     match = _OPEN.search(text, max(0, len(text) - _LONGEST))

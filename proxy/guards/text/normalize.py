@@ -107,7 +107,7 @@ class View:
             start, end = self._source(start)[0], self._source(end - 1)[1]
         return (start, end) if self._below is None else self._below.span(start, end)
 
-    def begins(self, place: int) -> int:
+    def original_start(self, place: int) -> int:
         """Return the start of a character in the original, or its end after the last one."""
         if place < len(self.cased):
             return self.span(place, place + 1)[0]
@@ -117,7 +117,7 @@ class View:
         """Return the first position whose character starts at ``original`` or later."""
         if self.plain:
             return min(original, len(self.cased))
-        return bisect_left(range(len(self.cased)), original, key=self.begins)
+        return bisect_left(range(len(self.cased)), original, key=self.original_start)
 
     def _source(self, place: int) -> tuple[int, int]:
         index = bisect_right(self._edits, place, key=lambda edit: edit.at) - 1
@@ -186,15 +186,18 @@ def beginning(
     )
     sure = bare.cased[: bare.index(end)] if is_cut else bare.cased
     run = base64_text.open_run(sure, torn=torn, max_size=max_run, min_size=min_run)
-    marks = min(bare.begins(_letters_apart(sure)), bare.begins(disguises.open_within(sure)))
-    tags = opened.begins(len(opened.cased.rstrip(_TAGGED)))
-    upto = min(end, visible.begins(letter), marks, tags)
+    marks = min(
+        bare.original_start(_letters_apart(sure)),
+        bare.original_start(disguises.open_mark_start(sure)),
+    )
+    tags = opened.original_start(len(opened.cased.rstrip(_TAGGED)))
+    upto = min(end, visible.original_start(letter), marks, tags)
     effort = 0
     if opened is not views[0]:  # a letter read by itself counts more than one of several
         stretch = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
         escapes = text.count("&") + text.count("%") + text.count("\\")
         effort = stretch // _STRETCH + escapes + sum(view.edits for view in views)
-    return Beginning(views=views, upto=upto, run=bare.begins(run), effort=effort)
+    return Beginning(views=views, upto=upto, run=bare.original_start(run), effort=effort)
 
 
 def _read(
@@ -294,7 +297,7 @@ def _pending_start(text: str, escaped: bool) -> int:
         return disguises.pending_escape(text)
     end = disguises.pending_escape(text, in_json=True)
     view = _unquoted(text, escaped)
-    return min(end, view.begins(disguises.pending_escape(view.cased[: view.index(end)])))
+    return min(end, view.original_start(disguises.pending_escape(view.cased[: view.index(end)])))
 
 
 def _without_invisible(view: View) -> View:
@@ -321,11 +324,11 @@ def _composed(view: View, *, bare: bool) -> View:
 
 def _joined(view: View) -> Iterator[View]:
     """Drop marks within words, with and without a hyphen at the end of a line."""
-    changes = [*disguises.within_words(view.cased)]
+    changes = [*disguises.marks_within_words(view.cased)]
     if changes:
         yield _edited(view, changes)
         if any(view.cased[start] == "-" for start, *_ in changes):
-            yield _edited(view, disguises.line_ends(view.cased))
+            yield _edited(view, disguises.marks_keeping_hyphens(view.cased))
 
 
 def _decoded(

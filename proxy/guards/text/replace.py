@@ -86,7 +86,7 @@ def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> s
     spells = written is not None and not written.endswith(run)
     for payload, text in parts.items():
         if not payload.is_head:
-            return text if spells else payload.written(text)
+            return text if spells else payload.encode(text)
     ((head, text),) = parts.items()
     return text if spells else text + original[len(head.head) :]
 

@@ -204,7 +204,7 @@ class TargetCompiler:
         for deployment in deployments:
             rule_routes = [rule.routes for rule in deployment.rules if rule.routes is not None]
             for routes in (deployment.routes, *rule_routes):
-                for target, names in named_targets(routes, deployment.names):
+                for target, names in model_only_targets(routes, deployment.names):
                     is_reachable[id(target)] = is_reachable.get(id(target), False) or bool(names)
         for path, target in self.by_path.items():
             if not is_reachable.get(id(target), True):
@@ -232,12 +232,13 @@ def _candidates(weighted: Sequence[WeightedTarget], balanced: bool) -> Candidate
     return Candidates(targets, weights, balanced)
 
 
-def named_targets(
+def model_only_targets(
     routes: Routes, deployment_names: Collection[str]
 ) -> Iterator[tuple[Target, frozenset[str]]]:
-    """Yield targets that only calls for their models reach, with the names that select them.
+    """Yield the targets that are used only if a call names their model, each with these names.
 
-    Without weights or balance, the first target gets all calls for the deployment.
+    Without weights or balance, these are all but the first target. A target without names is never
+    used.
     """
     if routes.candidates.weights or routes.candidates.balanced:
         return

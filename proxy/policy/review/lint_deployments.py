@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from proxy.errors.words import quoted
-from proxy.policy.compile.targets import REMEDY, named_targets
+from proxy.policy.compile.targets import REMEDY, model_only_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.lint_rules import overriding_rule
@@ -80,7 +80,7 @@ def _missing_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
 def _target_names(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield targets that not all calls for their models reach, and weights without effect."""
     routes = deployment.routes
-    for target, names in named_targets(routes, deployment.names):
+    for target, names in model_only_targets(routes, deployment.names):
         if target.model not in names:
             alias_names, index = " or ".join(sorted(names)), routes.targets.index(target)
             reason = f"because calls for {target.model} go to an earlier target"

@@ -66,17 +66,18 @@ def read_sample(head: RequestHead, body: Json, caller: str = "") -> Call:
         if head.endpoint != "conversations" or head.parameter("id") is not None:
             raise NotFound(NEEDS_STATE)
         call = read_conversation_call(head, body, caller=caller)
-        _check_references(call)
+        _require_no_state(call)
         return call
     if head.endpoint in ENDPOINTS_WITHOUT_BODY:
         return Call(head, {}, scheduling_key=caller)
     call = read_call(head, body, caller=caller)
     if head.endpoint == "responses":
-        _check_references(call)
+        _require_no_state(call)
     return call
 
 
-def _check_references(call: Call) -> None:
+def _require_no_state(call: Call) -> None:
+    """Raise ``NotFound`` if a call refers to stored responses, which a preview does not have."""
     for name in (PREVIOUS, CONVERSATION):
         if call.body.get(name) is not None:
             raise NotFound(NEEDS_STATE, param=name)

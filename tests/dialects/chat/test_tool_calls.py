@@ -18,8 +18,7 @@ from proxy.dialects.chat.tool_calls import (
     MAX_SIGNATURE,
     UNSIGNED,
     CallNumbers,
-    named_by_us,
-    shown_id,
+    client_call_id,
     signature_of,
     with_signatures,
     without_signatures,
@@ -75,7 +74,7 @@ def test_another_name_without_an_id_is_another_call() -> None:
     ],
 )
 def test_a_call_without_an_id_gets_one(id_: object, answer: object, output: str) -> None:
-    assert named_by_us({"id": id_}, answer, 2)["id"] == output
+    assert with_id({"id": id_}, answer, 2)["id"] == output
 
 
 def test_calls_are_bounded() -> None:
@@ -140,7 +139,7 @@ def loop(form: str, own_text: str) -> Json:
 @for_each("signature", SIGNATURES[:3] + SIGNATURES[4:])
 def test_signature_returns_with_the_call(signature: str) -> None:
     for form in ("messages", "responses"):
-        output = shown_id(call(signature=signature))
+        output = client_call_id(call(signature=signature))
         body, results = without_signatures(loop(form, output), CALL_LISTS[form])
 
         assert body == loop(form, "call_1")
@@ -152,7 +151,7 @@ def test_signature_returns_with_the_call(signature: str) -> None:
 
 
 def test_id_has_only_letters_that_ids_may_have() -> None:
-    output = shown_id(call(signature="Eg+/x=="))
+    output = client_call_id(call(signature="Eg+/x=="))
 
     assert set(output) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -170,7 +169,7 @@ def test_id_has_only_letters_that_ids_may_have() -> None:
     ],
 )
 def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
-    assert shown_id(document) == document["id"]
+    assert client_call_id(document) == document["id"]
 
 
 @for_each(

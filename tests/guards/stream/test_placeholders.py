@@ -456,7 +456,7 @@ BEGINNINGS = (
 @for_each("bit", BEGINNINGS)
 def test_partial_names_take_linear_time(bit: str) -> None:
     def read(text: str) -> None:
-        assert [*NAMES.written(text, 0)] == []
+        assert [*NAMES.occurrences(text, 0)] == []
         for upto in range(0, len(text), 50):
             NAMES.pending(text[max(0, upto - 200) : upto], 0)
 

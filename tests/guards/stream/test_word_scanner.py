@@ -340,13 +340,13 @@ class Counted:
         self.read += len(data)
         return bool(self.detector.hold.is_open(data))  # type: ignore[union-attr]
 
-    def is_open_at(self, text: str) -> bool:
+    def is_text_open(self, text: str) -> bool:
         self.read += len(text)
-        return bool(self.detector.hold.is_open_at(text))  # type: ignore[union-attr]
+        return bool(self.detector.hold.is_text_open(text))  # type: ignore[union-attr]
 
-    def begins(self, text: str, start: int) -> int:
+    def partial_start(self, text: str, start: int) -> int:
         self.read += len(text)
-        return int(self.detector.hold.begins(text, start))  # type: ignore[union-attr]
+        return int(self.detector.hold.partial_start(text, start))  # type: ignore[union-attr]
 
 
 def test_words_are_looked_at_together() -> None:

@@ -26,10 +26,9 @@ from proxy.guards.text.disguises import (
     clusters,
     gaps,
     has_one_reading,
-    open_within,
+    open_mark_start,
     singles,
     unescaped,
-    within_words,
 )
 from proxy.guards.text.normalize import variants
 from tests.for_each import for_each
@@ -130,7 +129,7 @@ ODD = st.lists(
 
 
 def dropped(text: str) -> list[str]:
-    return [text[start:end] for start, end, _ in within_words(text)]
+    return [text[start:end] for start, end, _ in marks_within_words(text)]
 
 
 @for_each(
@@ -157,10 +156,10 @@ def test_only_what_stands_within_a_word_is_dropped(text: str, inner: list[str]) 
 
 @given(ODD, ODD)
 def test_what_is_not_waited_for_stays_whatever_follows(text: str, more: str) -> None:
-    sure = open_within(text)
+    sure = open_mark_start(text)
 
-    assert [within_word for within_word in within_words(text) if within_word[0] < sure] == [
-        within_word for within_word in within_words(text + more) if within_word[0] < sure
+    assert [within_word for within_word in marks_within_words(text) if within_word[0] < sure] == [
+        within_word for within_word in marks_within_words(text + more) if within_word[0] < sure
     ]
 
 
