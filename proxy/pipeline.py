@@ -106,7 +106,7 @@ class Pipeline:
 
 
 class RetryRequested(Exception):
-    """A guard requests another response."""
+    """Raised when an output guard requests another response."""
 
 
 async def relay(

@@ -112,7 +112,7 @@ async def _counters(context: Context) -> CounterStore:
 
 
 def _ledger_run(context: Context) -> LedgerRun:
-    """Return the identity of the ledger for shared counters."""
+    """Return the ledger and the run that the shared counters record with charges."""
     location, ledger = context.settings.ledger, context.ledger
     if location is None or ledger is None:
         return LedgerRun("none")

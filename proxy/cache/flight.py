@@ -97,7 +97,7 @@ class Flight:
     def listen(self, call: Call | None = None) -> Listener:
         """Return a listener that starts at the first frame. Use it as a context manager.
 
-        With ``call``, what frames repeat of the request is replaced by that of this call.
+        With ``call``, the parts of the response that repeat the request are those of ``call``.
         """
         return Listener(self, call)
 

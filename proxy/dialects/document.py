@@ -19,7 +19,10 @@ NON_OBJECT = ""
 
 
 class Content(NamedTuple):
-    """Facts about a document for the meter. `quarters` is the estimated output in 1/4 tokens."""
+    """Usage in a document, for the meter.
+
+    ``quarters`` estimates the output in quarters of a token, if the document does not count it.
+    """
 
     usage: UsageReport | None = None
     quarters: int | None = None

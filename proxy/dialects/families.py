@@ -140,9 +140,9 @@ def client_family(call: Call) -> FamilyName:
 
 
 def crosses(client: FamilyName, upstream: FamilyName) -> bool:
-    """Return True if only events pass between two families.
+    """Return True if responses pass between two families only as events.
 
-    Documents of chat and of legacy completions are converted into each other.
+    Chat and legacy completions also convert documents into each other.
     """
     return client != upstream and not KIN.issuperset((client, upstream))
 

@@ -260,7 +260,7 @@ def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
 def inspect_now(
     tallies: Sequence[RuleTally], texts: Sequence[Text], replace: Replace
 ) -> Inspection:
-    """Inspect whole texts at once."""
+    """Inspect whole texts on the calling thread, without yielding to the event loop."""
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
     for batch in batches(texts, inspections):
         for inspection in inspections:

@@ -59,7 +59,7 @@ def _digest(key: str | None, upstream: str, text: str, signature: str) -> bytes:
 
 
 class ThoughtReader:
-    """Records the signed thoughts in the frames of one response that are sent to the client."""
+    """Remembers the signed thoughts in one response, so that guards skip them when they return."""
 
     __slots__ = ("_record", "_shown", "_texts")
 

@@ -36,7 +36,7 @@ MARKED_CRASHES = (
 
 # A sum is unknown if one of its parts is, as in the row of the call.
 CHECKS: dict[str, str] = {
-    "calls of an unknown run": """
+    "calls without a run": """
         SELECT c.run || '/' || c.seq FROM calls c LEFT JOIN runs r ON r.id = c.run
         WHERE r.id IS NULL""",
     "attempts without a call": """

@@ -28,7 +28,7 @@ _TOO_LARGE = (
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
 _AGENT = b"user-agent:"
-_OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")  # as the parser says it
+_OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")  # messages of the parser
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 

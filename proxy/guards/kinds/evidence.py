@@ -84,7 +84,7 @@ class Grounded:
             if _has_facts(sentence) or len(sentence.stems) >= english.MIN_SHARED
         ]
         if len(self._context) > MAX_CONTEXT or len(sentences) * len(self._sentences) > MAX_PAIRS:
-            raise ValueError("too long to compare")
+            raise ValueError("the context or the response is too long to compare")
         judged = [(sentence, *self.judge(sentence)) for sentence in sentences]
         return [
             Finding(sentence.start, sentence.end, kind=kind, score=score)

@@ -200,10 +200,10 @@ def _load(folder: Path) -> Model:
 
 
 class OnnxConfig(Section):
-    """Findings of your own classifier (extra `onnx`).
+    """Labels that your own classifier assigns to a text (extra `onnx`).
 
-    The folder holds `model.onnx`, `tokenizer.json` and `config.json`. Texts are classified in
-    windows, in threads.
+    The folder contains `model.onnx`, `tokenizer.json` and `config.json`. Long texts are classified
+    in overlapping windows.
     """
 
     folder: Annotated[str, StringConstraints(min_length=1, max_length=1000)]

@@ -99,7 +99,10 @@ def _cosine(vector: Vector, examples: Sequence[Vector]) -> float:
 
 
 class TopicConfig(Section):
-    """Topics, by the words of examples. Texts with other words have no topic."""
+    """Topics of a text, by the words that it shares with examples.
+
+    A text that shares none is `off_topic` under `allowed`, and no finding under `banned`.
+    """
 
     allowed: dict[Name, Words] = Field(default_factory=dict)
     """Allowed topics with examples. A text must resemble one of them."""

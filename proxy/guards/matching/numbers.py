@@ -78,12 +78,12 @@ class DigitRun:
 
     @property
     def ends_token(self) -> bool:
-        """True if the run is the end of a code, a path or an amount."""
+        """True if the characters before the run make it the end of a code, a path or an amount."""
         return bool(INSIDE_BEFORE.search(self.prefix))
 
     @property
     def starts_token(self) -> bool:
-        """True if the run is the start of a code, a time or an amount."""
+        """True if the characters after the run make it the start of a code, a time or an amount."""
         return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
 
     @property

@@ -280,9 +280,9 @@ class Window:
     def _inspect(
         self, cursors: Sequence[RuleCursor], start: int = 0, *, final: bool = False
     ) -> None:
-        """Inspect the held text and set the pause before the next inspection by its cost.
+        """Inspect the held text, and set the pause before the next inspection by its cost.
 
-        A text of partial findings is not read again for each piece.
+        So a text full of partial matches is not inspected again for each piece.
         """
         clock = self._tallies[0].clock
         # The clock of the tallies is cheaper, but may include the work of others.

@@ -1,4 +1,4 @@
-"""Members of documents that guards ignore or cannot read, and log probabilities."""
+"""Members of API documents that contain data or no text, and unshown log probabilities."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_opaque(name: str, value: Any, item: Json) -> bool:
 
 
 def is_data(value: Any) -> bool:
-    """Return True if a value is data with a media type."""
+    """Return True if a value is an object with data and its media type."""
     names = value.keys() if isinstance(value, dict) else ()
     return not MEDIA_MEMBERS.isdisjoint(names) and not PAYLOAD.isdisjoint(names)
 
@@ -50,7 +50,7 @@ def is_for_data(path: Sequence[object]) -> bool:
 
 
 def may_be_text(names: Iterable[object]) -> bool:
-    """Return True unless one of the names above data belongs to an image or audio."""
+    """Return True unless one of the member names around data belongs to an image or audio."""
     return _NEVER_TEXT.isdisjoint(names)
 
 

@@ -98,7 +98,7 @@ class JoinedParts:
         return place in self.data and end <= self.starts[place] + len(self.cuts[place].text)
 
     def in_parts(self, matches: Iterable[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
-        """Yield the pieces of each match in the single texts, by the index of the text."""
+        """Yield each match as its pieces in the original texts, each with the index of its text."""
         for match in matches:
             pieces: list[tuple[int, TextMatch]] = []
             place = bisect_right(self.starts, match.start) - 1

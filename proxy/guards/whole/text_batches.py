@@ -334,9 +334,10 @@ async def inspect_in_threads(
     texts: Sequence[Text],
     most_wait_s: float,
 ) -> list[RuleInspection]:
-    """Return the finished inspections of copies of the tallies.
+    """Inspect texts batch by batch in guard threads, all rules of a batch in parallel.
 
-    ``clock`` measures the CPU of a thread. Rules fail that the threads have no time for.
+    Returns one inspection per rule, each with a new tally. ``clock`` measures the CPU time of its
+    thread. Rules fail if they do not end within the longest deadline plus ``most_wait_s``.
     """
 
     def read() -> tuple[TextBatch | None, float]:

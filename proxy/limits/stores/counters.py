@@ -56,7 +56,7 @@ class Rate:
         return max(0, debt - max(0, now - self.debt_at) * limit.drain_per_ms)
 
     def take(self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]) -> int:
-        """Charge. Return the mark of the charge, for ``settle``."""
+        """Charge an amount. Return the state from which ``settle`` corrects the charge."""
         debt_before, unit = self.level, limit.debt_per_unit
         self.debt = self.level = debt = debt_before + amount * unit
         self.debt_at, self.unit, self.drain = self.level_at, unit, limit.drain_per_ms

@@ -1,4 +1,4 @@
-"""Counters of one instance during an outage of the shared store."""
+"""Counters of one process while the shared store is away."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ class LocalFallback:
         return replace(outcome(shares, readings), store_away=is_closed)
 
     def charge(self, claims: Sequence[Claim], *, is_backfill: bool) -> None:
-        """Charge this instance's share of budgets."""
+        """Charge claims locally, against this instance's share of their limits.
+
+        Claims of limits with another ``on_store_error`` are ignored.
+        """
         shares = [self._to_share(claim) for claim in claims if _is_local(claim)]
         self.local.charge_sync(shares, is_backfill=is_backfill)
 

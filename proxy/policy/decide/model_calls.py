@@ -231,7 +231,10 @@ class _ByTarget:
         return False
 
     def _names(self, target: Target) -> Names:
-        """Return the names of a target, with the call's names if it is for the deployment."""
+        """Return the names that model rules compare for a target.
+
+        A call for the deployment also has the names that it used.
+        """
         is_for_deployment = self._model in self._deployment.names
         return target.names | (self._call_names if is_for_deployment else NO_NAMES)
 

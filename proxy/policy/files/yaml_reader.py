@@ -144,7 +144,7 @@ class _YamlReader:
             self._section(path, key)
 
     def _section(self, path: KeyPath, key: yaml.Event) -> None:
-        """Merge a section. The items of a list in an incomplete file count too."""
+        """Merge a section. Entries before a fatal error in the file stay."""
         name = str(path[0])
         is_list = name in LIST_SECTIONS
         event = self._next(path)

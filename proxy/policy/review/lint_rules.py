@@ -89,7 +89,7 @@ def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
 
 
 def _serves(deployment: Deployment, model: str) -> bool:
-    """Return True if the name is one of the deployment, or selects one of its targets."""
+    """Return True if ``model`` is a name of the deployment, or selects one of its targets."""
     rule_routes = (rule.routes for rule in deployment.rules if rule.routes is not None)
     return model in deployment.names or any(
         model in routes.by_model for routes in (deployment.routes, *rule_routes)

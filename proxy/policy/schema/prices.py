@@ -46,7 +46,9 @@ class TierConfig(Section):
     """Prices for prompts above a number of tokens."""
 
     above: Annotated[int, Field(gt=0)]
+    """Number of prompt tokens above which these prices apply to all tokens of the call."""
     input: PerMillion | None = None
+    """Default of each price: the price without tiers."""
     cached_input: PerMillion | None = None
     cache_write: PerMillion | None = None
     cache_write_1h: PerMillion | None = None
@@ -70,19 +72,27 @@ class PriceConfig(Section):
     )
 
     since: Day = Field(None, alias="from")
-    """First day of validity."""
+    """First day on which the prices apply."""
     input: PerMillion | None = None
+    """USD per million prompt tokens, as all prices below."""
     output: PerMillion | None = None
+    """Price of output tokens."""
     cached_input: PerMillion | None = None
+    """Price of prompt tokens that the provider reads from its cache. Default: input."""
     cache_write: PerMillion | None = None
+    """Price of prompt tokens that the provider writes to its cache. Default: input."""
     cache_write_1h: PerMillion | None = None
     """Price of cache writes that last one hour. Default: cache_write."""
     reasoning: PerMillion | None = None
+    """Price of reasoning tokens. Default: output."""
     audio_input: PerMillion | None = None
+    """Price of audio tokens in prompts. Default: input."""
     audio_output: PerMillion | None = None
+    """Price of audio tokens in responses. Default: output."""
     web_search: Usd | None = None
     """USD per thousand web searches of the provider."""
     tiers: list[TierConfig] = Field(default_factory=list)
+    """Other prices for calls with long prompts."""
 
 
 class PriceTable(Section):

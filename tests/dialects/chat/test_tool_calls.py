@@ -20,6 +20,7 @@ from proxy.dialects.chat.tool_calls import (
     CallNumbers,
     client_call_id,
     signature_of,
+    with_id,
     with_signatures,
     without_signatures,
 )

@@ -26,6 +26,7 @@ from proxy.guards.text.disguises import (
     clusters,
     gaps,
     has_one_reading,
+    marks_within_words,
     open_mark_start,
     singles,
     unescaped,
