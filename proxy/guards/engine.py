@@ -34,7 +34,6 @@ from proxy.guards.services.stage import (
     NoGuardClients,
     Reading,
     ServiceCalls,
-    texts_for_services,
     uncalled_tallies,
 )
 from proxy.guards.text.documents import (
@@ -222,9 +221,10 @@ class Engine:
             views = [(part.views, part.text) for part in parts]
             views += [(joined.views(), joined.text) for joined in runs]
             return [
-                reading
-                for of, text in views
-                for reading in texts_for_services(of, text.kind, text.role)
+                Reading(view.cased, text.kind, text.role)
+                for readings, text in views
+                for view in readings
+                if not view.written
             ]
 
         weight = _weight((), texts)

@@ -152,14 +152,13 @@ def _intact(was: Any, now: Any) -> list[Any]:
     blocks = now.get("content")
     if not isinstance(blocks, list):
         return [now]
-    pairs = zip(was["content"], blocks, strict=True)
-    intact = [block for old, block in pairs if block == old or not _is_signed(old)]
+    intact = [
+        block
+        for old, block in zip(was["content"], blocks, strict=True)
+        if block == old
+        or not isinstance(old, dict)
+        or (_SIGNATURES.isdisjoint(old) and old.get("type") != "redacted_thinking")
+    ]
     if len(intact) == len(blocks):
         return [now]
     return [{**now, "content": intact}] if intact else []
-
-
-def _is_signed(block: Any) -> bool:
-    return isinstance(block, dict) and (
-        not _SIGNATURES.isdisjoint(block) or block.get("type") == "redacted_thinking"
-    )

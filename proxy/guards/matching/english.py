@@ -62,17 +62,14 @@ def stems(text: str) -> list[str]:
 
 def numbers(text: str) -> set[str]:
     """Return the numbers of a text in one notation: 1,250.00 becomes 1250, and four becomes 4."""
-    values = {_number(match[0]) for match in _NUMBER.finditer(text)}
-    return values | {
-        _NUMBER_WORDS[word] for word in map(str.lower, words(text)) if word in _NUMBER_WORDS
-    }
-
-
-def _number(notation: str) -> str:
-    *groups, final = re.split(r"[.,]", notation)
-    if groups and len(final) != 3:  # a fraction: groups of thousands have three digits
-        return ("".join(groups).lstrip("0") or "0") + ("." + final.rstrip("0")).rstrip(".")
-    return "".join([*groups, final]).lstrip("0") or "0"
+    values = {_NUMBER_WORDS[word] for word in map(str.lower, words(text)) if word in _NUMBER_WORDS}
+    for match in _NUMBER.finditer(text):
+        *groups, final = re.split(r"[.,]", match[0])
+        fraction = ""
+        if groups and len(final) != 3:  # groups of thousands have three digits
+            fraction, final = f".{final}".rstrip("0").rstrip("."), ""
+        values.add(("".join([*groups, final]).lstrip("0") or "0") + fraction)
+    return values
 
 
 def names(text: str) -> set[str]:

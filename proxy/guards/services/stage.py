@@ -16,7 +16,6 @@ from proxy.errors import ProxyError
 from proxy.guards.findings import Clock, FailedDetector, Replace, RuleTally
 from proxy.guards.services.wire import TooLong, Unsure
 from proxy.guards.stream.filter import JobRunner, StreamFilter
-from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import KINDS
 from proxy.ports import GuardClients
 from proxy.runtime.frozen import frozen
@@ -152,11 +151,6 @@ def uncalled_tallies(
     return [
         RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error) for rule in rules
     ]
-
-
-def texts_for_services(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
-    """Return the views of a text that services receive."""
-    return [Reading(view.cased, kind, role) for view in views if not view.written]
 
 
 @frozen

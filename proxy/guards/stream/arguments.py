@@ -52,10 +52,6 @@ class ArgumentsWindow:
     def lookback(self) -> int:
         return self._plain.lookback
 
-    @property
-    def held_size(self) -> int:
-        return self._string.held_size + self._plain.held_size + len(self._bare)
-
     def weight(self, text: str) -> int:
         return weight_of_parts(text) + max(self._string.weight(text), self._plain.weight(text))
 

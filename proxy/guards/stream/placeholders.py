@@ -280,10 +280,6 @@ class Unmasker:
     def lookback(self) -> int:
         return self.names.longest
 
-    @property
-    def held_size(self) -> int:
-        return len(self._held)
-
     def weight(self, text: str) -> int:
         return (len(self._held) + len(text)) // EASY
 

@@ -27,10 +27,6 @@ class TextFilter(Protocol):
     @property
     def lookback(self) -> int: ...
 
-    @property
-    def held_size(self) -> int:
-        """Number of characters that are not yet released."""
-
     def weight(self, text: str) -> int:
         """Return the weight of inspecting ``text`` as the next piece."""
 

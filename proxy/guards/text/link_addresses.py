@@ -89,7 +89,8 @@ class Addresses:
         if self._targets.unsure or (self._tags.within and not self._tags.is_link):
             return None
         addresses = (self._urls, self._targets, self._words)
-        hosts = {_host(address.address) for address in addresses if address.within}
+        matches = [_HOST.match(address.address) for address in addresses if address.within]
+        hosts = {match and match[1].lower().rstrip(".") for match in matches}
         return hosts.pop() if len(hosts) == 1 else None
 
     def keep_word(self) -> None:
@@ -349,8 +350,3 @@ def _after(state: str, part: str) -> tuple[str, ...]:
 def _unescaped(escape: re.Match[str]) -> str:
     code, letter = escape.groups()
     return chr(int(code, 16)) if code else _ESCAPED.get(letter, letter)
-
-
-def _host(address: str) -> str | None:
-    match = _HOST.match(address)
-    return match[1].lower().rstrip(".") if match else None

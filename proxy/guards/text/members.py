@@ -120,10 +120,6 @@ NUMBERS = frozenset({bool, float, int, type(None)})
 """Types of JSON values without texts."""
 
 
-def _is_boolean(value: Any) -> bool:
-    return value.__class__ is bool
-
-
 def _is_vector(value: Any) -> bool:
     """Return True if a value is numbers, or more than 256 characters of base64 without a text."""
     if isinstance(value, str):
@@ -146,8 +142,7 @@ def _is_signature(value: Any) -> bool:
 _FILTER = "content_filter_results"
 _IS_VERDICT = {
     "severity": one_of("safe", "low", "medium", "high"),
-    "filtered": _is_boolean,
-    "detected": _is_boolean,
+    **dict.fromkeys(("filtered", "detected"), lambda value: value.__class__ is bool),
 }
 _FINISHES = (
     "stop", "length", "tool_calls", "function_call", "content_filter", "error", "timeout", "eos",

@@ -73,7 +73,10 @@ def _with_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Pa
     for path, parts in inside.items():
         as_arguments = settled.pop((*path, 0), None)
         written = settled.get(path, as_arguments)
-        settled[path] = _data(_text_at(document, path), parts, written)
+        value: Any = document
+        for step in path:
+            value = step.name if isinstance(step, MemberName) else value[step]
+        settled[path] = _data(str(value), parts, written)
     return settled
 
 
@@ -89,13 +92,6 @@ def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> s
             return text if spells else payload.encode(text)
     ((head, text),) = parts.items()
     return text if spells else text + original[len(head.head) :]
-
-
-def _text_at(document: Json, path: Path) -> str:
-    value: Any = document
-    for step in path:
-        value = step.name if isinstance(step, MemberName) else value[step]
-    return str(value)
 
 
 def _copied(copies: dict[Path, Any], path: Path) -> Any:

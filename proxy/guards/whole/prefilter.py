@@ -93,7 +93,9 @@ def _results(
             if not has_match and cpu_s <= rule.deadline_s:
                 size, fields = total, len(texts)
                 if rule.roles_left_out:
-                    size, fields = _inspected(rule, texts, total)
+                    skipped = [text.text for text in texts if text.role in rule.roles_left_out]
+                    size -= len("".join(skipped).encode())
+                    fields -= len(skipped)
                 verdict = VERDICTS[size > 0]
                 result = _tuple(
                     GuardResult,
@@ -104,14 +106,6 @@ def _results(
                 )  # fmt: skip
         results += (result,)
     return results
-
-
-def _inspected(rule: GuardRule, texts: Sequence[Text], total: int) -> tuple[int, int]:
-    """Return the bytes, of ``total``, and the number of texts that a rule inspects."""
-    skipped = [text.text for text in texts if text.role in rule.roles_left_out]
-    if not skipped:
-        return total, len(texts)
-    return total - len("".join(skipped).encode()), len(texts) - len(skipped)
 
 
 def _readings(read: Texts) -> Lines:

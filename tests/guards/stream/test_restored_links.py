@@ -197,9 +197,11 @@ def test_held_mail_address_is_bounded(text: str) -> None:
     window = Masks(short_digests())
     window.placeholder("email", VALUE)
     unmasker = window.unmasker()
+    held_size = 0
     for _ in range(400):
-        unmasker.feed(text + "x")
-        assert unmasker.held_size <= unmasker.lookback
+        released = sum(piece.size for piece in unmasker.feed(text + "x"))
+        held_size += len(text + "x") - released
+        assert held_size <= unmasker.lookback
 
 
 @for_each("escapes", ["\\" * 99, "\\uzzzz" * 9, "\\u00", "\\ud83d\\ude00"])
