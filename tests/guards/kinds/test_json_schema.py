@@ -85,10 +85,6 @@ def test_a_schema_that_does_not_stand_alone_is_refused(schema: dict[str, Any]) -
         JsonSchema(schema)
 
 
-def test_it_needs_the_whole_text() -> None:
-    assert JsonSchema().lookback is None
-
-
 def test_a_hostile_text_takes_linear_time() -> None:
     assert (
         growth(JsonSchema(ORDER).find, lambda size: '{"note": "' + "a" * size + '!"}', maximum=24)

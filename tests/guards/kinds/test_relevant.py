@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from proxy.guards.kinds.evidence import Relevant, RelevantConfig, relevant
+from proxy.guards.kinds.evidence import Relevant, relevant
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio
@@ -52,11 +50,6 @@ def test_repeating_the_question_looks_relevant_whatever_it_says() -> None:
 
 def test_without_a_question_nothing_is_irrelevant() -> None:
     assert Relevant("").find("Simmer the rice with the lid on and wait.") == []
-
-
-def test_a_threshold_is_checked() -> None:
-    with pytest.raises(ValueError, match="threshold"):
-        RelevantConfig(threshold=1.5)
 
 
 @for_each("text", ["rice ", "a", "rice. ", "12 "])

@@ -83,10 +83,6 @@ def test_a_repetition_that_goes_on_from_slice_to_slice_is_found(words: int) -> N
     assert [finding.kind for finding in repeats.find(text)] == ["repetition"]
 
 
-def test_it_needs_the_whole_text() -> None:
-    assert SPONGE.lookback is None
-
-
 @for_each("piece", ["a", "ab", "a" * 15 + "b", "a ", "a" * 499 + " ", "order 1 "])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     assert growth(SPONGE.find, lambda size: (piece * size)[:size], maximum=24) < 24

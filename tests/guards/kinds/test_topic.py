@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guards.kinds.topic import Topic, TopicConfig
+from proxy.guards.kinds.topic import Topic
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio
 
@@ -73,11 +73,6 @@ def test_a_finding_is_the_text_with_its_score() -> None:
 def test_wrong_keys_are_told(keys: dict[str, dict[str, list[str]]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Topic(**keys)  # type: ignore[arg-type]  # wrong on purpose
-
-
-def test_a_threshold_is_checked() -> None:
-    with pytest.raises(ValueError, match="threshold"):
-        TopicConfig(threshold=0)
 
 
 @for_each("text", ["fever ", "brakes. ", "a", "12 "])

@@ -26,11 +26,6 @@ def find_scores(text: str) -> list[tuple[str, float]]:
     ]
 
 
-@for_each("number", VALUES["card"])
-def test_cards_of_all_brands_are_found(number: str) -> None:
-    assert [value for value, score in find_scores(number) if score >= 0.5] == [number]
-
-
 @for_each(
     "number",
     [

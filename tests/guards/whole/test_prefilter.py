@@ -117,15 +117,6 @@ def test_prefiltered_rule_finds_nothing(texts: list[str]) -> None:
             assert all(not finds(rule, text) for text in outputs)
 
 
-@for_each("edge", [*PIECES, "ab"])
-def test_edges_of_each_text_are_kept(edge: str) -> None:
-    results = prefilter_rules(RULES, read("Hi", edge, "there"), ABOVE, Ticks())
-
-    for rule, result in zip(PLAIN, results, strict=True):
-        if result is not None:
-            assert not finds(rule, edge if rule.cased else edge.lower())
-
-
 def finds(rule: GuardRule, text: str) -> Sequence[Finding]:
     assert isinstance(rule.detector, Unprepared)
     return rule.detector.find(text)
