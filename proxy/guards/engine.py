@@ -45,7 +45,7 @@ from proxy.guards.text.documents import (
     weight_of,
 )
 from proxy.guards.text.walk import Found, Path, Text, Texts
-from proxy.guards.whole.joined_parts import joined_parts, weight_of_joined
+from proxy.guards.whole.joined_parts import joined_parts, joined_texts
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.guards.whole.text_batches import RuleInspection, batches, inspect_in_threads, views_of
 from proxy.ports import GuardClients
@@ -170,7 +170,11 @@ class Engine:
         if TEXT_WEIGHT * len(read.texts) > self.above:
             return True
         remaining = self.above - _weight(rules, read.texts)
-        return remaining < 0 or (not read.apart and weight_of_joined(read.texts) > remaining)
+        if remaining < 0 or read.apart:
+            return remaining < 0
+        # Short messages of one role are joined twice, with a space between them and without.
+        joined = joined_texts(read.texts)
+        return sum(weight_of(joined_text.text.text) for joined_text in joined) > remaining
 
     async def offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Run a job: at once if its weight is small, otherwise in a thread."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamError
@@ -29,7 +30,6 @@ from proxy.guards.text.walk import (
     Text,
     Texts,
     answer_walk,
-    passed_answer_walk,
     passed_request_walk,
     request_walk,
 )
@@ -203,7 +203,8 @@ class GuardedCall:
             inspector = StreamInspector(engine, rules, call.body, self.record)
             self.record.live_guard_results = inspector.results
             return inspector
-        walk = answer_walk if call.head.passthrough is None else passed_answer_walk
+        is_unknown = call.head.passthrough is not None
+        walk = partial(answer_walk, unknown="content") if is_unknown else answer_walk
         return WholeResponseInspector(
             engine=engine, record=self.record, rules=rules, call=call, walk=walk
         )

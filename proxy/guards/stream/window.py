@@ -36,7 +36,13 @@ from proxy.guards.stream.word_scanner import (
     word_scanner,
 )
 from proxy.guards.text.base64_text import MOST_RUN
-from proxy.guards.text.documents import BEYOND_ASCII, LIGHT, SHEET, split_batches, weight_of_work
+from proxy.guards.text.documents import (
+    BEYOND_ASCII,
+    IN_A_SECOND,
+    LIGHT,
+    SHEET,
+    split_batches,
+)
 from proxy.guards.text.normalize import beginning
 from proxy.types.guard import has_weight
 
@@ -290,7 +296,7 @@ class Window:
         started_at, cpu_before = clock(), cpu_clock()
         effort = self._read(cursors, start, final=final)
         cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
-        self._last_weight = weight_of_work(cpu_s)
+        self._last_weight = int(cpu_s * IN_A_SECOND)
         if self._words:  # the first inspection may compile patterns
             cpu_s, self._last_cpu_s = min(cpu_s, self._last_cpu_s), cpu_s
         min_pause = 0 if self._words else self._min_pause

@@ -89,11 +89,6 @@ def weight_of(text: str) -> int:
     return len(text) if text.isascii() else BEYOND_ASCII * len(text)
 
 
-def weight_of_work(seconds: float) -> int:
-    """Return the weight of seconds of CPU."""
-    return int(seconds * IN_A_SECOND)
-
-
 def split_batches(text: str) -> Iterator[str]:
     """Yield a text in batches of at most ``SHEET`` characters; an empty text is one batch."""
     return (text[start : start + SHEET] for start in range(0, len(text) or 1, SHEET))

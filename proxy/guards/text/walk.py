@@ -162,11 +162,6 @@ def passed_request_walk(body: Json) -> Iterator[Found]:
     return request_walk(body, "content", "user")
 
 
-def passed_answer_walk(data: Json) -> Iterator[Found]:
-    """Walk over a response of an unknown form."""
-    return answer_walk(data, unknown="content")
-
-
 def parts_of(path: Path) -> int | None:
     """Return the number of steps to a value whose parts are read as one text, else None."""
     if path[-1] in _IN_PARTS:

@@ -16,7 +16,6 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from proxy.guards.findings import TextMatch
-from proxy.guards.text.documents import weight_of
 from proxy.guards.text.normalize import View, variants
 from proxy.guards.text.walk import Text, parts_of
 from proxy.runtime.frozen import frozen
@@ -194,14 +193,6 @@ class FoundSpans:
 def joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield everything that is inspected as one, in addition to the texts."""
     return chain(joined_parts(texts), message_boundaries(texts))
-
-
-def weight_of_joined(texts: Sequence[Text]) -> int:
-    """Return the weight of all joined texts.
-
-    Short messages of one role count up to twice, with a space between them and without.
-    """
-    return sum(weight_of(joined.text.text) for joined in joined_texts(texts))
 
 
 def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -231,7 +232,12 @@ def batches(
     """
     result: list[TextViews] = []
     weight = 0
-    for part in _parts(texts, size):
+    joined_views = (
+        TextViews(place=-1, text=joined.text, views=joined.views(), bytes=0, joined=joined)
+        for joined in joined_texts(texts)
+    )
+    alone = (views_of(place, text, size) for place, text in enumerate(texts))
+    for part in chain(alone, joined_views):
         result.append(part)
         weight += TEXT_WEIGHT + len(part.text.text)
         if weight >= size:
@@ -242,13 +248,6 @@ def batches(
             yield from _pieces(part, inspections, size)
     if result:
         yield result
-
-
-def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
-    for place, text in enumerate(texts):
-        yield views_of(place, text, size)
-    for joined in joined_texts(texts):
-        yield TextViews(place=-1, text=joined.text, views=joined.views(), bytes=0, joined=joined)
 
 
 def _runs(part: TextViews) -> Iterator[Base64Run]:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from proxy.guards.text.documents import (
     BEYOND_ASCII,
-    IN_A_SECOND,
     MAX_MESSAGES,
     answer_texts,
     collect_texts,
@@ -22,7 +21,6 @@ from proxy.guards.text.documents import (
     request_texts,
     value_walk,
     weight_of,
-    weight_of_work,
 )
 from proxy.guards.text.members import OPAQUE, PAYLOAD
 from proxy.guards.text.replace import replaced
@@ -272,8 +270,3 @@ def test_long_chat_is_walked() -> None:
 def test_letters_beyond_ascii_are_more_work() -> None:
     assert weight_of("abc") == 3
     assert weight_of("abç") == 3 * BEYOND_ASCII
-
-
-def test_measured_work_has_the_weight_of_its_time() -> None:
-    assert weight_of_work(0.0) == 0
-    assert weight_of_work(2.0) == 2 * IN_A_SECOND

@@ -27,7 +27,7 @@ from proxy.guards.text.walk import (
     MemberName,
     Opaque,
     Text,
-    passed_answer_walk,
+    answer_walk,
     passed_request_walk,
     request_walk,
 )
@@ -480,7 +480,7 @@ def test_unknown_request_text_is_the_users() -> None:
 def test_unknown_response_text_is_the_models() -> None:
     data = {"id": "a", "text": "heard", "segments": [{"text": "seen"}], "": ["item"]}
 
-    texts = collect_texts(passed_answer_walk(data)).texts
+    texts = collect_texts(answer_walk(data, unknown="content")).texts
 
     results = {text.text: (text.kind, text.role) for text in texts}
     assert {results[text] for text in ("heard", "seen", "item")} == {("content", "assistant")}
