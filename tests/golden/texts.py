@@ -12,6 +12,7 @@ Texts = dict[tuple[object, ...], str]
 PLACEHOLDER = "{}"
 """Arguments that some servers send before the real ones."""
 _NOT_TEXT = frozenset({"role", "id", "type", "data"})
+_OF_EACH_DELTA = frozenset({"logprobs", "obfuscation", "sequence_number"})
 _OF_BLOCK = ("text", "thinking", "partial_json")
 _OF_DELTA = frozenset(
     {"content", "reasoning_content", "reasoning", "refusal", "transcript", "text", "arguments"}
@@ -66,6 +67,23 @@ def _response_texts(event: Event) -> Iterator[tuple[tuple[object, ...], str]]:
         for path in string_paths(output):
             if path[-1] not in _NOT_TEXT and "logprobs" not in path:
                 yield (event.kind, *path), value_at(output, path)
+
+
+def shapes_of(client: str, body: bytes) -> list[Any]:
+    """Return the events of a stream without the texts of their deltas, adjacent equals once.
+
+    Numbers of events and log probabilities depend on the number of deltas.
+    """
+    shapes: list[Any] = []
+    for event in events(body):
+        shape: Any = event.document or event.raw
+        for path in _delta_paths(client, event) if event.document else ():
+            shape = replaced(shape, path, lambda _: "")
+        if event.document:
+            shape = {name: value for name, value in shape.items() if name not in _OF_EACH_DELTA}
+        if not shapes or shapes[-1] != shape:
+            shapes.append(shape)
+    return shapes
 
 
 def cut_texts(family: str, raw: bytes, position: int) -> list[bytes]:

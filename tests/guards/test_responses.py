@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from proxy.dialects.responses.schema import BY_KIND
+from tests.adversary.answers import item
 from tests.conftest import Proxy, Reply
-from tests.dialects.test_responses import BEARER, FUNCTION_CALL, REQUEST, accumulated
+from tests.dialects.test_responses import BEARER, FUNCTION_CALL, REQUEST, accumulated, streamed
 from tests.dialects.vendors.test_anthropic import HEADERS
 from tests.doubles import (
     Asked,
@@ -170,3 +172,32 @@ async def test_interleaved_calls_hide_no_value(
     assert (reply.status, "1111 1111" in text) == (200, False)
     assert ("[CARD]" in text and "Paris" in text) or not is_complete
     assert record.billing.tokens.total == 8 or not is_complete
+
+
+@pytest.mark.parametrize("size", [1, 60_000])
+@pytest.mark.parametrize("kind", BY_KIND)
+@pytest.mark.parametrize("at_end", ["item", "response"])
+async def test_text_without_deltas_is_masked_in_place(
+    at_end: str, kind: str, size: int, guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    """An item that only its last event, or only the end of the response, has as a whole."""
+    text = f"See the hippo, and the hippo. {'a river ' * (size // 8)}"
+    said = json.dumps({"note": text}) if kind == "arguments" else text
+    items = [item(0, "text", [text]), item(1, kind, [said])]
+    ends = [
+        {"type": "response.output_item.done", "output_index": index, "item": document}
+        for index, document in enumerate(items if at_end == "item" else items[:1])
+    ]
+    events = response_events(ends, document=response(*items))
+    upstream.answer_with(stream(events, is_done=False))
+    proxy = await guard(f"output: [{WORD.replace('}', ', action: mask}')}]")
+
+    reply = await ask(proxy, stream=True)
+
+    expected = json.loads(json.dumps(events).replace("hippo", "[WORD]"))
+    for event, expected_event in zip(streamed(reply.raw), expected, strict=True):
+        assert event["type"] == expected_event["type"]
+        assert event.get("item") == expected_event.get("item")
+        assert event.get("response", {}).get("output") == expected_event.get("response", {}).get(
+            "output"
+        )
