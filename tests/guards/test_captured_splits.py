@@ -90,7 +90,6 @@ REQUESTS = [
     (MESSAGES, in_messages), (MESSAGES, in_result_blocks), (RESPONSES, in_input_parts),
     (RESPONSES, in_messages), (RESPONSES, in_outputs),
 ]  # fmt: skip
-REQUEST_NAMES = [f"{form.name} {split.__name__}" for form, split in REQUESTS]
 
 
 def chat_pieces(text: str, two: str, streamed: bool) -> Script:

@@ -22,7 +22,6 @@ from proxy.types.events import (
     Finish,
     Frame,
     Native,
-    Part,
     Start,
     ToolCall,
     UsageReport,
@@ -118,31 +117,6 @@ def test_finding_across_blocks_is_masked_in_the_second() -> None:
     assert [made.text_of(out, part) for part in parts] == ["a sec", "[WORD], and on"]
     with pytest.raises(GuardBlocked):
         fed(frames, BLOCK, sequenced=True)
-
-
-def token(part: Part, text: str, other_text: str) -> Frame:
-    tops = [{"token": text}, {"token": other_text}]
-    logprobs = {"content": [{"token": text, "top_logprobs": tops}]}
-    doc = {**made.HEAD, "choices": [{"index": 0, "delta": {"content": text}, "logprobs": logprobs}]}
-    return made.chat(
-        doc,
-        Attach(part, "logprobs", logprobs, ("choices", 0, "logprobs")),
-        Delta(part, text, ("choices", 0, "delta", "content")),
-    )
-
-
-def test_log_probabilities_leave_with_their_text() -> None:
-    part = made.part()
-    tokens = [token(part, text, text) for text in ("it ", "is ", "sec", "ret", " ok")]
-    frames = [made.START, Frame((Begin(part),), "chat"), *tokens, made.finished(), made.STOPPED]
-
-    out = fed(frames, MASK)
-
-    outputs = [frame for frame in out if any(isinstance(event, Delta) for event in frame.events)]
-    attached = [any(isinstance(event, Attach) for event in frame.events) for frame in outputs]
-    in_doc = [bool(frame.doc and frame.doc["choices"][0]["logprobs"]) for frame in outputs]
-    assert attached == in_doc == [True, True, False, False, True]
-    assert made.text_of(out, part) == "it is [WORD] ok"
 
 
 @pytest.mark.parametrize("path", [("delta", "odd", "inner"), ("delta", "parts", 0, "text")])
