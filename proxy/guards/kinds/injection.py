@@ -272,8 +272,7 @@ class Injection:
     @property
     def may_find(self) -> MayFind:
         book = rule_book()
-        sieves = tuple(pattern_set.shared_prefilter for pattern_set in book.sets)
-        return Prefilter(sieves, confirm=book.may_find)
+        return Prefilter(book.sets, confirm=book.may_find)
 
     @property
     def hold(self) -> PartialMatcher:

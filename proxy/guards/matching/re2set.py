@@ -209,9 +209,8 @@ def prefilter(
     sets: Sequence[PatternSet], translation: Mapping[int, str] | None = None
 ) -> Prefilter | None:
     """Return a prefilter of several sets, or None if one of them cannot match line by line."""
-    if not all(pattern_set.by_lines for pattern_set in sets):
-        return None
-    return Prefilter(tuple(pattern_set.shared_prefilter for pattern_set in sets), translation)
+    by_lines = all(pattern_set.by_lines for pattern_set in sets)
+    return Prefilter(sets, translation) if by_lines else None
 
 
 @frozen
@@ -222,17 +221,21 @@ class Prefilter:
     ``confirm`` is a slower check of lines that match a set.
     """
 
-    sieves: tuple[SharedPrefilter[Any], ...]
+    sets: Sequence[PatternSet]
     translation: Mapping[int, str] | None = None
     confirm: MayFind | None = None
+
+    @property
+    def sieves(self) -> tuple[SharedPrefilter[Any], ...]:
+        """The prefilters of the sets, which may also match a finding that begins at the end."""
+        return tuple(pattern_set.shared_prefilter for pattern_set in self.sets)
 
     def __call__(self, lines: bytes) -> bool:
         if self.translation is not None and not lines.isascii():
             lines = lines.decode().translate(self.translation).encode()
-        for match, nothing in self.sieves:
-            if match(lines) != nothing:
-                return self.confirm is None or self.confirm(lines)
-        return False
+        if not any(pattern_set.hits(lines) for pattern_set in self.sets):
+            return False
+        return self.confirm is None or self.confirm(lines)
 
 
 class Characters:

@@ -140,6 +140,15 @@ def test_clean_texts_pass_all_rules_at_a_glance() -> None:
     assert {len(item) for item in passed_value} == {len(GuardResult._fields)}
 
 
+def test_beginning_of_a_finding_at_the_end_is_no_finding() -> None:
+    """A stream would wait there: ``api`` may name a key."""
+    secrets = next(rule for rule in RULES if rule.name == "secrets")
+
+    [result] = prefilter_rules([secrets], read("Paris is the capital."), ABOVE, Ticks())
+
+    assert result is not None
+
+
 @pytest.mark.parametrize(
     "narrowed",
     [{"roles": frozenset({"user"})}, {"fields": frozenset({"content"})}],
