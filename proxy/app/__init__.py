@@ -144,6 +144,7 @@ async def running(
         await prepare(store.current, http)
         admin_address, *_ = await _listen(opened, handler, settings.admin)
         listen, clients, stop = await _listen(opened, front, settings.listen)
+        readiness.listen = str(listen)
         drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
         opened.push_async_callback(drain.run, clients, calls, stop)
         context.metrics.watch(

@@ -93,7 +93,9 @@ async def admin(
     async with AsyncExitStack() as opened:
         console, recent = None, observed.calls.recent
         if recent is not None:
-            console = await opened.enter_async_context(_console(context, observed, recent))
+            console = await opened.enter_async_context(
+                _console(context, observed, recent, readiness)
+            )
         sources = AdminSources(
             settle=observed.emitters.tell,
             look=telemetry.LimitGauges(context.metrics, observed.counters, since_epoch).look,
@@ -110,12 +112,12 @@ async def admin(
 
 @asynccontextmanager
 async def _console(
-    context: Context, observed: Observed, recent: RecentCalls
+    context: Context, observed: Observed, recent: RecentCalls, readiness: Readiness
 ) -> AsyncIterator[Console]:
     settings, metrics, candidate = context.settings, context.metrics, observed.calls.candidate
     series = TimeSeries(metrics, since_epoch)
     overview = Overview(
-        instance=Instance(socket.gethostname(), proxy.__version__, str(settings.listen)),
+        instance=Instance(socket.gethostname(), proxy.__version__, lambda: readiness.listen),
         series=series,
         metrics=metrics,
         policies=observed.policies,

@@ -34,11 +34,11 @@ Limits = Sequence[Mapping[str, Any]] | None
 
 @frozen
 class Instance:
-    """Name, version and listening address of the process."""
+    """Name and version of the process. ``listen`` returns the address at which it serves calls."""
 
     name: str
     version: str
-    listen: str
+    listen: Callable[[], str]
 
 
 @frozen
@@ -68,10 +68,10 @@ class Overview:
             "instance": {
                 "name": self.instance.name,
                 "version": self.instance.version,
-                "listen": self.instance.listen,
+                "listen": self.instance.listen(),
                 "started": in_ms(self.series.started_at),
             },
-            "deployment": next(iter(self.policies.current.deployments), None),
+            "deployment": example_deployment(self.policies.current),
             "series": self._series(range_name),
             "spend": self._spend(),
             "calls": round(sum(after.by("headrace_requests_total", 3).values())),
@@ -232,6 +232,13 @@ def targets(snapshot: Snapshot) -> list[Target]:
         for _, target in deployment.targets:
             found.setdefault(target.id, target)
     return list(found.values())
+
+
+def example_deployment(snapshot: Snapshot) -> str | None:
+    """Return the simplest deployment of a key, for the example of an empty page."""
+    owned = [d.deployment for key in snapshot.keys.values() for d in key.deployments.values()]
+    served = [deployment for deployment in owned if not deployment.only_passthrough]
+    return min(served, key=lambda d: len(d.routes.targets)).name if served else None
 
 
 def in_ms(seconds: float) -> int:

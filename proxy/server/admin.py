@@ -32,9 +32,13 @@ PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}"
 
 @dataclass(slots=True)
 class Readiness:
-    """True if new calls are accepted: policies and listeners are active, and no shutdown began."""
+    """True if new calls are accepted: policies and listeners are active, and no shutdown began.
+
+    ``listen`` is the address at which calls are served, once it is known.
+    """
 
     ready: bool = False
+    listen: str = ""
 
     def is_ready(self) -> bool:
         return self.ready

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from aiohttp import ClientTimeout
 
 from tests.conftest import KEY, Proxy, running_proxy
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, chat, chat_events, hang, stream
+from tests.servers import eventually
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202egpt"
-CALLS = 11
+CALLS = 13
 POLICIES = """
 upstreams:
   openai: {{dialect: openai, base_url: '{url}/v1', api_key: '${{UPSTREAM_KEY}}',
-    breaker: {{failures: 3, rest: 60s}}, timeouts: {{total: 200ms}}}}
+    breaker: {{failures: 3, rest: 60s}}}}
+  slow: {{dialect: openai, base_url: '{url}/v1', breaker: off, timeouts: {{total: 200ms}}}}
   dead: {{dialect: openai, base_url: 'http://127.0.0.1:9/v1', breaker: {{failures: 1, rest: 60s}}}}
 tags: {{team: [support, search]}}
 keys:
-  support-widget: {{sha256: {digest}, deployments: [support-chat, broken, small, resilient]}}
+  support-widget: {{sha256: {digest}, deployments: [support-chat, broken, small, resilient, late]}}
 deployments:
   support-chat:
     description: The help widget
@@ -31,6 +33,7 @@ deployments:
     targets: [{{upstream: openai, model: gpt-4o-mini, price: {{input: 1000, output: 2000}}}}]
     policy: house
   broken: {{targets: [{{upstream: dead, model: gpt-4o}}]}}
+  late: {{targets: [{{upstream: slow, model: gpt-4o-mini}}]}}
   resilient:
     targets: [{{upstream: dead, model: gpt-4o}}]
     fallback: [{{upstream: openai, model: gpt-4o-mini}}]
@@ -76,6 +79,17 @@ async def post_chat(
         return response.status
 
 
+async def leave_early(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    """Send a call to an upstream that hangs, and disconnect."""
+    upstream.answer_with(hang())
+    count = len(upstream.requests)
+    task = asyncio.create_task(post_chat(proxy, model="resilient"))
+    await eventually(lambda: len(upstream.requests) > count)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
 async def make_traffic(proxy: Proxy, upstream: ScriptedUpstream, earlier: int = 0) -> None:
     """Make one call of each outcome that a client sees to the end, and some more.
 
@@ -94,6 +108,9 @@ async def make_traffic(proxy: Proxy, upstream: ScriptedUpstream, earlier: int = 
     assert await post_chat(proxy, key="hr-unknown") == 401
     upstream.answer_with(stream(chat_events("The capital ", "of France ", "is Paris.")))
     assert await post_chat(proxy, stream=True) == 200
+    upstream.answer_with(hang())
+    assert await post_chat(proxy, model="late") == 504
+    await leave_early(proxy, upstream)
     await proxy.sink.wait(CALLS + earlier)
 
 

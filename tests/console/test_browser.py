@@ -59,7 +59,7 @@ async def test_calls_are_filtered_and_the_filter_is_in_the_address(
     await expect(rows).to_have_count(1)
     await page.get_by_role("button", name="Clear").click()
     await page.get_by_label("deployment", exact=True).select_option("resilient")
-    await expect(rows).to_have_count(1)
+    await expect(rows).to_have_count(2)
     await page.get_by_label("deployment", exact=True).select_option("")
     await page.keyboard.press("/")
     await page.keyboard.type("guardrail_blocked")

@@ -18,7 +18,7 @@ from proxy.server.admin import Access
 from proxy.server.console import COOKIE, SESSION_S, Sessions, read_json
 from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import Proxy
-from tests.console.shop import make_traffic, post_chat, running_shop
+from tests.console.shop import CALLS, make_traffic, post_chat, running_shop
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 
@@ -120,7 +120,13 @@ async def test_no_page_contains_a_prompt_a_response_or_a_secret(
     shop: Proxy, upstream: ScriptedUpstream
 ) -> None:
     await make_traffic(shop, upstream)
-    for path in ("overview", "calls", "policy", "money", *(f"calls/{n}" for n in range(1, 12))):
+    for path in (
+        "overview",
+        "calls",
+        "policy",
+        "money",
+        *(f"calls/{n}" for n in range(1, CALLS + 1)),
+    ):
         status, body = await get(shop, API + path)
         text = json.dumps(body)
         assert status == 200, path
