@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects import ROUTES as SERVED
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, Reply, running_proxy, world
 from tests.dialects.responses import test_conversations as talks
 from tests.doubles import (
     PATIENCE_S,
@@ -138,22 +136,18 @@ all_routes = for_each("case", OTHER_VALUES, ids=name_of)
 asking_route = pytest.mark.parametrize("case", ASKING, ids=name_of)
 
 
-async def send(
-    client: ClientSession, other_route: OtherRoute, **changes: Any
-) -> tuple[aiohttp.ClientResponse, Any]:
-    sent_body = {
-        "headers": other_route.credential,
-        "json": other_route.body,
-        "path": other_route.path,
-        **changes,
-    }
-    async with client.request(other_route.method, sent_body.pop("path"), **sent_body) as response:
-        raw = await response.read()
-    return response, json.loads(raw) if raw else None
+async def send(proxy: Proxy, case: OtherRoute, **changes: Any) -> Reply:
+    request = {"path": case.path, "body": case.body, "headers": case.credential, **changes}
+    return await proxy.send(**request, method=case.method)
+
+
+def check_error_form(case: OtherRoute, reply: Reply) -> None:
+    if reply.raw:
+        assert (reply.json.get("type") == "error") is case.is_anthropics
 
 
 def test_each_route_is_in_a_table_of_ways_out() -> None:
-    covered = {other_other.route or other_other.path for other_other in OTHER_VALUES}
+    covered = {case.route or case.path for case in OTHER_VALUES}
     covered |= {route.route for route in ROUTES.values()}
     endpoints = ("completions", "chat", "embeddings", "models", "count_tokens")
     served = {path for (_, path), (_, kind) in SERVED.items() if kind in endpoints}
@@ -173,10 +167,10 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 async def test_one_account(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(case.reply or {}))
 
-    response, body = await send(proxy.client, case)
+    reply = await send(proxy, case)
 
-    assert response.status == 200, body
-    assert body is not None or case.method == "HEAD"
+    assert reply.status == 200, reply.raw
+    assert reply.raw or case.method == "HEAD"
     assert len(upstream.requests) == (case.reply is not None)
     [record] = await proxy.sink.wait()
     assert (record.outcome, record.status) == ("success", 200)
@@ -193,24 +187,22 @@ async def test_one_account(case: OtherRoute, proxy: Proxy, upstream: ScriptedUps
 async def test_key_needed(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     wrong = {name: item.replace(KEY, "hr-wrong") for name, item in case.credential.items()}
 
-    response, body = await send(proxy.client, case, headers=wrong)
+    reply = await send(proxy, case, headers=wrong)
 
-    assert (response.status, response.headers["x-headrace-error"]) == (401, "invalid_api_key")
-    if body is not None:
-        assert (body.get("type") == "error") is case.is_anthropics
+    assert (reply.status, reply.headers["x-headrace-error"]) == (401, "invalid_api_key")
+    check_error_form(case, reply)
     [record] = await proxy.sink.wait()
     assert (record.outcome, upstream.requests) == ("client_error", [])
 
 
 @all_routes
 async def test_bad_field(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    change = {"path": case.wrong} if isinstance(case.wrong, str) else {"json": case.wrong}
+    change = {"path" if isinstance(case.wrong, str) else "body": case.wrong}
 
-    response, body = await send(proxy.client, case, **change)
+    reply = await send(proxy, case, **change)
 
-    assert response.status == (404 if "path" in change else 400)
-    if body is not None:
-        assert (body.get("type") == "error") is case.is_anthropics
+    assert reply.status == (404 if "path" in change else 400)
+    check_error_form(case, reply)
     [record] = await proxy.sink.wait()
     assert (record.outcome, upstream.requests) == ("client_error", [])
 
@@ -219,11 +211,11 @@ async def test_bad_field(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstr
 async def test_dead_is_502(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(cut_before_head())
 
-    response, body = await send(proxy.client, case)
+    reply = await send(proxy, case)
 
-    assert response.status == 502
-    assert response.headers["x-headrace-error"] == "upstream_unavailable"
-    assert (body.get("type") == "error") is case.is_anthropics
+    assert reply.status == 502
+    assert reply.headers["x-headrace-error"] == "upstream_unavailable"
+    check_error_form(case, reply)
     [record] = await proxy.sink.wait()
     assert (record.outcome, record.billing.tokens.total) == ("upstream_error", 0)
 
@@ -232,7 +224,7 @@ async def test_dead_is_502(case: OtherRoute, proxy: Proxy, upstream: ScriptedUps
 async def test_leaves(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
 
-    asking = asyncio.create_task(send(proxy.client, case))
+    asking = asyncio.create_task(send(proxy, case))
     async with asyncio.timeout(PATIENCE_S):
         await upstream.came.wait()
     asking.cancel()
@@ -250,14 +242,13 @@ async def test_stop_answers_within_grace(upstream: ScriptedUpstream, tmp_path: P
         stoppable(tmp_path / "p", upstream, PATIENCE_S, id_secrets=SECRETS) as (proxy, stop, _),
         ClientSession(base_url=proxy.url) as client,
     ):
-        stored_items: list[bool] = []
+        lasting_proxy, replies = replace(proxy, client=client), list[Reply]()
         idle = await connected(proxy)  # it stays, so that the stop is not over at once
         stop.set()
         await asyncio.sleep(0)  # the proxy learns of the stop before the first asks
-        for other_other in OTHER_VALUES:
-            upstream.answer_with(answer(other_other.reply or {}))
-            response, _ = await send(client, other_other)
-            assert response.status == 200
-            stored_items.append("connection" not in response.headers)
-        assert stored_items[-1] is False
+        for case in OTHER_VALUES:
+            upstream.answer_with(answer(case.reply or {}))
+            replies.append(await send(lasting_proxy, case))
+        assert {reply.status for reply in replies} == {200}
+        assert "connection" in replies[-1].headers
         idle.writer.close()

@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import ClientSession
 
@@ -209,25 +208,16 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
     name: str, route: Route, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(good(route, streamed=True, cut_after=2))
-    raw = b""
-    broken = False
 
-    async with proxy.client.post(
-        route.path, headers=route.credential, json=route.body(streamed=True)
-    ) as response:
-        try:
-            async for piece in response.content.iter_any():
-                raw += piece
-        except aiohttp.ClientPayloadError:
-            broken = True
+    reply = await proxy.send(route.path, route.body(streamed=True), route.credential)
 
     # Clients of OpenAI's and Anthropic's dialects raise on the event, and some lose it when the
     # connection breaks. The SDKs of the others do not look at it: only the break tells them.
-    assert broken is not name.startswith(("openai", "anthropic"))
-    assert response.status == 200
-    events = [json.loads(part.split(b"\n")[0]) for part in raw.split(b"data: ")[1:]]
+    assert reply.is_cut is not name.startswith(("openai", "anthropic"))
+    assert reply.status == 200
+    events = [json.loads(part.split(b"\n")[0]) for part in reply.raw.split(b"data: ")[1:]]
     assert [event["error"]["type"] for event in events if event.get("error")]
-    assert b"[DONE]" not in raw
+    assert b"[DONE]" not in reply.raw
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
     assert record.billing.source == "partial_estimate"
@@ -242,13 +232,9 @@ async def test_cut_answer_is_a_502(proxy: Proxy, upstream: ScriptedUpstream) -> 
 
     upstream.answer_with(half)
 
-    async with proxy.client.post(
-        "/v1/completions", headers=BEARER, json=ROUTES["openai"].body(streamed=False)
-    ) as response:
-        fields = await response.json()
+    reply = await proxy.complete()
 
-    assert response.status == 502
-    assert fields["error"]["code"] == "upstream_invalid_response"
+    assert (reply.status, reply.error["code"]) == (502, "upstream_invalid_response")
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
 

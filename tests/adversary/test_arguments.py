@@ -8,10 +8,12 @@ import json
 import random
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ from proxy.types.guard import Action, GuardRule
 from tests.adversary.loops import LAG_S, Lag
 from tests.adversary.places import FORMS, PLANTS, says
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Json, ScriptedUpstream, answer, chat, stream
+from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, stream
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks
 from tests.test_pipeline import BEARER
@@ -228,52 +230,52 @@ def test_a_string_of_escapes_is_one_value() -> None:
     assert time.process_time() - started_at < 1.0
 
 
+def call_on(side: str, arguments: str) -> tuple[Json, Script]:
+    """Return a request and its response, of which one has a call with these arguments."""
+    message = {"role": "assistant", "tool_calls": [{"index": 0, **call(arguments)}]}
+    form = "delta" if side == "stream" else "message"
+    choice = {"index": 0, form: message, "finish_reason": "tool_calls"}
+    document = {**chat(""), "choices": [choice]}
+    if side == "question":
+        return request_body(arguments), answer(chat())
+    if side == "answer":
+        return QUESTION, answer(document)
+    return {**QUESTION, "stream": True}, stream([document])
+
+
+@asynccontextmanager
+async def guarded_side(
+    folder: Path, upstream: ScriptedUpstream, side: str, mode: str = "", **settings: Any
+) -> AsyncIterator[Proxy]:
+    policy = POLICY.replace("SIDE", "input" if side == "question" else "output")
+    text = world(upstream.url) + policy.replace("MODE", mode)
+    async with running_proxy(folder / "policies", text, **settings) as proxy:
+        yield proxy
+
+
+SIDES = [
+    *(("question", "", shape) for shape in MANY_VALUES),
+    *(("question", "mode: shadow,", shape) for shape in MANY_VALUES),
+    *(("answer", "", shape) for shape in MANY_VALUES),
+    *(("stream", "", shape) for shape in ("numbers", "strings", "members")),
+]
+
+
 @pytest.mark.usefixtures("collected")
-@pytest.mark.parametrize("shape", MANY_VALUES)
-@pytest.mark.parametrize(("mode", "status"), [("", 400), ("mode: shadow,", 200)])
-async def test_nobody_waits_for_values_in_a_question(
-    shape: str, mode: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize(("side", "mode", "shape"), SIDES)
+async def test_nobody_waits_for_values_of_arguments(
+    side: str, mode: str, shape: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    policy = POLICY.replace("SIDE", "input").replace("MODE", mode)
-    async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        response = await measured(proxy, request_body(repeated(MANY_VALUES[shape])))
+    body, script = call_on(side, repeated(MANY_VALUES[shape]))
+    upstream.answer_with(script)
+    async with guarded_side(tmp_path, upstream, side, mode) as proxy:
+        response = await measured(proxy, body)
 
-    assert response.status == status
-    assert (b"guardrail_blocked" in response.text) == (status == 400)
-    assert response.cpu_s < FREE_S
-    assert response.lag < LAG_S
-
-
-@pytest.mark.usefixtures("collected")
-@pytest.mark.parametrize("shape", MANY_VALUES)
-async def test_response_values(shape: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    message = {"role": "assistant", "tool_calls": [call(repeated(MANY_VALUES[shape]))]}
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-    upstream.answer_with(answer({**chat(""), "choices": [choice]}))
-    policy = POLICY.replace("SIDE", "output").replace("MODE", "")
-    async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        response = await measured(proxy, QUESTION)
-
-    assert response.status == 400
-    assert b"guardrail_blocked" in response.text
-    assert response.cpu_s < FREE_S
-    assert response.lag < LAG_S
-
-
-@pytest.mark.usefixtures("collected")
-@pytest.mark.parametrize("shape", ["numbers", "strings", "members"])
-async def test_stream_values(shape: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    delta = {
-        "role": "assistant",
-        "tool_calls": [{"index": 0, **call(repeated(MANY_VALUES[shape]))}],
-    }
-    choice = {"index": 0, "delta": delta, "finish_reason": None}
-    upstream.answer_with(stream([{**chat(""), "choices": [choice]}]))
-    policy = POLICY.replace("SIDE", "output").replace("MODE", "")
-    async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        response = await measured(proxy, {**QUESTION, "stream": True})
-
-    assert b'"guardrail_blocked"' in response.text or b'"guard_unavailable"' in response.text
+    blocked = b"guardrail_blocked" in response.text
+    if side == "stream":
+        assert blocked or b'"guard_unavailable"' in response.text
+    else:
+        assert (response.status, blocked) == ((200, False) if mode else (400, True))
     assert response.cpu_s < FREE_S
     assert response.lag < LAG_S
 
@@ -283,17 +285,9 @@ async def test_stream_values(shape: str, tmp_path: Path, upstream: ScriptedUpstr
 async def test_a_process_that_takes_fewer_values_reads_fewer(
     values: int, passes: bool, side: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    value = call(repeated("1,", 2 * values))
-    message = {"role": "assistant", "tool_calls": [{"index": 0, **value}]}
-    form = "delta" if side == "stream" else "message"
-    choice = {"index": 0, form: message, "finish_reason": "tool_calls"}
-    fields = {**chat(""), "choices": [choice]}
-    upstream.answer_with(stream([fields]) if side == "stream" else answer(fields))
-    body = request_body(value["function"]["arguments"]) if side == "question" else QUESTION
-    where = "input" if side == "question" else "output"
-    policy = POLICY.replace("SIDE", where).replace("MODE", "")
-    folder = tmp_path / "policies"
-    async with running_proxy(folder, world(upstream.url) + policy, body_values=1000) as proxy:
-        response = await measured(proxy, {**body, "stream": side == "stream"})
+    body, script = call_on(side, repeated("1,", 2 * values))
+    upstream.answer_with(script)
+    async with guarded_side(tmp_path, upstream, side, body_values=1000) as proxy:
+        response = await measured(proxy, body)
 
     assert (b"guardrail_blocked" not in response.text) == passes

@@ -281,21 +281,6 @@ async def test_nested_fields_follow_the_upstream(start: Start, upstream: Scripte
     ]
 
 
-async def test_single_tenant_takes_containers(start: Start, upstream: ScriptedUpstream) -> None:
-    names = "accepts: [container.id, 'tools[].container.id', 'input[].container_id'],"
-    fields = {
-        "container": "container_1",
-        "tools": [{"type": "code_interpreter", "container": "cntr_1"}],
-        "input": [{"type": "code_interpreter_call", "container_id": "cntr_1"}],
-    }
-
-    reply = await ask(await start("", extra=names), "openai-chat", fields)
-
-    [request] = upstream.requests
-    assert reply.status == 200
-    assert {name: request.json[name] for name in fields} == fields
-
-
 DEARER: list[tuple[str, dict[str, Any]]] = [
     ("service_tier", {"service_tier": "priority"}),
     ("service_tier", {"service_tier": "scale"}),
@@ -318,21 +303,3 @@ async def test_dearer_options_are_refused(
         assert (reply.status, reply.error["param"]) == (400, name)
 
     assert upstream.requests == []
-
-
-@for_each(
-    ("lists", "tier", "forwarded"),
-    [
-        ("accepts: [service_tier],", "priority", ["priority"]),
-        ("drop: [service_tier],", "priority", [None]),
-        ("drop: [service_tier],", "flex", [None]),
-        ("refuse: [service_tier],", "flex", []),
-    ],
-)
-async def test_upstream_settings_rule_tiers(
-    lists: str, tier: str, forwarded: list[Any], start: Start, upstream: ScriptedUpstream
-) -> None:
-    reply = await ask(await start(extra=lists), "openai-chat", {"service_tier": tier})
-
-    assert reply.status == (200 if forwarded else 400)
-    assert [request.json.get("service_tier") for request in upstream.requests] == forwarded
