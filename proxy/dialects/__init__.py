@@ -173,10 +173,7 @@ def _owner(path: str, headers: Headers) -> str:
 
 
 def _dialect_by_headers(names: tuple[str, ...], headers: Headers) -> str:
-    """Return the dialect of a request among several with the same route.
-
-    Its header decides, then a credential that only one dialect reads, then the order of the table.
-    """
+    # A header of a dialect decides, then a key that only one dialect reads, then the order.
     has_key = read_key(DIALECTS[names[0]].client.key_headers, headers) is not None
     for name in names[1:]:
         client = DIALECTS[name].client
@@ -253,10 +250,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
 def _find_route(
     request_method: str, path: str, get_listed: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
-    """Return the route, the endpoint and the path parameters of a request.
-
-    ``HEAD`` has the routes of ``GET``. Raises ``RequestError`` for an unknown path or method.
-    """
+    # ``HEAD`` has the routes of ``GET``. Raises ``RequestError`` for an unknown path or method.
     method = "GET" if request_method == "HEAD" else request_method
     if (method, path) in PLAIN_ROUTES:
         return path, PLAIN_ROUTES[method, path], ()
@@ -276,10 +270,7 @@ def _find_route(
 def _passed_on(
     method: str, path: str, listed: PassthroughPaths | None, allowed: set[str]
 ) -> tuple[str, Parameters]:
-    """Return the passthrough path of a request, and the deployment named in an Azure path.
-
-    Raises ``PathNotFound`` or ``MethodNotAllowed``.
-    """
+    # Raises ``PathNotFound`` or ``MethodNotAllowed``.
     if listed is not None:
         for parameters in ((), azure_deployment(path)):
             openai_form = openai_path(path, parameters)
@@ -293,10 +284,7 @@ def _passed_on(
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
-    """Return the headers that carry no credential, the caller's own under no name.
-
-    A property may be called as it likes, such as ``max-tokens``.
-    """
+    # A property may be called as it likes, such as ``max-tokens``.
     result = dict(headers)
     for name in headers.keys() - USUAL_HEADERS:
         if _CREDENTIAL.search(name) is not None and not name.startswith(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
 
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
@@ -31,12 +30,6 @@ IMPLIED: Mapping[str, object] = {
 omit the stop text."""
 
 
-class AnswerStatus(Protocol):
-    """Returns the HTTP status of a response. ``flagged``: the upstream flagged its content."""
-
-    def __call__(self, verdicts: GuardResults, *, flagged: bool) -> int: ...
-
-
 @frozen
 class ErrorResponse:
     """An error in a dialect's own form; ``body`` also serves as the data of an error event."""
@@ -44,10 +37,6 @@ class ErrorResponse:
     status: int
     body: Json
     headers: tuple[tuple[str, str], ...] = ()
-
-
-def ok(verdicts: GuardResults, *, flagged: bool) -> int:
-    return 200
 
 
 @frozen
@@ -65,10 +54,10 @@ class ClientDialect:
 
     Responses: ``whole`` merges the documents of several model calls. ``add_verdicts`` adds guard
     results to a response or an error, with ``streams_verdicts`` also to the last chunk of a choice.
-    ``status`` returns the status, which guards and a flagged response may change. ``headers``
-    returns extra headers. ``done`` is True if streams end with ``[DONE]``, ``always_usage`` if
-    their last chunk always has usage. ``reads_error_events`` is True if clients handle error
-    events; for others the connection is closed. ``reads_any_logprobs`` accepts chat's
+    ``status`` returns the status by guard results and whether the upstream flagged the response.
+    ``headers`` returns extra headers. ``done`` is True if streams end with ``[DONE]``,
+    ``always_usage`` if their last chunk always has usage. ``reads_error_events`` is True if clients
+    handle error events; for others the connection is closed. ``reads_any_logprobs`` accepts chat's
     log-probabilities in legacy completions. ``reads_times`` adds the model's latency. ``endpoints``
     are the clients of endpoints with other responses.
     """
@@ -86,7 +75,7 @@ class ClientDialect:
     whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
     add_verdicts: Callable[[Json, GuardResults, Findings], Json] | None = None
     streams_verdicts: bool = False
-    status: AnswerStatus = ok
+    status: Callable[[GuardResults, bool], int] | None = None
     headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = None
     named: Callable[[str], tuple[str, str | None]] | None = None
     done: bool = True

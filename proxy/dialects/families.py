@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, ok
+from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse
 from proxy.dialects.chat import choices
 from proxy.dialects.chat.choices import CHOICES
 from proxy.dialects.chat.reader import ChatReader
@@ -162,10 +162,10 @@ def answer_status(
 
     ``data`` is its first document, which may have findings of guards of the upstream.
     """
-    if client.status is ok:
+    if client.status is None:
         return 200
     flagged = flagged or (data is not None and is_flagged(data))
-    return client.status(_visible(verdicts), flagged=flagged)
+    return client.status(_visible(verdicts), flagged)
 
 
 def refusal(

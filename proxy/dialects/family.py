@@ -26,10 +26,9 @@ class ReadOptions:
     - stream: The client requested a stream, so a whole response becomes the frames of one.
     - inspect: Guards read the response: members without an event yield `Native`.
     - crossing: The client gets the events but not the documents.
-
-    With `inspect` or `crossing` the reader splits: a frame has at most one delta.
-
     - finishes: Finish reasons of the vendor and their equivalents in chat.
+
+    With `inspect` or `crossing` a frame has at most one delta.
     """
 
     call: Call
@@ -106,10 +105,6 @@ class RequestToChat(Protocol):
     def __call__(self, body: Json, *, keeps_thoughts: bool) -> tuple[Json, Collection[str]]: ...
 
 
-def _nothing(body: Json) -> Collection[str]:
-    return ()
-
-
 @frozen
 class RequestForm:
     """Conversion of requests between a family and chat.
@@ -124,7 +119,7 @@ class RequestForm:
     to_chat: RequestToChat
     from_chat: Callable[[Json], Json]
     tidy: Callable[[Json], Json]
-    lost: Callable[[Json], Collection[str]] = _nothing
+    lost: Callable[[Json], Collection[str]] = lambda body: ()
     bound: int | None = None
 
 

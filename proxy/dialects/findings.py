@@ -149,7 +149,6 @@ def _worse(name: str, value: Any, other_value: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, also if it is written as a string."""
     try:
         return float(value) if isinstance(value, (bool, int, float, str)) else None
     except ValueError:

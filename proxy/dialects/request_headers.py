@@ -111,17 +111,12 @@ def common(headers: Headers, head: RequestHead) -> RequestHead:
 
 Parameters = tuple[tuple[str, str], ...]
 
-PARTS: Mapping[str, str] = {
-    "deployment": ".+",
-    "id": "[^/]+",
-    "item": "[^/]+",
-    "model": ".+",
-}
-"""What may stand for each name of a path: the names of models have slashes in them."""
 REDUNDANT = frozenset({"api-version", "beta"})
 """Query parameters of Azure's and Anthropic's clients that repeat a path or a header."""
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}(?:\[\])?")
 _AZURE = re.compile("/openai/deployments/([^/]+)(/.+)")
+_STEPS = {"id": "[^/]+", "item": "[^/]+"}
+"""Parameters of a path that are one step. Names of models and deployments have slashes."""
 _NAMED = re.compile(r"\{([a-z_]+)\}")
 
 PASSTHROUGH = 'The operator can make it available under "passthrough:" in the policies.'
@@ -149,7 +144,7 @@ def compile_route(route: str) -> re.Pattern[str]:
     """Return what matches the paths of a route, with a group for each part that it names."""
     pieces = _NAMED.split(route)
     for index, piece in enumerate(pieces):
-        pieces[index] = f"(?P<{piece}>{PARTS[piece]})" if index % 2 else re.escape(piece)
+        pieces[index] = f"(?P<{piece}>{_STEPS.get(piece, '.+')})" if index % 2 else re.escape(piece)
     return re.compile("".join(pieces))
 
 

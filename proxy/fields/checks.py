@@ -57,7 +57,8 @@ def check_body(
         if not fields[name].required:
             break  # required fields are first, so that a short body is checked quickly
         if name not in body or body[name] is None:
-            _check_absent(name, body, fields[name])
+            says = fields[name].says
+            raise InvalidField(name, f"must be {says}, not null" if name in body else missing(says))
     for name, value in body.items():
         if name not in fields:
             check_spelling(fields, spellings, name)
@@ -109,11 +110,6 @@ def misspelling_warnings(fields: Fields, body: Mapping[str, Any]) -> tuple[str, 
         for name, meant_name in pairs
         if meant_name
     )
-
-
-def _check_absent(name: str, body: Mapping[str, Any], field: FieldType) -> None:
-    problem = f"must be {field.says}, not null" if name in body else missing(field.says)
-    raise InvalidField(name, problem)
 
 
 def required(field: FieldType) -> FieldType:

@@ -5,7 +5,7 @@ A rule names the end of a path and applies wherever a path ends so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -47,19 +47,16 @@ def field_rules(names: Mapping[Verdict, Collection[str]], anywhere: Collection[s
     for verdict in VERDICTS:
         for name in names.get(verdict, ()):
             is_anchored = "." not in name and name not in anywhere
-            for rule in _rules(name.removeprefix(ANYWHERE), verdict, is_anchored=is_anchored):
+            path = name.removeprefix(ANYWHERE)
+            steps = tuple(map(squeezed, reversed(path.replace("[]", "").split("."))))
+            rules = [FieldRule(name=path, steps=steps, verdict=verdict, is_anchored=is_anchored)]
+            if f".{path}".endswith(f".{ID_OR_OBJECT}"):
+                rules.append(rules[0]._replace(steps=steps[1:], is_text=True))
+            for rule in rules:
                 rules_by_step.setdefault(rule.steps[0], []).append(rule)
     for rules in rules_by_step.values():
         rules.sort(key=lambda rule: -len(rule.steps))  # stable: verdicts keep their order
     return MappingProxyType({step: tuple(rules) for step, rules in rules_by_step.items()})
-
-
-def _rules(name: str, verdict: Verdict, *, is_anchored: bool) -> Iterator[FieldRule]:
-    steps = tuple(map(squeezed, reversed(name.replace("[]", "").split("."))))
-    rule = FieldRule(name=name, steps=steps, verdict=verdict, is_anchored=is_anchored)
-    yield rule
-    if f".{name}".endswith(f".{ID_OR_OBJECT}"):
-        yield rule._replace(steps=steps[1:], is_text=True)
 
 
 MODELS = frozenset(

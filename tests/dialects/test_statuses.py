@@ -15,7 +15,6 @@ from proxy.dialects.families import (
     FAMILIES,
     FAMILY_OF_ENDPOINT,
     answer_status,
-    family_name,
     refusal,
 )
 from proxy.dialects.family import ReadOptions, WriteOptions
@@ -30,7 +29,7 @@ from proxy.dialects.statuses import (
 )
 from proxy.errors import GuardBlocked, UpstreamInvalid
 from proxy.money.usage import Tokens
-from proxy.types import Call, Endpoint, Json, RequestHead
+from proxy.types import Call, Json, RequestHead
 from proxy.types.events import Extension, Frame, Start, UsageReport
 from proxy.types.guard import GuardResult, GuardResults
 from tests.checked import OrderChecker
@@ -212,23 +211,6 @@ def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
 
 def test_what_is_only_in_shadow_changes_no_status() -> None:
     assert answer_status(DIALECTS["portkey"].client, MATCHES[1:], flagged=False) == 200
-
-
-@for_each(
-    ("dialect", "endpoint", "family"),
-    [
-        ("openai", "chat", "chat"),
-        ("openai", "completions", "completions"),
-        ("openai", "responses", "responses"),
-        ("anthropic", "chat", "messages"),
-        ("portkey", "responses", "responses"),
-        ("openai", "embeddings", "embeddings"),
-        ("anthropic", "count_tokens", "document"),
-        ("openai", "conversations", "stored"),
-    ],
-)
-def test_each_endpoint_has_a_family(dialect: str, endpoint: Endpoint, family: str) -> None:
-    assert family_name(DIALECTS[dialect], endpoint) == family
 
 
 def test_each_family_answers_an_endpoint() -> None:

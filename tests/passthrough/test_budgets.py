@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.settings import LedgerAt
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import KEY, running_proxy
 from tests.doubles import Script, ScriptedUpstream, answer
-from tests.ledger.kept import kept
 from tests.passthrough.world import BEARER, digest
 from tests.servers import eventually
 
 PICTURE = answer({"data": [], "usage": {"input_tokens": 10, "output_tokens": 4000}})
 REQUEST = {"model": "pics", "prompt": "a tree", "n": 4}
-SPEECH = {"model": "pics", "input": "Hi"}
 
 
 def world(upstream: str, maximum: str = "", price: str = "{input: 5, output: 40}") -> str:
@@ -94,34 +90,6 @@ async def test_claim_covers_guard_route(tmp_path: Path, upstream: ScriptedUpstre
     for record in records:
         [claim] = record.limit_decision.claims
         assert claim.amount >= 10_000_000  # nano-USD: ten tokens there
-
-
-async def spoken(proxy: Proxy, client: ClientSession) -> Any:
-    assert await post(client, "/v1/audio/speech", SPEECH) == (200, "")
-    [record] = await proxy.sink.wait()
-    return record
-
-
-@pytest.mark.parametrize(
-    "maximum", ["", ", most_usd: 0.2"], ids=["claimed by its JSON", "by most_usd"]
-)
-async def test_has_unknown_cost(maximum: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    path = tmp_path / "ledger"
-    upstream.answer_with(answer(b"sound", media_type="audio/mpeg"))
-    async with running_proxy(
-        tmp_path / "policies", world(upstream.url, maximum), ledger=LedgerAt("sqlite", path)
-    ) as proxy:
-        record = await spoken(proxy, proxy.client)
-        metrics = await proxy.metrics()
-
-    [row] = kept(path, "attempts")
-    assert (row["usage_source"], row["cost_nano_usd"], row["tokens_in"]) == ("unknown", None, None)
-    assert kept(path)[0]["cost_nano_usd"] is None
-    unpriced = re.findall(r"headrace_unpriced_requests_total\{(.*)\} 1.0", metrics)
-    assert ['deployment="pics"' in item for item in unpriced] == [True]
-    assert 'reason="no_usage"' in unpriced[0]
-    [charge] = record.charges
-    assert charge.cost == 200_000_000 if maximum else 0 < charge.cost < 1_000_000
 
 
 @pytest.mark.parametrize("free", ["/v1/moderations", "{path: /v1/moderations, most_usd: 0.01}"])

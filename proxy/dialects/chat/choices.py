@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.chat.requests import joined_message
-from proxy.dialects.chat.tool_calls import CallNumbers, signature_of, with_id, with_text_arguments
+from proxy.dialects.chat.tool_calls import (
+    INNER,
+    CallNumbers,
+    signature_of,
+    with_id,
+    with_text_arguments,
+)
 from proxy.dialects.family import (
     Check,
     ReadOptions,
@@ -49,11 +55,6 @@ PADDING: Final = "obfuscation"
 """Random text by which OpenAI hides the sizes of chunks. Dropped from an inspected stream."""
 THOUGHTS: Final = ("reasoning_content", "reasoning")
 """The names of reasoning. Some servers send the same text under both."""
-INPUTS: Final[Mapping[str, tuple[str, Kind]]] = {
-    "function": ("arguments", "arguments"),
-    "custom": ("input", "input"),
-}
-"""The member of the text and its kind, by the type of a tool call."""
 FINISHES: Final[Mapping[str, FinishReason]] = {
     "stop": "stop",
     "length": "length",
@@ -102,10 +103,10 @@ SILENT_OF_CHOICE: Final[Mapping[str, Check]] = {
 SILENT_CALL: Final[Shape] = {
     "id": is_name,
     "index": is_number,
-    "type": one_of(*INPUTS, ""),
+    "type": one_of(*INNER, ""),
     **{
         kind: nullable({"name": is_empty, member: nullable(is_text)})
-        for kind, (member, _) in INPUTS.items()
+        for kind, member in INNER.items()
     },
 }
 """Shapes of the members of a tool call that guards need not read. `Begin` has its name, so a name
@@ -262,7 +263,7 @@ class ChoiceReader:
         is_new = (number, index) not in self._parts
         if is_new and self._crossing:
             fragment = with_id(fragment, response_id, index)
-        kind = next((kind for kind in INPUTS if type(fragment.get(kind)) is dict), "function")
+        kind = next((kind for kind in INNER if type(fragment.get(kind)) is dict), "function")
         inner = fragment.get(kind)
         if type(inner) is not dict:
             inner = {}
@@ -300,8 +301,8 @@ class ChoiceReader:
         signature: str | None = None,
     ) -> tuple[Event, ...] | None:
         """Return the events of a tool call fragment `inner`, None above the bound of parts."""
-        member, text_kind = INPUTS[kind]
-        part, events = self._part(*key, text_kind, tool=tool, slot=(*slot, "name"), closing="json")
+        member = INNER[kind]
+        part, events = self._part(*key, member, tool=tool, slot=(*slot, "name"), closing="json")
         if part is None:
             return None
         if signature:
@@ -312,7 +313,6 @@ class ChoiceReader:
         return events
 
     def _is_silent(self, value: Json, message: Any) -> bool:
-        """Return True if events represent all members of a choice."""
         holder = self._form.holder
         if holder:
             other_members = {name: member for name, member in value.items() if name != holder}
@@ -384,7 +384,6 @@ def _is_repeated(name: str, message: Json) -> bool:
 
 
 def _texts_of_parts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
-    """Yield the path, the text and the kind of each text in a list of content parts."""
     for position, item in enumerate(parts):
         name = item.get("type") if type(item) is dict else None
         kind = _PART_KINDS.get(name) if type(name) is str else None

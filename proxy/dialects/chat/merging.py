@@ -56,7 +56,6 @@ def merged(chunks: Iterable[Json]) -> Json:
 
 
 def _numbered(choice: Json, numbers: CallNumbers) -> Json:
-    """Return a choice whose fragments of tool calls have the numbers of their calls."""
     delta = choice.get("delta")
     calls = delta.get("tool_calls") if isinstance(delta, dict) else None
     if not isinstance(calls, list):
@@ -112,7 +111,7 @@ def _index(item: Any) -> Any:
 
 
 def _merge(name: str, old: Any, new: Any) -> Any:
-    """Return the value of a field after another chunk. Values of the chunks are not changed."""
+    # Values of the chunks are not changed.
     if old is None or new is None:
         return old if new is None else new
     if isinstance(old, dict) and isinstance(new, dict):
@@ -170,7 +169,6 @@ def _continues(last_value: Any, part: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a merged value as plain JSON."""
     if isinstance(value, _Fields):
         return {name: _plain(member) for name, member in value.items()}
     if isinstance(value, _Items):
@@ -258,7 +256,7 @@ class _TextLengths:
         self._lengths: dict[int, int] = {}
 
     def _add(self, choice: Json, text: Any) -> int:
-        """Add a text and return the position of its first character."""
+        """Return the position of the first character of a text."""
         number = index_of(choice, 0)
         begin = self._lengths.get(number, 0)
         self._lengths[number] = begin + (len(text) if isinstance(text, str) else 0)

@@ -108,7 +108,6 @@ class ChatReader:
         return Frame(events, self._form.family, doc, raw=raw, model_call=model_call)
 
     def _read(self, doc: Json, raw: bytes | None) -> list[Frame]:
-        """Return the frames of a chunk."""
         self._shape = None
         head = self._start(doc)
         choices = self._read_choices(doc)
@@ -169,10 +168,7 @@ class ChatReader:
         choices: list[Choice],
         tail: list[Event],
     ) -> list[Frame]:
-        """Return a frame for each text, and one for the rest.
-
-        Only a document with a single text stays in its frame.
-        """
+        # Only a document with a single text stays in its frame.
         units = [unit for choice in choices for unit in choice.units]
         finishes = [choice.finish for choice in choices if choice.finish is not None]
         is_single = len(units) == 1 and not (finishes or units[0].is_changed or self._held)
@@ -334,7 +330,6 @@ def _needs_split(choices: list[Choice]) -> bool:
 
 
 def _is_placeholder(unit: Unit) -> bool:
-    """Return True for the start of a tool call with an empty object as its arguments."""
     events = unit.texts[0]
     if unit.name != "tool_calls" or len(events) != 2 or type(events[0]) is not Begin:
         return False
@@ -345,7 +340,6 @@ def _is_placeholder(unit: Unit) -> bool:
 def _with_chat_finishes(
     doc: Json, raw: bytes | None, finishes: dict[str, str]
 ) -> tuple[Json, bytes | None]:
-    """Return a document with chat's finish reasons; without its bytes if it changed."""
     listed = doc.get("choices")
     choices: list[Any] = []
     for choice in listed if type(listed) is list else ():

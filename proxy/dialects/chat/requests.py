@@ -18,6 +18,7 @@ from proxy.types.providers import MAX_TOKENS, Provider
 
 THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
 """Members with the reasoning of a message."""
+_THINKING = ("thinking", "redacted_thinking")
 _CONTENT = ("content", "refusal", "tool_calls", "function_call")
 UNKNOWN_THOUGHT = " "
 """Placeholder for reasoning that the client did not return: providers that require some accept
@@ -48,21 +49,18 @@ def logprobs_as_flag(body: Json) -> Json:
     return body | {"logprobs": True, "top_logprobs": logprobs}
 
 
-def _one_text(prompt: Any) -> str:
-    if isinstance(prompt, list) and len(prompt) == 1:
-        prompt = prompt[0]
-    if not isinstance(prompt, str):
-        problem = "must be one string, because the upstream of this model supports chat only"
-        raise InvalidField("prompt", problem)
-    return prompt
-
-
 def chat_request(body: Json) -> Json:
     """Return a legacy request as a chat, whose user message is the prompt.
 
     Raises `InvalidField`.
     """
-    message = {"role": "user", "content": _one_text(body.get("prompt"))}
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        problem = "must be one string, because the upstream of this model supports chat only"
+        raise InvalidField("prompt", problem)
+    message = {"role": "user", "content": prompt}
     other_fields = {k: v for k, v in body.items() if k != "prompt"}
     return logprobs_as_flag({**other_fields, "messages": [message]})
 
@@ -212,13 +210,14 @@ def without_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
 
 
 def _without_thoughts(message: Any, removed: set[str]) -> Any:
-    """Return a message without reasoning, None if it has no other content."""
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return message
     names = {name for name in THOUGHTS & message.keys() if message[name]}
     content = message.get("content")
     parts = content if isinstance(content, list) else []
-    other_parts = [part for part in parts if not _is_thought(part)]
+    other_parts = [
+        part for part in parts if not (isinstance(part, dict) and part.get("type") in _THINKING)
+    ]
     has_thoughts = len(other_parts) < len(parts)
     if not (names or has_thoughts):
         return message
@@ -228,7 +227,3 @@ def _without_thoughts(message: Any, removed: set[str]) -> Any:
         result["content"] = other_parts or None
     removed |= names
     return result if any(result.get(name) for name in _CONTENT) else None
-
-
-def _is_thought(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in ("thinking", "redacted_thinking")

@@ -17,7 +17,7 @@ from binascii import Error
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from operator import is_
-from typing import Any
+from typing import Any, Literal
 
 from proxy.dialects.frames.sequencer import SPACE, ObjectEnd
 from proxy.dialects.wire.strict_json import dump
@@ -27,8 +27,8 @@ from proxy.types.events import index_of
 
 EMPTY = "{}"
 """Placeholder that some servers send as arguments in the first fragment of a call."""
-INNER: Mapping[str, str] = {"function": "arguments", "custom": "input"}
-"""The member of a call that has its name and its text, and the member of the text in it."""
+INNER: Mapping[str, Literal["arguments", "input"]] = {"function": "arguments", "custom": "input"}
+"""The member with the text of a call, which is also its kind, by the type of the call."""
 MAX_ID = 256
 """Characters of an id or a name that are kept. A longer one is kept as its hash."""
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
@@ -142,7 +142,6 @@ class CallNumbers:
         return fragment if is_same else {**part, "index": call.number}
 
     def _candidate(self, fragment: Json, index: int, id_: _Id | None) -> _Call | None:
-        """Return the call that a fragment may continue."""
         latest = self._latest.get(index)
         if id_ is None or (latest is not None and latest.id == id_):
             return latest
@@ -197,17 +196,15 @@ def signature_of(call: Json) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def client_call_id(call: Json) -> Any:
+def client_call_id(id_: str, signature: str | None) -> str:
     """Return the tool call id for a Messages or Responses client, with any thought signature."""
-    id_, signature = call.get("id"), signature_of(call)
-    if not signature or not isinstance(id_, str) or len(signature) > MAX_SIGNATURE:
+    if not signature or len(signature) > MAX_SIGNATURE:
         return id_
     sealed = urlsafe_b64encode(signature.encode("utf-8", "surrogatepass")).decode()
     return f"{id_}{MARK}{sealed.rstrip('=')}"
 
 
 def _split_id(text: Any) -> tuple[str, str] | None:
-    """Return the own id of a call and its signature; None for an id without one."""
     if not isinstance(text, str) or MARK not in text:
         return None
     id_, _, sealed = text.partition(MARK)
@@ -229,7 +226,6 @@ def without_signatures(body: Json, member: str) -> tuple[Json, dict[str, str]]:
 
 
 def _with_own_ids(item: Any, signatures: dict[str, str]) -> Any:
-    """Return an item, or a message with its blocks, without the signatures in ids."""
     if not isinstance(item, dict):
         return item
     own: Json = {}

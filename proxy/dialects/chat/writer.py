@@ -13,9 +13,9 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.chat.choices import INPUTS
 from proxy.dialects.chat.merging import Converter, choices_of, converter, merged
 from proxy.dialects.chat.splitting import alone
+from proxy.dialects.chat.tool_calls import INNER
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.wire import sse
@@ -106,7 +106,7 @@ class ChunkMaker:
                 yield self._chunk(0, {"role": "assistant", "content": ""})
             elif type(event) is Begin and event.call is not None and event.part in self._calls:
                 kind, call = event.call.type, event.call
-                inner = {"name": call.name, INPUTS[kind][0]: ""}
+                inner = {"name": call.name, INNER[kind]: ""}
                 opened = {"id": call.id, "type": kind, kind: inner}
                 yield self._call(event.part, opened)
             elif type(event) is Finish:
@@ -137,7 +137,7 @@ class ChunkMaker:
             yield self._chunk(part.choice, replaced(*form, text), logprobs)
         elif part in self._calls:
             kind = "custom" if part.kind == "input" else "function"
-            yield self._call(part, {kind: {INPUTS[kind][0]: text}})
+            yield self._call(part, {kind: {INNER[kind]: text}})
         elif part.kind in MEMBERS and text:
             tokens = {"content": logprobs} if type(logprobs) is list else logprobs
             yield self._chunk(part.choice, {MEMBERS[part.kind]: text}, tokens)
@@ -238,7 +238,10 @@ class _ChatWriter:
         if frame.family in KIN and frame.doc is not None:
             family, documents = frame.family, [frame.doc]
         else:
-            family, documents = "chat", [*maker.chunks(_written_events(frame))]
+            events = frame.events
+            if frame.family in KIN:  # such a client gets only finishes that the upstream sent
+                events = tuple([e for e in events if not (type(e) is Finish and e.native is None)])
+            family, documents = "chat", [*maker.chunks(events)]
         key = frame.model_call, family
         if key not in self._converters:
             self._converters[key] = converter(self._options, self.family, family)
@@ -299,7 +302,6 @@ class ChatStreamWriter(_ChatWriter):
         return b"".join([self._event(document, frame) for document in self.documents(frame)])
 
     def _text(self, frame: Frame) -> bytes | None:
-        """Return the event of a single text of the first choice, on a faster path."""
         if len(frame.events) != 1 or self.family != "chat":
             return None
         [event] = frame.events
@@ -376,20 +378,7 @@ class ChatWholeWriter(_ChatWriter):
             self._findings |= _findings_of(frame)
 
 
-def _written_events(frame: Frame) -> tuple[Event, ...]:
-    """Return the events to write.
-
-    A client of the upstream's family gets only finishes that the upstream sent.
-    """
-    if frame.family not in KIN:
-        return frame.events
-    return tuple(
-        event for event in frame.events if not (type(event) is Finish and event.native is None)
-    )
-
-
 def _findings_of(frame: Frame) -> Json:
-    """Return the findings that guards of the upstream report in a frame."""
     return {
         event.name: event.value
         for event in frame.events

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
 from proxy.call.meter import frame_quarters
 from proxy.dialects.base import UpstreamDialect
 from proxy.dialects.family import Family, ReadOptions
+from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument, dump
@@ -58,14 +59,6 @@ class FrameReader(Protocol):
         ...
 
 
-class FrameOrder(Protocol):
-    """Puts frames in sequence. `end` returns the frames that wait."""
-
-    def feed(self, frame: Frame) -> Iterable[Frame]: ...
-
-    def end(self) -> Iterable[Frame]: ...
-
-
 class FamilyFrameReader:
     """Reads server-sent events, or one document of at most `limit` bytes.
 
@@ -87,7 +80,7 @@ class FamilyFrameReader:
         *,
         limit: int | None = None,
         rewrite: Rewrite | None = None,
-        order: FrameOrder | None = None,
+        order: Sequencer | None = None,
     ) -> None:
         self._body = None if limit is None else GatheredDocument(limit)
         source = self._body or sse.EventReader(MAX_EVENT_BYTES)
@@ -174,7 +167,6 @@ class FamilyFrameReader:
         return doc, raw
 
     def _in_place(self, frames: Iterable[Frame]) -> Sequence[Frame]:
-        """Return the frames that follow now, with whole surrogate pairs."""
         for frame in frames:
             joined = frame if self._joiner is None else self._joiner.feed(frame)
             self._placed += (joined,) if self._order is None else self._order.feed(joined)
@@ -242,7 +234,7 @@ class SurrogateJoiner:
                 events[position] = Delta(event.part, text, event.slot)
                 doc = replaced(doc, event.slot, text) if doc is not None and event.slot else doc
         try:
-            orjson.dumps((doc, events), default=_plain)
+            orjson.dumps((doc, events), default=lambda v: v.id if isinstance(v, Part) else [*v])
         except TypeError:
             raise _invalid() from None
         if not is_changed and b"\n" not in (frame.raw or b""):
@@ -250,7 +242,6 @@ class SurrogateJoiner:
         return frame._replace(events=tuple(events), doc=doc, raw=None)
 
     def _ends_half(self, event: Event) -> bool:
-        """Return True if an event ends the text of a half."""
         if isinstance(event, End):
             return event.part in self._halves
         if isinstance(event, Finish):
@@ -274,11 +265,6 @@ def without_halves(doc: Json) -> Json:
     plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
     document: Json = orjson.loads(plain)
     return document
-
-
-def _plain(value: Any) -> Any:
-    """Return what orjson writes for an event, or for its part or tool call."""
-    return value.id if isinstance(value, Part) else [*value]
 
 
 def _invalid() -> UpstreamInvalid:

@@ -79,10 +79,7 @@ class ObjectEnd:
 
 
 class _PartQueue:
-    """The frames of one part that wait, in their order.
-
-    Deltas that follow each other are joined when they leave, so that each byte is copied once.
-    """
+    """Waiting frames of one part. Deltas in a row are joined when they leave."""
 
     __slots__ = ("frames", "size")
 
@@ -226,7 +223,6 @@ class Sequencer:
     def _feed_json(
         self, json: ObjectEnd, part: Part, events: tuple[Event, ...], out: list[Frame]
     ) -> None:
-        """Close a tool call once its arguments are a whole object."""
         for event in events:
             if type(event) is Delta:
                 json.feed(part.kind, event.text)
@@ -244,7 +240,6 @@ class Sequencer:
             out.append(Frame((End(self._renamed.get(root, root)),)))
 
     def _release(self, out: list[Frame]) -> None:
-        """Return frames that wait and may follow now."""
         self._release_children(out)
         while self._roots and (self._root is None or self._root.closing == "implicit"):
             self._close(out)
@@ -286,7 +281,6 @@ class Sequencer:
             raise ResponseTooLarge("The upstream interleaved too many output items.")
 
     def _finish_choice(self, choice: int, out: list[Frame]) -> None:
-        """Release what waits of a choice that finishes."""
         if self._root is not None and self._root.choice == choice:
             self._close(out)
         while self._root is None or self._root.closing == "implicit":

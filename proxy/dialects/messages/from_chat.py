@@ -24,11 +24,7 @@ _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
 
 
 def convert_from_chat(body: Json) -> Json:
-    """Return a chat as a Messages request.
-
-    Raises:
-        InvalidField: A part has no counterpart.
-    """
+    """Return a chat as a Messages request. Raises ``InvalidField``."""
     request = dict(body)
     request.pop("stream_options", None)
     request.pop("metadata", None)  # Messages allow a user id only
@@ -153,7 +149,6 @@ def _tool(index: int, tool: Any) -> Json:
 
 
 def _messages(chat_messages: Any) -> tuple[Any, list[Json]]:
-    """Return the system prompt and the other messages."""
     system: list[Json] = []
     messages: list[Json] = []
     for index, message in enumerate(chat_messages):
@@ -244,7 +239,6 @@ def _block(part: Any, place: str) -> Json:
 
 
 def _source(url: Any, place: str) -> Json:
-    """Return the source of a data URL or of a web address."""
     if not isinstance(url, str):
         raise InvalidField(place, NOT_SUPPORTED)
     match = _DATA_URL.match(url[:256])

@@ -124,18 +124,13 @@ class MessageReader:
         return [self._frame(events, doc, raw)]
 
     def _name(self, value: Any) -> str | None:
-        """Return an id or a model.
-
-        If the response is inspected and crosses, it must be a name, because guards read
-        only the document, which does not cross.
-        """
+        # A client must get no text that guards miss: they read only documents, which do not cross.
         options = self._options
         if options.inspect and options.crossing and not is_name(value):
             return None
         return value if value.__class__ is str else None
 
     def _start(self) -> tuple[Event, ...]:
-        """Return the start of the message if the upstream has sent none."""
         if self._has_started:
             return ()
         self._has_started = True
@@ -179,10 +174,7 @@ class MessageReader:
         return [*frames, self._frame((*events, STOP), doc, raw)]
 
     def _finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
-        """Return the events that end the message.
-
-        In a split stream, blocks that the upstream has not ended end in `frames`.
-        """
+        # In a split stream, blocks that the upstream has not ended end in `frames`.
         self._has_finished = True
         parts = {index: part for index, part in self._open.items() if self._crosses(part)}
         self._open.clear()
@@ -260,7 +252,6 @@ class MessageReader:
     def _call_start(
         self, part: Part, doc: Json, raw: bytes, events: tuple[Event, ...]
     ) -> list[Frame]:
-        """Return the start of a tool call, which may include its arguments."""
         block = doc["content_block"]
         name, arguments = block.get("name"), block.get("input")
         call = ToolCall(part.id, name if name.__class__ is str else "")

@@ -199,11 +199,7 @@ def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
 
 
 def stream_events(message: Json) -> Iterator[Json]:
-    """Yield the events of a stream that results in a message.
-
-    Raises:
-        UpstreamInvalid: A content block is not an object.
-    """
+    """Yield the events of a stream that results in a message. Raises ``UpstreamInvalid``."""
     content, usage = message.get("content"), message.get("usage")
     blocks = content if isinstance(content, list) else []
     head = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
@@ -223,7 +219,6 @@ def stream_events(message: Json) -> Iterator[Json]:
 
 
 def _split_block(block: Json) -> tuple[Json, list[Json]]:
-    """Return the start of a block and its deltas."""
     kind, start, deltas = block.get("type"), dict(block), list[Json]()
     if kind == "text" and isinstance(block.get("text"), str):
         start["text"] = ""

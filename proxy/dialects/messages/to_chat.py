@@ -111,11 +111,7 @@ CONVERTED_FIELDS = {"messages", "system", "thinking", "tool_choice", "tools"}.un
 
 
 def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
-    """Return a request as a chat, and the names of dropped fields.
-
-    Raises:
-        InvalidField: A part has no counterpart.
-    """
+    """Return a request as a chat, and the names of dropped fields. Raises ``InvalidField``."""
     conversion = _MessagesConversion(body, keeps_thoughts=keeps_thoughts)
     return conversion.chat(), tuple(sorted(conversion.dropped))
 
@@ -162,7 +158,6 @@ class _MessagesConversion:
         return EFFORTS.get(effort, effort)
 
     def _add_effort(self, chat: Json) -> None:
-        """Add the effort that corresponds to a thinking budget."""
         thinking = self._body.get("thinking")
         thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         budget = thinking.get("budget_tokens")
@@ -202,7 +197,6 @@ class _MessagesConversion:
         return {"type": "function", "function": function}
 
     def _drop_others(self, block: Json, names: set[str]) -> None:
-        """Note the other members of a block as dropped."""
         self.dropped |= {n for n in block.keys() - names if block[n] not in (None, [], {})}
 
     def _system(self, content: Any) -> Any:
@@ -219,7 +213,6 @@ class _MessagesConversion:
             yield block
 
     def _texts(self, block: Any) -> list[Json]:
-        """Return a block as text parts."""
         parts = self._parts(block)
         if any(part["type"] != "text" for part in parts):
             raise self._unsupported()
@@ -260,7 +253,6 @@ class _MessagesConversion:
         return message | ({"tool_calls": calls} if calls else {})
 
     def _user(self, role: str, content: Iterator[Any]) -> Iterator[Json]:
-        """Yield tool messages, then one message with the other blocks."""
         parts: list[Json] = []
         for block in content:
             if _type(block) == "tool_result":
@@ -287,7 +279,6 @@ class _MessagesConversion:
         return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
 
     def _parts(self, block: Any) -> list[Json]:
-        """Return a block as content parts of a chat."""
         kind = _type(block)
         if kind == "text" and isinstance(block.get("text"), str):
             self._drop_others(block, {"type", "text"})
@@ -335,7 +326,6 @@ class _MessagesConversion:
         return [_text(title) for title in titles]
 
     def _url(self, source: Any) -> str:
-        """Return a source as a web address or a data URL."""
         source = source if isinstance(source, dict) else {}
         kind, media_type, data = (source.get(name) for name in ("type", "media_type", "data"))
         if kind == "base64" and isinstance(media_type, str) and isinstance(data, str):

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, client_call_id
+from proxy.dialects.chat.tool_calls import client_call_id
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import parse_arguments
 from proxy.dialects.wire.sse import named_event
@@ -148,7 +148,12 @@ class MessageComposer:
         attached = (item for item in frame.events if isinstance(item, Attach))
         signature = next((item.value for item in attached if item.name == "signature"), None)
         call_id, name = (part.id, "") if call is None else (call.id, call.name)
-        block = {"type": "tool_use", "id": signed_id(call_id, signature), "name": name, "input": {}}
+        block = {
+            "type": "tool_use",
+            "id": client_call_id(call_id, signature),
+            "name": name,
+            "input": {},
+        }
         self._begin(part, block)
 
     def _delta(self, part: Part, text: str) -> None:
@@ -187,7 +192,6 @@ class MessageComposer:
         self.indexes.clear()
 
     def _stop(self) -> None:
-        """Add the missing events at the end of the message."""
         if not self._last_event:
             self._start(Start(None, None, None), Frame(()))
         self._close()
@@ -267,11 +271,6 @@ class WholeMessageWriter:
 
     def fail(self, document: bytes) -> bytes:
         return b""
-
-
-def signed_id(call_id: str, signature: Any) -> Any:
-    """Return the id of a tool call with its thought signature."""
-    return client_call_id({"id": call_id, BESIDE: {VENDOR: {SIGNATURE: signature}}})
 
 
 class MessageAccumulator:

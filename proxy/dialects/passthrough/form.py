@@ -190,10 +190,7 @@ class FormParts:
         return True
 
     def _checked_field(self, lines: str) -> str:
-        """Return the name of a field whose content must be checked, "" for other files.
-
-        Checked are texts, and files that a server may read as text.
-        """
+        """Return the name of a field whose content must be checked, "" for other files."""
         headers: dict[str, str] = {}
         for line in lines.split("\r\n"):
             match = _HEADER.fullmatch(line)
@@ -219,7 +216,6 @@ class FormParts:
         return name
 
     def _check(self, value: bytes) -> None:
-        """Check the text of the current field once."""
         name, self._name = self._name, ""
         if name:
             check_form_field(name, _parse(name, value), self._target, self._declared)

@@ -53,9 +53,7 @@ _ANY_JSON = re.compile(r"(?:.+/|.*\+)json")
 def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
     """Return the call of a JSON body.
 
-    Raises:
-        InvalidField: A name is invalid, or the body has another spelling of ``model`` that servers
-            in Go accept.
+    Raises ``InvalidField``, also for a spelling of ``model`` that servers in Go accept.
     """
     for name in body:
         if name not in MODEL_FIELD:
@@ -108,16 +106,12 @@ def is_any_json(media_type: str) -> bool:
 def build_passthrough(
     call: Call, request: PassthroughRequest, path: PassthroughPath, target: Target
 ) -> UpstreamRequest:
-    """Return the request for a target.
-
-    Raises:
-        InvalidField: The client may not set a field or a parameter.
-        BadRequest: The query is malformed.
-    """
+    """Return the request for a target. Raises ``InvalidField`` or ``BadRequest``."""
     upstream, upload = target.upstream, call.upload
     query, dropped_query = _query(request.query, path)
     url, headers = _address(request, path, upstream)
-    requires_model = MODEL not in url and _is_model_call(call, path, target)
+    is_free = call.head.method in MODEL_FREE_METHODS or path.names or target.costs_nothing
+    requires_model = MODEL not in url and not is_free  # ``/v1/batches/{id}/cancel`` uses no model
     url = url.replace(MODEL, quote(target.model, ""))
     if query:
         url += ("&" if "?" in url else "?") + query
@@ -143,18 +137,9 @@ def build_passthrough(
     )
 
 
-def _is_model_call(call: Call, path: PassthroughPath, target: Target) -> bool:
-    """Return True if the upstream would choose a model for a body without one.
-
-    Paths with names, such as ``/v1/batches/{id}/cancel``, and free targets use no model.
-    """
-    return not (call.head.method in MODEL_FREE_METHODS or path.names or target.costs_nothing)
-
-
 def _body(
     call: Call, path: PassthroughPath, target: Target, *, requires_model: bool
 ) -> tuple[bytes, list[str]]:
-    """Return the body as JSON with the target's model, and the names of the dropped fields."""
     body, dropped = permitted_fields(call.body, target.upstream, target.model)
     declared = declared_fields(path, target.upstream)
     if declared is not None:
@@ -206,7 +191,6 @@ def _address(
 def _headers(
     policy_headers: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
 ) -> dict[str, str]:
-    """Return the policy's headers and the allowed headers of the client."""
     server = DIALECTS[upstream.dialect].server
     forwarded = forwarded_headers(client, server, upstream.accepts)
     forwarded |= {

@@ -104,7 +104,6 @@ class PassthroughBytes:
         return ()
 
     def _usage_in(self, piece: bytes) -> Json:
-        """Return the last usage in the events that a piece completes."""
         if self._events is None:
             return {}
         try:
@@ -120,7 +119,6 @@ class PassthroughBytes:
 
 
 def _usage(event: bytes) -> Json:
-    """Return the usage in an event, in its ``response`` or in its ``delta``."""
     try:
         data = orjson.loads(event)
     except ValueError:

@@ -101,23 +101,22 @@ def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[Li
             for name, value in parent.items():
                 rules_of_name = rules_by_name.get(name)
                 if rules_of_name is None:
-                    rules_of_name = rules_by_name[name] = rules.get(_squeezed(name), ())
+                    rules_of_name = rules_by_name[name] = rules.get(
+                        SQUEEZED.get(name) or squeezed(name), ()
+                    )
                 is_set = rules_of_name and value is not None
                 listed = _decisive(rules_of_name, place, name, value, parent) if is_set else None
                 if listed is not None and not _is_harmless(listed, model):
                     if listed.rule.verdict != "accept":
                         yield listed
                 elif value and isinstance(value, dict | list):
-                    _add_value(place, inner, name, value)
+                    step = name + LIST if isinstance(value, list) else name
+                    inner_place = inner.get(step) or _add_place(inner, place, name, step)
+                    inner_place.values.append(value)
         places += inner.values()
 
 
-def _squeezed(name: str) -> str:
-    return SQUEEZED.get(name) or squeezed(name)
-
-
 def _objects(values: list[Any]) -> list[Json]:
-    """Return the objects among values, and those in lists."""
     objects: list[Json] = []
     while values:
         objects += [value for value in values if isinstance(value, dict)]
@@ -125,35 +124,24 @@ def _objects(values: list[Any]) -> list[Json]:
     return objects
 
 
-def _add_value(outer: Place, inner: dict[str, Place], name: str, value: Any) -> None:
-    """Add a member to its place among the inner ones, which may be a new one."""
-    step = name + LIST if isinstance(value, list) else name
-    place = inner.get(step)
-    if place is None:
-        place = inner[step] = _inner_place(outer, name, step)
-    place.values.append(value)
-
-
-def _inner_place(outer: Place, name: str, step: str) -> Place:
-    end = _squeezed(name)
+def _add_place(inner: dict[str, Place], outer: Place, name: str, step: str) -> Place:
+    end = SQUEEZED.get(name) or squeezed(name)
     is_group = outer.is_group and name in GROUPS
     is_free = outer.depth_in_free > 0 or (outer.is_schema and end in MAPS)
     is_free = is_free or any(_fits(rule, outer) for rule in FREE.get(end, ()))
     is_schema = not is_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
-    return Place(
+    inner[step] = Place(
         outer=outer,
         name=step,
         is_group=is_group,
         depth_in_free=outer.depth_in_free + 1 if is_free else 0,
         is_schema=outer.is_schema or is_schema,
     )
+    return inner[step]
 
 
 def _fits(rule: FieldRule, place: Place) -> bool:
-    """Return True if a rule applies to a field of its last name at a place.
-
-    In free-form JSON only rules apply that begin outside of it.
-    """
+    # In free-form JSON only rules apply that begin outside of it.
     if len(rule.steps) <= place.depth_in_free or (rule.is_anchored and not place.is_group):
         return False
     outer: Place | None = place
@@ -195,7 +183,7 @@ def _is_harmless(listed: ListedField, model: str) -> bool:
     return is_harmless is not None and is_harmless(value, listed.parent, model)
 
 
-def _is_target(value: Any, model: str) -> bool:
+def _is_target(value: Any, _: Json, model: str) -> bool:
     """Return True for the target's model, and for an object without the id of another model."""
     if isinstance(value, dict):
         return all(member == model for name, member in value.items() if squeezed(name) == ID)
@@ -203,7 +191,7 @@ def _is_target(value: Any, model: str) -> bool:
 
 
 HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
-    MODEL: lambda value, _, model: _is_target(value, model),
+    MODEL: _is_target,
     squeezed("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
     squeezed("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
 }
@@ -212,7 +200,6 @@ reports and a skill that Anthropic publishes."""
 
 
 def _refusal(listed: ListedField, model: str) -> InvalidField:
-    """Return the error for a field, with the setting that accepts it."""
     rule = listed.rule
     if rule.verdict == "limit":
         allowed = ", ".join(sorted(FIELDS[rule.name].allowed))

@@ -56,7 +56,6 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
 
 
 def _conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str, ...]]:
-    """Return the body about a conversation, and the names of dropped fields."""
     as_response = replace(call, head=replace(call.head, endpoint="responses"))
     with stored.errors_name_items():
         request = translate_request(as_response, target)

@@ -97,17 +97,15 @@ def translate(
         else (),
         supported_fields=obeyed,
         accepts_zero_bound=zero,
-        max_output_tokens=most_output_tokens(from_endpoint, result, obeyed, takes_zero=zero),
+        max_output_tokens=0
+        if from_endpoint in UNANSWERED
+        else most_tokens(result, obeyed, takes_zero=zero) * prompts_of(result),
     )
 
 
 def _split_supported(
     body: Json, client_fields: Fields, target_fields: Fields, target: Target
 ) -> tuple[Json, list[str]]:
-    """Return the fields that an upstream supports, and the names of the others.
-
-    Raises ``InvalidField``.
-    """
     upstream = target.upstream
     implied = DIALECTS[upstream.dialect].server.implied
     result: Json = {}
@@ -141,10 +139,6 @@ Families = tuple[FamilyName | None, FamilyName | None]
 def _convert_form(
     families: Families, endpoints: tuple[Endpoint, Endpoint], body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
-    """Return a body in the form of the other endpoint, or as a chat for another family.
-
-    Also return the names of removed fields.
-    """
     client_family, target_family = families
     if client_family is not None and client_family == target_family:
         return body, ()
@@ -155,7 +149,10 @@ def _convert_form(
         body, left_out = client_form.to_chat(body, keeps_thoughts=traits.thoughts == "required")
     elif target_family is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
         body, left_out = requests.without_thoughts(body)
-    body = _convert_completions(*endpoints, body)
+    if endpoints[0] == "completions" and endpoints[1] in _CHATS:
+        body = requests.chat_request(body)
+    elif endpoints[0] in _CHATS and endpoints[1] == "completions":
+        body = requests.legacy_request(body)
     if (target_form := _form(target_family)) is not None:
         left_out = (*left_out, *target_form.lost(body))
     return body, left_out
@@ -168,10 +165,7 @@ def _form(family: FamilyName | None) -> RequestForm | None:
 def _with_required_limit(
     families: Families, body: Json, upstream: Upstream
 ) -> tuple[Json, int | None]:
-    """Return a chat with the output limit that the upstream requires, and the added limit.
-
-    The second value is None if nothing was added. Rules run later and can only lower the limit.
-    """
+    # Rules run later and can only lower the limit.
     form = _form(families[1])
     if form is None or form.bound is None or families[0] == families[1]:
         return body, None
@@ -184,22 +178,12 @@ def _with_required_limit(
 def _written(
     families: Families, server: UpstreamDialect, endpoint: Endpoint, body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
-    """Return a body in the form of an upstream, and the names of fields that this form lacks."""
     if endpoint == "chat" and not traits.is_plain:
         return requests.provider_chat(body, traits)
     form = _form(families[1])
     if form is None:
         return body if server.from_chat is None else server.from_chat(endpoint, body), ()
     return form.tidy(body) if families[0] == families[1] else form.from_chat(body), ()
-
-
-def most_output_tokens(
-    client_endpoint: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool
-) -> int:
-    """Return the most tokens that all answers to a body may have."""
-    if client_endpoint in UNANSWERED:
-        return 0
-    return most_tokens(body, obeyed, takes_zero=takes_zero) * prompts_of(body)
 
 
 def fields_of(target: Target, endpoint: Endpoint) -> Fields:
@@ -227,11 +211,6 @@ def takes_zero(upstream: Upstream) -> bool:
     return upstream.dialect == "openai" and not upstream.open_ranges
 
 
-def client_name(name: str, names: Collection[str]) -> str:
-    """Return the client's name for a field that the upstream calls ``name``."""
-    return client_names(name, names)[0]
-
-
 def client_names(name: str, names: Collection[str]) -> tuple[str, ...]:
     """Return the client's names for a field that the upstream calls ``name``."""
     if name in names and name != "logprobs":
@@ -246,14 +225,6 @@ def _lost_limit(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> l
     to_legacy = from_endpoint in _CHATS and to_endpoint == "completions"
     is_legacy_target = to_legacy and None not in bounds
     return ["max_tokens"] if is_legacy_target and bounds[0] != bounds[1] else []
-
-
-def _convert_completions(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
-    if from_endpoint == "completions" and to_endpoint in _CHATS:
-        return requests.chat_request(body)
-    if from_endpoint in _CHATS and to_endpoint == "completions":
-        return requests.legacy_request(body)
-    return body
 
 
 def _is_nothing(value: object, *nothing: object) -> bool:
@@ -348,10 +319,7 @@ def _below_maximum(budget: Any, maximum: Any) -> Any:
 
 
 def _map_numbers(body: Json, name: str, change: Change, path: str = "") -> Json:
-    """Return the body with a number changed under all its names, also in groups of options.
-
-    A change to None removes the field.
-    """
+    """Change a number under all its names, also in groups of options. None removes the field."""
     names = SAME.get(name) or {name}
     if names.isdisjoint(body) and GROUPS.isdisjoint(body):
         return body

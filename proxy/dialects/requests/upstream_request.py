@@ -22,7 +22,6 @@ from proxy.dialects.requests.translation import (
     READ,
     UNANSWERED,
     apply_parameters,
-    client_name,
     client_names,
     fields_of,
     obeyed_by,
@@ -148,7 +147,6 @@ def target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoint:
 
 
 def _supported_endpoints(target: Target) -> frozenset[Endpoint]:
-    """Return the endpoints of its dialect that a target supports."""
     missing = ENDPOINTS - target.upstream.traits.endpoints - {target.endpoint}
     return frozenset(DIALECTS[target.upstream.dialect].server.paths) - missing
 
@@ -190,9 +188,8 @@ def translate_request(
         try:
             result = translate(dialect, (endpoint, route.endpoint), call.body, target, changes)
         except InvalidField as error:
-            raise InvalidField(
-                client_name(error.param or "", call.field_aliases), error.problem
-            ) from None
+            names = client_names(error.param or "", call.field_aliases)
+            raise InvalidField(names[0], error.problem) from None
         if target.upstream.traits.signs_calls and route.endpoint == "chat":
             result = replace(result, body=with_signatures(result.body, call.signatures))
     if call.size <= LARGE_BYTES:
@@ -335,10 +332,7 @@ def build_request(
 
 
 def _with_state(body: Json, call: Call, endpoint: Endpoint) -> Json:
-    """Return a body that refers to stored state, with the upstream's own ids.
-
-    Raises ``NotFound`` if the target no longer supports Responses.
-    """
+    """Raise ``NotFound`` if the target no longer supports Responses."""
     ref = call.state_ref
     if endpoint != "responses":
         if ref is not None:
@@ -359,4 +353,4 @@ def _too_deep(body: Json, call: Call) -> InvalidField:
         except TypeError:
             break
     problem = f"is nested more than {MOST_DEPTH} levels deep in the format of the upstream"
-    return InvalidField(client_name(name, call.field_aliases), problem)
+    return InvalidField(client_names(name, call.field_aliases)[0], problem)

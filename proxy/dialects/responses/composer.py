@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.chat.merging import chat_form
-from proxy.dialects.chat.tool_calls import BESIDE, SIGNATURE, VENDOR, client_call_id
+from proxy.dialects.chat.tool_calls import client_call_id
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import (
     EventBytes,
@@ -202,7 +202,7 @@ class Composer:
             "id": "ctc" if call.type == "custom" else "fc",
             "type": text_type.item_type,
             "status": "in_progress",
-            "call_id": client_call_id({"id": call.id, BESIDE: {VENDOR: {SIGNATURE: signature}}}),
+            "call_id": client_call_id(call.id, signature),
             "name": call.name,
             text_type.member: "",
         }
@@ -256,7 +256,6 @@ class Composer:
 
 
 def _attached(part: Part, events: tuple[Event, ...], name: AttachName) -> Any:
-    """Return the value of a name that a frame attaches to a part, None if there is none."""
     for event in events:
         if isinstance(event, Attach) and event.part is part and event.name == name:
             return event.value

@@ -119,7 +119,6 @@ class ResponsesReader:
         return [frame for part_doc in docs for frame in self._read_delta(kind, part_doc)]
 
     def _read_delta(self, kind: str, doc: Json) -> list[Frame]:
-        """Read an event with at most one delta."""
         self._doc = doc
         self._events.clear()
         self._dispatch(kind)
@@ -255,10 +254,7 @@ class ResponsesReader:
         return {**value, name: ""}
 
     def _repeat(self, text: OpenText, value: Json) -> Json:
-        """Return a value that repeats a text, without the text if guards inspect the value.
-
-        Adds a delta if none has carried the text.
-        """
+        """Add a delta if none has carried the text. Remove the text if guards inspect the value."""
         name = text.type.member
         repeated = as_text(value.get(name))
         if repeated and not text.has_delta:
@@ -342,7 +338,6 @@ class ResponsesReader:
             self._events.insert(len(self._events) - (kind in schema.ENDS), Native(None))
 
     def _final_item(self, index: int, item: Any) -> Any:
-        """Read an item of the final response, unless events have carried it."""
         if not isinstance(item, dict):
             if self._splits:
                 raise UpstreamInvalid("The upstream sent an output item that is not an object.")

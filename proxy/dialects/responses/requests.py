@@ -28,11 +28,7 @@ TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
-    """Return a request as a chat, and the names of dropped fields.
-
-    Raises:
-        InvalidField: A part has no counterpart.
-    """
+    """Return a request as a chat, and the names of dropped fields. Raises ``InvalidField``."""
     conversion = _ResponsesConversion(body, keeps_thoughts=keeps_thoughts)
     return conversion.chat(), tuple(sorted(conversion.dropped))
 
@@ -186,10 +182,7 @@ def _call_id(item: Json, place: str) -> str | None:
 
 
 def _group_results(messages: Sequence[Json]) -> list[Json]:
-    """Return messages with each tool result after the message with its call.
-
-    Upstreams refuse a chat with another message between them.
-    """
+    """Put tool results after their calls: upstreams refuse another message between them."""
     groups: list[list[Json]] = []
     group_by_call: dict[object, list[Json]] = {}
     for message in messages:
@@ -205,7 +198,6 @@ def _group_results(messages: Sequence[Json]) -> list[Json]:
 
 
 def _response_format(text_format: Any) -> Json | None:
-    """Return the response format of a chat, None for text."""
     kind = text_format.get("type") if isinstance(text_format, dict) else None
     if kind == "text":
         return None
@@ -247,13 +239,8 @@ ROLES = frozenset({"assistant", "developer", "system", "user"})
 
 
 def convert_from_chat(body: Json) -> Json:
-    """Return a chat as a Responses request.
-
-    Raises:
-        InvalidField: A part has no counterpart, or ``background`` is set: a chat client cannot
-            retrieve the response.
-    """
-    if body.get("background"):
+    """Return a chat as a Responses request. Raises ``InvalidField``."""
+    if body.get("background"):  # a chat client cannot retrieve the response
         raise InvalidField("background", NOT_SUPPORTED)
     request = dict(body)
     request.pop("stream_options", None)
@@ -290,7 +277,6 @@ def _text_format(response_format: Any) -> Json:
 
 
 def _flatten(tool: Any, place: str) -> Json:
-    """Return a tool, or the choice of one, with its members next to its type."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     inner = tool.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):

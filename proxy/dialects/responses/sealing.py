@@ -62,7 +62,6 @@ class SealSecret:
         return blake2b(_pack(key) + plain, digest_size=PROOF_BYTES, key=self.mac_key).digest()
 
     def _crypt(self, nonce: bytes, text: bytes) -> bytes:
-        """Encrypt or decrypt a text with the keystream of a nonce."""
         blocks = [
             blake2b(nonce + n.to_bytes(4), digest_size=BLOCK_BYTES, key=self.cipher_key).digest()
             for n in range(-(-len(text) // BLOCK_BYTES))
@@ -155,7 +154,6 @@ class ResponseIds:
         )
 
     def _open(self, text: str, prefix: str, key: str) -> tuple[str, str, bytes] | None:
-        """Return the deployment, the target and the packed id in a sealed id."""
         encoded = text.removeprefix(prefix)
         if encoded == text or len(text) > MAX_SEALED_LENGTH or not _BASE64.fullmatch(encoded):
             return None
@@ -180,7 +178,6 @@ def _pack(name: str) -> bytes:
 
 
 def _unpack(raw: bytes) -> tuple[str, bytes]:
-    """Return the first packed name and the remaining bytes."""
     end = 2 + int.from_bytes(raw[:2])
     return raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]
 

@@ -39,12 +39,8 @@ AFTER = "after"
 def resolve_state(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call with a reference to the stored state that it uses, if it uses any.
 
-    ``ids`` is None without a secret.
-
-    Raises:
-        InvalidField: A reference is malformed, or there is no secret for it or for a background
-            response.
-        NotFound: An id was not sealed for the key of the call.
+    ``ids`` is None without a secret. Raises ``InvalidField`` for a malformed reference or a missing
+    secret, and ``NotFound`` for an id that was not sealed for the key of the call.
     """
     if call.head.endpoint == "stored":
         return resolve_page(resolve_response(call, ids), ids)
@@ -73,7 +69,7 @@ def resolve_response(call: Call, ids: ResponseIds | None) -> Call:
     is_stored = head.endpoint == "stored"
     client_id: Any = head.parameter("id") if is_stored else call.body[PREVIOUS]
     if ids is None:
-        raise InvalidField(_ID_PARAMS.get(head.endpoint, PREVIOUS), NOT_SEALED)
+        raise InvalidField("response_id" if is_stored else PREVIOUS, NOT_SEALED)
     ref = ids.open(client_id, call.scheduling_key)
     if ref is None:
         raise unknown_id(head, client_id)
@@ -135,7 +131,6 @@ def _check_no_reference(items: list[Json]) -> None:
 
 
 def _join_place(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRef:
-    """Return the place of all references so far."""
     if call_ref is None:
         return replace(ref, id="", param=place)
     if not call_ref.is_beside(ref):
@@ -156,10 +151,7 @@ def _ids_of_items(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _with_short_names(call: Call, items: list[Json], refs: dict[str, StateRef | None]) -> Call:
-    """Return a call with short names instead of ids.
-
-    Encrypted content is bound to its id, so an item with some loses an id that was not sealed.
-    """
+    # Encrypted content is bound to its id, so an item with it loses an id that was not sealed.
     key = call.scheduling_key
     names = {client_id: f"item_{index}" for index, client_id in enumerate(refs)}
     sealed_names = {client_id: names[client_id] if ref else None for client_id, ref in refs.items()}
@@ -190,7 +182,6 @@ def restore_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
 
 
 def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:
-    """Return an item with other ids, without those whose name is None."""
     ids = {name: item[name] for name in ITEM_MEMBERS if isinstance(item.get(name), str)}
     renamed = {name: names[text] for name, text in ids.items() if text in names}
     if not renamed:
@@ -215,12 +206,11 @@ def resolve_page(call: Call, ids: ResponseIds | None) -> Call:
     return replace(call, head=replace(call.head, parameters=parameters))
 
 
-_ID_PARAMS: Mapping[Endpoint, str] = {
-    "stored": "response_id",
-    "conversations": "conversation_id",
+_PATH_IDS: Mapping[Endpoint, tuple[str, str]] = {
+    "stored": ("response_id", "Response"),
+    "conversations": ("conversation_id", "Conversation"),
 }
-"""Names of the ids in a path."""
-_ID_LABELS: Mapping[Endpoint, str] = {"stored": "Response", "conversations": "Conversation"}
+"""Names and labels of the ids in a path."""
 
 
 def unknown_id(head: RequestHead, client_id: str, param: str | None = None) -> NotFound:
@@ -228,13 +218,13 @@ def unknown_id(head: RequestHead, client_id: str, param: str | None = None) -> N
 
     ``param`` is the place of an id of an item or a conversation.
     """
-    label = _ID_LABELS.get(head.endpoint, "Previous response")
+    path_param, label = _PATH_IDS.get(head.endpoint, (PREVIOUS, "Previous response"))
     if param is not None:
         label = "Conversation" if param == CONVERSATION else "Item"
     message = f"{label} with id '{ascii_word(client_id, MAX_ID)}' not found."
     if param is None and head.endpoint == "responses":
         message += unstored_hint(client_id, RESPONSES.prefix)
-    return NotFound(message, param=param or _ID_PARAMS.get(head.endpoint, PREVIOUS))
+    return NotFound(message, param=param or path_param)
 
 
 def unstored_hint(client_id: str, prefix: str) -> str:

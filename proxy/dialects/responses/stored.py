@@ -83,7 +83,6 @@ _STREAM_QUERY = {"stream": "false", "include_obfuscation": "", "starting_after":
 
 
 def _path(head: RequestHead) -> str:
-    """Return the path of a route without its prefix."""
     match = _PATH.search(head.route)
     return "" if match is None else match[0]
 
@@ -155,12 +154,7 @@ def errors_name_items() -> Iterator[None]:
 
 
 def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
-    """Return a call with references to its conversation and items.
-
-    Raises:
-        InvalidField: There is no secret, or a reference is malformed.
-        NotFound: An id was not sealed for the key of the call.
-    """
+    """Return a call with references to its conversation and items, as ``resolve_state`` does."""
     head = call.head
     if ids is None:
         raise InvalidField("conversation_id", NOT_SEALED)
@@ -186,8 +180,7 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
 def read_stored(doc: Json, options: ReadOptions) -> Content:
     """Read the usage of a response, and estimate its output or the size of a list.
 
-    Raises:
-        UpstreamInvalid: The document is not the result of the operation.
+    Raises ``UpstreamInvalid`` for a document that is not the result of the operation.
     """
     head = options.call.head
     result = operation_of(head).result

@@ -48,11 +48,7 @@ class WholeResponseReader:
         return ()
 
     def _item_events(self, items: list[Json]) -> Iterator[Event]:
-        """Yield the events of items.
-
-        Clients of other families get a reasoning summary in paragraphs, unless the response has the
-        reasoning itself.
-        """
+        # Clients of other families get a summary only if there is no reasoning.
         crosses = self._options.crossing
         texts = [[*_texts(item, index)] for index, item in enumerate(items)]
         if crosses:
@@ -105,7 +101,6 @@ def _texts(item: Json, index: int) -> Iterator[ItemText]:
 
 
 def _stream_events(response: Json) -> Iterator[Json]:
-    """Yield the events of a stream that results in a response."""
     started = {**response, "status": "in_progress", "output": [], "usage": None}
     for kind in ("created", "in_progress"):
         yield {"type": f"response.{kind}", "response": started}

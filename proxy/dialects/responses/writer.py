@@ -101,7 +101,10 @@ class ResponsesWriter:
                 return frame.raw or dump({**doc, **echoed(self._options.call)}, frame.size)
             out = self._write_event(frame, doc)
         elif not (events or doc is not None or frame.last):
-            out = self._keep_alive()
+            if not self._response:  # SDKs require `response.created` to be the first event
+                return KEEPALIVE
+            self._rewrites = True
+            out = self._out.event("keepalive", {})
         elif self._is_native or frame.family == schema.FAMILY:
             out = self._write_bare(frame)
         else:
@@ -131,13 +134,6 @@ class ResponsesWriter:
         out = self._out.event("error", {**details, "error": error})
         return out + self._out.event("response.failed", {"response": failed})
 
-    def _keep_alive(self) -> bytes:
-        """SDKs require `response.created` to be the first event, so a comment precedes it."""
-        if not self._response:
-            return KEEPALIVE
-        self._rewrites = True
-        return self._out.event("keepalive", {})
-
     # Streams of the family
 
     def _write_event(self, frame: Frame, doc: Json) -> bytes:
@@ -156,10 +152,7 @@ class ResponsesWriter:
         return self._out.event(kind, self._fill_event(doc, kind), frame.size)
 
     def _write_bare(self, frame: Frame) -> bytes:
-        """Write a frame without a document into a stream of the family.
-
-        Deltas in frames of the family are not written: a later document repeats their texts.
-        """
+        # Deltas in frames of the family are not written: a later document repeats their texts.
         self._note_texts(frame.events)
         out = b""
         for event in frame.events:
@@ -216,7 +209,6 @@ class ResponsesWriter:
         return [self._fill_item(self._items[index], index) for index in sorted(self._items)]
 
     def _end(self) -> bytes:
-        """End a stream that the upstream has not ended."""
         self._has_ended = self._rewrites = True
         for (index, kind, _), text in self._text_by_key.items():
             text_type = schema.BY_KIND[kind]
@@ -229,7 +221,6 @@ class ResponsesWriter:
         return self._out.event(f"response.{status['status']}", {"response": self._response})
 
     def _fill_event(self, doc: Json, kind: str) -> Json:
-        """Return an event in which repeated texts are as sent."""
         index = as_int(doc.get(schema.OUTPUT))
         if kind in schema.BY_DONE:
             text_type = schema.BY_DONE[kind]

@@ -5,8 +5,6 @@ Source: Fireworks' API reference for ``POST /completions``; newer fields from it
 
 from __future__ import annotations
 
-from typing import Any
-
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.chat import requests
 from proxy.dialects.statuses import USUAL
@@ -23,16 +21,6 @@ def check_max_tokens(body: Json) -> None:
         raise InvalidField("max_completion_tokens", conflicts_with("max_tokens"))
 
 
-def _schema_format(value: Any) -> Any:
-    """Return ``{type: json_object, schema}`` as OpenAI's JSON schema."""
-    if not isinstance(value, dict) or value.get("type") != "json_object" or "schema" not in value:
-        return value
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": "response", "schema": value["schema"]},
-    }
-
-
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
     """Convert a client's JSON schema and legacy token limit to OpenAI's fields."""
     changed: Json = {}
@@ -40,8 +28,10 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
         body = requests.logprobs_as_count(body)
     elif type(body.get("logprobs")) is int:
         body = requests.logprobs_as_flag(body)
-    if body.get("response_format") is not None:
-        changed["response_format"] = _schema_format(body["response_format"])
+    form = body.get("response_format")
+    if isinstance(form, dict) and form.get("type") == "json_object" and "schema" in form:
+        schema = {"name": "response", "schema": form["schema"]}
+        changed["response_format"] = {"type": "json_schema", "json_schema": schema}
     if endpoint == "completions" and body.get("max_completion_tokens") is not None:
         changed["max_tokens"] = body["max_completion_tokens"]
         body = {k: v for k, v in body.items() if k != "max_completion_tokens"}

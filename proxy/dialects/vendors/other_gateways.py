@@ -74,12 +74,9 @@ _NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")
 
 
 def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
-    """Return the head with the content of other gateways' headers.
+    """Return the head with the content of other gateways' headers. Raises ``BadRequest``.
 
     Properties are read from ``head.headers``, without credentials, because they are logged.
-
-    Raises:
-        BadRequest: A user, a tag or a timeout is malformed.
     """
     ignored = sorted(
         name
@@ -109,10 +106,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
 def read_metadata_tags(head: RequestHead, body: Json) -> tuple[RequestHead, Json]:
     """Move LiteLLM's ``metadata.tags`` from the body to the head.
 
-    Upstreams accept only texts in ``metadata``.
-
-    Raises:
-        BadRequest: There are too many tags, or one is too long.
+    Upstreams accept only texts in ``metadata``. Raises ``BadRequest`` for bad tags.
     """
     metadata = body["metadata"]
     texts = metadata.get("tags") if isinstance(metadata, dict) else None
@@ -132,7 +126,6 @@ def _tag(text: str) -> Tag:
 
 
 def _find_header(meaning: Meaning, headers: Headers, meanings: dict[str, Meaning]) -> str | None:
-    """Return the first header with a meaning that is not empty."""
     return next((name for name in meanings if meanings[name] == meaning and headers[name]), None)
 
 
@@ -145,7 +138,6 @@ def _tags(headers: Headers, meanings: dict[str, Meaning]) -> tuple[Tag, ...]:
 
 
 def _timeout_s(headers: Headers, meanings: dict[str, Meaning]) -> float | None:
-    """Return the shortest timeout, None if no header has one."""
     times = [
         _seconds(name, headers[name], 1 if meaning == "seconds" else 1000)
         for name, meaning in meanings.items()
@@ -165,7 +157,6 @@ def _seconds(name: str, text: str, units_per_s: int) -> float:
 
 
 def _properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator[Property]:
-    """Yield properties, with names and values of bounded length."""
     for part in first_items(headers.get(PROPERTIES_HEADER, "").split(",")):
         name, _, value = part.partition("=")
         if name.strip():

@@ -89,10 +89,7 @@ def _object(name: str, headers: Headers) -> dict[str, Any]:
 
 
 def _deployments(headers: Headers, call_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the deployments in the config, the one to use first, and warnings.
-
-    A config is a saved id, or inline with one target or several.
-    """
+    # A config is a saved id, or inline with one target or several.
     text = headers.get(CONFIG, "").strip()
     if not text.startswith("{"):
         return ((text,) if text else ()), ()
@@ -116,10 +113,7 @@ def _deployments(headers: Headers, call_id: str) -> tuple[tuple[str, ...], tuple
 
 
 def _draw(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str, ...]:
-    """Return the deployments of targets, first the one that is drawn by weight.
-
-    A hash of ``call_id`` decides.
-    """
+    # A hash of ``call_id`` decides which target is the first.
     strategy = config.get("strategy")
     mode = strategy.get("mode") if isinstance(strategy, dict) else None
     if mode != "loadbalance":
@@ -167,7 +161,6 @@ def _timeout_s(headers: Headers) -> float | None:
 
 
 def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
-    """Return the end user and the tags in ``x-portkey-metadata``."""
     name = "x-portkey-metadata"
     values = _object(name, headers)
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
@@ -218,7 +211,7 @@ def hook_results(verdicts: GuardResults) -> Json:
     return {"before_request_hooks": hooks("input"), "after_request_hooks": hooks("output")}
 
 
-def status(verdicts: GuardResults, *, flagged: bool) -> int:
+def status(verdicts: GuardResults, flagged: bool) -> int:  # a plug-in
     """Return the status of a response: ``HOOK_FAILED`` if it passes although a hook has failed.
 
     A hook that ends a streamed response reports that in the stream.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # it is there, in C
 from typing import Any
 
@@ -80,7 +80,6 @@ class PieceReader:
         return value
 
     def _skip(self, position: int) -> int:
-        """Return where the white space ends."""
         while True:
             match = _SPACE.match(self.text, position, position + self.size)
             end = match.end() if match else position
@@ -177,7 +176,6 @@ class PieceReader:
         return self._skip(position)
 
     def _mark(self, position: int) -> tuple[str, int]:
-        """Return the next character that is not white space, and the position after it."""
         position = self._skip(position)
         return self.text[position : position + 1], position + 1
 
@@ -187,10 +185,7 @@ class PieceReader:
         return self._skip(position)
 
     def _string(self, position: int) -> tuple[str, int]:
-        """Return a string after its opening quote.
-
-        A quote is appended to each piece; if the scanner stops at that quote, the string continues.
-        """
+        # Each piece gets a quote; if the scanner stops at that quote, the string continues.
         parts: list[str] = []
         size = min(SHORT, self.size)
         while True:
@@ -205,7 +200,6 @@ class PieceReader:
 
 
 def _is_numbers(part: str) -> bool:
-    """Return True if part of a list has only numbers, at least one."""
     if any(mark in part for mark in _NOT_IN_NUMBERS):
         return False
     try:
@@ -226,10 +220,18 @@ def whole_escapes(piece: str) -> str:
 
 
 def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
-    """Return what makes a value as JSON, when joined. Raises ``TypeError`` as ``orjson`` does."""
-    pieces = _Pieces(size)
-    _Writer(pieces.put, size).write(value, 0)
-    return pieces.all()
+    """Return the pieces of a value as JSON. Raises ``TypeError`` as ``orjson`` does."""
+    pieces: list[bytes] = []
+    buffer = bytearray()  # the writer in C keeps 4 KiB for each of its results, however short
+
+    def put(piece: bytes) -> None:
+        buffer.extend(piece)
+        if len(buffer) >= size:
+            pieces.append(bytes(buffer))
+            buffer.clear()
+
+    _Writer(put, size).write(value, 0)
+    return [*pieces, bytes(buffer)]
 
 
 def check_pieces(value: Any) -> None:
@@ -248,29 +250,6 @@ def _is_light(container: dict[str, Any] | list[Any]) -> bool:
         return False
     values = (*container, *container.values()) if isinstance(container, dict) else container
     return all([type(v) in _PLAIN or (type(v) is str and len(v) <= SHORT) for v in values])
-
-
-@dataclass(slots=True)
-class _Pieces:
-    """Puts what is written together to pieces of ``size`` bytes or more.
-
-    The writer in C keeps some 4 KiB for each of its results, however short: 100,000 of them
-    would take 400 MB.
-    """
-
-    size: int
-    _full: list[bytes] = field(default_factory=list)
-    _open: bytearray = field(default_factory=bytearray)
-
-    def put(self, piece: bytes) -> None:
-        self._open += piece
-        if len(self._open) >= self.size:
-            self._full.append(bytes(self._open))
-            self._open.clear()
-
-    def all(self) -> list[bytes]:
-        """Return all pieces."""
-        return [*self._full, bytes(self._open)]
 
 
 @frozen

@@ -209,16 +209,13 @@ def count_body_values(raw: bytes, max_values: int) -> int:
     return values
 
 
-def read_json(raw: bytes, most_values: int | None = None) -> Json:
+def read_json(raw: bytes) -> Json:
     """Parse one JSON object in UTF-8. Raises ``BadRequest``.
 
     Rejected are duplicate names, NaN and infinities, lone surrogates, other encodings, integers
-    beyond 64 bits, nesting that cannot be serialized again, and more than ``most_values`` values,
-    which are counted before parsing. Large bodies are parsed in pieces; ``_read_small`` is faster
-    for others.
+    beyond 64 bits, and nesting that cannot be serialized again. Large bodies are parsed in pieces;
+    ``_read_small`` is faster for others.
     """
-    if most_values is not None:
-        count_body_values(raw, most_values)
     try:
         if len(raw) > LARGE_BYTES:
             document = PieceReader(decode_pieces(raw), _request_decoder).read()
@@ -270,7 +267,6 @@ class GatheredDocument:
 
 
 def _check_depth(raw: bytes, document: Any) -> None:
-    """Raise ``TypeError`` for a document that is too deep to be serialized again."""
     if len(raw.translate(None, _NOT_A_LEVEL)) > MOST_SHALLOW:
         orjson.dumps(deeper(document))
 
@@ -338,14 +334,9 @@ class Documents:
             ).read()
             check_pieces(deeper(document))
         if count > self.most_values:
-            logprobs = sum(map(values_of, _logprobs_in(document)))
-            if values_of(document) - logprobs > self.most_values:
+            members = document.values() if isinstance(document, dict) else ()
+            items = [item for member in members if isinstance(member, list) for item in member]
+            logprobs = [item["logprobs"] for item in items if "logprobs" in as_object(item)]
+            if values_of(document) - sum(map(values_of, logprobs)) > self.most_values:
                 raise too_many_values()
         return document
-
-
-def _logprobs_in(document: Any) -> list[Any]:
-    """Return the log-probabilities in the objects of lists at the top of a document."""
-    members = document.values() if isinstance(document, dict) else ()
-    items = [item for member in members if isinstance(member, list) for item in member]
-    return [item["logprobs"] for item in items if isinstance(item, dict) and "logprobs" in item]

@@ -140,7 +140,7 @@ def loop(form: str, own_text: str) -> Json:
 @for_each("signature", SIGNATURES[:3] + SIGNATURES[4:])
 def test_signature_returns_with_the_call(signature: str) -> None:
     for form in ("messages", "responses"):
-        output = client_call_id(call(signature=signature))
+        output = client_call_id("call_1", signature)
         body, results = without_signatures(loop(form, output), CALL_LISTS[form])
 
         assert body == loop(form, "call_1")
@@ -152,7 +152,7 @@ def test_signature_returns_with_the_call(signature: str) -> None:
 
 
 def test_id_has_only_letters_that_ids_may_have() -> None:
-    output = client_call_id(call(signature="Eg+/x=="))
+    output = client_call_id("call_1", "Eg+/x==")
 
     assert set(output) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -163,14 +163,13 @@ def test_id_has_only_letters_that_ids_may_have() -> None:
         call(),
         call(signature=""),
         call(signature=5),
-        call(own_value=None, signature="x"),
         call(signature="x" * (MAX_SIGNATURE + 1)),
         call() | {"extra_content": "x"},
         call() | {"extra_content": {"google": []}},
     ],
 )
 def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
-    assert client_call_id(document) == document["id"]
+    assert client_call_id(document["id"], signature_of(document)) == document["id"]
 
 
 @for_each(

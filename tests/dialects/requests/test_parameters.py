@@ -216,15 +216,6 @@ def test_headers_are_ours_and_the_policys() -> None:
     assert headers["accept-encoding"] == "identity"
 
 
-def test_embeddings_are_refused_where_there_are_none() -> None:
-    head = RequestHead("openai", "embeddings", "/v1/embeddings", "req_1")
-    call = read_call(head, {"model": "m", "input": "x"})
-    scale = Target(replace(UPSTREAM, dialect="scale"), "served")
-
-    with pytest.raises(InvalidField, match="no embeddings"):
-        build_request(call, scale)
-
-
 def test_a_call_is_put_into_a_targets_form_once_and_anew_where_anything_differs() -> None:
     request = {"model": "asked", "messages": [{"role": "user", "content": "p"}], "stream": True}
     call = read_call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), request)

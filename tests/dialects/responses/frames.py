@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -10,8 +10,6 @@ import orjson
 from proxy.dialects.families import RESPONSES
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.frames.sequencer import Sequencer
-from proxy.dialects.responses.schema import find_failure
-from proxy.dialects.wire import sse
 from proxy.types import Call, RequestHead
 from proxy.types.events import Delta, Frame, Part
 from tests.checked import checked
@@ -19,15 +17,6 @@ from tests.doubles import Json
 
 HEAD = RequestHead(dialect="openai", endpoint="responses", route="/v1/responses", request_id="r1")
 CALL = Call(head=HEAD, body={"model": "m", "input": "p"}, stream=True)
-
-
-def documents(raw: bytes) -> Iterator[bytes]:
-    """Yield the documents of a stream up to the one that reports its failure."""
-    reader = sse.EventReader(2**20)
-    for document in [*reader.feed(raw), *reader.close()]:
-        if find_failure(orjson.loads(document)) is not None:
-            return
-        yield document
 
 
 def read(value: Iterable[bytes | Json], **options: Any) -> list[Frame]:

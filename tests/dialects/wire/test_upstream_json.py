@@ -16,6 +16,7 @@ from proxy.dialects.wire.strict_json import (
     Documents,
     GatheredDocument,
     _response_decoder,
+    count_body_values,
     read_json,
 )
 from proxy.errors import BadRequest, ResponseTooLarge, UpstreamError, UpstreamInvalid
@@ -256,6 +257,6 @@ def test_values_keep_what_they_are() -> None:
 def test_values_are_bounded_where_a_bound_is_told() -> None:
     raw = json.dumps({"a": [1, {"b": "2, 3, [4"}]}).encode()
 
-    assert read_json(raw, 5) == read_json(raw)
+    assert count_body_values(raw, 5) == 5
     with pytest.raises(BadRequest, match="more than 4 JSON values"):
-        read_json(raw, 4)
+        count_body_values(raw, 4)
