@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.errors.words import MAX_TEXT
 from tests.conftest import DIGEST, KEY, Proxy, running_proxy
@@ -162,13 +161,11 @@ def script_of(way: str, api: str, case: Case) -> Script:
 
 class Answered(NamedTuple):
     status: int
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     error: dict[str, Any]
 
 
-async def send(
-    session: ClientSession, client: str, deployment: str, way: str = "whole"
-) -> Answered:
+async def send(proxy: Proxy, client: str, deployment: str, way: str = "whole") -> Answered:
     user = [{"role": "user", "content": "Hi"}]
     paths: dict[str, tuple[str, dict[str, Any]]] = {
         "chat": ("/v1/chat/completions", {"messages": user}),
@@ -179,31 +176,22 @@ async def send(
     headers = {"x-headrace-deployment": deployment, "authorization": f"Bearer {KEY}"}
     if client == "messages":
         headers |= {"anthropic-version": "2023-06-01"}
-    request = {"model": "m", **body, "stream": way != "whole"}
-    async with session.post(path, json=request, headers=headers) as response:
-        text = (await response.read()).decode()
-    result = {name.lower(): value for name, value in response.headers.items()}
-    if "event-stream" not in response.headers["content-type"]:
-        return Answered(response.status, result, json.loads(text)["error"])
-    lines = [
-        json.loads(splitline[6:])
-        for splitline in text.splitlines()
-        if splitline.startswith("data: {")
-    ]
+    reply = await proxy.send(path, {"model": "m", **body, "stream": way != "whole"}, headers)
+    if "event-stream" not in reply.headers["content-type"]:
+        return Answered(reply.status, reply.headers, reply.error)
+    lines = [json.loads(line[6:]) for line in reply.raw.splitlines() if line[:7] == b"data: {"]
     [read] = [line["error"] for line in lines if line.get("error")]
     if client == "responses":
         assert lines[-1]["type"] == "response.failed"
         words = lines[-1]["response"]["error"]
         assert words == {"code": read["code"], "message": read["message"]}
-    return Answered(200, result, read)
+    return Answered(200, reply.headers, read)
 
 
 @asynccontextmanager
-async def running(
-    folder: Path, url: str, extra: str = "", **settings: Any
-) -> AsyncIterator[tuple[Proxy, ClientSession]]:
+async def running(folder: Path, url: str, extra: str = "", **settings: Any) -> AsyncIterator[Proxy]:
     async with running_proxy(folder / "p", policies(url, extra), **settings) as proxy:
-        yield proxy, proxy.client
+        yield proxy
 
 
 def shown_by(case: Case, client: str) -> str:
@@ -219,12 +207,12 @@ def upstream_apis(case: Case) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("client", ["chat", "messages", "responses"])
 async def test_shows_message(client: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with running(tmp_path, upstream.url) as (_, session):
+    async with running(tmp_path, upstream.url) as proxy:
         for name, case in CASES.items():
             for api in upstream_apis(case):
                 for way in WAYS:
                     upstream.answer_with(script_of(way, api, case))
-                    status, headers, read = await send(session, client, api, way)
+                    status, headers, read = await send(proxy, client, api, way)
                     place = name, api, way, read
                     expected, *words = case.messages if client == "messages" else case.chat
                     assert status == (200 if way == "later event" else expected), place
@@ -249,8 +237,8 @@ async def test_hides_key_and_host(way: str, tmp_path: Path, upstream: ScriptedUp
     text = f"{OURS} at {upstream.url}/v1, {host} and {host.split(':')[0]}. {LONG}"
     case = Case("chat", 503, error(text, "server_error"), (503, "", ""), (529, ""))
     upstream.answer_with(script_of(way, "chat", case))
-    async with running(tmp_path, upstream.url) as (_, session):
-        read = (await send(session, "chat", "chat", way)).error
+    async with running(tmp_path, upstream.url) as proxy:
+        read = (await send(proxy, "chat", "chat", way)).error
 
     assert read["message"].startswith("*** at http:***/v1, *** and ***. xx")
     assert len(read["message"]) == MAX_TEXT
@@ -262,8 +250,8 @@ async def test_hides_key_and_host(way: str, tmp_path: Path, upstream: ScriptedUp
 async def test_guards_inspect_error(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     case = Case("chat", 503, error("A hippo.", "server_error"), (503, "", ""), (529, ""))
     upstream.answer_with(script_of(way, "chat", case))
-    async with running(tmp_path, upstream.url, ", policy: p") as (_, session):
-        read = (await send(session, "chat", "chat", way)).error
+    async with running(tmp_path, upstream.url, ", policy: p") as proxy:
+        read = (await send(proxy, "chat", "chat", way)).error
 
     assert "hippo" not in str(read)
     assert read["message"].startswith("The upstream is unavailable")
@@ -277,10 +265,10 @@ async def test_log_hides_message(way: str, tmp_path: Path, upstream: ScriptedUps
         Case("chat", 503, error(LONG, "server_error", "slow_down"), (503, "", ""), (529, "")),
         Case("chat", 400, error("Bad: Hi", INVALID, "invalid_value"), (400, "", ""), (400, "")),
     )
-    async with running(tmp_path, upstream.url, log_fd=descriptor) as (_, session):
+    async with running(tmp_path, upstream.url, log_fd=descriptor) as proxy:
         for case in cases:
             upstream.answer_with(script_of(way, "chat", case))
-            await send(session, "chat", "chat", way)
+            await send(proxy, "chat", "chat", way)
     os.close(descriptor)
 
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -303,9 +291,9 @@ async def test_headers_of_a_refusal_pass(
     events = [] if should_retry is None else [f"x-should-retry: {should_retry}"]
     body = {"type": "error", "error": {"type": "api_error", "message": "No."}}
     upstream.answer_with(answer(body, status, *LIMITS, *events, "x-internal: 1"))
-    async with running(tmp_path, upstream.url) as (_, session):
-        own_document = (await send(session, "messages", "messages")).headers
-        other_document = (await send(session, "chat", "messages")).headers
+    async with running(tmp_path, upstream.url) as proxy:
+        own_document = (await send(proxy, "messages", "messages")).headers
+        other_document = (await send(proxy, "chat", "messages")).headers
 
     for headers in (own_document, other_document):
         expected = should_retry if should_retry in ("true", "false") else None
