@@ -43,7 +43,7 @@ MEDDLED = (
     ("without settling every call", "UPDATE runs SET begun = begun + 1"),
     ("settled more calls", "UPDATE runs SET settled = settled + 1"),
     ("after their last call", "UPDATE calls SET seq = 9 WHERE seq = 2"),
-    ("of an unknown run", "UPDATE calls SET run = 7 WHERE seq = 1"),
+    ("without a run", "UPDATE calls SET run = 7 WHERE seq = 1"),
     ("gaps in the numbers of runs", "UPDATE runs SET id = 3; UPDATE calls SET run = 3"),
     (
         "gaps in the numbers of runs",
