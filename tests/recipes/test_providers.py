@@ -6,11 +6,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from proxy.dialects import DIALECTS
@@ -19,7 +17,7 @@ from proxy.money.usage import TOKEN_TYPES, price_on
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Target
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
 from tests.recipes.provider_answers import ANSWERS, MISTRAL_THINKING, THOUGHT, streamed
@@ -90,8 +88,7 @@ def test_what_its_tokens_cost_is_known(name: str, targets: dict[str, Target]) ->
 def address_of(url: str) -> str:
     """Return the recipe with all its providers at one address, below the paths that it says."""
     text = re.sub(r"https?://[a-z0-9.:-]+", url, recipe())
-    digest = sha256(KEY.encode()).hexdigest()
-    text = re.sub(r"sha256: [0-9a-f]{64}", f"sha256: {digest}", text)
+    text = re.sub(r"sha256: [0-9a-f]{64}", f"sha256: {DIGEST}", text)
     return re.sub(r"\$\{\w+\}", "${UPSTREAM_KEY}", text)
 
 
@@ -118,15 +115,9 @@ async def ask(proxy: Proxy, target: Target, path: str, **options: Any) -> bytes:
     fields = {"messages": [{"role": "user", "content": "France?"}]}
     if path in ("/v1/completions", "/v1/responses"):
         fields = {}
-    body = {"model": target.model, **fields, **options}
-    headers = {"authorization": f"Bearer {KEY}"}
-    async with (
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-        client.post(path, headers=headers, json=body) as response,
-    ):
-        raw = await response.read()
-        assert response.status == 200, raw
-        return raw
+    reply = await proxy.send(path, {"model": target.model, **fields, **options})
+    assert reply.status == 200, reply.raw
+    return reply.raw
 
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["is_whole", "streamed"])

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
-from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import DIGEST, KEY, Proxy, Reply, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
 from tests.recipes.strict_servers import ANSWER, SERVERS, SIGNATURE, THOUGHT, Provider
@@ -39,15 +36,14 @@ def policies(url: str) -> Iterator[str]:
         yield f"  {name}-bare: {{{targets}}}"
         yield f"  {name}-guarded: {{{targets}, policy: guarding}}"
     listed = ", ".join(f"{name}-bare, {name}-guarded" for name in SERVERS)
-    digest = sha256(KEY.encode()).hexdigest()
-    yield f"policies:{GUARDING}keys:\n  agent: {{sha256: {digest}, deployments: [{listed}]}}"
+    yield f"policies:{GUARDING}keys:\n  agent: {{sha256: {DIGEST}, deployments: [{listed}]}}"
 
 
 class Agent:
     """Runs tool loops through a proxy with strict servers behind it."""
 
-    def __init__(self, proxy: Proxy, session: aiohttp.ClientSession, provider: Provider) -> None:
-        self._proxy, self._session, self._provider = proxy, session, provider
+    def __init__(self, proxy: Proxy, provider: Provider) -> None:
+        self._proxy, self._provider = proxy, provider
 
     @property
     def taken(self) -> list[Json]:
@@ -56,21 +52,18 @@ class Agent:
     def start_case(self) -> None:
         self._provider.taken.clear()
 
-    async def send(
-        self, client: Client, deployment: str, body: Json, *, stream: bool
-    ) -> tuple[int, bytes]:
+    async def send(self, client: Client, deployment: str, body: Json, *, stream: bool) -> Reply:
         headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": deployment}
         name = deployment.rpartition("-")[0]
         request = {**body, "model": SERVERS[name].model, "stream": stream}
         if stream and client is CLIENTS["chat"]:
             request["stream_options"] = {"include_usage": True}
-        async with self._session.post(client.path, headers=headers, json=request) as response:
-            return response.status, await response.read()
+        return await self._proxy.send(client.path, request, headers)
 
     async def ask(self, client: Client, deployment: str, body: Json, *, stream: bool) -> Json:
-        status, raw = await self.send(client, deployment, body, stream=stream)
-        assert status == 200, raw
-        return client.read_stream(events(raw)) if stream else client.read(raw)
+        reply = await self.send(client, deployment, body, stream=stream)
+        assert reply.status == 200, reply.raw
+        return client.read_stream(events(reply.raw)) if stream else client.read(reply.raw)
 
     async def loop(self, client: Client, deployment: str, *, stream: bool) -> Json:
         calls = await self.ask(client, deployment, client.first, stream=stream)
@@ -83,11 +76,8 @@ async def agent(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Age
     provider = Provider()
     upstream.answer_with(provider.script)
     text = "\n".join(policies(upstream.url))
-    async with (
-        running_proxy(tmp_path / "loops", text) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as session,
-    ):
-        yield Agent(proxy, session, provider)
+    async with running_proxy(tmp_path / "loops", text) as proxy:
+        yield Agent(proxy, provider)
 
 
 @for_each(("name", "dialect", "form", "guards"), CASES)
@@ -143,6 +133,6 @@ async def test_client_reads_refusal(name: str, dialect: str, stream: bool, agent
     client = CLIENTS[dialect]
 
     body = {**client.first, "made_up": 1}
-    status, raw = await agent.send(client, f"{name}-bare", body, stream=stream)
+    reply = await agent.send(client, f"{name}-bare", body, stream=stream)
 
-    assert (status, json.loads(raw)["error"]["message"]) == WORDS[name]
+    assert (reply.status, reply.error["message"]) == WORDS[name]

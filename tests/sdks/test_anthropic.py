@@ -20,15 +20,16 @@ from tests.doubles import (
     ScriptedUpstream,
     answer,
     chat,
-    chat_events,
     message,
     message_events,
     stream,
     text_events,
 )
 from tests.sdks.conftest import Drive
+from tests.sdks.errands import says
 
 SDKS = ("anthropic", "anthropic-async")
+APIS = {"via-anthropic": "messages", "support-chat": "chat"}
 TOOL: Json = {
     "name": "look_up",
     "description": "Looks a place up.",
@@ -50,10 +51,7 @@ def step(do: str, to: str = "via-anthropic", **fields: Any) -> dict[str, Any]:
 async def test_it_reads_whole_and_streamed_answers(
     sdk: str, to: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    is_own = to == "via-anthropic"
-    whole_one = answer(message() if is_own else chat(" Paris."))
-    events = message_events(text_events(0, " Par", "is.")) if is_own else chat_events(" Par", "is.")
-    upstream.then(whole_one, stream(events, is_done=not is_own))
+    upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
 
     full_value, streamed = await drive(sdk, step("create", to), step("stream", to))
 
@@ -223,10 +221,7 @@ async def test_counts_new_tokens(drive: Drive, upstream: ScriptedUpstream, proxy
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
 async def test_langchain_reads_all(to: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     is_own = to == "via-anthropic"
-    events = message_events(text_events(0, " Par", "is.")) if is_own else chat_events(" Par", "is.")
-    upstream.then(
-        answer(message() if is_own else chat(" Paris.")), stream(events, is_done=not is_own)
-    )
+    upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
     if is_own:
         upstream.then(stream(STREAM, is_done=False))
     body: Json = {"model": to, "max_tokens": 64}

@@ -22,6 +22,7 @@ from tests.doubles import (
     text_item,
 )
 from tests.sdks.conftest import Drive
+from tests.sdks.errands import thought_events
 
 
 @pytest.fixture
@@ -79,19 +80,6 @@ CALL: Json = {
 }
 
 
-def events_of_item(item: Json, text: str) -> list[Json]:
-    where: Json = {"item_id": item["id"], "output_index": 0, "summary_index": 0}
-    kind, part = "response.reasoning_summary", {"type": "summary_text", "text": text}
-    return [
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "summary": []}},
-        {"type": f"{kind}_part.added", **where, "part": {**part, "text": ""}},
-        {"type": f"{kind}_text.delta", **where, "delta": text},
-        {"type": f"{kind}_text.done", **where, "text": text},
-        {"type": f"{kind}_part.done", **where, "part": part},
-        {"type": "response.output_item.done", "output_index": 0, "item": item},
-    ]
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("sdk", ["ai-sdk-openai", "openai-agents"])
 async def test_a_loop_of_tools_with_what_clients_do_by_default(
@@ -100,7 +88,7 @@ async def test_a_loop_of_tools_with_what_clients_do_by_default(
     fields, last_document = text_item("Let me see."), text_item(" Paris.", "msg_2")
     first_document, second = response(THOUGHT, fields, CALL), response(last_document, id="resp_2")
     if streamed:
-        items = [events_of_item(THOUGHT, "France, hm."), item_events(1, fields, "Let me ", "see.")]
+        items = [thought_events(THOUGHT), item_events(1, fields, "Let me ", "see.")]
         calls = item_events(2, CALL, CALL["arguments"])
         ended = response_events(item_events(0, last_document, " Par", "is."), document=second)
         upstream.then(
@@ -129,17 +117,7 @@ async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstr
     upstream.then(answer(response()))
     [first_document] = await drive("openai", step("respond"))
     values = {"response_id": first_document["data"]["id"]}
-    content = [{"type": "input_text", "text": "Where?"}]
-    pages = [
-        {
-            "object": "list",
-            "data": [{"id": name, "type": "message", "role": "user", "content": content}],
-            "first_id": name,
-            "last_id": name,
-            "has_more": extra,
-        }
-        for name, extra in (("msg_1", True), ("msg_2", False))
-    ]
+    pages = page("msg_1", extra=True), page("msg_2", extra=False)
     deleted = {"id": "resp_1", "object": "response", "deleted": True}
     cancelled = response(status="cancelled")
     upstream.then(*map(answer, (response(), *pages, cancelled, deleted)))

@@ -15,18 +15,14 @@ from tests.doubles import (
     answer,
     chat,
     chat_events,
-    item_events,
-    message,
-    message_events,
     response,
-    response_events,
     stream,
-    text_events,
-    text_item,
 )
 from tests.sdks.conftest import Drive
+from tests.sdks.errands import says
 
-UPSTREAMS = ("support-chat", "search-answers", "via-anthropic")
+APIS = {"support-chat": "responses", "search-answers": "chat", "via-anthropic": "messages"}
+UPSTREAMS = (*APIS,)
 
 
 def step(do: str, to: str = "support-chat", **body: Any) -> dict[str, Any]:
@@ -34,14 +30,7 @@ def step(do: str, to: str = "support-chat", **body: Any) -> dict[str, Any]:
 
 
 def scripts(to: str) -> tuple[Any, Any]:
-    if to == "via-anthropic":
-        spoken = message_events(text_events(0, " Par", "is."))
-        return answer(message()), stream(spoken, is_done=False)
-    if to == "search-answers":
-        return answer(chat(" Paris.")), stream(chat_events(" Par", "is."))
-    item = text_item(" Paris.")
-    events = response_events(item_events(0, item, " Par", "is."))
-    return answer(response()), stream(events, is_done=False)
+    return says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True)
 
 
 @pytest.mark.parametrize(("sdk", "to"), [("openai", UPSTREAMS), ("openai-async", UPSTREAMS[:1])])

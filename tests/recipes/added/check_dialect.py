@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
-import aiohttp
+from multidict import CIMultiDict
 
-from tests.conftest import KEY, running_proxy
+from tests.conftest import DIGEST, KEY, metric_total, running_proxy
 from tests.doubles import ScriptedUpstream, answer, legacy
 
 POLICIES = """
@@ -28,32 +27,22 @@ async def test_new_dialect_serves_and_counts_calls(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(legacy()))
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
-    policies = POLICIES.format(url=upstream.url, digest=digest)
+    policies = POLICIES.format(url=upstream.url, digest=DIGEST)
     body = {"model": "support-chat", "prompt": "p", "acme_mood": "good"}
 
-    async with (
-        running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession() as s,
-    ):
-        url, headers = f"{proxy.url}/acme/completions", {"x-acme-key": KEY}
-        async with s.post(url, headers=headers, json=body) as response:
-            assert response.status == 200, await response.text()
-        twice = [("x-acme-key", KEY), ("x-acme-key", "other")]
-        async with s.post(url, headers=twice, json=body) as response:
-            assert response.status == 400
+    async with running_proxy(tmp_path / "policies", policies) as proxy:
+        reply = await proxy.send("/acme/completions", body, {"x-acme-key": KEY})
+        assert reply.status == 200, reply.raw
+        repeated = CIMultiDict([("x-acme-key", KEY), ("x-acme-key", "other")])
+        assert (await proxy.send("/acme/completions", body, repeated)).status == 400
         await proxy.sink.wait(1)
-        async with s.get(f"{proxy.admin}/metrics") as response:
-            counted = [
-                line
-                for line in (await response.text()).splitlines()
-                if line.startswith("headrace_requests_total{") and line.endswith(" 1.0")
-            ]
+        metrics = await proxy.metrics()
 
     [request] = upstream.requests
     assert request.path == "/acme/completions"
     assert request.headers["x-acme-key"] == "sk-upstream-secret"
     assert request.json["acme_mood"] == "good"
     assert [record.head and record.head.dialect for record in proxy.records][:1] == ["acme"]
-    assert [line for line in counted if 'dialect="acme"' in line and 'outcome="success"' in line]
-    assert [line for line in counted if 'dialect="other"' in line] == []
+    requests = "headrace_requests_total"
+    assert metric_total(metrics, requests, dialect="acme", outcome="success") == 1
+    assert metric_total(metrics, requests, dialect="other") == 0

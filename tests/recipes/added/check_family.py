@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 
 POLICIES = """
@@ -60,14 +58,9 @@ async def ask_in_client_form(proxy: Proxy, client: str, deployment: str, *, stre
     else:
         path = "/v1/chat/completions"
         body["messages"] = [{"role": "user", "content": f"Who is {ADDRESS}?"}]
-    headers = {"authorization": f"Bearer {KEY}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(proxy.url + path, json=body) as response,
-    ):
-        raw = await response.read()
-        assert response.status == 200, raw
-    lines = raw.split(b"\n\n") if streamed else [b"data: " + raw]
+    reply = await proxy.send(path, body)
+    assert reply.status == 200, reply.raw
+    lines = reply.raw.split(b"\n\n") if streamed else [b"data: " + reply.raw]
     docs = [orjson.loads(item[6:]) for item in lines if item.startswith(b"data: {")]
     return "".join([text_of(client, item) for item in docs])
 
@@ -138,5 +131,4 @@ async def test_incomplete_answer_is_an_error(upstream: ScriptedUpstream, tmp_pat
 
 
 def running(folder: Path, upstream: ScriptedUpstream) -> Any:
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
-    return running_proxy(folder / "p", POLICIES.format(url=upstream.url, digest=digest))
+    return running_proxy(folder / "p", POLICIES.format(url=upstream.url, digest=DIGEST))

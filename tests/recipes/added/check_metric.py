@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import aiohttp
-
-from tests.conftest import Proxy
-from tests.test_pipeline import BEARER
+from tests.conftest import Proxy, metric_total
 
 
-async def test_new_metric_counts_calls(proxy: Proxy, client: aiohttp.ClientSession) -> None:
-    async def samples() -> list[str]:
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            lines = (await response.text()).splitlines()
-        return [line for line in lines if line.startswith("headrace_acme_calls_total{")]
+async def test_new_metric_counts_calls(proxy: Proxy) -> None:
+    async def count() -> float:
+        metrics = await proxy.metrics()
+        name = "headrace_acme_calls_total"
+        assert f'{name}{{deployment="support-chat"}}' in metrics
+        return float(metric_total(metrics, name, deployment="support-chat"))
 
-    samples_before = await samples()
-    body = {"model": "support-chat", "prompt": "p"}
-    async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-        await response.read()
-    await proxy.sink.wait(1)
+    count_before = await count()
+    await proxy.complete(model="support-chat")
+    await proxy.sink.wait()
 
-    assert 'headrace_acme_calls_total{deployment="support-chat"} 0.0' in samples_before
-    assert 'headrace_acme_calls_total{deployment="support-chat"} 1.0' in await samples()
+    assert (count_before, await count()) == (0, 1)

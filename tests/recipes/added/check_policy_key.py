@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import aiohttp
-
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
-from tests.test_pipeline import BEARER
 
 TARGETS = "    targets: [{upstream: openai, model: smol-legacy, endpoint: completions}]\n"
 
@@ -17,14 +14,8 @@ async def test_new_key_has_effect(upstream: ScriptedUpstream, tmp_path: Path) ->
     policies = world(upstream.url)
     assert policies.count(TARGETS) == 1
     policies = policies.replace(TARGETS, f"{TARGETS}    acme_notice: retired in May\n")
-    warned = []
-    async with (
-        running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession(proxy.url, headers=BEARER) as client,
-    ):
-        for model in ("legacy-only", "support-chat"):
-            body = {"model": model, "prompt": "p"}
-            async with client.post("/v1/completions", json=body) as response:
-                warned.append(response.headers.get("x-headrace-warning"))
+    async with running_proxy(tmp_path / "policies", policies) as proxy:
+        replies = [await proxy.complete(model=name) for name in ("legacy-only", "support-chat")]
 
-    assert warned == ["retired in May", None]
+    warnings = [reply.headers.get("x-headrace-warning") for reply in replies]
+    assert warnings == ["retired in May", None]

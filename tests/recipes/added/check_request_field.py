@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from proxy.dialects.requests.field_filter import permitted_fields
 from proxy.guards.text.documents import request_texts
 from proxy.types import Json, Upstream
-from tests.conftest import KEY, running_proxy
+from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, message
-from tests.test_pipeline import BEARER
 
 POLICIES = """
 upstreams:
@@ -32,74 +29,55 @@ deployments:
     cache: {{ttl: 1h, store: memory}}
   messages: {{targets: [{{upstream: anthropic, model: smol}}]}}
 """
-REQUEST: Json = {"model": "chat", "messages": [{"role": "user", "content": "Hi"}]}
-
-
-class Client:
-    """A client of a proxy with the upstream of a test."""
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
-
-    async def ask(self, **fields: object) -> aiohttp.ClientResponse:
-        async with self._session.post(
-            "/v1/chat/completions", json={**REQUEST, **fields}
-        ) as response:
-            await response.read()
-            return response
 
 
 @pytest.fixture
-async def client(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Client]:
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
-    policies = POLICIES.format(url=upstream.url, digest=digest)
-    async with (
-        running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession(proxy.url, headers=BEARER) as session,
-    ):
-        yield Client(session)
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    policies = POLICIES.format(url=upstream.url, digest=DIGEST)
+    async with running_proxy(tmp_path / "policies", policies) as running:
+        yield running
 
 
-async def test_field_is_checked_and_forwarded(client: Client, upstream: ScriptedUpstream) -> None:
+async def test_field_is_checked_and_forwarded(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
 
-    wrong = await client.ask(acme_notes=1)
-    first_answer, second, third = [await client.ask(acme_notes=text) for text in ("a", "b", "a")]
+    wrong = await proxy.chat(model="chat", acme_notes=1)
+    replies = [await proxy.chat(model="chat", acme_notes=text) for text in ("a", "b", "a")]
 
     assert wrong.status == 400
-    assert "acme_notes: must be a string" in await wrong.text()
-    assert [item.status for item in (first_answer, second, third)] == [200, 200, 200]
+    assert "acme_notes: must be a string" in wrong.error["message"]
+    assert [reply.status for reply in replies] == [200, 200, 200]
     assert [request.json["acme_notes"] for request in upstream.requests] == ["a", "b"]
 
 
-async def test_caller_field_shares_answers(client: Client, upstream: ScriptedUpstream) -> None:
+async def test_caller_field_shares_answers(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
 
-    statuses = [(await client.ask(acme_session=text)).status for text in ("a", "b")]
+    statuses = [(await proxy.chat(model="chat", acme_session=text)).status for text in ("a", "b")]
 
     assert statuses == [200, 200]
     assert len(upstream.requests) == 1
 
 
-async def test_guards_read_texts_of_field(client: Client, upstream: ScriptedUpstream) -> None:
-    blocked = await client.ask(acme_notes="a hippo")
+async def test_guards_read_texts_of_field(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    blocked = await proxy.chat(model="chat", acme_notes="a hippo")
 
     assert blocked.status == 400
     assert not upstream.requests
 
 
-async def test_upstream_without_field_refuses(client: Client, upstream: ScriptedUpstream) -> None:
-    refused = await client.ask(model="messages", acme_notes="a")
+async def test_upstream_without_field_refuses(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    refused = await proxy.chat(model="messages", acme_notes="a")
 
     assert refused.status == 400
-    assert "acme_notes: this value is not supported" in await refused.text()
+    assert "acme_notes: this value is not supported" in refused.error["message"]
     assert not upstream.requests
 
 
-async def test_it_has_its_place_in_another_api(client: Client, upstream: ScriptedUpstream) -> None:
+async def test_it_has_its_place_in_another_api(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
 
-    moved = await client.ask(model="messages", acme_style="brief")
+    moved = await proxy.chat(model="messages", acme_style="brief")
 
     assert moved.status == 200
     [request] = upstream.requests

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from proxy.settings import Address, BadSetting, LedgerAt, from_environment
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
-from tests.test_pipeline import BEARER
 
 CACHED = """
 policies:
   default: {cache: {store: acme}}
 """
-BODY = {"model": "support-chat", "prompt": "p", "temperature": 0}
 
 
 async def test_new_store_keeps_answers(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(legacy()))
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url) + CACHED) as proxy,
-        aiohttp.ClientSession(proxy.url, headers=BEARER) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", world(upstream.url) + CACHED) as proxy:
         for _ in range(2):
-            async with client.post("/v1/completions", json=BODY) as response:
-                assert response.status == 200
+            assert (await proxy.complete(temperature=0)).status == 200
         await proxy.sink.wait(2)
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            text = await response.text()
+        text = await proxy.metrics()
 
     assert len(upstream.requests) == 1
     assert [record.cache for record in proxy.records] == ["miss", "hit"]
@@ -42,16 +34,10 @@ async def test_new_ledger_has_line_for_each_call(
 ) -> None:
     upstream.answer_with(answer(legacy()))
     ledger = tmp_path / "calls"
-    async with (
-        running_proxy(
-            tmp_path / "policies", world(upstream.url), ledger=LedgerAt("acme", ledger)
-        ) as proxy,
-        aiohttp.ClientSession(proxy.url, headers=BEARER) as client,
-    ):
-        async with client.post("/v1/completions", json=BODY) as response:
-            assert response.status == 200
-        await proxy.sink.wait(1)
-        [record] = proxy.records
+    position = LedgerAt("acme", ledger)
+    async with running_proxy(tmp_path / "p", world(upstream.url), ledger=position) as proxy:
+        assert (await proxy.complete()).status == 200
+        [record] = await proxy.sink.wait()
 
     assert ledger.read_text() == f"{record.request_id}\n"
 
