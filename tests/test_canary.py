@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from proxy.settings import LedgerAt, LogAs
@@ -135,14 +134,10 @@ class World:
             "x-forwarded-for": f"{MARK}address",
             "user-agent": f"{MARK}agent",
         }
-        sent_body: Json = {"data": body} if isinstance(body, bytes) else {"json": body}
-        sent_body["headers"] = {**route.credential, **extra, **headers}
-        with contextlib.suppress(aiohttp.ClientError):
-            path = f"{route.path}?q={MARK}query"
-            async with self.proxy.client.post(path, **sent_body) as response:
-                fields = await response.read()
-                if response.status >= 400:
-                    self.errors.append(fields)
+        path = f"{route.path}?q={MARK}query"
+        reply = await self.proxy.send(path, body, {**route.credential, **extra, **headers})
+        if reply.status >= 400:
+            self.errors.append(reply.raw)
 
 
 @contextlib.asynccontextmanager

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS
 from proxy.policy.compile.targets import gateway_sign
@@ -18,7 +18,7 @@ from proxy.policy.schema import UpstreamConfig
 from proxy.types import Endpoint
 from proxy.types.providers import GATEWAYS
 from tests.adversary.gateway_settings import SETTINGS
-from tests.conftest import DIGEST, KEY, running_proxy
+from tests.conftest import DIGEST, KEY, Proxy, running_proxy
 from tests.doubles import (
     Asked,
     ScriptedUpstream,
@@ -115,31 +115,20 @@ deployments:
 @asynccontextmanager
 async def running(
     folder: Path, upstream: ScriptedUpstream, extra: str = "gateway: true"
-) -> AsyncIterator[ClientSession]:
+) -> AsyncIterator[Proxy]:
     upstream.answer_with(by_path)
-    async with (
-        running_proxy(folder / "policies", policies(upstream.url, extra)) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as client,
-    ):
-        yield client
-
-
-class Reply(NamedTuple):
-    status: int
-    warnings: str
-    requests: list[Asked]
+    async with running_proxy(folder / "policies", policies(upstream.url, extra)) as proxy:
+        yield proxy
 
 
 async def send(
-    client: ClientSession, upstream: ScriptedUpstream, api: Api, fields: dict[str, Any]
-) -> Reply:
+    proxy: Proxy, upstream: ScriptedUpstream, api: Api, fields: dict[str, Any]
+) -> tuple[int, str, list[Asked]]:
+    """Return the status, the warnings and the upstream's requests."""
     upstream.requests.clear()
     body = {"model": api.deployment, **api.body, **fields}
-    headers = {"x-api-key": KEY} if api.refusal == 422 else {}
-    async with client.post(api.path, json=body, headers=headers) as reply:
-        await reply.read()
-        warnings = reply.headers.get("x-headrace-warning", "")
-        return Reply(reply.status, warnings, list(upstream.requests))
+    reply = await proxy.send(api.path, body, {"x-api-key": KEY} if api.refusal == 422 else None)
+    return reply.status, reply.headers.get("x-headrace-warning", ""), list(upstream.requests)
 
 
 def test_enough_settings_are_known() -> None:
@@ -152,10 +141,10 @@ async def test_drops_undeclared(name: str, tmp_path: Path, upstream: ScriptedUps
     dialect, endpoint = api.upstream
     declared = DIALECTS[dialect].fields.get(endpoint, {}).keys() - {"metadata"}
     passed_value, odd = [], []
-    async with running(tmp_path, upstream) as client:
+    async with running(tmp_path, upstream) as proxy:
         for index, setting in enumerate(sorted(NAMES - declared)):
             value = VALUES[index % len(VALUES)]
-            status, warnings, askeds = await send(client, upstream, api, {setting: value})
+            status, warnings, askeds = await send(proxy, upstream, api, {setting: value})
             if any(MARK in request.body.decode() or setting in request.json for request in askeds):
                 passed_value.append(setting)
             dropped = f"{setting} dropped".lower() in warnings.lower()
@@ -178,18 +167,12 @@ async def test_forwards_declared(name: str, tmp_path: Path, upstream: ScriptedUp
     ]
     arrived = []
     for extra in ("gateway: true", "gateway: false"):
-        async with running(tmp_path, upstream, extra) as client:
-            arrived.append([await send(client, upstream, api, field) for field in fields])
+        async with running(tmp_path, upstream, extra) as proxy:
+            arrived.append([await send(proxy, upstream, api, field) for field in fields])
 
-    pairs = list(zip(fields, *arrived, strict=True))
-    assert [field for field, *replies in pairs if differ(*replies)] == []
-    assert sum(replies[0].status == 200 for _, *replies in pairs) > len(fields) * 0.7
-
-
-def differ(reply: Reply, other_reply: Reply) -> bool:
-    return [request.body for request in reply.requests] != [
-        request.body for request in other_reply.requests
-    ]
+    bodies = [[[item.body for item in requests] for *_, requests in replies] for replies in arrived]
+    assert [field for field, a, b in zip(fields, *bodies, strict=True) if a != b] == []
+    assert sum(status == 200 for status, *_ in arrived[0]) > len(fields) * 0.7
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
@@ -197,26 +180,25 @@ async def test_forwards_accepted(name: str, tmp_path: Path, upstream: ScriptedUp
     accepted = ["additional_drop_params", "guardrails", "providerOptions", "metadata"]
     value = {"user_id": "b"}
     extra = f"gateway: true, accepts: [{', '.join(accepted)}]"
-    async with running(tmp_path, upstream, extra) as client:
-        replies = [await send(client, upstream, APIS[name], {item: value}) for item in accepted]
+    async with running(tmp_path, upstream, extra) as proxy:
+        replies = [await send(proxy, upstream, APIS[name], {item: value}) for item in accepted]
 
-    sent_items = [
-        reply.requests[0].json.get(item) for item, reply in zip(accepted, replies, strict=True)
-    ]
-    assert sent_items == [value] * len(accepted)
+    pairs = zip(accepted, replies, strict=True)
+    assert [requests[0].json.get(item) for item, (*_, requests) in pairs] == [value] * len(accepted)
 
 
 async def test_form_has_declared_fields_only(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    headers = {"x-headrace-deployment": "pictures"}
+    headers = BEARER | {"x-headrace-deployment": "pictures"}
     names = [*NAMES, "image", "image[]", "prompt"]
     passed_value = []
-    async with running(tmp_path, upstream) as client:
+    async with running(tmp_path, upstream) as proxy:
         upstream.then(*[by_path] * 6)
         for name, is_file in itertools.product(names, (True, False)):
             form = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
             form.add_field("model", "m")
             form.add_field(name, "x", filename="x" if is_file else None)
-            async with client.post("/v1/images/edits", data=form, headers=headers) as reply:
+            post = proxy.client.post("/v1/images/edits", data=form, headers=headers)
+            async with post as reply:
                 assert reply.status in (200, 400)
                 if reply.status == 200:
                     passed_value.append(name)
@@ -227,8 +209,8 @@ async def test_form_has_declared_fields_only(tmp_path: Path, upstream: ScriptedU
 
 async def test_fieldless_path_sends_model_only(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     moderations = Api("/v1/moderations", "pictures", ("openai", "passthrough"), {"input": "Hi"})
-    async with running(tmp_path, upstream) as client:
-        _, warnings, [request] = await send(client, upstream, moderations, {})
+    async with running(tmp_path, upstream) as proxy:
+        _, warnings, [request] = await send(proxy, upstream, moderations, {})
 
     assert request.json == {"model": "m"}
     assert "input dropped" in warnings
@@ -263,10 +245,10 @@ async def test_drops_settings(name: str, tmp_path: Path, upstream: ScriptedUpstr
     headers = {f"x-litellm-{setting.replace('_', '-')}": MARK for setting in settings[::8]}
     headers |= {"x-litellm-api-key": MARK, "http-referer": MARK, "x-vercel-ai-gateway-order": MARK}
     query = {setting: MARK for setting in settings[::16]}
-    async with running(tmp_path, upstream) as client:
+    async with running(tmp_path, upstream) as proxy:
         body = {"model": api.deployment, **api.body}
-        async with client.post(api.path, json=body, headers=headers, params=query) as reply:
-            assert reply.status == 200, await reply.text()
+        reply = await proxy.send(f"{api.path}?{urlencode(query)}", body, BEARER | headers)
+        assert reply.status == 200, reply.raw
 
     [request] = upstream.requests
     assert MARK not in f"{request.path} {request.headers}"

@@ -33,6 +33,7 @@ from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 LEVELS = 254
+JSON_BEARER = {**BEARER, "content-type": "application/json"}
 POLICY = """
 policies:
   default:
@@ -58,7 +59,7 @@ VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
 VECTORS = {"object": "list", "model": "m", "data": [VECTOR]}
 
 
-async def reply(request: Asked, wire: Wire) -> None:
+async def respond(request: Asked, wire: Wire) -> None:
     document = chat() if "chat" in request.path else legacy()
     await answer(VECTORS if "embeddings" in request.path else document)(request, wire)
 
@@ -72,18 +73,12 @@ def as_deep(body: dict[str, Any], levels: int, extra: str) -> bytes:
 
 @pytest.mark.parametrize("extra", ["", "x" * 70_000], ids=["small", "large"])
 async def test_serves_deepest_body(extra: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(reply)
+    upstream.answer_with(respond)
     async with running_proxy(tmp_path / "policies", world(upstream.url) + POLICY) as proxy:
-        headers = {**BEARER, "content-type": "application/json"}
         for path, body in BODIES.items():
-            statuses = []
-            for levels in (LEVELS, LEVELS + 1):
-                raw = as_deep(body, levels, extra)
-                async with proxy.client.post(path, headers=headers, data=raw) as response:
-                    await response.read()
-                    statuses.append(response.status)
-
-            assert statuses == [200, 400], path
+            for levels, status in ((LEVELS, 200), (LEVELS + 1, 400)):
+                reply = await proxy.send(path, as_deep(body, levels, extra), JSON_BEARER)
+                assert reply.status == status, path
 
 
 def nested(levels: int) -> str:
@@ -104,7 +99,7 @@ def call_body(arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("extra", ["", "x" * 70_000], ids=["small", "large"])
 async def test_refuses_too_deep(extra: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(reply)
+    upstream.answer_with(respond)
     schema = orjson.Fragment(nested(LEVELS - 3))
     tool = {"name": "find", "input_schema": schema, "description": extra}
     cases: list[tuple[str, dict[str, Any], str]] = [
@@ -118,11 +113,10 @@ async def test_refuses_too_deep(extra: str, tmp_path: Path, upstream: ScriptedUp
         body = {**call_body(nested(levels)), "model": "via-anthropic", "user": extra[:64]}
         cases.append(("/v1/chat/completions", body, "must be a JSON object nested at most 246"))
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
-        headers = {**BEARER, "content-type": "application/json"}
         for path, body, words in cases:
             raw = orjson.dumps({"model": "support-chat", **body})
-            async with proxy.client.post(path, headers=headers, data=raw) as response:
-                assert (response.status, words in await response.text()) == (400, True), path
+            reply = await proxy.send(path, raw, JSON_BEARER)
+            assert (reply.status, words in reply.raw.decode()) == (400, True), path
 
 
 @pytest.mark.parametrize("levels", [246, 247, 255, 1000, 1024, 5000])
@@ -132,12 +126,11 @@ async def test_shows_deep_args(levels: int, tmp_path: Path, upstream: ScriptedUp
     choice = {"index": 0, "message": fields, "finish_reason": "tool_calls"}
     upstream.answer_with(answer({**chat(), "choices": [choice]}))
     body = {"model": "support-chat", "max_tokens": 5, **HELLO}
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        proxy.client.post("/v1/messages", headers=BEARER, json=body) as response,
-    ):
-        assert response.status == 200
-        [block] = orjson.loads(await response.read())["content"]
+    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+        reply = await proxy.send("/v1/messages", body)
+
+    assert reply.status == 200
+    [block] = orjson.loads(reply.raw)["content"]
 
     shallow = levels <= 246
     assert block["input"] == (orjson.loads(arguments) if shallow else {"arguments": arguments})
