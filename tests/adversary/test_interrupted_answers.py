@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,15 +22,11 @@ from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.conftest import running_proxy, world
 from tests.doubles import (
-    Asked,
     Script,
     ScriptedUpstream,
-    Wire,
-    event,
-    head,
     message,
-    piece,
     response,
+    stream,
 )
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
@@ -201,18 +198,11 @@ MODELS = {"chat": "search-answers", "messages": "via-anthropic", "responses": "r
 
 
 def first_word(api: str, *, cuts: bool) -> Script:
-    """Stream one word, then break the connection, or say no more."""
-
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        for first_event in FIRST_EVENTS[api]:
-            await wire.send(piece(event(first_event)))
-        if cuts:
-            wire.cut()
-        else:
-            await request.closed.wait()
-
-    return script
+    """Stream one word, then break the connection, or stall."""
+    events = FIRST_EVENTS[api]
+    if cuts:
+        return stream([*events, {}], cut_after=len(events))
+    return stream(events, gate=asyncio.Event(), gate_after=len(events))
 
 
 async def close_after_first_word(response: aiohttp.ClientResponse) -> None:

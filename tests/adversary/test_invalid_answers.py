@@ -10,11 +10,9 @@ import pytest
 
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
-    Asked,
     Json,
     Script,
     ScriptedUpstream,
-    Wire,
     answer,
     chat,
     chat_events,
@@ -24,6 +22,7 @@ from tests.doubles import (
     message_events,
     response,
     response_events,
+    sends,
     stream,
     text_events,
     text_item,
@@ -53,10 +52,8 @@ def raw_answer(text: str, *, streamed: bool) -> Script:
     """Answer with JSON text as it is; in its ``PART`` stands the message of a choice."""
     text = text.replace("PART", "delta" if streamed else "message")
 
-    async def events(request: Asked, wire: Wire) -> None:
-        event = f"data: {text}\n\ndata: [DONE]\n\n".encode()
-        await wire.send(head(200, "text/event-stream", f"content-length: {len(event)}") + event)
-
+    event = f"data: {text}\n\ndata: [DONE]\n\n".encode()
+    events = sends(head(200, "text/event-stream", f"content-length: {len(event)}") + event)
     return events if streamed else answer(text.encode())
 
 

@@ -23,17 +23,16 @@ from tests.adversary.kept import Remains
 from tests.adversary.loops import Lag
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
-    Asked,
     Json,
     Script,
     ScriptedUpstream,
-    Wire,
     answer,
     chat,
     event,
     head,
     legacy,
     piece,
+    sends,
 )
 from tests.test_pipeline import BEARER, ROUTES, Route
 
@@ -343,20 +342,14 @@ async def test_bounds_names_in_stream(tmp_path: Path, upstream: ScriptedUpstream
 
 
 def streamed(*events: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        await wire.send(*map(piece, events), piece(event(b"[DONE]")), b"0\r\n\r\n")
-
-    return script
+    begin = head(200, "text/event-stream", "transfer-encoding: chunked")
+    return sends(begin, *map(piece, events), piece(event(b"[DONE]")), b"0\r\n\r\n")
 
 
 def respond(status_line: bytes, *fields: bytes, body: bytes = b"{}") -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        length = b"content-length: %d" % len(body)
-        kind = () if any(f.startswith(b"content-type") for f in fields) else (JSON,)
-        await wire.send(b"\r\n".join((status_line, length, *kind, *fields, b"", b"")) + body)
-
-    return script
+    length = b"content-length: %d" % len(body)
+    kind = () if any(f.startswith(b"content-type") for f in fields) else (JSON,)
+    return sends(b"\r\n".join((status_line, length, *kind, *fields, b"", b"")) + body)
 
 
 JSON = b"content-type: application/json"

@@ -17,6 +17,7 @@ from tests.doubles import (
     ScriptedUpstream,
     Wire,
     answer,
+    closes,
     event,
     hang,
     head,
@@ -24,6 +25,7 @@ from tests.doubles import (
     legacy_events,
     piece,
     response,
+    sends,
 )
 from tests.test_pipeline import MESSAGES, PORTKEY, ROUTES, texts
 
@@ -52,14 +54,6 @@ async def proxy(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Pro
     policies = world(upstream.url).replace(REACH, f"{REACH}denying, hedged, raced, kept, ")
     async with running_proxy(tmp_path / "policies", policies + DEPLOYMENTS) as running:
         yield running
-
-
-def coming(*pieces: bytes, status: bytes = b"200") -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(*(piece.replace(b" 200 ", b" " + status + b" ", 1) for piece in pieces))
-        wire.keep = False
-
-    return script
 
 
 @pytest.mark.parametrize("status", REQUESTS_OWN)
@@ -202,9 +196,9 @@ async def test_denial_is_a_block_in_each_dialect(
     ids=["446", "ours"],
 )
 async def test_streamed_denial(denial: Any, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.by_model = {"strict": coming(STREAM, piece(event(denial)), b"0\r\n\r\n")}
+    upstream.by_model = {"strict": closes(STREAM, piece(event(denial)), b"0\r\n\r\n")}
     reply = await proxy.complete(model="denying", stream=True)
-    upstream.by_model = {"strict": coming(STREAM, FIRST_VALUE, piece(event(denial)), b"0\r\n\r\n")}
+    upstream.by_model = {"strict": closes(STREAM, FIRST_VALUE, piece(event(denial)), b"0\r\n\r\n")}
     delayed = await proxy.complete(model="denying", stream=True)
     records = await proxy.sink.wait(2)
 
@@ -216,7 +210,7 @@ async def test_streamed_denial(denial: Any, proxy: Proxy, upstream: ScriptedUpst
 
 async def test_error_event_may_blame_request(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     error = {"error": {"message": "Hi there", "type": "BadRequestError", "code": 400}}
-    upstream.then(*[coming(STREAM, piece(event(error)), b"0\r\n\r\n")] * 6)
+    upstream.then(*[closes(STREAM, piece(event(error)), b"0\r\n\r\n")] * 6)
     for _ in range(6):
         reply = await proxy.complete(stream=True)
         assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
@@ -230,15 +224,9 @@ async def test_error_event_may_blame_request(proxy: Proxy, upstream: ScriptedUps
 async def test_flag_of_the_upstream_passes_on(
     name: str, status: int, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    full_value = answer(legacy(), 246)
-
-    async def flagged(request: Asked, wire: Wire) -> None:
-        if not streamed:
-            return await full_value(request, wire)
-        sent_items = [piece(event(legacy_event)) for legacy_event in legacy_events(" Par", "is.")]
-        begin = head(246, "text/event-stream", "transfer-encoding: chunked")
-        await wire.send(begin, *sent_items, piece(event(b"[DONE]")), b"0\r\n\r\n")
-
+    pieces = [piece(event(item)) for item in (*legacy_events(" Par", "is."), b"[DONE]")]
+    begin = head(246, "text/event-stream", "transfer-encoding: chunked")
+    flagged = sends(begin, *pieces, b"0\r\n\r\n") if streamed else answer(legacy(), 246)
     upstream.answer_with(flagged)
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "denying"}

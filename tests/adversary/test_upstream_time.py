@@ -18,6 +18,7 @@ from tests.doubles import (
     ScriptedUpstream,
     Wire,
     answer,
+    closes,
     event,
     hang,
     head,
@@ -148,11 +149,8 @@ async def test_comments_reset_idle_timeout(start: Start, upstream: ScriptedUpstr
 
 
 async def test_comments_allow_clean_error(start: Start, upstream: ScriptedUpstream) -> None:
-    async def ponder_and_fail(request: Asked, wire: Wire) -> None:
-        await wire.send(STREAM, piece(b": thinking\n\n"), piece(event({"error": {"code": 503}})))
-        wire.keep = False
-
-    upstream.by_model = {"primary": ponder_and_fail, "spare": stream(legacy_events("ok"))}
+    failing = closes(STREAM, piece(b": thinking\n\n"), piece(event({"error": {"code": 503}})))
+    upstream.by_model = {"primary": failing, "spare": stream(legacy_events("ok"))}
     proxy = await start("idle: 1s")
     reply = await proxy.complete(model="resilient", stream=True)
 
@@ -191,21 +189,13 @@ async def test_truncated_refusal(
     assert statuses == [413] * 6 + [200]
 
 
-def stall(*pieces: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(*pieces)
-        await request.closed.wait()
-
-    return script
-
-
 STARTED = head(200, "application/json", "content-length: 900")
 OWN_TIME = {
     "before its head": (hang(), False),
-    "after its head": (stall(STARTED), False),
-    "in its body": (stall(STARTED + b"{"), False),
-    "before the first event": (stall(STREAM), True),
-    "in the stream": (stall(STREAM + EVENTS[0]), True),
+    "after its head": (hang(STARTED), False),
+    "in its body": (hang(STARTED + b"{"), False),
+    "before the first event": (hang(STREAM), True),
+    "in the stream": (hang(STREAM + EVENTS[0]), True),
 }
 
 

@@ -6,13 +6,12 @@ All of them say `` Paris.``; ``THOUGHT`` is what those say beside it that show w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.money.usage import Tokens
-from tests.doubles import Asked, Script, Wire, event, head, piece
+from tests.doubles import Script, event, head, piece, sends
 
 Json = dict[str, Any]
 THOUGHT = "France has one capital."
@@ -32,18 +31,9 @@ class ProviderAnswer:
 def streamed(answer: ProviderAnswer) -> Script:
     """Return what streams an answer as it is."""
 
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(head(200, "text/event-stream; charset=utf-8", "transfer-encoding: chunked"))
-        for single_event in answer.events:
-            raw = (
-                single_event
-                if isinstance(single_event, bytes)
-                else event(json.dumps(single_event).encode())
-            )
-            await wire.send(piece(raw))
-        await wire.send(piece(event(b"[DONE]")), b"0\r\n\r\n")
-
-    return script
+    begin = head(200, "text/event-stream; charset=utf-8", "transfer-encoding: chunked")
+    events = [item if isinstance(item, bytes) else event(item) for item in answer.events]
+    return sends(begin, *map(piece, events), piece(event(b"[DONE]")), b"0\r\n\r\n")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from tests.doubles import Asked, Script, Wire, answer, event, head, piece
+from tests.doubles import Asked, Script, Wire, answer, stream
 
 Json = dict[str, Any]
 Refusal = tuple[int, Any]
@@ -251,14 +251,8 @@ def _streamed(message: Json) -> Script:
     for index, call in enumerate(message.get("tool_calls", ())):
         deltas.append({"tool_calls": [{"index": index, **call}]})
 
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        for delta in deltas:
-            await wire.send(piece(event(_chunk(delta, None))))
-        ended = {**_chunk({}, _finish(message)), "usage": USAGE}
-        await wire.send(piece(event(ended)), piece(event(b"[DONE]")), b"0\r\n\r\n")
-
-    return script
+    chunks = [_chunk(delta, None) for delta in deltas]
+    return stream([*chunks, {**_chunk({}, _finish(message)), "usage": USAGE}])
 
 
 def _chunk(delta: Json, finish: str | None) -> Json:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tests.doubles import (
-    Asked,
     Json,
     Script,
-    Wire,
     answer,
     block_events,
     chat,
     chat_events,
     event,
+    hang,
     head,
     item_events,
     message,
@@ -54,12 +53,8 @@ def stays(api: str) -> Script:
     """Stream the beginning of a text, and then nothing until the other side leaves."""
     started = events_of(api, *["word "] * 9)[:9]
 
-    async def script(request: Asked, wire: Wire) -> None:
-        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        await wire.send(*(piece(event(document)) for document in started))
-        await request.closed.wait()
-
-    return script
+    begin = head(200, "text/event-stream", "transfer-encoding: chunked")
+    return hang(begin, *(piece(event(document)) for document in started))
 
 
 def calls(api: str, *, streamed: bool = False, thinking: bool = False) -> Script:
