@@ -236,14 +236,12 @@ async def test_rules_add_and_remove_limits(tmp_path: Path, upstream: ScriptedUps
       - {name: free, when: {header: {x-free: 'yes'}}, without: {limits: [calls]}}
 """
     limit = "{name: calls, requests: 2 per day}"
-    async with limited(tmp_path, upstream, limit, rules=rules) as (_, client):
+    async with limited(tmp_path, upstream, limit, rules=rules) as (proxy, client):
         free = {**BEARER, "x-free": "yes"}
         statuses = [(await ask(client, headers))[0] for headers in (free, free, free, BEARER)]
         upstream.answer_with(answer(chat()))
-        body = {"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]}
-        for _ in range(2):
-            async with client.post("/v1/chat/completions", headers=free, json=body) as response:
-                statuses.append(response.status)
+        chats = [await proxy.chat(free, model="support-chat") for _ in range(2)]
+        statuses += [reply.status for reply in chats]
 
     assert statuses == [200, 200, 200, 200, 200, 429]
 
@@ -320,14 +318,14 @@ async def test_all_that_multiplies_a_call_counts(
 async def test_models_of_list_add_up(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     rules = guarded(COST * 1.5 / 1e9)
-    statuses = []
-    async with limited(tmp_path, upstream, CALLS, rules=rules) as (_, client):
-        for models in (["first"], ["first", "second"]):
-            body = {"model": models, "prompt": "x" * 40, "max_new_tokens": 20}
-            async with client.post("/v1/completion", headers=BEARER, json=body) as response:
-                statuses.append(response.status)
+    body = {"prompt": "x" * 40, "max_new_tokens": 20}
+    async with limited(tmp_path, upstream, CALLS, rules=rules) as (proxy, _):
+        replies = [
+            await proxy.send("/v1/completion", {"model": models, **body})
+            for models in (["first"], ["first", "second"])
+        ]
 
-    assert statuses == [200, 400]
+    assert [reply.status for reply in replies] == [200, 400]
 
 
 @pytest.mark.parametrize(
