@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from proxy.errors import UpstreamInvalid
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
 from proxy.types.events import FamilyName, Frame
@@ -38,6 +39,11 @@ class ReadOptions:
     crossing: bool = False
     model_call: int = 0
     finishes: tuple[tuple[str, str], ...] = ()
+
+
+def incomplete_stream() -> UpstreamInvalid:
+    message = "The upstream ended the stream before the response was complete."
+    return UpstreamInvalid(message).with_cause("closed")
 
 
 class FamilyReader(Protocol):

@@ -18,10 +18,9 @@ from proxy.dialects.chat.choices import (
 from proxy.dialects.chat.merging import as_stream
 from proxy.dialects.chat.splitting import split
 from proxy.dialects.chat.tool_calls import EMPTY
-from proxy.dialects.family import ReadOptions, fits
+from proxy.dialects.family import ReadOptions, fits, incomplete_stream
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.frames.sequencer import SPACE
-from proxy.errors import UpstreamInvalid
 from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import (
@@ -94,8 +93,7 @@ class ChatReader:
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         finished = self._choices.finished
         if not done and not finished:
-            message = "The upstream ended the stream before the response was complete."
-            raise UpstreamInvalid(message).with_cause("closed")
+            raise incomplete_stream()
         frames = self._release_held()
         missing = sorted(self._choices.begun - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.dialects.family import ReadOptions, Shape, fits
+from proxy.dialects.family import ReadOptions, Shape, fits, incomplete_stream
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import USUAL_EVENTS, stream_events
 from proxy.dialects.wire.strict_json import as_object, dump, is_name
@@ -88,7 +88,7 @@ class MessageReader:
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if not self._has_finished:
-            raise _incomplete()
+            raise incomplete_stream()
         return [self._frame((STOP,), None, None)]
 
     def _read(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
@@ -166,7 +166,7 @@ class MessageReader:
         frames: list[Frame] = []
         events: tuple[Event, ...] = ()
         if not self._has_started:
-            raise _incomplete()
+            raise incomplete_stream()
         if not self._has_finished:
             events = self._finish(None, frames)
         if self._options.inspect and not fits(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
@@ -344,11 +344,6 @@ class WholeMessageReader:
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         return []
-
-
-def _incomplete() -> UpstreamInvalid:
-    message = "The upstream ended the stream before the response was complete."
-    return UpstreamInvalid(message).with_cause("closed")
 
 
 def _with_document_slot(event: Event) -> Event:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from proxy.dialects.family import ReadOptions
+from proxy.dialects.family import ReadOptions, incomplete_stream
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbers, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
@@ -97,8 +97,7 @@ class ResponsesReader:
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if self._has_stopped:
             return ()
-        message = "The upstream ended the stream before the response was complete."
-        raise UpstreamInvalid(message).with_cause("closed")
+        raise incomplete_stream()
 
     def read_event(self, doc: Json, raw: bytes | None = None) -> Sequence[Frame]:
         """Read an event, without bytes if it was not received."""

@@ -146,12 +146,6 @@ def test_refuses_malformed_routing_headers(headers: dict[str, str]) -> None:
     assert refused.value.param == next(iter(headers)).replace("_", "-")
 
 
-def test_metadata_are_tags_and_an_end_user() -> None:
-    head = read_head(x_portkey_metadata='{"_user": "u1", "team": "support"}')
-
-    assert (head.user, head.tags) == ("u1", (("team", "support"),))
-
-
 @for_each(
     ("text", "echoed"), [("tr-1", "tr-1"), ("", "req_1"), ("\u00e9", "req_1"), ("a\x01", "req_1")]
 )

@@ -210,11 +210,6 @@ def test_refuses_conflicting_fields(rule: Any, body: dict[str, Any], param: str)
     assert refused.value.param == param
 
 
-@pytest.mark.parametrize("body", [{"best_of": 3, "n": 3}, {"best_of": 1, "stream": True}, {}])
-def test_fields_that_fit_pass(body: dict[str, Any]) -> None:
-    openai.check_best_of(body)
-
-
 @for_each(
     ("headers", "key"),
     [
