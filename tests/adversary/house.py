@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiohttp import ClientSession
-
 from proxy.ledger.audit import audit
 from proxy.limits.claims import estimate_claims
 from proxy.settings import LedgerAt
@@ -130,7 +128,6 @@ class House:
     """One proxy under attack. ``send`` raises ``Broken`` for a request that breaks a promise."""
 
     proxy: Proxy
-    client: ClientSession
     greedy: Greedy
     ledger: Path
     calls: int = 0
@@ -171,8 +168,9 @@ class House:
             **hostile.route.credential,
         }
         path = hostile.route.path
-        async with self.client.post(path, data=hostile.body, headers=headers) as response:
-            return response.status, await response.read()
+        reply = await self.proxy.send(path, hostile.body, headers)
+        assert not reply.is_cut
+        return reply.status, reply.raw
 
     def _of_answer(self, status: int, text: bytes) -> list[str]:
         broken = []
@@ -231,7 +229,6 @@ async def house(folder: Path) -> AsyncIterator[House]:
         async with running_proxy(
             folder / "policies", policies, ledger=LedgerAt("sqlite", ledger)
         ) as proxy:
-            running = House(proxy, proxy.client, greedy, ledger)
-            yield running
+            yield House(proxy, greedy, ledger)
         violations = audit(ledger).violations
         assert violations == ()  # every call is in the ledger, and it adds up

@@ -95,8 +95,8 @@ class Crossing:
         records = await self.proxy.sink.wait(self.calls)
         assert len(records) == self.calls
         await until(lambda: self._rows() == self.calls)
-        explained = await self._admin(f"/explain/{name}")
-        metrics = await self._admin("/metrics")
+        explained = await self.proxy.read(f"/explain/{name}")
+        metrics = await self.proxy.metrics()
         attempts = kept(self.ledger, "attempts")
         money = sum(record.billing.cost or 0 for record in records)
         assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
@@ -126,10 +126,6 @@ class Crossing:
         match = SPEND_PATTERN.search(explained)
         assert match is not None, explained
         return match[1]
-
-    async def _admin(self, path: str) -> str:
-        async with self.client.get(f"{self.proxy.admin}{path}") as response:
-            return await response.text()
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import encodings
-import json
 import pkgutil
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,11 +14,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession
 
 from proxy.guards.text.base64_text import data_of
 from tests.adversary.shapes import SHAPES, text
-from tests.conftest import running_proxy, world
+from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     Json,
     Script,
@@ -72,17 +70,8 @@ policies:
 class Place:
     """A proxy with guards on, and what a text is put into."""
 
-    client: ClientSession
+    proxy: Proxy
     upstream: ScriptedUpstream
-
-    async def post(self, body: Json | bytes, **headers: str) -> None:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        sent_body = {**BEARER, "content-type": "application/json", "cache-control": "no-cache"}
-        with suppress(aiohttp.ClientError):
-            async with self.client.post(
-                "/v1/chat/completions", data=data, headers={**sent_body, **headers}
-            ) as response:
-                await response.read()
 
 
 PutText = Callable[[str], tuple[Json, Script]]
@@ -145,7 +134,7 @@ async def place(folder: Path) -> AsyncIterator[Place]:
         scripted_upstream() as upstream,
         running_proxy(folder / "policies", policies(upstream.url)) as proxy,
     ):
-        yield Place(proxy.client, upstream)
+        yield Place(proxy, upstream)
 
 
 async def cost(place: Place, stored: PutText, shape: str, size: int) -> float:
@@ -154,7 +143,9 @@ async def cost(place: Place, stored: PutText, shape: str, size: int) -> float:
     place.upstream.answer_with(script)
     started = time.process_time()
     async with asyncio.timeout(300):  # other programs may have the processor for most of it
-        await place.post({"model": "support-chat", **body})
+        headers = BEARER | {"cache-control": "no-cache"}
+        with suppress(aiohttp.ClientError):
+            await place.proxy.chat(headers, model="support-chat", **body)
     return time.process_time() - started
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from aiohttp import ClientSession
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.fields.token_bounds import GROUPS
@@ -92,7 +91,6 @@ class Besieged:
     """A proxy, what it keeps of each call, and what was too much."""
 
     proxy: Proxy
-    client: ClientSession
     upstream: ScriptedUpstream
     remains: Remains
     broken: list[str] = field(default_factory=list)
@@ -136,7 +134,7 @@ class Besieged:
             **sent_value.headers,
         }
         path = sent_value.path or sent_value.route.path
-        async with self.client.request(
+        async with self.proxy.client.request(
             sent_value.method, path, headers=headers, data=io.BytesIO(body)
         ) as response:
             try:
@@ -151,25 +149,17 @@ async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Be
     other_path = folder / "candidate"
     other_path.mkdir()
     (other_path / "policies.yaml").write_text(text.replace("gpt-4o-mini", "gpt-4.1"))
-    async with (
-        running_proxy(folder / "policies", text, candidate=other_path) as proxy,
-        ClientSession(base_url=proxy.admin) as admin,
-    ):
+    async with running_proxy(folder / "policies", text, candidate=other_path) as proxy:
         remains = Remains(proxy.policies, other_path)
-        running = Besieged(proxy, proxy.client, upstream, remains)
-        data_before = await _read(admin, "/metrics")
+        running = Besieged(proxy, upstream, remains)
+        metrics_before = await proxy.metrics()
         yield running
-        grown = len(await _read(admin, "/metrics")) - len(data_before)
+        grown = len(await proxy.metrics()) - len(metrics_before)
         if grown > MOST_METRICS:
             running.broken.append(f"metrics have grown by {grown} bytes")
         line = remains.line_of_metrics()
         if len(line) > MOST_KEPT:
             running.broken.append(f"a line of metrics takes {len(line)} bytes: {line[:200]!r}")
-
-
-async def _read(client: ClientSession, path: str) -> bytes:
-    async with client.get(path) as response:
-        return await response.read()
 
 
 def spellings(name: str, count: int) -> list[str]:

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
 from proxy.ledger.spending import read_spending
 from proxy.money.usage import usd_text
 from proxy.telemetry.log import canonical
-from tests.conftest import metric_total
+from tests.conftest import Proxy, metric_total
 from tests.doubles import (
     Asked,
     Script,
@@ -242,7 +241,7 @@ WAYS: dict[str, Way] = {
 }  # fmt: skip
 
 
-async def go(way: Way, client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def go(way: Way, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
     async def gated(request: Asked, wire: Wire) -> None:
@@ -252,7 +251,7 @@ async def go(way: Way, client: ClientSession, upstream: ScriptedUpstream) -> Non
     async def call() -> None:
         with suppress(aiohttp.ClientError):
             body = {**BODY, **way.body}
-            async with client.post(way.path, headers=way.headers, json=body) as response:
+            async with proxy.client.post(way.path, headers=way.headers, json=body) as response:
                 if way.leaves == 0:
                     await response.content.readany()
                     response.close()
@@ -294,7 +293,7 @@ class Accounts:
 async def accounts_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Accounts:
     text = f"{LIMITS}\n    {way.settings}"
     async with ledgered(folder, upstream, text, policies_too=way.policies) as (proxy, _, ledger):
-        await go(way, proxy.client, upstream)
+        await go(way, proxy, upstream)
         records = await proxy.sink.wait(way.calls)
         metrics = await proxy.metrics()
         dearest = max(records, key=lambda record: record.billing.cost or 0)

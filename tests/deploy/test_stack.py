@@ -9,7 +9,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import jsonschema_rs
 import yaml
 from click.testing import CliRunner
@@ -178,12 +177,9 @@ async def test_usage_link_works(tmp_path: Path, upstream: ScriptedUpstream) -> N
     upstream.answer_with(answer(chat("Hello.")))
     settings: dict[str, Any] = {"environ": environ, "ledger": LedgerAt("sqlite", ledger)}
     headers = {"authorization": f"Bearer {drawn.stderr.split()[0]}"}
-    async with (
-        running_proxy(folder, policies, **settings) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=headers) as client,
-        client.post(path, json=json.loads(body)) as response,
-    ):
-        assert response.status == 200, await response.text()
+    async with running_proxy(folder, policies, **settings) as proxy:
+        reply = await proxy.send(path, json.loads(body), headers)
+        assert reply.status == 200, reply.raw
     arguments = usage_command.replace("/var/lib/headrace/ledger.db", str(ledger)).split()
     usage = CliRunner().invoke(main, arguments)
 
