@@ -76,7 +76,7 @@ async def _until_ready(process: Process, ready_s: float) -> None:
 
 
 async def stopped(process: Process, reason: str = "") -> ModelUnavailable:
-    """Wait until the process ends. Return the error that says why it ended."""
+    """Wait until the process ends. Return an error with the reason."""
     status = await process.wait()
     if status < 0:
         reason = (signal.strsignal(-status) or f"signal {-status}").lower()

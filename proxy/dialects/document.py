@@ -39,7 +39,7 @@ def document_frame(
     family: FamilyName = "document",
     model_call: int = 0,
 ) -> Frame:
-    """Return the only frame of an answer."""
+    """Return the only frame of a whole response."""
     model = doc.get("model")
     events: list[Event] = [Start(None, model if type(model) is str else None, None)]
     events += [Extension(name, doc[name]) for name in (DETECTIONS, HOOKS) if name in doc]

@@ -125,11 +125,11 @@ FAMILY_OF_ENDPOINT: Final[Mapping[Endpoint, FamilyName]] = {
     "count_tokens": "document",
     "passthrough": "document",
 }
-"""The families of answers, unless a dialect has another one for those with parts."""
+"""API family of the responses at each endpoint, unless the dialect has its own."""
 
 
 def family_name(dialect: Dialect, endpoint: Endpoint) -> FamilyName:
-    """Return the family of the answers at an endpoint."""
+    """Return the family of the responses at an endpoint."""
     family = FAMILY_OF_ENDPOINT[endpoint]
     return family if family == "document" else dialect.families.get(endpoint, family)
 
@@ -205,7 +205,7 @@ def has_content(frame: Frame) -> bool:
 def answer_writer(
     call: Call, head: ResponseHead, verdicts: Callable[[], GuardResults]
 ) -> FamilyWriter:
-    """Return the writer of an answer for its client."""
+    """Return the writer of a response for its client."""
     if head.passthrough is not None:
         return PassthroughWriter(head.passthrough)
     options = WriteOptions(call, whole=not head.streamed, verdicts=verdicts)

@@ -22,7 +22,7 @@ class ReadOptions:
     """Options for reading one response.
 
     Attributes:
-    - call: The call that it answers.
+    - call: The call of the response.
     - whole: The document is a whole response and becomes one frame.
     - stream: The client requested a stream, so a whole response becomes the frames of one.
     - inspect: Guards read the response: members without an event yield `Native`.
@@ -135,8 +135,8 @@ class Family:
 
     Attributes:
         marks_parts: Events begin and end each part, so interleaved parts must be put in sequence.
-        answers: Member of each whole response, a list; "" if there is none.
-        answers_prevail: A document with answers and an error is no failure.
+        answers: List of the choices or items in a whole response; "" if there is none.
+        answers_prevail: A document with this list and an error is not a failure.
         done: Streams end with `data: [DONE]`.
         seals_ids: Responses have ids of stored objects, which are sealed for the key.
         has_vectors: Responses have long lists of numbers.

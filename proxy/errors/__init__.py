@@ -151,7 +151,7 @@ class GuardBlocked(RequestError):
 
 
 class GuardUnavailable(GuardBlocked):
-    """A guard with ``on_error: closed`` timed out, is not ready, or lacks its service's answer."""
+    """A guard with ``on_error: closed`` timed out, is not ready, or has no reply of its service."""
 
     status = 503
     code = "guard_unavailable"
@@ -282,7 +282,7 @@ class UpstreamRejected(UpstreamError):
 
 
 class UpstreamNotFound(UpstreamRejected):
-    """The upstream does not know the model or path of the deployment. Its message is passed on."""
+    """The upstream lacks the model or path of the deployment. Its message is passed on."""
 
     code = "upstream_not_found"
     is_final = False

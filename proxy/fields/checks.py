@@ -265,7 +265,7 @@ def anything() -> FieldType:
 
 
 def stop() -> FieldType:
-    """One sequence that ends the answer, or up to 4."""
+    """One stop sequence, or up to 4."""
     several = array(str, "an array of at most 4 strings", high=4)
     return replace(either(string(), several), open=either(string(), strings()))
 

@@ -14,19 +14,18 @@ from proxy.runtime.frozen import frozen
 
 @frozen
 class Member:
-    """A row: a member of objects within a request or an answer.
+    """A member of objects within a request or a response.
 
     Attributes:
-        text: The kind of its texts in messages and items for guards, that of the field around it
-            if None.
-        free_form: Ends of paths at which it holds JSON whose names the client defines: data,
-            arguments of a call, a quotation of an answer. ``**`` is any place, an empty end the top
-            of a request and groups of options.
-        is_schema: True if it is a JSON schema, as all members are whose names end in ``schema``.
-        is_schema_map: True if it is a member of a JSON schema whose names the client defines.
-        of_tools: The names of this member of a function tool in a chat and in Responses, and in
-            Messages. Empty if it is none.
-        is_api_word: False if guards read its name too, as that of a member nobody knows.
+        text: Kind of its texts in messages and items for guards. None: that of the enclosing field.
+        free_form: Ends of the paths at which it holds JSON with names that the client defines, such
+            as arguments of a call. ``**`` matches any path, an empty end the top of a request and
+            groups of options.
+        is_schema: True for a JSON schema. All members whose names end in ``schema`` are schemas.
+        is_schema_map: True for a member of a JSON schema whose names the client defines.
+        of_tools: Names of this member of a function tool in a chat and in Responses, and in
+            Messages. Empty for other members.
+        is_api_word: False if guards also inspect its name, as they do for unknown members.
     """
 
     name: str

@@ -139,7 +139,7 @@ def most_tokens(body: Json, obeyed: Collection[str], *, takes_zero: bool = False
 
 
 def answers_of(body: Json) -> int:
-    """Count the answers that a model writes for a request, dropped candidates included."""
+    """Count the choices that a model generates for a request, including dropped candidates."""
     choices = 1
     for _, group in groups(body):
         for name in CHOICES.keys() & group.keys():
@@ -161,7 +161,7 @@ def prompts_of(body: Json) -> int:
 
 
 def max_reasoning_tokens(body: Json) -> int:
-    """Return the largest budget of thoughts of a request in tokens, 0 without one."""
+    """Return the largest reasoning budget of a request in tokens, 0 if it has none."""
     budgets = [
         value
         for path, group in groups(body)

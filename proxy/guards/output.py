@@ -79,7 +79,7 @@ class StreamInspector:
     """Inspects the frames of one stream. Raises ``GuardBlocked``.
 
     If a rule enforces, the first frames wait until one has content, or ``MAX_OPENING`` wait: a
-    guard that blocks the first words can then answer with an error instead of ending a stream.
+    guard that blocks the first words can then send an error status instead of ending a stream.
     Keep-alive frames pass.
     """
 

@@ -187,7 +187,7 @@ def _response(status: int, word: str, **headers: str) -> web.Response:
 class DataPort:
     """Shared state of the data listener.
 
-    ``via`` is the id of this process in loop detection. ``keyless`` answers requests that are no
+    ``via`` is the id of this process in loop detection. ``keyless`` serves requests that are no
     calls. ``ids`` opens sealed ids of stored responses. ``passed`` returns the passthrough paths.
     """
 

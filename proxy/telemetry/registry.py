@@ -104,7 +104,7 @@ class _Admitted:
 class Registry:
     """All series by metric and labels. One thread counts; others may scrape, admit and retire.
 
-    ``max_series`` bounds all metrics together, beside the bound that each metric declares.
+    ``max_series`` bounds all metrics together, in addition to the bound that each metric declares.
     """
 
     def __init__(

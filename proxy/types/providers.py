@@ -1,4 +1,4 @@
-"""Providers that speak OpenAI's API, and models that reason, whose hidden tokens are billed.
+"""Providers with OpenAI's API, and models that reason, whose hidden tokens are billed.
 
 Policies name a row by the ``provider`` of an upstream. Sources: the API references of the
 providers, and the errors that they return for what they do not support.
@@ -46,7 +46,7 @@ class Provider:
             ``reasoning_content``, ``refused`` if no message may have it.
         signs_calls: True if tool calls have a thought signature that must be sent back.
         has_short_ids: True if ids of tool calls must be nine letters and digits.
-        is_gateway: True if it forwards calls to other providers, as fields of a request say.
+        is_gateway: True if it forwards calls to other providers, named by fields of a request.
     """
 
     name: str

@@ -63,7 +63,7 @@ class BackgroundBilling:
     async def _bill(self, open_attempt: OpenAttempt, response_id: str, usage: Json | None) -> None:
         """Bill the attempt if it is the first, or has created the response.
 
-        If the call is cancelled before the registry replies, it is asked again: no bill is lost.
+        If the call is cancelled before the registry replies, the request is repeated.
         """
         attempt, upstream = open_attempt.attempt, open_attempt.target.upstream.name
         digest = blake2b(f"{upstream}\0{response_id}".encode(), digest_size=NAME_BYTES)

@@ -241,7 +241,7 @@ def _with_own_ids(item: Any, signatures: dict[str, str]) -> Any:
 
 
 def with_signatures(body: Json, signatures: Mapping[str, str]) -> Json:
-    """Return a chat whose calls have their signatures, for an upstream that wants them."""
+    """Return a chat whose calls have their signatures, for an upstream that requires them."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return body

@@ -53,7 +53,7 @@ MEMBERS: Final[dict[Kind, str]] = {
 
 
 class ChunkMaker:
-    """Makes the chunks of one answer. `created` is the time of an answer that has none."""
+    """Makes the chunks of one response. `created` is the time for a response without one."""
 
     __slots__ = ("_calls", "_counts", "_created", "_forms", "_head", "_prefix")
 

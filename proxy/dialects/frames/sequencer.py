@@ -103,7 +103,7 @@ class _PartQueue:
 
 
 class Sequencer:
-    """Reorders the frames of one answer. Frames have at most one delta.
+    """Reorders the frames of one response. Frames have at most one delta.
 
     `feed` and `end` raise `ResponseTooLarge` if too much waits, and `UpstreamInvalid` if a tool
     call goes on after its arguments are complete. `end` then returns the frames ahead of that
@@ -179,7 +179,7 @@ class Sequencer:
         self._release(out)
 
     def _of_part(self, frame: Frame, part: Part, out: list[Frame]) -> None:
-        """Pass a frame of a part, or let it wait."""
+        """Pass a frame of a part, or hold it back."""
         root = part.parent or part
         if self._root is not None and root is not self._root:
             if self._root.closing != "implicit":

@@ -146,7 +146,7 @@ def uncalled_tallies(
 ) -> list[RuleTally]:
     """Return the tallies of services that were not called.
 
-    ``error`` says why, None if there were no texts.
+    ``error`` is the reason, None if there were no texts.
     """
     return [
         RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error) for rule in rules

@@ -227,7 +227,7 @@ class StreamFilter:
         yield self._start_first(released)
 
     def close(self) -> list[Frame]:
-        """Return all frames that wait, because the answer has ended."""
+        """Return all frames that wait, because the response has ended."""
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()

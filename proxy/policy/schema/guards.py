@@ -74,7 +74,7 @@ class GuardConfig(Section):
     on_error: Literal["closed", "open"] = "closed"
     """If the guard fails or exceeds its deadline: `closed` blocks the call, `open` lets it pass."""
     deadline: Duration = 1.0
-    """Processor time for all texts of a call, or time for the answer of a service. Default 1s."""
+    """Processor time for all texts of a call, or time until a service replies. Default 1s."""
     roles: list[Role] | None = None
     """Message roles to inspect. Default: all."""
     fields: list[Kind] | None = None
