@@ -26,7 +26,7 @@ async def shop(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Prox
 async def browser() -> AsyncIterator[Browser]:
     chromium = program("chromium")
     async with async_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]  # containers run as root
+        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]  # for containers
         browser = await playwright.chromium.launch(executable_path=chromium, args=options)
         yield browser
         await browser.close()
