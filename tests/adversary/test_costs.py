@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +15,8 @@ from proxy.money.usage import MAX_TOKENS, Price, Tokens
 from proxy.policy.schema.prices import MAX_USD
 from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
-from tests.conftest import Proxy, metric_total, running_proxy, world
+from tests.adversary.fields import Start
+from tests.conftest import metric_total, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
 from tests.ledger.kept import kept, ledgered
 from tests.limits.test_init import SEARCH
@@ -143,21 +142,10 @@ MANY_TOKENS: dict[str, Any] = {"model": "support-chat", "max_tokens": 100_000}
 FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 
 
-Start = Callable[..., Awaitable[Proxy]]
-
-
-@pytest.fixture
-async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Start]:
-    """Start a proxy with a cache and with these limits. It runs until the test ends."""
-    async with AsyncExitStack() as proxies:
-
-        async def start_proxy(*limits: str, extra: str = "") -> Proxy:
-            rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{extra}"
-            text = f"\npolicies:\n  default: {{match: all, {rule}}}\n"
-            running = running_proxy(tmp_path / "policies", world(upstream.url) + text)
-            return await proxies.enter_async_context(running)
-
-        yield start_proxy
+def limited(*limits: str, extra: str = "") -> str:
+    """Return a policy with a cache and these limits."""
+    rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{extra}"
+    return f"\npolicies:\n  default: {{match: all, {rule}}}\n"
 
 
 def dear(*, streamed: bool) -> Any:
@@ -176,7 +164,7 @@ async def test_cache_hit_needs_no_budget(
     limit: str, streamed: bool, start: Start, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(dear(streamed=streamed))
-    proxy = await start(limit)
+    proxy = await start(limited(limit))
     replies = [
         await proxy.complete(**MANY_TOKENS, stream=streamed, prompt=prompt)
         for prompt in ("one", "one", "another")
@@ -193,7 +181,7 @@ async def test_cache_hit_needs_no_budget(
 
 async def test_a_hit_counts_as_a_request(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    proxy = await start(MONTHLY_BUDGET, "{name: calls, requests: 3 per day}")
+    proxy = await start(limited(MONTHLY_BUDGET, "{name: calls, requests: 3 per day}"))
     replies = [await proxy.complete(**MANY_TOKENS) for _ in range(5)]
 
     assert [reply.status for reply in replies] == [200, 200, 200, 429, 429]
@@ -209,7 +197,7 @@ async def test_budget_refusal_spends_no_limit(start: Start, upstream: ScriptedUp
         "{name: money, usd: 0.1 per month, unpriced: allow, per: key}",
         "{name: calls, requests: 5 per day}",
     )
-    proxy = await start(*limits)
+    proxy = await start(limited(*limits))
     spender = [await proxy.chat(model="support-chat", max_tokens=1, seed=n) for n in range(10)]
     other_key = [await proxy.chat(SEARCH, max_tokens=1, seed=n) for n in range(2)]
     records = await proxy.sink.wait(12)
@@ -221,7 +209,7 @@ async def test_budget_refusal_spends_no_limit(start: Start, upstream: ScriptedUp
 
 async def test_cache_hit_holds_its_lease(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    proxy = await start(MONTHLY_BUDGET, "{name: at-once, concurrency: 1}")
+    proxy = await start(limited(MONTHLY_BUDGET, "{name: at-once, concurrency: 1}"))
     prompts = ["Hi"] * 5 + [f"p{n}" for n in range(5)]
     replies = [await proxy.complete(**MANY_TOKENS, prompt=prompt) for prompt in prompts]
 
@@ -232,7 +220,7 @@ async def test_budget_precedes_remote_guards(start: Start, upstream: ScriptedUps
     upstream.answer_with(dear(streamed=False))
     text = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
     hook = f", input: [{{guard: webhook, {text}}}]"
-    proxy = await start(MONTHLY_BUDGET, extra=hook)
+    proxy = await start(limited(MONTHLY_BUDGET, extra=hook))
     assert (await proxy.complete(**MANY_TOKENS)).status == 200
     count_before = len(upstream.requests)
 
