@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import proxy
@@ -17,6 +17,7 @@ from proxy.console.calls import CallPages
 from proxy.console.limits import LimitStates
 from proxy.console.money import MoneyPage
 from proxy.console.overview import Instance, Overview
+from proxy.console.page_thread import PageThread
 from proxy.console.policies import PolicyPage
 from proxy.console.recent_calls import RecentCalls
 from proxy.console.series import SAMPLE_S, TimeSeries
@@ -116,6 +117,7 @@ async def _console(
 ) -> AsyncIterator[Console]:
     settings, metrics, candidate = context.settings, context.metrics, observed.calls.candidate
     series = TimeSeries(metrics, since_epoch)
+    thread, ledger_thread = PageThread("console"), PageThread("ledger-pages")
     overview = Overview(
         instance=Instance(socket.gethostname(), proxy.__version__, lambda: readiness.listen),
         series=series,
@@ -148,14 +150,23 @@ async def _console(
     trial = TryPage(
         active=lambda: observed.policies.current,
         counters=observed.counters,
+        thread=thread,
         candidate=candidate.current if candidate is not None else None,
     )
     pages = ConsolePages(
-        overview=overview, limits=limits, calls=calls, policy=policy, money=money, trial=trial
+        thread=thread,
+        ledger_thread=ledger_thread,
+        overview=overview,
+        limits=limits,
+        calls=calls,
+        policy=policy,
+        money=money,
+        trial=trial,
     )
     sessions = Sessions(settings.admin_token, time.monotonic)
-    async with run_in_background(_sample(context, series)):
-        yield Console(pages, ConsoleFiles(STATIC), sessions)
+    with closing(thread), closing(ledger_thread):
+        async with run_in_background(_sample(context, series)):
+            yield Console(pages, ConsoleFiles(STATIC), sessions)
 
 
 async def _sample(context: Context, series: TimeSeries) -> None:

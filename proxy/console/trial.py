@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from secrets import token_hex
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from proxy.console import InvalidQuery
 from proxy.console.overview import Data
+from proxy.console.page_thread import PageThread
 from proxy.errors import GuardBlocked, ProxyError
 from proxy.errors.words import quoted
 from proxy.guards.engine import Engine, bind_stage
@@ -33,10 +35,11 @@ from proxy.policy.review.explain import explain, preview
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, Plan, Target
 from proxy.types.guard import GuardRule
+from proxy.types.limit import Claim
 
 MAX_HEADERS = 64
 MAX_TEXTS = 200
-NOTHING: Data = {"limits": [], "costs": [], "guards": None}
+NOTHING: Data = {"costs": [], "guards": None}
 """The parts of a rejected request."""
 READ_S = 1.0
 
@@ -69,6 +72,7 @@ class TryPage:
 
     active: Callable[[], Snapshot]
     counters: CounterStore
+    thread: PageThread
     candidate: Callable[[], Snapshot] | None = None
 
     async def run(self, trial: Trial, now: datetime) -> Data:
@@ -76,38 +80,18 @@ class TryPage:
         active = self.active()
         candidate = self.candidate() if self.candidate is not None else None
         trial = trial.model_copy(update={"at": trial.at or now})
-        result: Data = {
-            "active": await self._decide(active, trial),
-            "candidate": None,
-            "differences": [],
-        }
+        result, claims = await self.thread.run(partial(_decide, active, trial))
+        result["limits"] = await self._limits(claims, active)
+        page: Data = {"active": result, "candidate": None, "differences": []}
         if candidate is None or trial.key not in candidate.keys:
-            return result
-        result["candidate"] = await self._decide(candidate, trial)
-        call = _call(active, trial)
-        differences = compare_snapshots(active, candidate, call, active.keys[trial.key])
-        result["differences"] = [
-            {"kind": d.kind, "before": d.before, "after": d.after, "rule": d.rule}
-            for d in differences
-        ]
-        return result
+            return page
+        result, claims = await self.thread.run(partial(_decide, candidate, trial))
+        result["limits"] = await self._limits(claims, candidate)
+        differences = await self.thread.run(partial(_differences, active, candidate, trial))
+        return {**page, "candidate": result, "differences": differences}
 
-    async def _decide(self, snapshot: Snapshot, trial: Trial) -> Data:
-        key, call = _key(snapshot, trial.key), _call(snapshot, trial)
-        if snapshot.rejection_reason(key.name, call.head.received_at) is not None:
-            return {**preview(snapshot, key, call).data(), **NOTHING}
-        data = explain(snapshot, key, call).data()
-        try:
-            plan = decide(snapshot, key, call)
-        except ProxyError:
-            return {**data, **NOTHING}
-        guards = await asyncio.to_thread(asyncio.run, _inspect(plan, call))
-        limits = await self._limits(plan, call, snapshot)
-        return {**data, "limits": limits, "costs": list(_costs(plan, call)), "guards": guards}
-
-    async def _limits(self, plan: Plan, call: Call, snapshot: Snapshot) -> list[Data]:
+    async def _limits(self, claims: Sequence[Claim], snapshot: Snapshot) -> list[Data]:
         """Return what the call would claim of each limit, and what is used of it."""
-        claims = estimate_claims(plan, call)
         used: list[int | None] = [None] * len(claims)
         if claims:
             queries = [replace(claim, amount=0) for claim in claims]
@@ -130,6 +114,29 @@ class TryPage:
             }
             for claim, amount in zip(claims, used, strict=True)
         ]
+
+
+def _decide(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
+    """Return the decisions on a trial without its limits, and what it would claim of these."""
+    key, call = _key(snapshot, trial.key), _call(snapshot, trial)
+    if snapshot.rejection_reason(key.name, call.head.received_at) is not None:
+        return {**preview(snapshot, key, call).data(), **NOTHING}, ()
+    data = explain(snapshot, key, call).data()
+    try:
+        plan = decide(snapshot, key, call)
+    except ProxyError:
+        return {**data, **NOTHING}, ()
+    guards = asyncio.run(_inspect(plan, call))
+    costs = list(_costs(plan, call))
+    return {**data, "costs": costs, "guards": guards}, estimate_claims(plan, call)
+
+
+def _differences(active: Snapshot, candidate: Snapshot, trial: Trial) -> list[Data]:
+    call = _call(active, trial)
+    differences = compare_snapshots(active, candidate, call, active.keys[trial.key])
+    return [
+        {"kind": d.kind, "before": d.before, "after": d.after, "rule": d.rule} for d in differences
+    ]
 
 
 def _key(snapshot: Snapshot, name: str) -> VirtualKey:

@@ -22,8 +22,10 @@ import orjson
 from aiohttp import web
 
 from proxy.console import InvalidQuery
+from proxy.console.page_thread import PageThread, TooManyPages
 from proxy.console.trial import read_trial
-from proxy.errors import ProxyError
+from proxy.dialects.wire.strict_json import MOST_VALUES, count_body_values, read_json
+from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import Unusable
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.lines import redacted
@@ -42,15 +44,28 @@ if TYPE_CHECKING:
 API = "/api/v1/"
 FILES = "/console/"
 SESSION = f"{API}session"
-METHODS = {f"{API}try": ("POST",), SESSION: ("GET", "HEAD", "POST", "DELETE")}
-"""Methods of paths that serve more than ``GET``."""
+STREAM = f"{API}calls/stream"
+METHODS = {
+    f"{API}try": ("POST",),
+    SESSION: ("GET", "HEAD", "POST", "DELETE"),
+    STREAM: ("GET",),
+}
+"""Methods of paths that serve other methods than ``GET`` and ``HEAD``."""
 COOKIE = "headrace_session"
 SESSION_S = 12 * 3600
 SIGN_INS_PER_MINUTE = 5
 POLL_S = 0.5
 HEARTBEAT_S = 15.0
+WRITE_S = 30.0
+"""Time in which a browser must accept an event. A slower one is disconnected."""
 MAX_STREAMS = 32
+MAX_EVENTS = 50
+"""Events that are serialized at a time."""
+BODY_S = 10.0
 MAX_BODY = 1024 * 1024
+MAX_TOKEN_BODY = 4096
+MAX_BODIES = 8
+"""Requests to try that are received at a time."""
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -136,8 +151,10 @@ class Sessions:
 
 @frozen
 class ConsolePages:
-    """Sources of the pages."""
+    """Sources of the pages. ``ledger_thread`` reads the ledger, which takes longer."""
 
+    thread: PageThread
+    ledger_thread: PageThread
     overview: Overview
     limits: LimitStates
     calls: CallPages
@@ -153,7 +170,8 @@ class Console:
         self._pages = pages
         self._files = files
         self.sessions = sessions
-        self._streams = 0
+        self._streams = Slots(MAX_STREAMS)
+        self._bodies = Slots(MAX_BODIES)
 
     @staticmethod
     def owns(path: str) -> bool:
@@ -186,6 +204,8 @@ class Console:
                 return await handler(request)
             if section == "calls" and number:
                 return self._call(number_of(number, "The number of the call"))
+        except TooManyPages:
+            return problem(503, "Too many pages are open. Try again.", **{"retry-after": "5"})
         except InvalidQuery as error:
             return problem(400, str(error))
         except ProxyError as error:
@@ -197,43 +217,53 @@ class Console:
     async def _overview(self, request: web.BaseRequest) -> web.Response:
         limits = await self._pages.limits.read()
         range_name = request.query.get("range", "15m")
-        return data(await asyncio.to_thread(self._pages.overview.data, range_name, limits))
+        overview = self._pages.overview
+        return await self._page(lambda: overview.data(range_name, limits))
 
     async def _calls(self, request: web.BaseRequest) -> web.Response:
-        return data(self._pages.calls.list(number_of(request.query.get("after", "0"), "after")))
+        after = number_of(request.query.get("after", "0"), "after")
+        calls = self._pages.calls.list(after)
+        return await self._page(lambda: calls)
 
     def _call(self, number: int) -> web.Response:
         call = self._pages.calls.details(number)
         if call is None:
             return problem(404, "This call is not stored. The last 1,000 calls are.")
-        return data(call)
+        return data(dumps(call))
 
     async def _policy(self, request: web.BaseRequest) -> web.Response:
-        limits = await self._pages.limits.read()
-        return data({**await asyncio.to_thread(self._pages.policy.data), "limits": limits})
+        limits, policy = await self._pages.limits.read(), self._pages.policy
+        return await self._page(lambda: {**policy.data(), "limits": limits})
 
     async def _money(self, request: web.BaseRequest) -> web.Response:
         query = request.query
         days = number_of(query.get("days", "30"), "days")
         job = partial(self._pages.money.data, query.get("by"), days, query.get("unit", "day"))
-        money = await asyncio.to_thread(job)
-        return data({**money, "limits": await self._pages.limits.read()})
+        money = await self._pages.ledger_thread.run(job)
+        limits = await self._pages.limits.read()
+        return await self._page(lambda: {**money, "limits": limits})
 
     async def _try(self, request: web.BaseRequest) -> web.Response:
-        trial = read_trial(await read_json(request))
-        return data(await self._pages.trial.run(trial, datetime.now(UTC)))
+        with self._bodies.take():
+            body = await read_body(request, MAX_BODY)
+            trial = await self._pages.thread.run(lambda: read_trial(parse_body(body)))
+            result = await self._pages.trial.run(trial, datetime.now(UTC))
+            return await self._page(lambda: result)
+
+    async def _page(self, build: Callable[[], Any]) -> web.Response:
+        """Return a page that is built and serialized in the thread of the pages."""
+        return data(await self._pages.thread.run(lambda: dumps(build())))
 
     async def _session(self, request: web.BaseRequest) -> web.Response:
         sessions = self.sessions
         if request.method in ("GET", "HEAD"):
             is_open = sessions.token is None or sessions.is_valid(request.cookies.get(COOKIE, ""))
-            return data({"authorized": is_open})
+            return data(dumps({"authorized": is_open}))
         if request.method == "DELETE":
             response = web.Response(status=204, headers=HEADERS)
             response.set_cookie(COOKIE, "", max_age=0, httponly=True, samesite="Strict")
             return response
-        body = await read_json(request)
-        token = body.get("token") if isinstance(body, dict) else None
+        token = parse_body(await read_body(request, MAX_TOKEN_BODY)).get("token")
         if not isinstance(token, str):
             return problem(400, "The body must be JSON with a token.")
         try:
@@ -253,38 +283,51 @@ class Console:
         """Send the calls after a number as server-sent events, as they end."""
         last_event_id = request.headers.get("last-event-id", request.query.get("after", "0"))
         after = number_of(last_event_id, "after")
-        if self._streams >= MAX_STREAMS:
-            return problem(503, f"{MAX_STREAMS} pages are open already.", **{"retry-after": "10"})
         headers = {**HEADERS, "content-type": "text/event-stream"}
         response = web.StreamResponse(headers=headers)
         calls, loop = self._pages.calls.recent, asyncio.get_running_loop()
         if after > calls.last_number:  # from before a restart
             after = 0
-        with self._counted():
+        with self._streams.take():
             await response.prepare(request)
-            await response.write(b"retry: 1000\n\n")
-            silent_since = loop.time()
+            events, sent_at = b"retry: 1000\n\n", loop.time()
             while True:
-                events = [
-                    b"id: %d\ndata: %s\n\n" % (call.number, dumps(call.row()))
-                    for call in calls.after(after)
-                ]
                 if events:
-                    after = calls.last_number
-                    await response.write(b"".join(events))
-                elif loop.time() - silent_since > HEARTBEAT_S:
-                    await response.write(b": \n\n")
-                if events or loop.time() - silent_since > HEARTBEAT_S:
-                    silent_since = loop.time()
-                await asyncio.sleep(POLL_S)
+                    try:
+                        async with asyncio.timeout(WRITE_S):
+                            await response.write(events)
+                    except TimeoutError:
+                        if request.transport is not None:
+                            request.transport.abort()
+                        return response
+                    sent_at = loop.time()
+                new_calls = calls.after(after)[:MAX_EVENTS]
+                after = new_calls[-1].number if new_calls else after
+                events = b"".join(
+                    b"id: %d\ndata: %s\n\n" % (call.number, dumps(call.row())) for call in new_calls
+                )
+                if loop.time() - sent_at > HEARTBEAT_S:
+                    events = events or b": \n\n"
+                await asyncio.sleep(0 if len(new_calls) == MAX_EVENTS else POLL_S)
+
+
+@dataclass(slots=True)
+class Slots:
+    """Counts requests of a kind in progress."""
+
+    maximum: int
+    _taken: int = 0
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
-        self._streams += 1
+    def take(self) -> Iterator[None]:
+        """Hold a slot. Raises ``TooManyPages``."""
+        if self._taken >= self.maximum:
+            raise TooManyPages
+        self._taken += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            self._taken -= 1
 
 
 def is_public(path: str) -> bool:
@@ -300,17 +343,27 @@ def is_foreign_to_console(method: str, path: str, headers: Mapping[str, str]) ->
     return path.startswith(API) and site in ("cross-site", "same-site")
 
 
-async def read_json(request: web.BaseRequest) -> Any:
-    """Return the body of a request as JSON. Raises ``InvalidQuery``."""
+async def read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
+    """Return the body of a request. Raises ``InvalidQuery``."""
     body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise InvalidQuery("The body is larger than 1 MiB.")
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise InvalidQuery("The body is not JSON.") from None
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise InvalidQuery(f"The body is larger than {max_bytes:,} bytes.")
+    except TimeoutError:
+        raise InvalidQuery(f"The body did not arrive within {BODY_S:g} s.") from None
+    return bytes(body)
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Parse an object with the bounds of the data listener. Raises ``InvalidQuery``."""
+    try:
+        count_body_values(body, MOST_VALUES)
+        return read_json(body)
+    except BadRequest as error:
+        raise InvalidQuery(error.message) from None
 
 
 def number_of(text: str, name: str) -> int:
@@ -325,8 +378,9 @@ def dumps(value: Any) -> bytes:
     return redacted(orjson.dumps(value, default=str))
 
 
-def data(value: Any) -> web.Response:
-    return web.Response(body=dumps(value), headers={**HEADERS, "content-type": "application/json"})
+def data(body: bytes) -> web.Response:
+    """Return a response with JSON."""
+    return web.Response(body=body, headers={**HEADERS, "content-type": "application/json"})
 
 
 def problem(status: int, message: str, **headers: str) -> web.Response:

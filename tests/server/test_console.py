@@ -15,15 +15,16 @@ from aiohttp.web import BaseRequest
 
 from proxy.console import InvalidQuery
 from proxy.server.admin import Access
-from proxy.server.console import COOKIE, SESSION_S, Sessions, read_json
+from proxy.server.console import COOKIE, MAX_BODIES, SESSION_S, Sessions, read_body
 from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import Proxy
 from tests.console.shop import CALLS, make_traffic, post_chat, running_shop
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 
 TOKEN = "console-token-0123"
 API = "/api/v1/"
+NESTED = '{"key": "support-widget", "body": {"messages": ' + "[" * 990 + "]" * 990 + "}}"
 
 
 async def get(proxy: Proxy, path: str, **headers: str) -> tuple[int, Any]:
@@ -60,8 +61,13 @@ async def test_files_forbid_foreign_and_inline_sources(shop: Proxy) -> None:
         ("GET", "nothing", None, 404, "The API has no such path"),
         ("POST", "calls", "{}", 405, "Use GET"),
         ("GET", "try", None, 405, "Use POST"),
-        ("POST", "try", "{", 400, "The body is not JSON"),
-        ("POST", "try", "[]", 400, "The request"),
+        ("HEAD", "calls/stream", None, 405, ""),
+        ("POST", "try", "{", 400, "The body is not valid JSON"),
+        ("POST", "try", "[]", 400, "The body must be a JSON object"),
+        ("POST", "try", NESTED, 400, "nested more than 254 levels"),
+        ("POST", "try", '{"key": "a", "key": "b"}', 400, "twice"),
+        ("POST", "try", "[" + "1," * 100_000 + "1]", 400, "more than 100000 JSON values"),
+        ("POST", "session", '{"token": "' + "x" * 4096 + '"}', 400, "larger than 4,096 bytes"),
         ("POST", "try", '{"key": "support-widget"}', 400, "body: Field required"),
         ("POST", "try", '{"key": 1, "body": {}}', 400, "key: "),
         ("POST", "try", '{"key": "nobody", "body": {}}', 400, 'There is no key "nobody"'),
@@ -76,7 +82,8 @@ async def test_refuses_invalid_request(
 ) -> None:
     async with shop.client.request(method, f"{shop.admin}{API}{path}", data=body) as response:
         assert response.status == status
-        assert words in (await response.json())["error"]["message"]
+        if method != "HEAD":
+            assert words in (await response.json())["error"]["message"]
 
 
 async def test_refuses_large_body() -> None:
@@ -86,8 +93,31 @@ async def test_refuses_large_body() -> None:
                 yield b" " * 65_536
 
     request = cast(BaseRequest, SimpleNamespace(content=Upload()))
-    with pytest.raises(InvalidQuery, match="larger than 1 MiB"):
-        await read_json(request)
+    with pytest.raises(InvalidQuery, match="larger than 4,096 bytes"):
+        await read_body(request, 4096)
+
+
+async def test_bounds_the_bodies_that_arrive(shop: Proxy) -> None:
+    host, port = shop.admin.removeprefix("http://").split(":")
+    head = b"POST /api/v1/try HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
+    writers = []
+    for _ in range(MAX_BODIES):
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(head + b"{")
+        writers.append(writer)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:  # until all of them are being received
+            async with shop.client.post(f"{shop.admin}{API}try", data="{") as response:
+                if response.status == 503:
+                    break
+    assert (await get(shop, f"{API}overview"))[0] == 200
+    for writer in writers:
+        writer.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            async with shop.client.post(f"{shop.admin}{API}try", data="{") as response:
+                if response.status == 400:
+                    break
 
 
 async def test_calls_are_streamed_as_they_end(shop: Proxy, upstream: ScriptedUpstream) -> None:
