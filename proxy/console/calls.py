@@ -42,8 +42,9 @@ class CallPages:
         }
 
     def _explanation(self, call: RecentCall) -> dict[str, Any] | None:
-        request_id, key = call.line["request_id"], call.line["key"]
-        explanation = None if request_id is None else self.history.explain(request_id, key)
+        line = call.line
+        request_id, key, span_id = line["request_id"], line["key"], line["span_id"]
+        explanation = self.history.explain_span(request_id, key, span_id)
         return None if explanation is None else explanation.data()
 
     def _trace_url(self, call: RecentCall) -> str | None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from proxy.settings import LedgerAt
-from tests.conftest import Proxy
+from tests.conftest import KEY, Proxy
 from tests.console.shop import CALLS, make_traffic, policies, running_shop, wait_for_ledger
-from tests.doubles import ScriptedUpstream
+from tests.doubles import ScriptedUpstream, answer, chat
 
 
 async def get(proxy: Proxy, path: str) -> Any:
@@ -121,3 +121,23 @@ async def test_trial_at_another_time_and_of_a_call_that_no_guard_can_read(shop: 
 
     assert trial["active"]["guards"]["opaque"] == ["image_url"]
     assert trial["active"]["guards"]["blocked"]["guard"] == "opaque"
+
+
+async def test_calls_with_one_request_id_have_their_own_explanations(
+    shop: Proxy, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat("Paris.")))
+    body = {"model": "support-chat", "messages": [{"role": "user", "content": "Hello"}]}
+    headers = {"x-request-id": "same"}
+    path = "/v1/chat/completions"
+    for key, model in ((KEY, "support-chat"), (KEY, "nobody"), ("hr-unknown", "support-chat")):
+        sent = {**headers, "authorization": f"Bearer {key}"}
+        async with shop.client.post(path, headers=sent, json={**body, "model": model}) as response:
+            await response.read()
+    await shop.sink.wait(3)
+    first, second, third = [await get(shop, f"calls/{number}") for number in (1, 2, 3)]
+
+    assert first["explanation"] is None  # the second call has replaced it
+    for call, text in ((second, "client_error, status 404"), (third, "client_error, status 401")):
+        [outcome] = [d for d in call["explanation"]["decisions"] if d["about"] == "outcome"]
+        assert outcome["decided"] == text

@@ -60,6 +60,7 @@ class PastCall:
     """
 
     revision: str | None
+    span_id: str
     key: str | None
     credential: str | None
     call: Call | None
@@ -119,9 +120,23 @@ class CallHistory:
         """
         callers = self.callers(request_id)
         key = caller if caller is not None or not callers else callers[0]
-        past = (self._unauthorized if key is None else self._calls).get((request_id, key))
-        if past is None:
-            return None
+        past = self._find_past(request_id, key)
+        return None if past is None else self._explain(past)
+
+    def explain_span(
+        self, request_id: str, key: str | None, span_id: str
+    ) -> CallExplanation | None:
+        """Explain the call with this span, None if it is no longer stored.
+
+        A later call of the same key with the same request id replaces it.
+        """
+        past = self._find_past(request_id, key)
+        return self._explain(past) if past is not None and past.span_id == span_id else None
+
+    def _find_past(self, request_id: str, key: str | None) -> PastCall | None:
+        return (self._unauthorized if key is None else self._calls).get((request_id, key))
+
+    def _explain(self, past: PastCall) -> CallExplanation:
         decisions = (*self._decisions(past), _outcome(past))
         return CallExplanation(past.revision or "none", decisions)
 
@@ -162,6 +177,7 @@ def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
     too_large = call is not None and _is_too_large(call)
     return PastCall(
         revision=record.revision,
+        span_id=facts.server_span,
         key=record.key,
         credential=record.credential,
         call=None if too_large else call,
