@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
@@ -221,6 +221,24 @@ async def test_page_recovers_from_a_restart(
         await post_chat(proxy)
         await expect(page.get_by_role("alert")).to_have_count(0)
         await expect(page.locator("a.row")).to_have_count(1)
+
+
+async def test_page_asks_for_the_token_after_a_restart(
+    upstream: ScriptedUpstream, page: Page, tmp_path: Path
+) -> None:
+    admin = Address("127.0.0.1", free_port())
+    upstream.answer_with(answer(chat("Paris.")))
+    settings: dict[str, Any] = {"admin": admin, "admin_token": TOKEN}
+    field = page.get_by_label("Admin token")
+    async with running_shop(tmp_path / "policies", upstream, **settings) as proxy:
+        await post_chat(proxy)
+        await page.goto(f"{proxy.admin}/#/calls")
+        await field.fill(TOKEN)
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.locator("a.row")).to_have_count(1)
+    await expect(page.get_by_role("alert")).to_contain_text("The proxy does not answer.")
+    async with running_shop(tmp_path / "policies", upstream, **settings):
+        await expect(field).to_be_visible()
 
 
 async def test_token_signs_in_and_out_of_reach_without_it(

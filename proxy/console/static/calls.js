@@ -30,13 +30,17 @@ export function useCalls (live, isBusy) {
   const [state, setState] = useState({ calls: null, held: [], error: null })
   useEffect(() => {
     let source
+    let timer
     let ended = false
     const merge = (fresh, old) => [...fresh, ...old].slice(0, MAX_ROWS)
     const open = last => {
       if (!live || ended) return
       source = new EventSource(`/api/v1/calls/stream?after=${last}`)
       source.onopen = () => setReachable(true)
-      source.onerror = () => setReachable(false)
+      source.onerror = () => {
+        if (source.readyState !== EventSource.CLOSED) setReachable(false)
+        else if (!ended) timer = setTimeout(load, 4000) // refused: the browser does not try again
+      }
       source.onmessage = event => {
         const call = JSON.parse(event.data)
         setState(old => {
@@ -50,9 +54,9 @@ export function useCalls (live, isBusy) {
     }
     const load = () => api('calls').then(
       page => { if (!ended) { setState({ calls: page.calls, held: [], error: null }); open(page.last) } },
-      error => { if (!ended) { setState(old => ({ ...old, error })); if (!(error instanceof SignedOut)) setTimeout(load, 4000) } })
+      error => { if (!ended) { setState(old => ({ ...old, error })); if (!(error instanceof SignedOut)) timer = setTimeout(load, 4000) } })
     load()
-    return () => { ended = true; if (source) source.close() }
+    return () => { ended = true; clearTimeout(timer); if (source) source.close() }
   }, [live])
   const release = () => setState(old => ({ ...old, calls: [...old.held, ...old.calls].slice(0, MAX_ROWS), held: [] }))
   return [state, release]
