@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +35,8 @@ async def test_first_call_appears_on_the_open_page(
     await page.goto(f"{shop.admin}/#/calls")
     await expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
     await expect(page.get_by_text('"model": "support-chat"')).to_be_visible()
+    for key in ("j", "k", "/", "Escape"):
+        await page.keyboard.press(key)
 
     upstream.answer_with(answer(chat("Paris.")))
     await post_chat(shop)
@@ -257,6 +260,52 @@ async def test_token_signs_in_and_out_of_reach_without_it(
         assert cookie["httpOnly"]
         assert cookie["sameSite"] == "Strict"
         assert TOKEN not in cookie["value"]
+
+
+async def test_call_that_is_not_stored_is_named(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    upstream.answer_with(answer(chat("Paris.")))
+    await post_chat(shop)
+    await page.goto(f"{shop.admin}/#/calls?call=99")
+    heading = page.get_by_role("heading", name="This call is not stored")
+    await expect(heading).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(heading).to_have_count(0)
+
+
+async def test_try_takes_any_stored_call(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    upstream.answer_with(answer(chat("Paris.")))
+    await post_chat(shop, model="small")
+    for _ in range(40):
+        await post_chat(shop)
+    await page.goto(f"{shop.admin}/#/try?call=1")
+    body = page.get_by_role("textbox", name="Body")
+    await expect(body).to_have_value(re.compile('"model": "small"'))
+    await page.get_by_role("button", name="Explain").click()
+    await expect(page.get_by_label("Decision", exact=True)).to_be_visible()
+    await page.get_by_label("Take a recent call").select_option("41")
+    await expect(body).to_have_value(re.compile('"model": "support-chat"'))
+    await expect(page.get_by_role("heading", name="The request has changed")).to_be_visible()
+
+
+async def test_days_are_those_of_the_ledger_in_any_browser(
+    upstream: ScriptedUpstream, browser: Browser, tmp_path: Path
+) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    context = await browser.new_context(timezone_id="Pacific/Honolulu")
+    page = await context.new_page()
+    async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
+        upstream.answer_with(answer(chat("Paris.")))
+        await post_chat(proxy)
+        await wait_for_ledger(proxy, 1)
+        await page.goto(f"{proxy.admin}/#/money?unit=week")
+        async with proxy.client.get(f"{proxy.admin}/api/v1/money?unit=week") as response:
+            first = datetime.fromtimestamp((await response.json())["times"][0] / 1000, UTC)
+        await expect(page.locator(".strip dt").first).to_have_text(f"Since {first:%b} {first.day}")
+    await context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

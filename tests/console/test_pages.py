@@ -40,6 +40,27 @@ async def test_overview_counts_all_calls_and_names_what_needs_attention(
     assert page["fallbacks"] == 1
 
 
+async def test_decisions_of_calls_have_states(shop: Proxy, upstream: ScriptedUpstream) -> None:
+    await make_traffic(shop, upstream)
+
+    async def states(number: int, about: str) -> dict[str, str]:
+        call = await get(shop, f"calls/{number}")
+        decisions = call["explanation"]["decisions"]
+        parts = [part for decision in decisions for part in decision.get("parts", ())]
+        found = [d for d in [*decisions, *parts] if d["about"] == about]
+        return {d["decided"].partition(",")[0]: d["state"] for d in found}
+
+    assert await states(1, "rule") == {
+        "house/bounded applies": "applied",
+        "house/eu does not apply": "not_applied",
+    }
+    assert await states(1, "outcome") == {"success": "applied"}
+    assert (await states(3, "guard"))["input keywords blocked"] == "refused"
+    assert (await states(5, "limit"))["once rejected the call"] == "refused"
+    attempts = await states(6, "attempt")
+    assert sorted(attempts.values()) == ["applied", "refused"]
+
+
 async def test_policy_page_counts_uses_of_rules_and_guards(
     shop: Proxy, upstream: ScriptedUpstream
 ) -> None:

@@ -3,7 +3,7 @@
 import { useEffect, useState } from './vendor/preact-htm.module.js'
 
 export class SignedOut extends Error {}
-export class Unreachable extends Error {}
+class Unreachable extends Error {}
 export class Refused extends Error {}
 const listeners = new Set()
 let reachable = true

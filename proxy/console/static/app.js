@@ -35,15 +35,16 @@ function App () {
   const [down, setDown] = useState(null)
   const [session, setSession] = useState('unknown')
   const toastTimer = useRef(null)
+  const retryTimer = useRef(null)
   const keysOn = keys !== 'off'
   setFormatZone(zone)
   setAnnouncer(text => { setToast(text); clearTimeout(toastTimer.current); toastTimer.current = setTimeout(() => setToast(''), 2500) })
   useLayoutEffect(() => { if (theme === 'auto') delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = theme }, [theme])
   const check = () => api('session').then(
     state => setSession(state.authorized ? 'open' : 'closed'),
-    () => { setSession(old => old); setTimeout(check, 4000) })
+    () => { clearTimeout(retryTimer.current); retryTimer.current = setTimeout(check, 4000) })
   onSignedOut(() => setSession('closed'))
-  useEffect(() => { check(); return onReachable(up => { setDown(up ? null : Date.now()); if (up) check() }) }, [])
+  useEffect(() => { check(); return onReachable(up => { setDown(up ? null : Date.now()); check() }) }, [])
   useEffect(() => {
     const onHash = () => setRoute(old => { const next = readRoute(); if (next.page !== old.page) window.scrollTo(0, 0); return next })
     window.addEventListener('hashchange', onHash)

@@ -2,28 +2,18 @@
 
 import { html, useEffect, useRef, useState } from './vendor/preact-htm.module.js'
 import { link } from './address.js'
-import { useData } from './api.js'
+import { Refused, useData } from './api.js'
 import { requested, timeOf } from './call-fields.js'
 import { clock, date, int, ms, usd } from './format.js'
-import { At, Client, CopyButton, Failure, Glyph, Icon, Outcome, Skeleton, Time } from './parts.js'
+import { At, Client, CopyButton, Glyph, Icon, Outcome, Skeleton, Time } from './parts.js'
 
 const STATE_WORD = { applied: 'applied', not_applied: 'did not apply', shadow: 'in shadow', refused: 'refused' }
 const PARTS = ['rule', 'tag', 'target', 'parameter', 'limit', 'guard', 'attempt', 'call']
 const OUTCOME_TONE = { limited: 'warn', client_error: '', client_abort: '', blocked: 'block', success: '' }
 
-// What a decision did, by its text.
-export function stateOf (decision) {
-  const text = decision.decided
-  if (decision.about === 'outcome') return text.startsWith('success') ? 'applied' : 'refused'
-  if (/does not apply|dropped|excluded|skipped|not exceeded|^off$|^0$/.test(text)) return 'not_applied'
-  if (/would apply|would reject|shadow mode/.test(text)) return 'shadow'
-  if (/^rejected|rejected the call|failed with|blocked/.test(text)) return 'refused'
-  return 'applied'
-}
-
 export function CallDetails ({ number, close }) {
   const { data: call, error } = useData(`calls/${number}`, 0)
-  if (error) return html`<section class="panel drawer" aria-label="Call"><div class="empty"><h2>This call is not kept</h2><p class="muted">${error.message} The ledger may have its row; its explanation is gone.</p><button type="button" class="btn" onClick=${close}>Close</button></div></section>`
+  if (!call && error) return html`<section class="panel drawer" aria-label="Call"><div class="empty"><h2>${error instanceof Refused ? 'This call is not stored' : 'This call cannot be loaded'}</h2><p class="muted">${error.message}${error instanceof Refused ? ' A ledger may have its row, without the explanation.' : ''}</p><button type="button" class="btn" onClick=${close}>Close</button></div></section>`
   if (!call) return html`<section class="panel drawer" aria-label="Call" aria-busy="true"><${Skeleton} rows=${12} /></section>`
   return html`<${Drawer} key=${number} call=${call} close=${close} />`
 }
@@ -36,7 +26,7 @@ function Drawer ({ call, close }) {
   const id = call.request_id || ''
   const decisions = call.explanation ? call.explanation.decisions : []
   const outcome = decisions.find(d => d.about === 'outcome')
-  const cause = decisions.find(d => d.about === 'result' && stateOf(d) === 'refused') || outcome
+  const cause = decisions.find(d => d.about === 'result' && d.state === 'refused') || outcome
   const tone = OUTCOME_TONE[call.outcome] ?? 'bad'
   return html`<section class="panel drawer" aria-label="Call">
     <header><div class="title"><h2><${Outcome} n=${call.outcome} code=${call.status} />${call.error ? html`<code class="muted">${call.error}</code>` : null}</h2><div class="id muted"><code><${Client} v=${id} /></code><${CopyButton} text=${id} what="the call id" /></div></div>
@@ -46,7 +36,7 @@ function Drawer ({ call, close }) {
       <dl class="facts-grid"><dt>Time</dt><dd><${Time} t=${time} show=${`${date(time)}, ${clock(time)}.${String(time % 1000).padStart(3, '0')}`} /></dd>
         <dt>Deployment</dt><dd>${call.deployment ? html`<a href=${link('policy', { at: 'deployment.' + call.deployment })}>${call.deployment}</a>` : html`<span class="faint">none</span>`}</dd>
         <dt>Key</dt><dd>${call.key ? html`<a href=${link('policy', { at: 'key.' + call.key })}>${call.key}</a>` : html`<span class="faint">no valid key</span>`}</dd>
-        <dt>Asked for</dt><dd><${Client} v=${requested(call) || '–'} /></dd>
+        <dt>Requested</dt><dd><${Client} v=${requested(call) || '–'} /></dd>
         <dt>Tags</dt><dd><${Client} v=${Object.entries(call.tags).map(([k, v]) => `${k}=${v}`).join(' ') || '–'} /></dd>
         <dt>Served by</dt><dd>${call.upstream ? `${call.upstream}/${call.model}` : call.cache.startsWith('hit') ? 'cache' : html`<span class="faint">nobody</span>`}</dd>
         <dt>Request</dt><dd>${call.dialect}, ${call.endpoint}, ${call.stream ? 'streamed' : 'whole'}</dd>
@@ -94,9 +84,8 @@ function Waterfall ({ call }) {
     <svg class="axis" aria-hidden="true">${ticks.map((f, k) => html`<text x=${f * 100 + '%'} y="11" text-anchor=${['start', 'middle', 'end'][k]}>${f ? ms(end * f) : '0'}</text>`)}</svg><span></span></div>`
 }
 
-export const Tree = ({ list, all }) => html`<ul class="tree">${list.filter(d => all || stateOf(d) !== 'not_applied').map(d => html`<${Node} decision=${d} all=${all} />`)}</ul>`
+export const Tree = ({ list, all }) => html`<ul class="tree">${list.filter(d => all || d.state !== 'not_applied').map(d => html`<${Node} decision=${d} all=${all} />`)}</ul>`
 function Node ({ decision: d, all }) {
-  const parts = (d.parts || []).filter(part => all || stateOf(part) !== 'not_applied')
-  const state = stateOf(d)
-  return html`<li><div class=${'n ' + (state === 'not_applied' ? 'off' : '')}><span title=${STATE_WORD[state]}><${Glyph} n=${state} /><span class="vh">${STATE_WORD[state]}: </span></span><span>${PARTS.includes(d.about) ? null : html`<span class="about">${d.about} </span>`}<span class=${'what ' + (state === 'refused' ? 'no' : '')}><${Client} v=${d.decided} /></span>${d.why ? html` <span class="reason"><${Client} v=${d.why} max=${512} /></span>` : null}</span><${At} v=${d.at} /></div>${parts.length ? html`<ul>${parts.map(part => html`<${Node} decision=${part} all=${all} />`)}</ul>` : null}</li>`
+  const parts = (d.parts || []).filter(part => all || part.state !== 'not_applied')
+  return html`<li><div class=${'n ' + (d.state === 'not_applied' ? 'off' : '')}><span title=${STATE_WORD[d.state]}><${Glyph} n=${d.state} /><span class="vh">${STATE_WORD[d.state]}: </span></span><span>${PARTS.includes(d.about) ? null : html`<span class="about">${d.about} </span>`}<span class=${'what ' + (d.state === 'refused' ? 'no' : '')}><${Client} v=${d.decided} /></span>${d.why ? html` <span class="reason"><${Client} v=${d.why} max=${512} /></span>` : null}</span><${At} v=${d.at} /></div>${parts.length ? html`<ul>${parts.map(part => html`<${Node} decision=${part} all=${all} />`)}</ul>` : null}</li>`
 }

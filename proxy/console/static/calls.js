@@ -26,7 +26,7 @@ function matches (call, query) {
 }
 
 // The calls of the process, newest first. `held` are new ones while the reader is busy in the table.
-export function useCalls (live, isBusy) {
+function useCalls (live, isBusy) {
   const [state, setState] = useState({ calls: null, held: [], error: null })
   useEffect(() => {
     let source
@@ -101,7 +101,7 @@ export function Calls ({ query, live, keysOn }) {
             : html`<table class="narrow"><thead><tr><th class="w-time">Time</th><th class="w-out opt2">Outcome</th><th class="w-dep">Deployment</th><th class="w-key opt opt2">Key</th><th class="w-model opt2">Model</th><th class="w-s num opt opt2">Attempts</th><th class="w-g opt opt2">Cache</th><th class="w-n num opt opt2">First, ms</th><th class="w-n num">Total, ms</th><th class="w-s num opt opt2">In, tok</th><th class="w-s num opt opt2">Out, tok</th><th class="w-c num opt2">Cost, $</th><th class="w-g opt opt2">Guards</th></tr></thead>
             <tbody>${list.slice(0, SHOWN_ROWS).map(call => html`<${Row} key=${call.number} call=${call} on=${query.call === String(call.number)} pick=${pick} />`)}</tbody></table>`}
         </div>
-        <div class="foot"><span>${int(Math.min(list.length, SHOWN_ROWS))} of the last ${int(all.length)} calls</span><span class="spacer"></span><span class="nowrap"><kbd>j</kbd> <kbd>k</kbd> move</span><span class="nowrap"><kbd>Enter</kbd> open</span><span class="nowrap"><kbd>Esc</kbd> close</span></div>
+        <div class="foot"><span>${int(Math.min(list.length, SHOWN_ROWS))} of ${int(list.length)} ${any ? 'matching calls' : 'recent calls'}${list.length > SHOWN_ROWS ? '; filter to see the others' : ''}</span><span class="spacer"></span><span class="nowrap"><kbd>j</kbd> <kbd>k</kbd> move</span><span class="nowrap"><kbd>Enter</kbd> open</span><span class="nowrap"><kbd>Esc</kbd> close</span></div>
       </section>
       ${query.call ? html`<${CallDetails} number=${query.call} close=${() => pick(null)} />` : null}
     </div>
@@ -123,7 +123,7 @@ function useKeys ({ body, search, query, keysOn }) {
   }
   useEffect(() => {
     const onKey = e => {
-      if (e.target.closest('input, select, textarea, dialog') || e.metaKey || e.ctrlKey || e.altKey) return
+      if (!body.current || e.target.closest('input, select, textarea, dialog') || e.metaKey || e.ctrlKey || e.altKey) return
       if (e.key === 'j' && keysOn) move(1)
       else if (e.key === 'k' && keysOn) move(-1)
       else if (e.key === '/' && keysOn) { e.preventDefault(); search.current.focus() }
@@ -149,7 +149,7 @@ const dash = (value, text = int) => value == null ? html`<span class="faint">–
 function Row ({ call, on, pick }) {
   const model = call.model || requested(call)
   const time = timeOf(call)
-  const open = e => { if (!e.target.closest('button')) { e.preventDefault(); pick(call) } }
+  const open = e => { if (!e.target.closest('button') && !e.ctrlKey && !e.metaKey) { e.preventDefault(); pick(call) } }
   const cost = call.cost_usd
   const tokens = [tokensIn(call), tokensOut(call)]
   return html`<tr class=${(on ? 'on ' : '') + (BAD.includes(call.outcome) ? 'bad' : '')} onClick=${open}>

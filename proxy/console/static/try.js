@@ -4,12 +4,14 @@ import { html, useEffect, useMemo, useState } from './vendor/preact-htm.module.j
 import { go } from './address.js'
 import { api, post, useData } from './api.js'
 import { requested, timeOf } from './call-fields.js'
-import { stateOf, Tree } from './call.js'
+import { Tree } from './call.js'
 import { clock, fixed, int, usd } from './format.js'
 import { announce, At, Client, Failure, Glyph, Meter, Panel, Seg, word } from './parts.js'
 
 const NANO = 1e9
 const PATHS = ['', '/v1/chat/completions', '/v1/completions', '/v1/responses', '/v1/messages', '/v1/embeddings']
+// Texts of a request in place of those of a recent call, which are not stored.
+const PLACEHOLDERS = { chat: { messages: [{ role: 'user', content: 'placeholder' }] }, embeddings: { input: 'placeholder' }, completions: { prompt: 'placeholder' }, responses: { input: 'placeholder' } }
 const example = model => JSON.stringify({ model, messages: [{ role: 'system', content: 'You answer customers of a shop.' }, { role: 'user', content: 'My order 4471 never came. Write to ana.weber@example.com, card 4111 1111 1111 1111.' }] }, null, 2)
 
 function jsonFault (text) {
@@ -26,7 +28,7 @@ export function Try ({ query }) {
   const [form, setForm] = useState({ key: '', path: '', at: '', headers: '', text: '' })
   const [recent, setRecent] = useState([])
   const [state, setState] = useState({ result: null, error: null, stale: true })
-  useEffect(() => { api('calls').then(page => setRecent(page.calls.slice(0, 30)), () => {}) }, [])
+  useEffect(() => { api('calls').then(page => setRecent(page.calls), () => {}) }, [])
   useEffect(() => {
     if (!policy || form.key) return
     const key = policy.keys.find(k => !k.rejected) || policy.keys[0]
@@ -36,7 +38,8 @@ export function Try ({ query }) {
     const call = query.call && recent.find(c => String(c.number) === query.call)
     if (!call) return
     const model = requested(call) || call.deployment || 'MODEL'
-    setForm(old => ({ ...old, key: call.key || old.key, path: call.route || '', at: new Date(timeOf(call)).toISOString().slice(0, 16), text: JSON.stringify({ model, ...call.parameters, messages: [{ role: 'user', content: 'placeholder' }] }, null, 2) }))
+    setState(old => ({ ...old, stale: true }))
+    setForm(old => ({ ...old, key: call.key || old.key, path: call.route || '', at: new Date(timeOf(call)).toISOString().slice(0, 16), text: JSON.stringify({ model, ...call.parameters, ...PLACEHOLDERS[call.endpoint] || PLACEHOLDERS.chat }, null, 2) }))
   }, [query.call, recent.length])
   const fault = useMemo(() => form.text ? jsonFault(form.text) : 'Write a request.', [form.text])
   const change = name => e => { setForm(old => ({ ...old, [name]: e.target.value })); setState(old => ({ ...old, stale: true })) }
@@ -56,10 +59,10 @@ export function Try ({ query }) {
   const keys = policy ? policy.keys : []
   return html`<main id="main" class="page"><div class="head"><h1>Try</h1><div class="facts"><span>Nothing is sent to an upstream, and nothing is counted. The request stays in this process. Guards that call a service are not asked.</span></div></div>
     <div class="try">
-      <section class="panel" aria-label="Request"><header><h2>Request</h2><span class="spacer"></span><label><span class="vh">Take a recent call</span><select class="soft" value="" onChange=${e => e.target.value && go('try', { call: e.target.value })}><option value="">Take a recent call</option>${recent.map(c => html`<option value=${c.number}>${clock(timeOf(c))} ${c.deployment || 'none'}, ${word(c.outcome)}</option>`)}</select></label></header>
+      <section class="panel" aria-label="Request"><header><h2>Request</h2><span class="spacer"></span><label><span class="vh">Take a recent call</span><select class="soft" value="" onChange=${e => e.target.value && go('try', { call: e.target.value })}><option value="">Take a recent call</option>${recent.slice(0, 30).map(c => html`<option value=${c.number}>${clock(timeOf(c))} ${c.deployment || 'none'}, ${word(c.outcome)}</option>`)}</select></label></header>
         <form class="form" onSubmit=${e => { e.preventDefault(); run() }}>
           <label>Key<select value=${form.key} onChange=${change('key')}>${keys.map(k => html`<option value=${k.name} selected=${form.key === k.name}>${k.name}</option>`)}</select></label><label>Time, UTC<input class="field" type="datetime-local" value=${form.at} onInput=${change('at')} /></label>
-          <label class="wide">Path<select value=${form.path} onChange=${change('path')}>${PATHS.map(path => html`<option value=${path} selected=${form.path === path}>${path || 'by the body'}</option>`)}</select></label>
+          <label class="wide">Path<select value=${form.path} onChange=${change('path')}>${[...new Set([...PATHS, form.path])].map(path => html`<option value=${path} selected=${form.path === path}>${path || 'by the body'}</option>`)}</select></label>
           <label class="wide">Headers, one on a line<textarea class="field" rows="2" spellcheck="false" placeholder="x-region: eu-west" value=${form.headers} onInput=${change('headers')}></textarea></label>
           <label class="wide">Body<textarea class="field mono" rows="17" spellcheck="false" value=${form.text} aria-invalid=${fault ? 'true' : undefined} aria-describedby=${fault ? 'fault' : undefined} onInput=${change('text')} onKeyDown=${e => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); run() } }}></textarea></label>
           <div class="wide tools"><button class="btn primary" type="submit" disabled=${Boolean(fault)}>Explain</button><span class="faint small desk"><kbd>Ctrl</kbd> <kbd>Enter</kbd></span>${fault ? html`<span class="error" id="fault">${fault}</span>` : null}${query.call ? html`<p class="small muted">From call ${query.call}. Its text is not stored, so the message is a placeholder.</p>` : null}</div>
@@ -71,10 +74,10 @@ export function Try ({ query }) {
 function Result ({ result }) {
   const { active, candidate, differences } = result
   const blocked = active.guards && active.guards.blocked
-  const outcome = blocked ? { decided: `blocked by guard ${blocked.guard}`, why: blocked.message } : active.decisions.find(d => d.about === 'result')
+  const outcome = blocked ? { decided: `blocked by guard ${blocked.guard}`, why: blocked.message, state: 'refused' } : active.decisions.find(d => d.about === 'result')
   return html`<div class="stack">
-    <section class="panel" aria-label="Decision"><header><h2>Decision</h2><span class="note">revision <code>${active.revision}</code></span></header><div class="body"><p class="big"><${Glyph} n=${stateOf(outcome)} /> <${Client} v=${outcome.decided} /></p>${outcome.why ? html`<p class="muted"><${Client} v=${outcome.why} max=${512} /></p>` : null}</div></section>
-    ${candidate ? html`<${Panel} title="Candidate" note=${html`<code>${candidate.revision}</code>`} flush>${differences.length ? html`<div class="wrap"><table class="stacked"><thead><tr><th>Differs in</th><th>Active</th><th>Candidate</th><th>By rule</th></tr></thead><tbody>${differences.map(d => html`<tr class="diff"><td>${d.kind}</td><td data-label="Active" class="muted"><${Client} v=${d.before} max=${300} /></td><td data-label="Candidate"><span class="cand"><${Client} v=${d.after} max=${300} /></span></td><td data-label="By rule">${d.rule || html`<span class="faint">no rule</span>`}</td></tr>`)}</tbody></table></div>` : html`<p class="body muted"><${Glyph} n="applied" /> The candidate decides this request the same.</p>`}</>` : html`<p class="small faint">Serve a candidate folder to see the differences: <code>headrace serve --candidate FOLDER</code></p>`}
+    <section class="panel" aria-label="Decision"><header><h2>Decision</h2><span class="note">revision <code>${active.revision}</code></span></header><div class="body"><p class="big"><${Glyph} n=${outcome.state} /> <${Client} v=${outcome.decided} /></p>${outcome.why ? html`<p class="muted"><${Client} v=${outcome.why} max=${512} /></p>` : null}</div></section>
+    ${candidate ? html`<${Panel} title="Candidate" note=${html`<code>${candidate.revision}</code>`} flush>${differences.length ? html`<div class="wrap"><table class="stacked"><thead><tr><th>Differs in</th><th>Active</th><th>Candidate</th><th>By rule</th></tr></thead><tbody>${differences.map(d => html`<tr class="diff"><td>${d.kind}</td><td data-label="Active" class="muted"><${Client} v=${d.before} max=${300} /></td><td data-label="Candidate"><b><${Client} v=${d.after} max=${300} /></b></td><td data-label="By rule">${d.rule || html`<span class="faint">no rule</span>`}</td></tr>`)}</tbody></table></div>` : html`<p class="body muted"><${Glyph} n="applied" /> The candidate decides this request the same.</p>`}</>` : html`<p class="small faint">Serve a candidate folder to see the differences: <code>headrace serve --candidate FOLDER</code></p>`}
     ${active.guards ? html`<${Guards} guards=${active.guards} />` : null}
     <div class="cols claims"><${Claims} list=${active.limits} /><${Costs} list=${active.costs} /></div>
     <${Panel} title="Decisions"><${Tree} list=${active.decisions} all /></>
@@ -93,7 +96,7 @@ function Guards ({ guards }) {
 
 function Claims ({ list }) {
   const amount = (limit, value) => value == null ? 'unknown' : limit.kind === 'usd' ? usd(value / NANO) : int(value)
-  return html`<${Panel} title="Limits it would claim" flush>${list.length ? html`<div class="wrap"><table class="mini-pad"><thead><tr><th>Limit</th><th class="num">Claim</th><th class="num">Left</th></tr></thead><tbody>${list.map(l => { const left = l.used == null ? null : Math.max(0, l.capacity - l.used); return html`<tr><td>${l.name}<span class="sub">${l.scope}</span></td><td class="num">${amount(l, l.claim)}</td><td class="num"><span class="outcome"><${Glyph} n=${left != null && left < l.claim ? 'refused' : 'applied'} />${amount(l, left)}</span><span class="sub">of ${amount(l, l.capacity)}</span></td></tr>` })}</tbody></table></div>` : html`<p class="body muted">No limit applies.</p>`}</>`
+  return html`<${Panel} title="Limits it would claim" flush>${list.length ? html`<div class="wrap"><table><thead><tr><th>Limit</th><th class="num">Claim</th><th class="num">Left</th></tr></thead><tbody>${list.map(l => { const left = l.used == null ? null : Math.max(0, l.capacity - l.used); return html`<tr><td>${l.name}<span class="sub">${l.scope}</span></td><td class="num">${amount(l, l.claim)}</td><td class="num"><span class="outcome"><${Glyph} n=${left != null && left < l.claim ? 'refused' : 'applied'} />${amount(l, left)}</span><span class="sub">of ${amount(l, l.capacity)}</span></td></tr>` })}</tbody></table></div>` : html`<p class="body muted">No limit applies.</p>`}</>`
 }
 
 function Costs ({ list }) {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
@@ -20,7 +20,7 @@ from proxy.fields.token_bounds import NUMBERS
 from proxy.money.usage import usd_text
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
-from proxy.policy.review.explain import CallExplanation, Decision, explain
+from proxy.policy.review.explain import CallExplanation, Decision, DecisionState, explain
 from proxy.policy.schema.rules import Cap, Set
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, RequestHead
@@ -36,6 +36,9 @@ MAX_BYTES = 16 * 1024
 """Maximum size of the stored client text of one call."""
 MAX_UNMEASURED = 8  # this many texts of MAX_NAME characters are smaller than MAX_BYTES
 PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
+
+STATES: Mapping[str, DecisionState] = {"blocked": "refused", "not_applicable": "not_applied"}
+"""States of the verdicts of guards that are not ``applied``."""
 
 
 class PastAttempt(NamedTuple):
@@ -73,7 +76,7 @@ class PastCall:
     skips: Sequence[tuple[str, str]]
     limits: Sequence[tuple[Limit, int]]
     readings: Sequence[int]
-    guards: Sequence[tuple[str, str | None]]
+    guards: Sequence[Decision]
 
 
 class CallHistory:
@@ -143,10 +146,12 @@ class CallHistory:
     def _decisions(self, past: PastCall) -> Iterator[Decision]:
         snapshot = self._find(past.revision or "")
         if snapshot is None:
-            yield Decision("result", "unknown", "the policy revision is no longer in memory")
+            reason = "the policy revision is no longer in memory"
+            yield Decision("result", "unknown", reason, state="not_applied")
             return
         if past.too_large:
-            yield Decision("result", "unknown", "the request is too large to be kept")
+            reason = "the request is too large to be kept"
+            yield Decision("result", "unknown", reason, state="not_applied")
             return
         key, call = snapshot.key_named(past.key), past.call
         if key is None or call is None:
@@ -202,7 +207,7 @@ def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
         skips=[(skip.target.id, skip.reason) for skip in record.skips[:MAX_WORDS]],
         limits=[(claim.limit, claim.amount) for claim in claims],
         readings=record.limit_decision.readings if record.limit_decision is not None else (),
-        guards=first_items(_guard_texts(facts.each_verdict)) if facts.each_verdict else (),
+        guards=first_items(_guards(facts.each_verdict)) if facts.each_verdict else (),
     )
 
 
@@ -267,23 +272,28 @@ def _error_text(error: ProxyError) -> str:
     return error.code if status is None else f"{error.code}, upstream status {status}"
 
 
-def _guard_texts(verdicts: GuardResults) -> Iterator[tuple[str, str | None]]:
+def _guards(verdicts: GuardResults) -> Iterator[Decision]:
     for stage, result in verdicts:
         if result.verdict != "passed":
             findings = first_items(result.findings.items())
             counts = ", ".join(f"{kind}: {count}" for kind, count in findings)
             shadow = " (shadow mode)" if result.shadow else ""
             text = f"{stage} {result.guard} {result.verdict}{shadow}"
-            yield text, result.error or counts or None
+            state = "shadow" if result.shadow else STATES.get(result.verdict, "applied")
+            yield Decision("guard", text, result.error or counts or None, state=state)
 
 
 def _outcome(past: PastCall) -> Decision:
-    guards = (Decision("guard", text, reason) for text, reason in past.guards)
-    skips = (Decision("attempt", f"{target} skipped", reason) for target, reason in past.skips)
-    parts = (*_limits(past), *guards, *map(_attempt, past.attempts), *skips)
+    skips = (
+        Decision("attempt", f"{target} skipped", reason, state="not_applied")
+        for target, reason in past.skips
+    )
+    parts = (*_limits(past), *past.guards, *map(_attempt, past.attempts), *skips)
     cost = None if past.cost is None else f"{usd_text(past.cost)} USD"
     reason = ", ".join(text for text in (past.error, cost) if text) or None
-    return Decision("outcome", f"{past.outcome}, status {past.status}", reason, parts=parts)
+    text = f"{past.outcome}, status {past.status}"
+    state: DecisionState = "applied" if past.outcome == "success" else "refused"
+    return Decision("outcome", text, reason, parts=parts, state=state)
 
 
 def _limits(past: PastCall) -> Iterator[Decision]:
@@ -292,13 +302,19 @@ def _limits(past: PastCall) -> Iterator[Decision]:
     states = list(zip(claims, decision.decisions(), decision.used_amounts(), strict=True))
     is_rejected = any(refuses and not limit.shadow for _, (limit, refuses), _ in states)
     for claim, (limit, refuses), used in states:
-        text = "not exceeded" if is_rejected else "admitted"
-        if refuses:
-            text = "would reject (shadow mode)" if limit.shadow else "rejected the call"
+        text, state = _limit_result(limit, refuses=refuses, is_rejected=is_rejected)
         figure = limit.kind.figure
         reason = f"this call reserved {figure(claim.amount)}; "
         reason += f"{figure(used)} of {figure(limit.capacity)} used"
-        yield Decision("limit", f"{limit.name} {text}", reason)
+        yield Decision("limit", f"{limit.name} {text}", reason, state=state)
+
+
+def _limit_result(limit: Limit, *, refuses: bool, is_rejected: bool) -> tuple[str, DecisionState]:
+    if refuses and limit.shadow:
+        return "would reject (shadow mode)", "shadow"
+    if refuses:
+        return "rejected the call", "refused"
+    return ("not exceeded", "not_applied") if is_rejected else ("admitted", "applied")
 
 
 def _attempt(attempt: PastAttempt) -> Decision:
@@ -308,4 +324,5 @@ def _attempt(attempt: PastAttempt) -> Decision:
     hedge_note = ", another attempt was faster" if attempt.lost_hedge else ""
     reason = f"{attempt.reason}, {attempt.seconds * 1000:.0f} ms"
     reason += f", {attempt.system_text}" if attempt.system_text else ""
-    return Decision("attempt", f"{attempt.target} {ended}{cause}{hedge_note}", reason)
+    text = f"{attempt.target} {ended}{cause}{hedge_note}"
+    return Decision("attempt", text, reason, state="refused" if attempt.error else "applied")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from proxy.dialects.requests.upstream_request import translate_request
 from proxy.dialects.vendors.openai import OPENAI
@@ -20,7 +20,7 @@ from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
 from proxy.types import UNCHANGED, Call, Json, ParameterOverrides, Plan, ScopedLimit, Target
-from proxy.types.guard import GuardPlan
+from proxy.types.guard import CostCap, GuardPlan, GuardRule
 from proxy.types.limit import Claim
 from proxy.types.target import titles
 
@@ -32,6 +32,10 @@ EMPTY_TEXTS: Mapping[str, Json] = {
 }
 
 
+DecisionState = Literal["applied", "not_applied", "shadow", "refused"]
+"""Effect of a decision on the call. ``refused`` also means that the call or an attempt failed."""
+
+
 @frozen
 class Decision:
     """A decision: its subject, its result, the reason, and the ``file:line`` that declares it."""
@@ -41,10 +45,11 @@ class Decision:
     reason: str | None = None
     source: str | None = None
     parts: tuple[Decision, ...] = ()
+    state: DecisionState = "applied"
 
     def data(self) -> dict[str, Any]:
         data = {"about": self.subject, "decided": self.result, "why": self.reason}
-        data["at"] = self.source
+        data |= {"at": self.source, "state": self.state}
         parts = {"parts": [part.data() for part in self.parts]} if self.parts else {}
         return {name: value for name, value in data.items() if value is not None} | parts
 
@@ -129,7 +134,8 @@ def _key(snapshot: Snapshot, key: VirtualKey) -> Decision:
 
 
 def _rejected(error: ProxyError, reason: str) -> Decision:
-    return Decision("result", f"rejected with {error.status} {error.code}", reason)
+    text = f"rejected with {error.status} {error.code}"
+    return Decision("result", text, reason, state="refused")
 
 
 def _tags(plan: DecidedPlan) -> Decision:
@@ -145,8 +151,12 @@ def _tags(plan: DecidedPlan) -> Decision:
             reason = "clients may not set this tag; to allow it, add `caller: true` to the tag"
         else:
             reason = "clients may not set this value, or the key or deployment sets another one"
-        parts.append(Decision("tag", f"{tag[:64]!a} dropped", reason))
-    return Decision("tags", str(len(plan.tags)), parts=tuple(parts))
+        parts.append(Decision("tag", f"{tag[:64]!a} dropped", reason, state="not_applied"))
+    return _group("tags", str(len(plan.tags)), parts)
+
+
+def _group(subject: str, text: str, parts: Sequence[Decision]) -> Decision:
+    return Decision(subject, text, parts=tuple(parts), state="applied" if parts else "not_applied")
 
 
 def _limits(plan: DecidedPlan, call: Call) -> Decision:
@@ -157,8 +167,9 @@ def _limits(plan: DecidedPlan, call: Call) -> Decision:
         amounts = [claim.amount for claim in claims if claim.limit is limit]
         source = snapshot.source_of(*snapshot.limits.get(limit.name, ()))
         reason = f"this call reserves {limit.kind.figure(sum(amounts))}" if amounts else None
-        parts.append(Decision("limit", limit_text(scoped), reason, source=source))
-    return Decision("limits", str(len(parts)), parts=tuple(parts))
+        state: DecisionState = "shadow" if limit.shadow else "applied"
+        parts.append(Decision("limit", limit_text(scoped), reason, source=source, state=state))
+    return _group("limits", str(len(parts)), parts)
 
 
 def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]:
@@ -167,7 +178,7 @@ def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]
     rules = tuple(_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))
     applied = len(model_call.rules)
     verb = "applies" if applied == 1 else "apply"
-    yield Decision("rules", f"{text}{applied} of {len(rules)} {verb}", parts=rules)
+    yield _group("rules", f"{text}{applied} of {len(rules)} {verb}", rules)
     yield from _parameters(plan, index, call, text)
     targets = []
     for target, (reason, source) in plan.origins_of_targets(index):
@@ -180,23 +191,25 @@ def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]
             cost = f"USD per million tokens: {texts}"
         targets.append(Decision("target", target.id, f"{reason}; {cost}", source=source))
     for target, reason in plan.left_out(index):
-        targets.append(Decision("target", f"{target.id} excluded", reason))
+        text = f"{target.id} excluded"
+        targets.append(Decision("target", text, reason, state="not_applied"))
     yield Decision("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))
 
 
 def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decision:
     rule, source, reason = outcome
     verb = "does not apply"
+    state: DecisionState = "not_applied"
     if reason is None and rule.shadow:
-        verb = "would apply"
+        verb, state = "would apply", "shadow"
         reason = f"shadow mode: {'; '.join(text for _, text in rule.effects())}"
     elif reason is None:
-        verb = "applies"
+        verb, state = "applies", "applied"
         effects = (
             (text, plan.reason_overruled(index, rule, effect)) for effect, text in rule.effects()
         )
         reason = "; ".join(f"{text} ({note})" if note else text for text, note in effects)
-    return Decision("rule", f"{rule.name} {verb}", reason, source=source)
+    return Decision("rule", f"{rule.name} {verb}", reason, source=source, state=state)
 
 
 def _rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Json:
@@ -234,7 +247,8 @@ def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterato
     try:
         changes = _rule_changes(call, target, plan.model_calls[index].overrides_for(target))
     except InvalidField as error:
-        yield Decision("parameters", f"{text}not supported by {target.id}", str(error))
+        text = f"{text}not supported by {target.id}"
+        yield Decision("parameters", text, str(error), state="refused")
         return
     parts = [
         Decision(
@@ -259,7 +273,7 @@ def _guards(plan: Plan, call: Call) -> Decision:
             scope = f"only {', '.join(included)}" if included else None
             if not included and rule.roles_left_out:
                 scope = f"except {', '.join(sorted(rule.roles_left_out))}"
-            parts.append(Decision("guard", f"{stage} {rule.name}: {action}", scope))
+            parts.append(_guard(f"{stage} {rule.name}: {action}", scope, rule))
     for cap in guards.cost_caps:
         shadow = ", shadow mode" if cap.shadow else ""
         text = f"input {cap.name}: {cap.action} above {usd_text(cap.max_nano_usd)} USD{shadow}"
@@ -268,12 +282,16 @@ def _guards(plan: Plan, call: Call) -> Decision:
             cost = estimate_cost(plan, call)
             reason = "the maximum cost of this call is unknown"
             reason = reason if cost is None else f"this call may cost up to {usd_text(cost)} USD"
-        parts.append(Decision("guard", text, reason))
+        parts.append(_guard(text, reason, cap))
     if rejects_opaque(guards):
         reason = "guards cannot inspect them; `opaque: allow` accepts them"
         parts.append(Decision("guard", "images, audio and files: rejected", reason))
     count = len(guards.input) + len(guards.output) + len(guards.cost_caps)
-    return Decision("guards", str(count), parts=tuple(parts))
+    return _group("guards", str(count), parts)
+
+
+def _guard(text: str, reason: str | None, guard: GuardRule | CostCap) -> Decision:
+    return Decision("guard", text, reason, state="shadow" if guard.shadow else "applied")
 
 
 def rejects_opaque(guards: GuardPlan) -> bool:
@@ -298,9 +316,10 @@ def _computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
 def _cache(plan: Plan) -> Decision:
     rule = plan.cache
     if rule is None:
-        return Decision("cache", "off")
+        return Decision("cache", "off", state="not_applied")
     if len(plan.model_calls) > 1:
-        return Decision("cache", "skipped", "calls with several models are not cached")
+        reason = "calls with several models are not cached"
+        return Decision("cache", "skipped", reason, state="not_applied")
     text = f"responses are cached for {rule.ttl:g} s in {rule.store}"
     text += f"; {rule.semantic}" if rule.semantic is not None else ""
     return Decision("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
@@ -320,12 +339,13 @@ def _result(plan: Plan, call: Call, is_past: bool) -> Decision:
         return Decision("result", "list the models of the key", names)
     if plan.refusal is not None:
         text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"
-        return Decision("result", text, plan.refusal.message)
+        return Decision("result", text, plan.refusal.message, state="refused")
     for claim in _computable_claims(plan, call):
         if claim.amount > claim.limit.capacity and not claim.limit.shadow:
             cached = "; a cached response is still served" if plan.cache is not None else ""
             reason = f"this call exceeds the whole limit{cached}"
-            return Decision("result", f"rejected with 429 by limit {claim.limit.name}", reason)
+            text = f"rejected with 429 by limit {claim.limit.name}"
+            return Decision("result", text, reason, state="refused")
     route = " and ".join(m.targets[0].id for m in plan.model_calls[:MAX_LISTED])
     if hidden_calls := plan.model_calls[MAX_LISTED:]:
         route += f" and {len(hidden_calls)} more"

@@ -247,7 +247,7 @@ def test_the_command_tells_the_same_in_both_forms(folder: Path) -> None:
 
     assert code == 0
     decided = orjson.loads(data)["decisions"][-1]
-    assert decided == {"about": "result", "decided": "route to openai/m"}
+    assert decided == {"about": "result", "decided": "route to openai/m", "state": "applied"}
     assert text.rstrip().endswith("route to openai/m")
     assert "deployment: support-chat (requested by its name as the model)" in text
 
