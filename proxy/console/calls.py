@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.console.recent_calls import MAX_CALLS, RecentCall, RecentCalls
+from proxy.console.recent_calls import RecentCall, RecentCalls
 from proxy.policy.review.call_history import CallHistory
 from proxy.runtime.frozen import frozen
 
@@ -25,7 +25,6 @@ class CallPages:
         calls = self.recent.after(after)
         return {
             "last": self.recent.last_number,
-            "kept": MAX_CALLS,
             "calls": [call.row() for call in reversed(calls)],
         }
 

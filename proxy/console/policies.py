@@ -32,8 +32,8 @@ Increase = Callable[..., Mapping[tuple[str, ...], float]]
 class PolicyPage:
     """Builds the data of the page. ``folder`` and ``candidate_folder`` are the policy folders.
 
-    Conditions, descriptions and warnings are in the files only. They are read when a page asks for
-    them, and kept for the revision. If the folder changes before and is rejected, they are missing.
+    Guards, conditions, descriptions and warnings are in the files only. The first request of a
+    revision reads them. They are unknown if the files have already changed and were rejected.
     """
 
     policies: PolicyStore
@@ -64,7 +64,7 @@ class PolicyPage:
                 for deployment in snapshot.deployments.values()
             ],
             "rules": list(_rules(snapshot, increase, texts)),
-            "guards": list(_guards(snapshot, increase, texts)),
+            "guards": list(_guards(snapshot, increase, texts)) if texts else None,
             "keys": list(self._keys(snapshot)),
             "tags": [
                 {

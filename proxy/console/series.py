@@ -29,7 +29,6 @@ TOTALS = (
     "headrace_policy_rules_total",
     "headrace_policy_shadow_rules_total",
     "headrace_guard_decisions_total",
-    "headrace_limit_decisions_total",
     "headrace_requests_total",
 )
 DURATIONS = "headrace_upstream_request_duration_seconds"

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from secrets import token_hex
 from typing import Annotated, Any
@@ -165,7 +165,7 @@ def _costs(plan: Plan, call: Call) -> Iterator[Data]:
             )
 
 
-def _prices(target: Target, day: Any) -> Data:
+def _prices(target: Target, day: date) -> Data:
     price = price_on(target.prices, day)
     if price is None:
         return {"input": None, "output": None}

@@ -1,7 +1,7 @@
 // Charts: SVG with at most 120 points and one shared cursor. Unknown values are gaps.
 
 import { html, useLayoutEffect, useRef, useState } from './vendor/preact-htm.module.js'
-import { clock, int, minute } from './format.js'
+import { clock, minute } from './format.js'
 
 function useWidth () {
   const ref = useRef(null)
@@ -88,8 +88,8 @@ export function Chart ({ t, series, kind = 'line', height = 64, tick, top, low =
   </svg>`
 }
 
-export function Metric ({ title, value, unit, sides, chart, cursor, t }) {
-  return html`<section class="metric" aria-label=${title}><h2>${title}${cursor != null ? html`<span class="faint">at ${clock(t[cursor])}</span>` : null}</h2>
+export function Metric ({ title, range, value, unit, sides, chart, cursor, t }) {
+  return html`<section class="metric" aria-label=${title}><h2>${title}<span class="faint">${cursor != null ? `at ${clock(t[cursor])}` : range}</span></h2>
     <div class="value"><b>${value}</b>${unit ? html`<span class="unit">${unit}</span>` : null}${(sides || []).map(s => html`<span class=${'side ' + (s.opt ? 'opt' : '')} title=${s.title}>${s.cls ? html`<i class=${`sw ${s.line ? 'line' : ''} ${s.cls}`}></i>` : null}${s.text}</span>`)}</div>${chart}</section>`
 }
 

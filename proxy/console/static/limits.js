@@ -24,9 +24,9 @@ function Limit ({ limit, where }) {
     <div class="low"><span>${state}</span><span>${limit.kind === 'usd' && limit.reset_s != null ? html`resets in ${span(limit.reset_s * 1000)}` : NOUN[limit.kind] || limit.kind}</span>${where ? html`<${At} v=${limit.source} />` : null}</div>
   </div>`
 }
-export function Limits ({ list, where, columns = 1 }) {
+export function Limits ({ list, noun = 'limits', where, columns = 1 }) {
   if (list == null) return html`<p class="t-bad"><${Glyph} n="failed" /> The store of the counters does not answer, so their state is unknown.</p>`
-  if (!list.length) return html`<p class="muted">The active policies have no limits with a known owner.</p>`
+  if (!list.length) return html`<p class="muted">The active policies have no ${noun} with a known owner.</p>`
   const half = Math.ceil(list.length / columns)
   const column = part => html`<div class="limits">${part.map(limit => html`<${Limit} key=${limit.name + limit.scope} limit=${limit} where=${where} />`)}</div>`
   return columns === 1 ? column(list) : html`<div class="cols two">${column(list.slice(0, half))}${column(list.slice(half))}</div>`

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from './vendor/preact-htm.module.js'
 import { amend, link } from './address.js'
 import { useData } from './api.js'
 import { Chart } from './chart.js'
-import { date, fixed, int, pct, usd, usdCents, usdExact } from './format.js'
+import { fixed, int, pct, usd, usdCents, usdExact } from './format.js'
 import { Limits } from './limits.js'
 import { Code, Failure, Icon, Meter, Panel, Seg, Skeleton } from './parts.js'
 
@@ -15,10 +15,12 @@ const CAUSES = { client_left: 'Client disconnected', upstream_broke: 'Upstream f
 const money = nano => nano == null ? null : nano / NANO
 const title = name => name == null ? 'none' : name
 
+// Periods begin at midnight in the zone of the data, which is rarely that of the browser.
+const dateIn = zone => new Intl.DateTimeFormat('en-US', { month: 'short', day: 'numeric', timeZone: zone }).format
+
 // The index of the first day of this month, null if it is before the range.
-function monthStart (times, zone) {
-  const day = new Intl.DateTimeFormat('en-US', { day: 'numeric', timeZone: zone })
-  const index = times.map(time => day.format(time)).lastIndexOf('1')
+function monthStart (times, date) {
+  const index = times.map(date).findLastIndex(text => text.endsWith(' 1'))
   return index < 0 ? null : index
 }
 
@@ -49,7 +51,7 @@ export function Money ({ query, live }) {
   const seg = data && html`<${Seg} label="Group by" value=${data.by} onPick=${v => amend({ by: v })} options=${data.options.slice(0, 8).map(name => [name, name])} />`
   if (!data) return html`<main id="main" class="page" aria-busy=${error ? undefined : 'true'}><div class="head"><h1>Money</h1></div>${error ? html`<${Failure} error=${error} />` : html`<section class="panel"><${Skeleton} rows=${3} tall /></section>`}</main>`
   const budgets = data.limits && data.limits.filter(limit => limit.kind === 'usd')
-  const budgetPanel = note => html`<${Panel} id="budgets" title="Budgets" note=${note} actions=${html`<a class="small" href=${link('policy', { at: 'limits' })}>All limits</a>`}><${Limits} list=${budgets} columns=${2} where /></>`
+  const budgetPanel = note => html`<${Panel} id="budgets" title="Budgets" note=${note} actions=${html`<a class="small" href=${link('policy', { at: 'limits' })}>All limits</a>`}><${Limits} list=${budgets} noun="budgets" columns=${2} where /></>`
   if (!data.ledger) {
     return html`<main id="main" class="page"><div class="head"><h1>Money</h1></div><section class="panel empty" aria-label="No ledger"><h2>No ledger is kept</h2><p class="muted">Spend by day needs a SQLite ledger: one row for each call and attempt, without prompt and response. Start the proxy with</p><${Code} text="HEADRACE_LEDGER=sqlite:/var/lib/headrace/ledger.db headrace serve --policies policies/" what="the command" /><p class="muted">Until then the spend since the start of the process is on the <a href=${link('overview')}>Overview</a>.</p></section>${budgetPanel('counted by the limit store')}</main>`
   }
@@ -59,7 +61,8 @@ export function Money ({ query, live }) {
   const shown = group => now == null ? group.cost : group.values[now]
   const shownTotal = groups.reduce((sum, group) => sum + (shown(group) || 0), 0)
   const today = unit === 'day' ? groups.reduce((sum, group) => sum + group.values[last], 0) : null
-  const first = monthStart(times, data.zone)
+  const date = dateIn(data.zone)
+  const first = monthStart(times, date)
   const month = unit === 'day' && first != null ? groups.reduce((sum, group) => sum + group.values.slice(first).reduce((a, b) => a + b, 0), 0) : null
   const passed = data.now - times[last]
   const forecast = today != null && passed > 3600000 ? today * DAY_MS / passed : null
@@ -69,7 +72,7 @@ export function Money ({ query, live }) {
   const ticks = width => { const every = Math.max(1, Math.ceil(times.length / (width > 600 ? 10 : 4))); return times.map((_, i) => i).filter(i => (last - i) % every === 0) }
   return html`<main id="main" class="page">
     <div class="head"><h1>Money</h1><div class="hscroll">${seg}</div><${Seg} label="Per" value=${unit} onPick=${v => amend({ unit: v })} options=${[['day', 'by day'], ['week', 'by week']]} /><span class="spacer"></span><button type="button" class="btn" onClick=${() => download(data)}><${Icon} n="download" />CSV</button></div>
-    <dl class="strip"><div><dt>Last ${days} days</dt><dd><b title=${usdExact(money(total.cost))}>${usd(money(total.cost))}</b><span>${int(total.calls)} calls</span></dd></div>
+    <dl class="strip"><div><dt>${unit === 'day' ? `Last ${days} days` : `Since ${date(times[0])}`}</dt><dd><b title=${usdExact(money(total.cost))}>${usd(money(total.cost))}</b><span>${int(total.calls)} calls</span></dd></div>
       ${today == null ? null : html`<div><dt>Today</dt><dd><b title=${usdExact(money(today))}>${usd(money(today))}</b><span>${forecast == null ? 'no forecast in the first hour' : `forecast ≈ ${usd(money(forecast))}`}</span></dd></div>`}
       ${month == null ? null : html`<div><dt>This month</dt><dd><b title=${usdExact(money(month))}>${usd(money(month))}</b><span>until now</span></dd></div>`}
       <div><dt>Lost</dt><dd><b title=${usdExact(money(total.lost))}>${usd(money(total.lost))}</b><span>${total.cost ? pct(total.lost / total.cost) : '–'} of the spend</span></dd></div>
@@ -83,6 +86,7 @@ export function Money ({ query, live }) {
 
 function Groups ({ data, series, shown, shownTotal, at }) {
   const { groups, total, by } = data
+  const date = dateIn(data.zone)
   const owner = name => name != null && by === 'key' ? html`<a href=${link('policy', { at: 'key.' + name })}>${name}</a>` : name != null && by === 'deployment' ? html`<a href=${link('policy', { at: 'deployment.' + name })}>${name}</a>` : name == null ? html`<span class="faint">none</span>` : name
   const share = (part, whole, digits) => whole ? pct(part / whole, digits) : html`<span class="faint">–</span>`
   return html`<section class="panel" aria-label=${`By ${by}`}><div class="wrap"><table class="stacked"><thead><tr><th>${by}</th><th class="num">${at == null ? 'Spend, $' : `${date(at)}, $`}</th><th class="num">Share</th><th class="num">Calls</th><th class="num">Tokens in</th><th class="num">Tokens out</th><th class="num">Per 1,000 calls, $</th><th class="num">Lost, $</th><th class="num">Saved, $</th><th class="num">Unpriced</th><th class="num">Estimated</th></tr></thead>

@@ -6,7 +6,7 @@ import { clock, int, utc } from './format.js'
 const ICON = {
   search: 'M7 12A5 5 0 1 0 7 2a5 5 0 0 0 0 10zM11 11l3.2 3.2', copy: 'M5.5 5.5h7v8h-7zM3.5 10.5v-8h7', close: 'M4 4l8 8M12 4l-8 8', chevron: 'M6 4l4 4-4 4',
   help: 'M6 6a2 2 0 1 1 2.6 1.9c-.5.2-.6.6-.6 1.3M8 12v.1', sun: 'M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1.5V3M8 13v1.5M1.5 8H3M13 8h1.5M3.4 3.4l1 1M11.6 11.6l1 1M3.4 12.6l1-1M11.6 4.4l1-1', moon: 'M13 9.6A5.6 5.6 0 0 1 6.4 3 5.6 5.6 0 1 0 13 9.6z', auto: 'M8 2.5a5.5 5.5 0 1 0 0 11zM8 2.5a5.5 5.5 0 0 1 0 11',
-  overview: 'M2 13h12M4 11V7M8 11V3M12 11V6', calls: 'M2 4h12M2 8h12M2 12h8', policy: 'M4 2h6l3 3v9H4zM6.5 8h4M6.5 11h4', try: 'M5 3l8 5-8 5z', money: 'M8 2v12M11 4.5C10 3.6 5.5 3.4 5.5 6c0 3 5.5 1.4 5.5 4.2 0 2.6-4.6 2.2-6 1', pause: 'M6 4v8M10 4v8', play: 'M6 4l6 4-6 4z', download: 'M8 2v8M5 7.5L8 10.5l3-3M3 13.5h10', warn: 'M8 3l6 10.5H2zM8 7v3M8 12v.1', link: 'M6.5 3.5h-3v9h9v-3M9 3.5h3.5V7M12.5 3.5L7.5 8.5'
+  overview: 'M2 13h12M4 11V7M8 11V3M12 11V6', calls: 'M2 4h12M2 8h12M2 12h8', policy: 'M4 2h6l3 3v9H4zM6.5 8h4M6.5 11h4', try: 'M5 3l8 5-8 5z', money: 'M8 2v12M11 4.5C10 3.6 5.5 3.4 5.5 6c0 3 5.5 1.4 5.5 4.2 0 2.6-4.6 2.2-6 1', download: 'M8 2v8M5 7.5L8 10.5l3-3M3 13.5h10'
 }
 export const Icon = ({ n }) => html`<svg class="icon-line" viewBox="0 0 16 16" aria-hidden="true"><path d=${ICON[n]} /></svg>`
 
@@ -33,7 +33,7 @@ const GLYPHS = {
   closed: html`<path class="g-line" d="M1 7h10" />`
 }
 export const TONE = { success: 't-ok', client_error: 't-client', client_abort: 't-client', limited: 't-warn', blocked: 't-block', upstream_error: 't-bad', timeout: 't-bad', proxy_error: 't-bad', applied: 't-ok', not_applied: 't-faint', shadow: 't-block', refused: 't-bad', warn: 't-warn', bad: 't-bad', masked: 't-accent', flagged: 't-warn', passed: 't-faint', failed: 't-bad', open: 't-bad', half_open: 't-warn', closed: 't-faint' }
-export const WORD = { client_error: 'client error', upstream_error: 'upstream error', proxy_error: 'proxy error', client_abort: 'client left', half_open: 'half open' }
+const WORD = { client_error: 'client error', upstream_error: 'upstream error', proxy_error: 'proxy error', client_abort: 'client left', half_open: 'half open' }
 export const word = x => WORD[x] || x
 export const Glyph = ({ n, tone }) => html`<svg class=${'glyph ' + (tone || TONE[n] || '')} viewBox="0 0 12 12" aria-hidden="true">${GLYPHS[n]}</svg>`
 export const Outcome = ({ n, code, words }) => html`<span class="outcome plain" title=${`${word(n)}${code ? ' ' + code : ''}`}><${Glyph} n=${n} /><span class=${'word' + (words === false ? ' vh' : '')}>${word(n)}</span>${code ? html`<span class="muted">${code}</span>` : null}</span>`
