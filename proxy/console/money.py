@@ -11,13 +11,15 @@ from zoneinfo import ZoneInfo
 
 from proxy.console import InvalidQuery
 from proxy.console.overview import Data, in_ms
-from proxy.ledger.spending import SpendingLine, read_spending
+from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.types.limit import Limit
 
 MAX_GROUPS = 50
 MAX_DAYS = 366
+BOUNDS = QueryBounds(seconds=30.0, max_lines=50_000)
+"""A tag of clients may have any number of values."""
 UNITS = ("day", "week")
 DIMENSIONS = ("deployment", "model", "key", "provider", "upstream")
 DAY_MS = 86_400_000
@@ -31,6 +33,7 @@ class MoneyPage:
     snapshot: Callable[[], Snapshot]
     limits: Callable[[], Iterable[Limit]]
     now: Callable[[], float]
+    bounds: QueryBounds = BOUNDS
 
     def data(self, by: str | None, days: int, unit: str) -> Data:
         """Return the spend of the last days, and blocks while the ledger is read.
@@ -52,14 +55,14 @@ class MoneyPage:
         start, end = starts[0], datetime.fromtimestamp(self.now(), UTC)
         period = {"period": period_column([in_ms(time.timestamp()) for time in starts])}
         try:
-            report = read_spending(self.path, ("period", by), start, end, period)
+            report = read_spending(self.path, ("period", by), start, end, period, self.bounds)
             lines, total = report.lines, report.total
         except Unusable as error:
             if not str(error).startswith("no call in this ledger has the tag"):
                 raise
-            total = read_spending(self.path, (), start, end).total
+            total = read_spending(self.path, (), start, end, bounds=self.bounds).total
             lines = ()
-        losses = read_spending(self.path, ("loss",), start, end).lines
+        losses = read_spending(self.path, ("loss",), start, end, bounds=self.bounds).lines
         return {
             "ledger": str(self.path),
             "by": by,
@@ -127,21 +130,27 @@ def _groups(lines: Sequence[SpendingLine], periods: int) -> list[Data]:
         ordered = [*ordered[: MAX_GROUPS - 1], ("other", rest)]
     groups = []
     for name, group in ordered:
-        values = [0] * periods
+        costs: list[list[int | None]] = [[] for _ in range(periods)]
         for line in group:
-            values[min(int(line.group[0] or 0), periods - 1)] += line.cost or 0
-        groups.append({"name": name, "values": values, **_sums(group)})
+            costs[min(int(line.group[0] or 0), periods - 1)].append(line.cost)
+        groups.append({"name": name, "values": list(map(_sum, costs)), **_sums(group)})
     return groups
 
 
+def _sum(costs: Sequence[int | None]) -> int | None:
+    """Return the sum of the known costs, None if none of them is known."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known or not costs else None
+
+
 def _sums(lines: Sequence[SpendingLine]) -> dict[str, Any]:
-    known = [line.cost for line in lines if line.cost is not None]
+    lost = _sum([line.lost_cost for line in lines if line.lost_cost != 0])
     return {
         "calls": sum(line.calls for line in lines),
         "tokens_in": sum(line.tokens_in for line in lines),
         "tokens_out": sum(line.tokens_out for line in lines),
-        "cost": sum(known) if known or not lines else None,
-        "lost": sum(line.lost_cost or 0 for line in lines),
+        "cost": _sum([line.cost for line in lines]),
+        "lost": lost,
         "saved": sum(line.saved for line in lines),
         "attempts": sum(line.attempts for line in lines),
         "unpriced": sum(line.unpriced for line in lines),

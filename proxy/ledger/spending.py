@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from proxy.errors.words import quoted
 from proxy.ledger.rows import counter_name, to_ms
-from proxy.ledger.sqlite import reading
+from proxy.ledger.sqlite import limit_time, reading
 from proxy.ledger.store import Unusable
 from proxy.runtime.frozen import frozen
 from proxy.types.limit import BudgetQuery
@@ -103,26 +103,39 @@ class SpendingReport:
     total: SpendingLine
 
 
+class QueryBounds(NamedTuple):
+    """Time of a query in seconds, and the number of its groups."""
+
+    seconds: float
+    max_lines: int
+
+
 def read_spending(
     path: Path,
     by: Sequence[str],
     start: datetime,
     end: datetime,
     extra_columns: Mapping[str, str] = MappingProxyType({}),
+    bounds: QueryBounds | None = None,
 ) -> SpendingReport:
     """Return the usage of calls that started from ``start`` and before ``end``.
 
     ``extra_columns`` are the SQL of other dimensions. Raises ``Unusable``, also for a tag that no
-    call in the ledger has.
+    call in the ledger has, and beyond ``bounds``.
     """
     columns = [extra_columns.get(name) or _column(name) for name in by]
     if end < start:
         raise Unusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
-    bounds = {"since": to_ms(start), "until": to_ms(end)}
+    period = {"since": to_ms(start), "until": to_ms(end)}
     tags = {f"tag{n}": f'$."{name[4:]}"' for n, name in enumerate(by) if name.startswith("tag.")}
     with reading(path) as file:
-        [total] = file.execute(_query(()), bounds)
-        rows = file.execute(_query(columns), {**bounds, **tags}).fetchall() if by else []
+        if bounds is not None:
+            limit_time(file, bounds.seconds)
+        [total] = file.execute(_query(()), period)
+        cursor = file.execute(_query(columns), {**period, **tags}) if by else file.cursor()
+        rows = cursor.fetchall() if bounds is None else cursor.fetchmany(bounds.max_lines + 1)
+        if bounds is not None and len(rows) > bounds.max_lines:
+            raise Unusable(f"more than {bounds.max_lines:,} groups. Choose fewer days or groups")
         unknown = [
             name[4:]
             for n, name in enumerate(by)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -320,9 +321,17 @@ def reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection
         reason = to_ledger_error(error).reason
         if reason == "SQLITE_FULL":
             reason = "no space for temporary files. Set SQLITE_TMPDIR to a folder with more space"
+        elif reason == "SQLITE_INTERRUPT":
+            reason = "it takes too long. Choose fewer days"
         raise Unusable(f"{path} cannot be read: {reason}") from None
     except Unusable as error:
         raise Unusable(f"{path} cannot be read: {error.reason}") from None
+
+
+def limit_time(file: sqlite3.Connection, seconds: float) -> None:
+    """Interrupt the queries of a connection after so many seconds."""
+    end_at = time.monotonic() + seconds
+    file.set_progress_handler(lambda: time.monotonic() > end_at, 10_000)
 
 
 def _current(file: sqlite3.Connection, copy: sqlite3.Connection | None) -> sqlite3.Connection:

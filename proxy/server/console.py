@@ -211,7 +211,7 @@ class Console:
         except ProxyError as error:
             return problem(422, error.message)
         except Unusable as error:
-            return problem(503, f"The ledger cannot be read: {error}.")
+            return problem(503, f"The ledger {error}.")
         return problem(404, "The API has no such path. See docs/console.md.")
 
     async def _overview(self, request: web.BaseRequest) -> web.Response:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from proxy.console.money import period_column, period_starts
+from proxy.ledger.spending import QueryBounds, read_spending
+from proxy.ledger.sqlite import limit_time, reading
+from proxy.ledger.store import Unusable
+from proxy.settings import LedgerAt
+from tests.console.shop import post_chat, running_shop, wait_for_ledger
+from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -54,3 +62,42 @@ def test_periods_cover_all_days(unit: str) -> None:
     assert starts[0] <= (now - timedelta(days=29)).replace(hour=0)
     assert starts == sorted(set(starts))
     assert starts[-1] <= now
+
+
+async def test_unknown_cost_is_never_zero(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    upstream.answer_with(answer(chat("Paris.")))
+    async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
+        await post_chat(proxy)
+        await post_chat(proxy, model="small")
+        await wait_for_ledger(proxy, 2)
+        with closing(sqlite3.connect(ledger.path)) as database, database:
+            database.execute("UPDATE attempts SET cost_nano_usd = NULL, loss = 'upstream_broke'")
+        async with proxy.client.get(f"{proxy.admin}/api/v1/money?by=deployment") as response:
+            page = await response.json()
+
+    for sums in (page["total"], *page["groups"]):
+        assert (sums["cost"], sums["lost"]) == (None, None)
+    assert [set(group["values"]) for group in page["groups"]] == [{0, None}] * 2
+    assert [(loss["cause"], loss["nano"]) for loss in page["losses"]] == [("upstream_broke", None)]
+
+
+async def test_bounds_groups_and_time_of_a_query(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    upstream.answer_with(answer(chat("Paris.")))
+    async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
+        await post_chat(proxy)
+        await post_chat(proxy, model="small")
+        await wait_for_ledger(proxy, 2)
+    end = datetime.now(UTC)
+    start = end - timedelta(days=1)
+    report = read_spending(ledger.path, ("deployment",), start, end, bounds=QueryBounds(60, 2))
+    assert len(report.lines) == 2
+    with pytest.raises(Unusable, match="more than 1 groups"):
+        read_spending(ledger.path, ("deployment",), start, end, bounds=QueryBounds(60, 1))
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT sum(x) FROM n"
+    with pytest.raises(Unusable, match="takes too long"), reading(ledger.path) as file:
+        limit_time(file, 0.0)
+        file.execute(endless)

@@ -13,6 +13,7 @@ const DAY_MS = 86400000
 const NANO = 1e9
 const CAUSES = { client_left: 'Client disconnected', upstream_broke: 'Upstream failed or timed out', retry: 'Attempt failed, another was made', guard: 'Guard withheld the response', hedge: 'Another attempt was faster', refused: 'Upstream refused the request', stopped: 'Proxy ended the call' }
 const money = nano => nano == null ? null : nano / NANO
+const sumKnown = values => { const known = values.filter(value => value != null); return known.length || !values.length ? known.reduce((a, b) => a + b, 0) : null }
 const title = name => name == null ? 'none' : name
 
 // Periods begin at midnight in the zone of the data, which is rarely that of the browser.
@@ -59,11 +60,11 @@ export function Money ({ query, live }) {
   const last = times.length - 1
   const now = cursor == null || cursor > last ? null : cursor
   const shown = group => now == null ? group.cost : group.values[now]
-  const shownTotal = groups.reduce((sum, group) => sum + (shown(group) || 0), 0)
-  const today = unit === 'day' ? groups.reduce((sum, group) => sum + group.values[last], 0) : null
+  const shownTotal = sumKnown(groups.map(shown))
+  const today = unit === 'day' ? sumKnown(groups.map(group => group.values[last])) : null
   const date = dateIn(data.zone)
   const first = monthStart(times, date)
-  const month = unit === 'day' && first != null ? groups.reduce((sum, group) => sum + group.values.slice(first).reduce((a, b) => a + b, 0), 0) : null
+  const month = unit === 'day' && first != null ? sumKnown(groups.flatMap(group => group.values.slice(first))) : null
   const passed = data.now - times[last]
   const forecast = today != null && passed > 3600000 ? today * DAY_MS / passed : null
   const series = groups.map((group, i) => ({ cls: i < 6 ? 'c-' + (i + 1) : 'c-other', values: group.values.map(money) }))
@@ -73,9 +74,9 @@ export function Money ({ query, live }) {
   return html`<main id="main" class="page">
     <div class="head"><h1>Money</h1><div class="hscroll">${seg}</div><${Seg} label="Per" value=${unit} onPick=${v => amend({ unit: v })} options=${[['day', 'by day'], ['week', 'by week']]} /><span class="spacer"></span><button type="button" class="btn" onClick=${() => download(data)}><${Icon} n="download" />CSV</button></div>
     <dl class="strip"><div><dt>${unit === 'day' ? `Last ${days} days` : `Since ${date(times[0])}`}</dt><dd><b title=${usdExact(money(total.cost))}>${usd(money(total.cost))}</b><span>${int(total.calls)} calls</span></dd></div>
-      ${today == null ? null : html`<div><dt>Today</dt><dd><b title=${usdExact(money(today))}>${usd(money(today))}</b><span>${forecast == null ? 'no forecast in the first hour' : `forecast ≈ ${usd(money(forecast))}`}</span></dd></div>`}
-      ${month == null ? null : html`<div><dt>This month</dt><dd><b title=${usdExact(money(month))}>${usd(money(month))}</b><span>until now</span></dd></div>`}
-      <div><dt>Lost</dt><dd><b title=${usdExact(money(total.lost))}>${usd(money(total.lost))}</b><span>${total.cost ? pct(total.lost / total.cost) : '–'} of the spend</span></dd></div>
+      ${unit !== 'day' ? null : html`<div><dt>Today</dt><dd><b title=${usdExact(money(today))}>${usd(money(today))}</b><span>${forecast == null ? 'no forecast in the first hour' : `forecast ≈ ${usd(money(forecast))}`}</span></dd></div>`}
+      ${unit !== 'day' || first == null ? null : html`<div><dt>This month</dt><dd><b title=${usdExact(money(month))}>${usd(money(month))}</b><span>until now</span></dd></div>`}
+      <div><dt>Lost</dt><dd><b title=${usdExact(money(total.lost))}>${usd(money(total.lost))}</b><span>${total.cost && total.lost != null ? pct(total.lost / total.cost) : '–'} of the spend</span></dd></div>
       <div><dt>Saved by the cache</dt><dd><b>${usd(money(total.saved))}</b><span>not part of the spend</span></dd></div>
       <div><dt>Unpriced attempts</dt><dd><b>${total.attempts ? pct(total.unpriced / total.attempts, 2) : '–'}</b><span>${total.attempts ? pct(total.estimated / total.attempts) : '–'} estimated</span></dd></div></dl>
     <${Panel} title=${`Spend by ${unit} and ${data.by}`} note=${`USD, days in ${data.zone}, from the ledger${forecast ? '; the dashed bar is the forecast of today' : ''}`}>${groups.length ? html`<${Chart} t=${times} series=${series} kind="bars" height=${216} tick=${v => v >= 1 ? '$' + fixed(v, v % 1 ? 2 : 0) : usd(v)} label=${`Spend by ${unit}, stacked by ${data.by}, in USD. The table below has the sums.`} cursor=${now} onCursor=${setCursor} xs=${ticks} />` : html`<p class="muted">The ledger has no calls in this time.</p>`}</>
