@@ -76,25 +76,18 @@ class Overview:
             "spend": self._spend(),
             "calls": round(sum(after.by("headrace_requests_total", 3).values())),
             "upstreams": upstreams,
+            "outcomes": _by_label(after.increase(before, "headrace_requests_total", 3)),
             "retries": _by_label(after.increase(before, "headrace_upstream_repeats_total", 2)),
             "fallbacks": sum(after.increase(before, "headrace_fallbacks_total").values()),
             "skipped": sum(after.increase(before, "headrace_upstream_skipped_total").values()),
             "limits": limits,
-            "policy": self.policy(),
+            "policy": self._policy(),
             "attention": list(self._attention(upstreams, limits)),
         }
 
-    def policy(self) -> Data:
-        """Return the active revision, and the problems of the last rejected reload."""
-        store, rejection = self.policies, self.policies.rejection
-        return {
-            "revision": store.current.revision,
-            "since": in_ms(store.active_since.timestamp()),
-            "candidate": self.candidate_revision() if self.candidate_revision else None,
-            "rejected": None
-            if rejection is None
-            else {"at": in_ms(rejection.at.timestamp()), "problems": list(rejection.problems)},
-        }
+    def _policy(self) -> Data:
+        candidate = self.candidate_revision() if self.candidate_revision else None
+        return {**active_revision(self.policies), "candidate": candidate}
 
     def _spend(self) -> Data:
         """Return the spend and savings since the start of the process, in nano-USD."""
@@ -223,6 +216,18 @@ class _Point:
         early: Buckets = getattr(self.before, name)
         seconds = quantile(share, edges, early, getattr(self.after, name))
         return None if seconds is None else seconds * 1000
+
+
+def active_revision(store: PolicyStore) -> Data:
+    """Return the active revision, and the problems of the last reload if it was rejected."""
+    rejection = store.rejection
+    return {
+        "revision": store.current.revision,
+        "since": in_ms(store.active_since.timestamp()),
+        "rejected": None
+        if rejection is None
+        else {"at": in_ms(rejection.at.timestamp()), "problems": list(rejection.problems)},
+    }
 
 
 def targets(snapshot: Snapshot) -> list[Target]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from proxy.console.overview import Data, in_ms
+from proxy.console.overview import Data, active_revision, in_ms
 from proxy.console.series import TimeSeries
 from proxy.policy import schema
 from proxy.policy.decide.rules import Rule
@@ -47,18 +47,14 @@ class PolicyPage:
 
     def data(self) -> Data:
         """Return the page. It blocks while files are read. Times are milliseconds since 1970."""
-        snapshot, rejection = self.policies.current, self.policies.rejection
+        snapshot = self.policies.current
         texts = self._file_texts(snapshot)
         before, after = self.series.totals_before(HOUR_S), self.series.totals()
         increase = partial(after.increase, before)
         return {
             "now": in_ms(self.now()),
-            "revision": snapshot.revision,
-            "since": in_ms(self.policies.active_since.timestamp()),
+            **active_revision(self.policies),
             "folder": str(self.folder),
-            "rejected": None
-            if rejection is None
-            else {"at": in_ms(rejection.at.timestamp()), "problems": list(rejection.problems)},
             "deployments": [
                 _deployment(deployment, snapshot, increase, texts)
                 for deployment in snapshot.deployments.values()

@@ -21,12 +21,12 @@ from proxy.server.console import COOKIE, Console, Sessions, is_foreign_to_consol
 from proxy.telemetry.log import LogLevel
 
 Render = Callable[[str], tuple[bytes, str]]
-GZIP_LEVEL = 1  # most of what there is to gain, at a fifth of the time
+GZIP_LEVEL = 1  # nearly as small as level 6, in a fifth of the time
 EXPLAIN = "/explain/"
 NO_CANDIDATE = "No candidate policy is loaded. Start with headrace serve --candidate FOLDER.\n"
 LOG_LEVEL = "/loglevel"
 LEVEL_S = 900.0
-OPEN = ("/healthz", "/readyz")  # they say nothing, and probes have no token
+OPEN = ("/healthz", "/readyz")  # no data, and probes have no token
 PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}", "/candidate")
 
 
@@ -77,7 +77,7 @@ def admin_handler(
             return await sources.console.handle(request, path)
         if path == "/metrics" and request.method in ("GET", "HEAD"):
             await sources.look()
-            body, headers = await asyncio.to_thread(_exposed, sources.render, request.headers)
+            body, headers = await asyncio.to_thread(_metrics_body, sources.render, request.headers)
             return web.Response(body=body, headers=headers)
         return _respond(sources, readiness, request, path)
 
@@ -115,7 +115,7 @@ def _page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
     if path == "/candidate":
         if sources.candidate is None:
             return web.Response(status=404, text=NO_CANDIDATE)
-        return _shown(sources.candidate(), as_json=as_json)
+        return _explanation(sources.candidate(), as_json=as_json)
     return web.Response(status=404, text=f"Unknown path. Available paths: {', '.join(PATHS)}.\n")
 
 
@@ -127,7 +127,7 @@ def _explain(
     if caller is None and len(callers) > 1:
         text = f"Several keys used this request id. Add ?key=NAME, one of: {', '.join(callers)}.\n"
         return web.Response(status=300, text=text)
-    return _shown(calls.explain(request_id, caller), as_json=as_json)
+    return _explanation(calls.explain(request_id, caller), as_json=as_json)
 
 
 def _put_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
@@ -153,7 +153,7 @@ def _level(levels: LogLevel) -> web.Response:
     return web.Response(body=orjson.dumps(level), content_type="application/json")
 
 
-def _exposed(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
+def _metrics_body(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
     body, media_type = render(accepted.get("accept", ""))
     headers = {"content-type": media_type, "vary": "accept, accept-encoding"}
     if "gzip" not in accepted.get("accept-encoding", ""):
@@ -161,7 +161,7 @@ def _exposed(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[s
     return gzip.compress(body, GZIP_LEVEL), {**headers, "content-encoding": "gzip"}
 
 
-def _shown(page: CallExplanation | None, *, as_json: bool) -> web.Response:
+def _explanation(page: CallExplanation | None, *, as_json: bool) -> web.Response:
     if page is None:
         text = "No recent call has this request id. Older calls are not kept.\n"
         return web.Response(status=404, text=text)

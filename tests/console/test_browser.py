@@ -69,6 +69,8 @@ async def test_calls_are_filtered_and_the_filter_is_in_the_address(
     await expect(rows).to_have_count(1)
     await page.keyboard.type("-nothing")
     await expect(page.get_by_role("heading", name="No call matches")).to_be_visible()
+    await page.go_back()
+    await expect(rows).to_have_count(CALLS)
 
 
 async def test_call_shows_the_decisions_of_the_explain_page(

@@ -31,6 +31,8 @@ async def test_overview_counts_all_calls_and_names_what_needs_attention(
     page = await get(shop, "overview?range=1h")
 
     assert page["calls"] == CALLS
+    assert sum(page["outcomes"].values()) == CALLS
+    assert page["outcomes"]["success"] == 5
     assert page["spend"]["nano"] == sum(r.facts.cost or 0 for r in shop.records)
     upstreams = {f"{u['upstream']}/{u['model']}": u for u in page["upstreams"]}
     assert upstreams["dead/gpt-4o"]["circuit"] == "open"

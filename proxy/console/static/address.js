@@ -9,7 +9,9 @@ export function link (page, query = {}) {
   return `#/${page}${text ? '?' + text : ''}`
 }
 export const go = (page, query) => { location.hash = link(page, query) }
-export function amend (changes) {
+export function amend (changes, { replace = false } = {}) {
   const { page, query } = readRoute()
-  go(page, { ...query, ...changes })
+  const address = link(page, { ...query, ...changes })
+  if (replace) location.replace(address)
+  else location.hash = address
 }

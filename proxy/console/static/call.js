@@ -5,7 +5,7 @@ import { link } from './address.js'
 import { Refused, useData } from './api.js'
 import { requested, timeOf } from './call-fields.js'
 import { clock, date, int, ms, usd } from './format.js'
-import { At, Client, CopyButton, Glyph, Icon, Outcome, Skeleton, Time } from './parts.js'
+import { At, Client, CopyButton, Glyph, Icon, Outcome, Skeleton, Time, word } from './parts.js'
 
 const STATE_WORD = { applied: 'applied', not_applied: 'did not apply', shadow: 'in shadow', refused: 'refused' }
 const PARTS = ['rule', 'tag', 'target', 'parameter', 'limit', 'guard', 'attempt', 'call']
@@ -46,7 +46,7 @@ function Drawer ({ call, close }) {
       <section class="sec"><h3>Decisions <span class="note">revision <code>${call.policy}</code></span><span class="spacer"></span><button type="button" class="btn tiny" aria-pressed=${String(!all)} onClick=${() => setAll(!all)}>${all ? 'Only what applied' : 'Show all'}</button></h3>
         ${decisions.length ? html`<${Tree} list=${decisions} all=${all} />` : html`<p class="muted">This call has no explanation.</p>`}</section>
       <section class="sec"><h3>Guards</h3>${call.guards.length
-        ? html`<table class="mini"><thead><tr><th>Guard</th><th>Stage</th><th>Verdict</th><th>Findings</th></tr></thead><tbody>${call.guards.map(g => html`<tr><td>${g.guard}${g.shadow ? html` <span class="chip shadow">shadow</span>` : null}</td><td class="muted">${g.stage}</td><td><span class="outcome"><${Glyph} n=${g.verdict} />${g.verdict}</span></td><td>${g.error || Object.entries(g.findings).map(([kind, n]) => `${n} ${kind}`).join(', ') || html`<span class="faint">none</span>`}</td></tr>`)}</tbody></table>`
+        ? html`<table class="mini"><thead><tr><th>Guard</th><th>Stage</th><th>Verdict</th><th>Findings</th></tr></thead><tbody>${call.guards.map(g => html`<tr><td>${g.guard}${g.shadow ? html` <span class="chip shadow">shadow</span>` : null}</td><td class="muted">${g.stage}</td><td><span class="outcome"><${Glyph} n=${g.verdict} />${word(g.verdict)}</span></td><td>${g.error || Object.entries(g.findings).map(([kind, n]) => `${n} ${kind}`).join(', ') || html`<span class="faint">none</span>`}</td></tr>`)}</tbody></table>`
         : html`<p class="muted">No guard inspected this call.</p>`}</section>
       ${call.warnings.length ? html`<section class="sec"><h3>Warnings to the client</h3>${call.warnings.map(w => html`<p><${Client} v=${w} /></p>`)}</section>` : null}
     </div></section>`

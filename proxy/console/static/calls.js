@@ -4,7 +4,7 @@ import { html, useEffect, useMemo, useRef, useState } from './vendor/preact-htm.
 import { amend, go, link, readRoute } from './address.js'
 import { api, setReachable, SignedOut } from './api.js'
 import { CallDetails } from './call.js'
-import { OUTCOMES, requested, tagsOf, timeOf, tokensIn, tokensOut } from './call-fields.js'
+import { hasFinding, OUTCOMES, requested, tagsOf, timeOf, tokensIn, tokensOut } from './call-fields.js'
 import { FirstCall } from './first-call.js'
 import { fixed, int, usdColumn, usdExact } from './format.js'
 import { Client, Failure, Glyph, Icon, Outcome, Seg, Skeleton, Time, word } from './parts.js'
@@ -88,7 +88,7 @@ export function Calls ({ query, live, keysOn }) {
     <p class="vh" role="status">${any ? `${list.length} calls match` : ''}</p>
     <div class="head"><h1>Calls</h1><div class="hscroll"><${Seg} label="Outcome" value=${query.outcome || ''} onPick=${v => amend({ outcome: v || null, call: null })} options=${[['', 'All', total], ...OUTCOMES.filter(o => counts[o] || query.outcome === o).map(o => [o, html`<${Glyph} n=${o} />${word(o)}`, counts[o] || 0])]} /></div></div>
     <div class="tools">
-      <label class="find"><span class="vh">Filter by call id, trace id, key, deployment, model, error or status</span><${Icon} n="search" /><input ref=${search} class="field" type="search" placeholder="Call id, key, model, error, status" value=${query.q || ''} onInput=${e => amend({ q: e.target.value })} onKeyDown=${e => { if (e.key === 'Escape') { e.stopPropagation(); e.target.blur() } }} /><kbd>/</kbd></label>
+      <label class="find"><span class="vh">Filter by call id, trace id, key, deployment, model, error or status</span><${Icon} n="search" /><input ref=${search} class="field" type="search" placeholder="Call id, key, model, error, status" value=${query.q || ''} onInput=${e => amend({ q: e.target.value }, { replace: Boolean(readRoute().query.q) })} onKeyDown=${e => { if (e.key === 'Escape') { e.stopPropagation(); e.target.blur() } }} /><kbd>/</kbd></label>
       <button type="button" class="btn only-narrow" aria-expanded=${String(filters)} onClick=${() => setFilters(!filters)}>Filters${set ? ` (${set})` : ''}</button>
       <div class=${'filters' + (filters ? ' show' : '')}>${FIELDS.map(field => html`<label key=${field}><select aria-label=${field} value=${query[field] || ''} onChange=${e => amend({ [field]: e.target.value })}><option value="">Any ${field}</option>${values(field).map(v => html`<option value=${v} selected=${query[field] === v}>${v.length > 40 ? v.slice(0, 40) + '…' : v}</option>`)}</select></label>`)}</div>
       ${any ? html`<button type="button" class="btn quiet" onClick=${() => go('calls', { call: query.call })}>Clear</button>` : null}
@@ -119,7 +119,7 @@ function useKeys ({ body, search, query, keysOn }) {
     const next = rows[Math.max(0, Math.min(rows.length - 1, here + step))]
     if (!next) return
     next.focus()
-    if (query.call) amend({ call: next.dataset.number })
+    if (query.call) amend({ call: next.dataset.number }, { replace: true })
   }
   useEffect(() => {
     const onKey = e => {
@@ -139,7 +139,7 @@ function useKeys ({ body, search, query, keysOn }) {
 }
 
 function guardMark (call) {
-  const found = call.guards.filter(g => !['passed', 'not_applicable'].includes(g.verdict))
+  const found = call.guards.filter(hasFinding)
   if (!call.guards.length) return html`<span class="faint">none</span>`
   if (!found.length) return html`<span class="faint">passed</span>`
   return html`<span class="outcome"><${Glyph} n=${found[0].verdict} />${found[0].verdict}</span>`

@@ -58,8 +58,7 @@ function Charts ({ data, range }) {
     return known.length ? sum(known) / known.length : null
   }
   const seconds = d.step / 1000
-  const calls = Math.round(sum(total) * seconds)
-  const lost = calls - Math.round(sum(families.success) * seconds)
+  const calls = sum(Object.values(data.outcomes))
   const hits = share(d.hits, d.lookups)
   const shared = { t: d.times, cursor: at, onCursor: setCursor, height: 84 }
   const metric = { t: d.times, cursor: at, range: `last ${span(3 * d.step)}` }
@@ -67,30 +66,30 @@ function Charts ({ data, range }) {
   const { verdicts } = d
   const count = name => at != null ? verdicts[name][at] : sum(verdicts[name])
   const perMinute = value => value == null ? null : value * 60 / seconds
-  const midnight = new Date(data.now).setHours(24, 0, 0, 0)
+  const byMidnight = forecast(d, new Date(data.now).setHours(24, 0, 0, 0), data)
   return html`<div class="metrics">
     <${Metric} ...${metric} title="Calls per second" value=${fixed(recent(total), 1)} unit="/s"
       sides=${[{ cls: 'c-failed', text: fixed(recent(families.failed), 2) + ' failed', title: 'upstream error, timeout, proxy error' }, { cls: 'c-policy', text: fixed(recent(families.policy), 2) + ' refused', title: 'limited, blocked', opt: true }, { cls: 'c-client', text: fixed(recent(families.client), 2) + ' client', title: 'client error, client left', opt: true }]}
       chart=${html`<${Chart} ...${shared} kind="area" tick=${v => fixed(v, v % 1 ? 1 : 0)} label="Calls per second by outcome" series=${[{ cls: 'c-failed', values: families.failed }, { cls: 'c-policy', values: families.policy }, { cls: 'c-client', values: families.client }, { cls: 'c-success', edge: true, values: families.success }]} />`} />
-    <${Metric} ...${metric} title="Success share" value=${pct(recent(share(families.success, total)), 2)} sides=${[{ text: `${int(lost)} of ${int(calls)} did not succeed in the ${RANGE_WORD[range]}`, opt: true }]}
+    <${Metric} ...${metric} title="Success share" value=${pct(recent(share(families.success, total)), 2)} sides=${[{ text: `${int(calls - (data.outcomes.success || 0))} of ${int(calls)} did not succeed in the ${RANGE_WORD[range]}`, opt: true }]}
       chart=${html`<${Chart} ...${shared} top=${1} tick=${v => int(v * 100) + ' %'} label="Success share" series=${[{ cls: 'c-accent', values: share(families.success, total) }]} />`} />
     ${[['Time to first token', 'first_token'], ['Added latency', 'overhead']].map(([title, name]) => html`<${Metric} ...${metric} title=${title} value=${ms(recent(d[name + '_p99_ms']))} sides=${[{ cls: 'c-accent', line: true, text: 'p99' }, { cls: 'c-accent thin', line: true, text: 'p50 ' + ms(recent(d[name + '_p50_ms'])) }]}
       chart=${html`<${Chart} ...${shared} band tick=${latency} label=${title + ', p50 and p99'} series=${[{ cls: 'c-accent', soft: true, values: d[name + '_p50_ms'] }, { cls: 'c-accent', values: d[name + '_p99_ms'] }]} />`} />`)}
     <${Metric} ...${metric} title="Spend" range="since the start" value=${at != null ? usd(perMinute(d.spend[at])) : usd(data.spend.nano / 1e9)} unit=${at != null ? 'per min' : null}
-      sides=${at != null ? [] : [{ text: `≈ ${usd(forecast(d, midnight, data))} by midnight`, opt: true }]}
+      sides=${at != null || byMidnight == null ? [] : [{ text: `≈ ${usd(byMidnight)} by midnight`, opt: true }]}
       chart=${html`<${Chart} ...${shared} tick=${v => v ? usd(v) : '$0'} label="Spend per minute in USD" series=${[{ cls: 'c-accent', values: d.spend.map(perMinute) }]} />`} />
     <${Metric} ...${metric} title="In flight" range="now" value=${int(at != null ? d.in_flight[at] : d.in_flight[last])} unit="calls"
-      chart=${html`<${Chart} ...${shared} tick=${v => int(v)} label="Calls in flight" series=${[{ cls: 'c-accent', values: d.in_flight }]} />`} />
+      chart=${html`<${Chart} ...${shared} tick=${v => v % 1 ? '' : int(v)} label="Calls in flight" series=${[{ cls: 'c-accent', values: d.in_flight }]} />`} />
     <${Metric} ...${metric} title="Cache hits" value=${pct(recent(hits))} sides=${[{ text: `of lookups; ${usd(data.spend.saved_nano / 1e9)} saved since the start`, opt: true }]}
       chart=${html`<${Chart} ...${shared} top=${1} tick=${v => int(v * 100) + ' %'} label="Cache hits, share of lookups" series=${[{ cls: 'c-accent', values: hits }]} />`} />
     <${Metric} ...${metric} title="Guard verdicts" range=${RANGE_WORD[range]} value=${int(sum(['blocked', 'masked', 'flagged'].map(count)))} sides=${['blocked', 'masked', 'flagged'].map((name, n) => ({ cls: ['c-block', 'c-accent', 'c-policy'][n], text: `${int(count(name))} ${name}`, opt: n > 0 }))}
       chart=${html`<${Chart} ...${shared} kind="bars" tick=${v => fixed(v, v % 1 ? 1 : 0)} label="Guard verdicts other than passed" series=${[{ cls: 'c-block', values: verdicts.blocked }, { cls: 'c-accent', values: verdicts.masked }, { cls: 'c-policy', values: verdicts.flagged }]} />`} />
   </div>`
 }
-// Spend until midnight at the rate of the shown range.
+// Spend until midnight at the rate of the shown range, null in the first five minutes.
 function forecast (d, midnight, data) {
   const known = d.spend.filter(value => value != null)
-  return known.length ? data.spend.nano / 1e9 + sum(known) / (known.length * d.step) * (midnight - data.now) : null
+  return known.length * d.step >= 300000 ? data.spend.nano / 1e9 + sum(known) / (known.length * d.step) * (midnight - data.now) : null
 }
 
 const Upstreams = ({ data, range }) => html`<${Panel} title="Upstreams" note=${RANGE_WORD[range]} cls="column" flush><div class="wrap"><table class="stacked"><thead><tr><th>Target</th><th>Circuit</th><th class="num">In flight</th><th class="num">Rate, /s</th><th class="num">Failed</th><th class="num">p99</th><th class="num" title="Calls that the provider still allows, by its last response">Allowance</th></tr></thead>

@@ -27,13 +27,16 @@ const GLYPHS = {
   masked: html`<g class="g-line"><path d="M1.5 6h9M1.5 3h4M6.5 9h4" /></g>`,
   flagged: html`<path class="g-line" d="M3 11V1.5h6.5L8 4l1.5 2.5H3" />`,
   passed: html`<path class="g-line" d="M3 6h6" />`,
+  not_applicable: html`<path class="g-line" d="M3 6h6" />`,
+  routed: html`<path class="g-line" d="M2 6h8M7 3l3 3-3 3" />`,
+  retried: html`<path class="g-line" d="M2 6h8M7 3l3 3-3 3" />`,
   failed: html`<path class="g-fill" d="M6 1l5.2 9.5H.8z" />`,
   open: html`<path class="g-line" d="M1 8h3l3.5-4M8.5 8H11" />`,
   half_open: html`<path class="g-line" d="M1 8h3l4-1.6M8.5 8H11" />`,
   closed: html`<path class="g-line" d="M1 7h10" />`
 }
-export const TONE = { success: 't-ok', client_error: 't-client', client_abort: 't-client', limited: 't-warn', blocked: 't-block', upstream_error: 't-bad', timeout: 't-bad', proxy_error: 't-bad', applied: 't-ok', not_applied: 't-faint', shadow: 't-block', refused: 't-bad', warn: 't-warn', bad: 't-bad', masked: 't-accent', flagged: 't-warn', passed: 't-faint', failed: 't-bad', open: 't-bad', half_open: 't-warn', closed: 't-faint' }
-const WORD = { client_error: 'client error', upstream_error: 'upstream error', proxy_error: 'proxy error', client_abort: 'client left', half_open: 'half open' }
+export const TONE = { success: 't-ok', client_error: 't-client', client_abort: 't-client', limited: 't-warn', blocked: 't-block', upstream_error: 't-bad', timeout: 't-bad', proxy_error: 't-bad', applied: 't-ok', not_applied: 't-faint', shadow: 't-block', refused: 't-bad', warn: 't-warn', bad: 't-bad', masked: 't-accent', flagged: 't-warn', passed: 't-faint', not_applicable: 't-faint', routed: 't-accent', retried: 't-accent', failed: 't-bad', open: 't-bad', half_open: 't-warn', closed: 't-faint' }
+const WORD = { client_error: 'client error', upstream_error: 'upstream error', proxy_error: 'proxy error', client_abort: 'client left', not_applicable: 'not applicable', half_open: 'half open' }
 export const word = x => WORD[x] || x
 export const Glyph = ({ n, tone }) => html`<svg class=${'glyph ' + (tone || TONE[n] || '')} viewBox="0 0 12 12" aria-hidden="true">${GLYPHS[n]}</svg>`
 export const Outcome = ({ n, code, words }) => html`<span class="outcome plain" title=${`${word(n)}${code ? ' ' + code : ''}`}><${Glyph} n=${n} /><span class=${'word' + (words === false ? ' vh' : '')}>${word(n)}</span>${code ? html`<span class="muted">${code}</span>` : null}</span>`

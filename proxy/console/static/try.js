@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from './vendor/preact-htm.module.js'
 import { go } from './address.js'
 import { api, post, useData } from './api.js'
-import { requested, timeOf } from './call-fields.js'
+import { hasFinding, requested, timeOf } from './call-fields.js'
 import { Tree } from './call.js'
 import { clock, fixed, int, usd } from './format.js'
 import { announce, At, Client, Failure, Glyph, Meter, Panel, Seg, word } from './parts.js'
@@ -86,9 +86,9 @@ function Result ({ result }) {
 
 function Guards ({ guards }) {
   const [sent, setSent] = useState(false)
-  const found = guards.results.filter(r => r.verdict !== 'passed').length
+  const found = guards.results.filter(hasFinding).length
   return html`<${Panel} title="Guards" note=${`${found} of ${guards.results.length} with a finding`} actions=${html`<${Seg} label="Text" value=${sent ? 'sent' : 'received'} onPick=${v => setSent(v === 'sent')} options=${[['received', 'As received'], ['sent', 'As sent upstream']]} />`}>
-    ${guards.results.map(r => html`<p><span class="outcome"><${Glyph} n=${r.verdict} /><b>${r.guard}</b></span> ${r.verdict}${r.shadow ? ', shadow mode' : ''} <span class="muted">${r.error || Object.entries(r.findings).map(([kind, n]) => `${n} ${kind}`).join(', ')}</span></p>`)}
+    ${guards.results.map(r => html`<p><span class="outcome"><${Glyph} n=${r.verdict} /><b>${r.guard}</b></span> ${word(r.verdict)}${r.shadow ? ', shadow mode' : ''} <span class="muted">${r.error || Object.entries(r.findings).map(([kind, n]) => `${n} ${kind}`).join(', ')}</span></p>`)}
     ${guards.not_asked.length ? html`<p class="small muted">Not asked, because they call a service: ${guards.not_asked.join(', ')}.</p>` : null}
     ${guards.opaque.length ? html`<p class="small t-warn">No guard can read: ${guards.opaque.join(', ')}.</p>` : null}
     ${guards.texts.map(text => html`<div><p class="small muted"><code><${Client} v=${text.path} /></code></p><div class="marked">${sent ? html`<${Client} v=${text.sent} max=${20000} />` : text.parts.map(part => part.guard ? html`<mark><${Client} v=${part.text} max=${2000} /><span class="tag">${part.kind}</span></mark>` : html`<${Client} v=${part.text} max=${20000} />`)}</div></div>`)}</>`
