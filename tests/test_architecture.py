@@ -40,7 +40,6 @@ UNTESTED = {
     "proxy/cli/policies.py": "tests/cli/test_init.py runs its commands",
     "proxy/console/__init__.py": "an error; tests/server/test_console.py provokes it",
     "proxy/console/calls.py": "tests/server/test_console.py reads its pages",
-    "proxy/console/limits.py": "tests/console/test_pages.py reads its rows",
     "proxy/console/overview.py": "tests/console/test_pages.py reads the page",
     "proxy/console/policies.py": "tests/console/test_pages.py reads the page",
     "proxy/console/trial.py": "tests/console/test_pages.py tries requests",

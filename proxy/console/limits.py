@@ -13,6 +13,8 @@ from proxy.types.limit import Claim, CounterState, Limit
 
 READ_S = 1.0
 MAX_SHOWN = 500
+MAX_READ = 200
+"""Counters that are read at a time: those of a memory store are read on the event loop."""
 
 
 @frozen
@@ -28,9 +30,12 @@ class LimitStates:
         claims = [Claim(limit, scope, 0) for limit, scope in self.counters()]
         if not claims:
             return []
+        states: list[CounterState] = []
         try:
             async with asyncio.timeout(READ_S):
-                states = await self.store.read(claims)
+                for start in range(0, len(claims), MAX_READ):
+                    states += await self.store.read(claims[start : start + MAX_READ])
+                    await asyncio.sleep(0)
         except (TimeoutError, StoreUnavailable):
             return None
         ordered = sorted(states, key=lambda state: -state.used / state.limit.capacity)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_bytes
+from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -171,6 +171,7 @@ class Console:
         self._files = files
         self.sessions = sessions
         self._streams = Slots(MAX_STREAMS)
+        self._run = token_hex(4).encode()  # numbers of calls begin again at a restart
         self._bodies = Slots(MAX_BODIES)
 
     @staticmethod
@@ -281,8 +282,10 @@ class Console:
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send the calls after a number as server-sent events, as they end."""
-        last_event_id = request.headers.get("last-event-id", request.query.get("after", "0"))
-        after = number_of(last_event_id, "after")
+        after = number_of(request.query.get("after", "0"), "after")
+        run, _, number = request.headers.get("last-event-id", "").rpartition("-")
+        if number:
+            after = number_of(number, "Last-Event-ID") if run.encode() in (b"", self._run) else 0
         headers = {**HEADERS, "content-type": "text/event-stream"}
         response = web.StreamResponse(headers=headers)
         calls, loop = self._pages.calls.recent, asyncio.get_running_loop()
@@ -292,6 +295,14 @@ class Console:
             await response.prepare(request)
             events, sent_at = b"retry: 1000\n\n", loop.time()
             while True:
+                new_calls = calls.after(after)[:MAX_EVENTS]
+                after = new_calls[-1].number if new_calls else after
+                events += b"".join(
+                    b"id: %s-%d\ndata: %s\n\n" % (self._run, call.number, dumps(call.row()))
+                    for call in new_calls
+                )
+                if loop.time() - sent_at > HEARTBEAT_S:
+                    events = events or b": \n\n"
                 if events:
                     try:
                         async with asyncio.timeout(WRITE_S):
@@ -300,14 +311,7 @@ class Console:
                         if request.transport is not None:
                             request.transport.abort()
                         return response
-                    sent_at = loop.time()
-                new_calls = calls.after(after)[:MAX_EVENTS]
-                after = new_calls[-1].number if new_calls else after
-                events = b"".join(
-                    b"id: %d\ndata: %s\n\n" % (call.number, dumps(call.row())) for call in new_calls
-                )
-                if loop.time() - sent_at > HEARTBEAT_S:
-                    events = events or b": \n\n"
+                    events, sent_at = b"", loop.time()
                 await asyncio.sleep(0 if len(new_calls) == MAX_EVENTS else POLL_S)
 
 

@@ -138,12 +138,21 @@ async def test_calls_are_streamed_as_they_end(shop: Proxy, upstream: ScriptedUps
             second = await next_call()
     assert (first["number"], first["outcome"]) == (1, "success")
     assert (second["number"], second["outcome"]) == (2, "client_error")
-    headers = {"last-event-id": "1"}
+    run = (await first_event_id(shop)).removesuffix("-1")
+    assert await first_event_id(shop, f"{run}-1") == f"{run}-2"
+    assert await first_event_id(shop, "1") == f"{run}-2"
+    assert await first_event_id(shop, "0a1b2c3d-1") == f"{run}-1"  # from before a restart
+
+
+async def first_event_id(shop: Proxy, last_event_id: str = "") -> str:
+    """Return the id of the first event of a stream that continues after another one."""
+    headers = {"last-event-id": last_event_id} if last_event_id else {}
     stream = f"{shop.admin}{API}calls/stream?after=0"
-    async with shop.client.get(stream, headers=headers) as response, asyncio.timeout(20):
+    async with shop.client.get(stream, headers=headers) as response, asyncio.timeout(PATIENCE_S):
+        assert response.status == 200
         while not (line := await response.content.readline()).startswith(b"id: "):
             pass
-        assert line == b"id: 2\n"
+        return line.decode().removeprefix("id: ").rstrip()
 
 
 async def test_no_page_contains_a_prompt_a_response_or_a_secret(

@@ -31,6 +31,7 @@ function useCalls (live, isBusy) {
   useEffect(() => {
     let source
     let timer
+    let run
     let ended = false
     const merge = (fresh, old) => [...fresh, ...old].slice(0, MAX_ROWS)
     const open = last => {
@@ -43,11 +44,15 @@ function useCalls (live, isBusy) {
       }
       source.onmessage = event => {
         const call = JSON.parse(event.data)
+        const process = event.lastEventId.split('-')[0]
+        const isRestarted = run !== undefined && run !== process // numbers begin again
+        run = process
         setState(old => {
           const newest = Math.max(0, ...[old.held[0], old.calls && old.calls[0]].filter(Boolean).map(c => c.number))
-          if (call.number === newest) return old
-          const calls = call.number < newest ? [] : old.calls // numbers begin again: the process was restarted
-          if (isBusy()) return { ...old, calls, held: merge([call], call.number < newest ? [] : old.held) }
+          const anew = isRestarted || call.number < newest
+          if (call.number === newest && !anew) return old
+          const calls = anew ? [] : old.calls
+          if (isBusy()) return { ...old, calls, held: merge([call], anew ? [] : old.held) }
           return { ...old, calls: merge([call], calls || []) }
         })
       }
