@@ -337,7 +337,7 @@ async def _candidate(context: Context) -> Candidate | None:
     watch = _watch(context, folder, states, store, None)
     await context.opened.enter_async_context(run_in_background(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")
-    return Candidate(lambda: store.current, count)
+    return Candidate(lambda: store.current, count, lambda: store.rejection)
 
 
 async def _listen(

@@ -29,7 +29,8 @@ from proxy.policy.store import PolicyStore
 from proxy.runtime.background import run_in_background
 from proxy.runtime.frozen import frozen
 from proxy.server.admin import Access, AdminSources, Readiness, admin_handler
-from proxy.server.console import Console, ConsoleFiles, ConsolePages, Sessions
+from proxy.server.console import Console, ConsoleFiles, ConsolePages
+from proxy.server.sessions import Sessions
 from proxy.telemetry import Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.log import CallLog
@@ -128,7 +129,10 @@ async def _console(
         candidate_revision=(lambda: candidate.current().revision) if candidate else None,
     )
     limits = LimitStates(
-        observed.counters, lambda: metrics.roster.counters, lambda: observed.policies.current
+        store=observed.counters,
+        counters=lambda: metrics.roster.counters,
+        snapshot=lambda: observed.policies.current,
+        denied=series.denied,
     )
     calls = CallPages(recent, observed.calls.history, settings.trace_url)
     policy = PolicyPage(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
@@ -19,14 +19,21 @@ MAX_READ = 200
 
 @frozen
 class LimitStates:
-    """Reads limit counters. ``counters`` returns those of the active policies."""
+    """Reads limit counters. ``counters`` returns those of the active policies.
+
+    ``denied`` returns how many calls each limit refused in the last hour, for all its owners.
+    """
 
     store: CounterStore
     counters: Callable[[], Iterable[tuple[Limit, str]]]
     snapshot: Callable[[], Snapshot]
+    denied: Callable[[], Mapping[str, int]]
 
     async def read(self) -> list[dict[str, Any]] | None:
-        """Return the fullest limits first. None if the counter store does not answer in time."""
+        """Return the limits that refuse calls, then the fullest ones.
+
+        Return None if the counter store does not answer in time.
+        """
         claims = [Claim(limit, scope, 0) for limit, scope in self.counters()]
         if not claims:
             return []
@@ -38,10 +45,12 @@ class LimitStates:
                     await asyncio.sleep(0)
         except (TimeoutError, StoreUnavailable):
             return None
+        denied = self.denied()
         ordered = sorted(states, key=lambda state: -state.used / state.limit.capacity)
-        return [self._row(state) for state in ordered[:MAX_SHOWN]]
+        ordered.sort(key=lambda state: not denied.get(state.limit.name))
+        return [self._row(state, denied) for state in ordered[:MAX_SHOWN]]
 
-    def _row(self, state: CounterState) -> dict[str, Any]:
+    def _row(self, state: CounterState, denied: Mapping[str, int]) -> dict[str, Any]:
         limit, snapshot = state.limit, self.snapshot()
         return {
             "name": limit.name,
@@ -50,6 +59,7 @@ class LimitStates:
             "used": 0 if state.is_fresh else state.used,
             "capacity": limit.capacity,
             "warn_at": limit.warn_at,
+            "denied": denied.get(limit.name, 0),
             "reset_s": state.reset_s if limit.is_budget or state.used else None,
             "mode": "shadow" if limit.shadow else "enforce",
             "source": snapshot.source_of(*snapshot.limits.get(limit.name, ())),

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from proxy.console import InvalidQuery
 from proxy.console.overview import Data, in_ms
+from proxy.ledger.render import as_csv
 from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
@@ -40,18 +41,13 @@ class MoneyPage:
 
         Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``Unusable``.
         """
-        options = [*(f"tag.{name}" for name in self.snapshot().tags), *DIMENSIONS]
-        by = by or ("tag.team" if "tag.team" in options else "deployment")
-        if by not in options:
-            raise InvalidQuery(f"by must be one of {', '.join(options)}.")
+        options = self._options()
+        by = self._dimension(by)
         if unit not in UNITS:
             raise InvalidQuery(f"unit must be one of {', '.join(UNITS)}.")
-        if not 1 <= days <= MAX_DAYS:
-            raise InvalidQuery(f"days must be between 1 and {MAX_DAYS}.")
+        zone, starts = self._periods(days, unit)
         if self.path is None:
             return {"ledger": None, "by": by, "options": options}
-        zone = self._zone()
-        starts = period_starts(datetime.fromtimestamp(self.now(), zone), days, unit)
         start, end = starts[0], datetime.fromtimestamp(self.now(), UTC)
         period = {"period": period_column([in_ms(time.timestamp()) for time in starts])}
         try:
@@ -79,6 +75,31 @@ class MoneyPage:
                 if line.group[0] is not None
             ],
         }
+
+    def csv(self, by: str | None, days: int) -> str:
+        """Return the spend of the last days by group, as ``headrace usage --format csv`` does."""
+        by = self._dimension(by)
+        _, starts = self._periods(days, "day")
+        if self.path is None:
+            raise InvalidQuery("There is no SQLite ledger.")
+        end = datetime.fromtimestamp(self.now(), UTC)
+        return as_csv(read_spending(self.path, (by,), starts[0], end)) + "\n"
+
+    def _options(self) -> list[str]:
+        return [*(f"tag.{name}" for name in self.snapshot().tags), *DIMENSIONS]
+
+    def _dimension(self, by: str | None) -> str:
+        options = self._options()
+        by = by or ("tag.team" if "tag.team" in options else "deployment")
+        if by not in options:
+            raise InvalidQuery(f"by must be one of {', '.join(options)}.")
+        return by
+
+    def _periods(self, days: int, unit: str) -> tuple[tzinfo, list[datetime]]:
+        if not 1 <= days <= MAX_DAYS:
+            raise InvalidQuery(f"days must be between 1 and {MAX_DAYS}.")
+        zone = self._zone()
+        return zone, period_starts(datetime.fromtimestamp(self.now(), zone), days, unit)
 
     def _zone(self) -> tzinfo:
         """Return the time zone of the first budget, otherwise UTC."""

@@ -18,6 +18,7 @@ from proxy.console.series import (
 )
 from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.source import Rejection
 from proxy.policy.store import PolicyStore
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.catalog.table import LONG_SECONDS, SECONDS, SHORT_SECONDS
@@ -181,15 +182,28 @@ class Overview:
                 "link": "#/policy?at=limits",
                 "runbook": "limit-store-away",
             }
-        for limit in limits or ():
-            if limit["kind"] == "usd" and limit["used"] >= FULL * limit["capacity"]:
-                yield {
-                    "level": "warning",
-                    "text": f"Budget {limit['name']} of {limit['scope']} is spent",
-                    "note": "Calls that may cost more than the rest are refused with 429.",
-                    "link": "#/money?at=budgets",
-                    "runbook": "budget",
-                }
+        yield from _refusing_budgets(limits or ())
+
+
+def _refusing_budgets(limits: Sequence[Mapping[str, Any]]) -> Iterator[Data]:
+    for limit in limits:
+        if limit["kind"] != "usd" or limit["mode"] != "enforce":
+            continue
+        owner = f"Budget {limit['name']} of {limit['scope']}"
+        if limit["used"] >= FULL * limit["capacity"]:
+            text, note = f"{owner} is spent", "Calls that may cost more are refused with 429."
+        elif limit["denied"]:
+            text = f"Budget {limit['name']} refused {limit['denied']} calls in the last hour"
+            note = f"{owner} has less left than a call may cost, or another owner has."
+        else:
+            continue
+        yield {
+            "level": "warning",
+            "text": text,
+            "note": note,
+            "link": "#/calls?outcome=limited",
+            "runbook": "budget",
+        }
 
 
 class _Point:
@@ -220,13 +234,10 @@ class _Point:
 
 def active_revision(store: PolicyStore) -> Data:
     """Return the active revision, and the problems of the last reload if it was rejected."""
-    rejection = store.rejection
     return {
         "revision": store.current.revision,
         "since": in_ms(store.active_since.timestamp()),
-        "rejected": None
-        if rejection is None
-        else {"at": in_ms(rejection.at.timestamp()), "problems": list(rejection.problems)},
+        "rejected": rejection_data(store.rejection),
     }
 
 
@@ -244,6 +255,13 @@ def example_deployment(snapshot: Snapshot) -> str | None:
     owned = [d.deployment for key in snapshot.keys.values() for d in key.deployments.values()]
     served = [deployment for deployment in owned if not deployment.only_passthrough]
     return min(served, key=lambda d: len(d.routes.targets)).name if served else None
+
+
+def rejection_data(rejection: Rejection | None) -> Data | None:
+    """Return a rejected reload, with its time in milliseconds since 1970."""
+    if rejection is None:
+        return None
+    return {"at": in_ms(rejection.at.timestamp()), "problems": list(rejection.problems)}
 
 
 def in_ms(seconds: float) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from proxy.console.overview import Data, active_revision, in_ms
+from proxy.console.overview import Data, active_revision, in_ms, rejection_data
 from proxy.console.series import TimeSeries
 from proxy.policy import schema
 from proxy.policy.decide.rules import Rule
@@ -128,6 +128,7 @@ class PolicyPage:
         return {
             "revision": explanation.revision,
             "folder": str(self.candidate_folder),
+            "rejected": rejection_data(self.candidate.rejection()),
             "same": round(sum(n for (kind, _), n in decided.items() if kind == "same")),
             "changes": [decision.data() for decision in explanation.decisions],
         }

@@ -141,6 +141,16 @@ class TimeSeries:
                 return totals
         return Totals(self.started_at, {}, {})
 
+    def denied(self) -> dict[str, int]:
+        """Return how many calls each limit refused in the last hour."""
+        decisions = self._metrics.series("headrace_limit_decisions_total")
+        before = self.totals_before(3600).by("headrace_limit_decisions_total", 0, 1)
+        return {
+            limit: round(counter.value - before.get((limit, decision), 0.0))
+            for (limit, decision), counter in decisions.items()
+            if decision == "deny"
+        }
+
     def points(self, range_name: str) -> Iterator[tuple[float, Sample | None, Sample | None]]:
         """Yield the end of each point of a range, with the samples at its start and its end.
 
@@ -156,6 +166,8 @@ class TimeSeries:
             while index < len(samples) and samples[index].at <= at + SAMPLE_S / 2:
                 index += 1
             sample = samples[index - 1] if index else None
+            if last is None and index > 1:
+                last = samples[0]  # the start of the process
             if number > -count:
                 yield at, last, sample
             last = sample

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -17,7 +16,8 @@ from aiohttp import web
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.explain import CallExplanation
 from proxy.runtime.frozen import frozen
-from proxy.server.console import COOKIE, Console, Sessions, is_foreign_to_console, is_public
+from proxy.server.console import API, Console, is_foreign_to_console, is_public, problem
+from proxy.server.sessions import COOKIE, Sessions, has_token
 from proxy.telemetry.log import LogLevel
 
 Render = Callable[[str], tuple[bytes, str]]
@@ -71,7 +71,8 @@ def admin_handler(
         path = request.raw_path.partition("?")[0]
         refused = access.refuses(request.method, path, request.headers, request.cookies)
         if refused is not None:
-            return _refusal(*refused)
+            is_api = sources.console is not None and path.startswith(API)
+            return problem(*refused) if is_api else _refusal(*refused)
         sources.settle()
         if sources.console is not None and sources.console.owns(path):
             return await sources.console.handle(request, path)
@@ -198,7 +199,7 @@ class Access:
         if is_foreign(method, path, headers):
             return 403, "Requests from web pages of other sites are not allowed."
         is_open = path in OPEN or (is_console and is_public(path))
-        if self.token is None or is_open or self._has_token(headers):
+        if self.token is None or is_open or has_token(self.token, headers):
             return None
         if self.sessions is not None and self.sessions.is_valid(cookies.get(COOKIE, "")):
             return None
@@ -214,12 +215,6 @@ class Access:
             return bool(ip_address(name.removeprefix("[").removesuffix("]")))
         except ValueError:
             return False
-
-    def _has_token(self, headers: Mapping[str, str]) -> bool:
-        scheme, _, token = headers.get("Authorization", "").partition(" ")
-        sent_token = token.strip().encode("utf-8", "surrogateescape")
-        expected_token = (self.token or "").encode()
-        return scheme.lower() == "bearer" and hmac.compare_digest(sent_token, expected_token)
 
 
 def _is_from_browser_page(method: str, path: str, headers: Mapping[str, str]) -> bool:

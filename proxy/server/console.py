@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import hmac
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from secrets import token_bytes, token_hex
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -28,8 +26,8 @@ from proxy.dialects.wire.strict_json import MOST_VALUES, count_body_values, read
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import Unusable
 from proxy.runtime.frozen import frozen
+from proxy.server.sessions import COOKIE, SESSION_S, SIGN_INS_PER_MINUTE, Sessions, has_token
 from proxy.telemetry.lines import redacted
-from proxy.telemetry.log import Quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +49,6 @@ METHODS = {
     STREAM: ("GET",),
 }
 """Methods of paths that serve other methods than ``GET`` and ``HEAD``."""
-COOKIE = "headrace_session"
-SESSION_S = 12 * 3600
-SIGN_INS_PER_MINUTE = 5
 POLL_S = 0.5
 HEARTBEAT_S = 15.0
 WRITE_S = 30.0
@@ -111,42 +106,6 @@ class ConsoleFiles:
         if "gzip" in accept_encoding:
             return web.Response(body=compressed, headers={**headers, "content-encoding": "gzip"})
         return web.Response(body=content, headers=headers)
-
-
-@dataclass(slots=True)
-class Sessions:
-    """Sessions of browsers that sent the admin token. ``now`` returns monotonic seconds.
-
-    A session is a time and its signature, so the process stores none. All end at a restart.
-    """
-
-    token: str | None = field(repr=False)
-    now: Callable[[], float]
-    _key: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
-    _quota: Quota = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._quota = Quota(self.now, SIGN_INS_PER_MINUTE, SIGN_INS_PER_MINUTE)
-
-    def sign_in(self, token: str) -> str | None:
-        """Return a new session, None for a wrong token. Raises ``TimeoutError`` if too frequent."""
-        if self._quota.take() is None:
-            raise TimeoutError
-        sent = token.encode("utf-8", "surrogateescape")
-        if self.token is None or not hmac.compare_digest(sent, self.token.encode()):
-            return None
-        end = str(int(self.now() + SESSION_S))
-        return f"{end}.{self._signature(end)}"
-
-    def is_valid(self, session: str) -> bool:
-        """Return True if a session was made by this process and has not ended."""
-        end, _, signature = session.partition(".")
-        expected = self._signature(end)
-        is_signed = hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode())
-        return is_signed and int(end) > self.now()
-
-    def _signature(self, end: str) -> str:
-        return hmac.new(self._key, end.encode("utf-8", "replace"), sha256).hexdigest()
 
 
 @frozen
@@ -239,6 +198,10 @@ class Console:
     async def _money(self, request: web.BaseRequest) -> web.Response:
         query = request.query
         days = number_of(query.get("days", "30"), "days")
+        if query.get("format") == "csv":
+            by = query.get("by")
+            text = await self._pages.ledger_thread.run(lambda: self._pages.money.csv(by, days))
+            return web.Response(text=text, headers={**HEADERS, "content-type": "text/csv"})
         job = partial(self._pages.money.data, query.get("by"), days, query.get("unit", "day"))
         money = await self._pages.ledger_thread.run(job)
         limits = await self._pages.limits.read()
@@ -257,10 +220,13 @@ class Console:
 
     async def _session(self, request: web.BaseRequest) -> web.Response:
         sessions = self.sessions
+        session = request.cookies.get(COOKIE, "")
         if request.method in ("GET", "HEAD"):
-            is_open = sessions.token is None or sessions.is_valid(request.cookies.get(COOKIE, ""))
-            return data(dumps({"authorized": is_open}))
+            is_open = sessions.token is None or sessions.is_valid(session)
+            is_open = is_open or has_token(sessions.token or "", request.headers)
+            return data(dumps({"authorized": is_open, "can_sign_out": sessions.is_valid(session)}))
         if request.method == "DELETE":
+            sessions.end(session)
             response = web.Response(status=204, headers=HEADERS)
             response.set_cookie(COOKIE, "", max_age=0, httponly=True, samesite="Strict")
             return response
@@ -268,15 +234,15 @@ class Console:
         if not isinstance(token, str):
             return problem(400, "The body must be JSON with a token.")
         try:
-            session = sessions.sign_in(token)
+            new_session = sessions.sign_in(token)
         except TimeoutError:
             text = f"Too many attempts. Only {SIGN_INS_PER_MINUTE} a minute are checked."
             return problem(429, text, **{"retry-after": "15"})
-        if session is None:
+        if new_session is None:
             return problem(401, "This token is wrong. It is the value of HEADRACE_ADMIN_TOKEN.")
         response = web.Response(status=204, headers=HEADERS)
         response.set_cookie(
-            COOKIE, session, max_age=SESSION_S, httponly=True, samesite="Strict", path="/"
+            COOKIE, new_session, max_age=SESSION_S, httponly=True, samesite="Strict", path="/"
         )
         return response
 

@@ -12,6 +12,8 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
+from proxy.ledger.render import as_csv
+from proxy.ledger.spending import read_spending
 from proxy.settings import Address, LedgerAt
 from tests.conftest import Proxy, running_proxy
 from tests.console.shop import (
@@ -189,6 +191,25 @@ async def test_try_explains_under_the_active_policies_and_the_candidate(
         assert not proxy.records
 
 
+async def test_call_is_taken_to_try_however_old_it_is(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    await make_traffic(shop, upstream)
+    upstream.answer_with(answer(chat("Paris.")))
+    for _ in range(35):
+        await post_chat(shop)
+    await page.goto(f"{shop.admin}/#/calls?outcome=limited")
+    await page.locator("a.row").click()
+    await page.get_by_role("link", name="Open in Try").click()
+    body = page.get_by_role("textbox", name="Body")
+    await expect(body).to_have_value(re.compile('"model": "small"'))
+    await page.get_by_role("button", name="Explain").click()
+    await expect(page.get_by_label("Decision", exact=True)).to_be_visible()
+    await page.get_by_label("Take a recent call").select_option(index=1)
+    await expect(body).to_have_value(re.compile('"model": "support-chat"'))
+    await expect(page.get_by_label("Decision", exact=True)).to_have_count(0)
+
+
 async def test_money_is_the_ledger_and_downloads(
     upstream: ScriptedUpstream, page: Page, tmp_path: Path
 ) -> None:
@@ -200,10 +221,11 @@ async def test_money_is_the_ledger_and_downloads(
         row = page.locator("tbody tr", has_text="support-chat")
         await expect(row).to_contain_text("0.03")
         async with page.expect_download() as pending:
-            await page.get_by_role("button", name="CSV").click()
+            await page.get_by_role("link", name="CSV").click()
         path = await (await pending.value).path()
-        assert "support-chat,4," in path.read_text()
-        assert "0.033000000" in path.read_text()
+        start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime.now(UTC)
+        report = read_spending(ledger.path, ("deployment",), start, end)
+        assert path.read_text() == as_csv(report) + "\n"
 
 
 async def test_money_without_a_ledger_tells_how_to_keep_one(shop: Proxy, page: Page) -> None:
@@ -262,6 +284,14 @@ async def test_token_signs_in_and_out_of_reach_without_it(
         assert cookie["httpOnly"]
         assert cookie["sameSite"] == "Strict"
         assert TOKEN not in cookie["value"]
+        await page.keyboard.press("?")
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(field).to_be_visible()
+        await page.context.add_cookies(
+            [{"name": cookie["name"], "value": cookie["value"], "url": proxy.admin}]
+        )
+        await page.reload()
+        await expect(field).to_be_visible()
 
 
 async def test_call_that_is_not_stored_is_named(

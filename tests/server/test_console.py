@@ -15,7 +15,8 @@ from aiohttp.web import BaseRequest
 
 from proxy.console import InvalidQuery
 from proxy.server.admin import Access
-from proxy.server.console import COOKIE, MAX_BODIES, SESSION_S, Sessions, read_body
+from proxy.server.console import MAX_BODIES, read_body
+from proxy.server.sessions import COOKIE, SESSION_S, Sessions
 from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import Proxy
 from tests.console.shop import CALLS, make_traffic, post_chat, running_shop

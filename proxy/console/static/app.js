@@ -34,6 +34,7 @@ function App () {
   const [live, setLive] = useState(true)
   const [down, setDown] = useState(null)
   const [session, setSession] = useState('unknown')
+  const [canSignOut, setCanSignOut] = useState(false)
   const toastTimer = useRef(null)
   const retryTimer = useRef(null)
   const keysOn = keys !== 'off'
@@ -41,7 +42,7 @@ function App () {
   setAnnouncer(text => { setToast(text); clearTimeout(toastTimer.current); toastTimer.current = setTimeout(() => setToast(''), 2500) })
   useLayoutEffect(() => { if (theme === 'auto') delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = theme }, [theme])
   const check = () => api('session').then(
-    state => setSession(state.authorized ? 'open' : 'closed'),
+    state => { setSession(state.authorized ? 'open' : 'closed'); setCanSignOut(state.can_sign_out) },
     () => { clearTimeout(retryTimer.current); retryTimer.current = setTimeout(check, 4000) })
   onSignedOut(() => setSession('closed'))
   useEffect(() => { check(); return onReachable(up => { setDown(up ? null : Date.now()); check() }) }, [])
@@ -77,7 +78,7 @@ function App () {
     ${down ? html`<div class="banner" role="alert"><${Glyph} n="warn" /><b>The proxy does not answer.</b><span>It may be restarting. What you see is from <${Time} t=${down} />. It is tried again every 4 s.</span><button type="button" class="btn tiny" onClick=${check}>Try now</button></div>` : null}
     ${session === 'open' ? html`<${Page} key=${page + zone} query=${route.query} live=${live} keysOn=${keysOn} />` : html`<main id="main" class="page"></main>`}
     ${dialog === 'palette' ? html`<${Palette} close=${close} pages=${PAGES} setTheme=${setTheme} setZone=${setZone} />` : null}
-    ${dialog === 'help' ? html`<${Help} close=${close} keysOn=${keysOn} setKeysOn=${on => setKeys(on ? 'on' : 'off')} />` : null}
+    ${dialog === 'help' ? html`<${Help} close=${close} keysOn=${keysOn} setKeysOn=${on => setKeys(on ? 'on' : 'off')} signOut=${canSignOut && (() => { close(); api('session', { method: 'DELETE' }).then(check) })} />` : null}
     <div class="toast" role="status" aria-live="polite">${toast}</div>
   </div>`
 }

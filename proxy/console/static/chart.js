@@ -30,7 +30,7 @@ export function Chart ({ t, series, kind = 'line', height = 64, tick, top, low =
   const y0 = 6
   const y1 = height - 16
   const sums = kind === 'line' ? null : t.map((_, i) => series.reduce((s, x) => s + (x.values[i] || 0), 0))
-  const most = Math.max(0, ...(sums || series.flatMap(s => s.values.filter(v => v != null))))
+  const most = Math.max(0, series.ghost || 0, ...(sums || series.flatMap(s => s.values.filter(v => v != null))))
   const max = top || niceTop(most)
   const inner = Math.max(10, width - left - right)
   const step = kind === 'bars' ? inner / n : inner / (n - 1)

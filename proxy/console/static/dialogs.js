@@ -47,11 +47,11 @@ export function Palette ({ close, pages, setTheme, setZone }) {
     <div class="hint"><span><kbd>↑</kbd> <kbd>↓</kbd> move</span><span><kbd>Enter</kbd> go</span><span><kbd>Esc</kbd> close</span></div></dialog>`
 }
 
-export function Help ({ close, keysOn, setKeysOn }) {
+export function Help ({ close, keysOn, setKeysOn, signOut }) {
   const ref = useModal()
   return html`<dialog ref=${ref} class="help" aria-label="Keyboard" onClose=${close} onClick=${e => { if (e.target === ref.current) close() }}><header><h2>Keyboard</h2><button type="button" class="btn quiet icon" aria-label="Close" onClick=${close}><${Icon} n="close" /></button></header>
     <dl><dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>Jump to a call, key, deployment or page</dd><dt><kbd>1</kbd> to <kbd>5</kbd></dt><dd>Change the page</dd><dt><kbd>/</kbd></dt><dd>Filter the calls</dd><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>Next or previous call</dd><dt><kbd>Enter</kbd></dt><dd>Open the call</dd><dt><kbd>Esc</kbd></dt><dd>Close the call, a dialog, or leave a field</dd><dt><kbd>←</kbd> <kbd>→</kbd></dt><dd>Move the cursor of a chart that has the focus</dd><dt><kbd>?</kbd></dt><dd>This list</dd></dl>
-    <label class="switch"><input type="checkbox" checked=${keysOn} onChange=${e => setKeysOn(e.target.checked)} />Single-key shortcuts (1 to 5, /, j, k, ?)</label></dialog>`
+    <label class="switch"><input type="checkbox" checked=${keysOn} onChange=${e => setKeysOn(e.target.checked)} />Single-key shortcuts (1 to 5, /, j, k, ?)</label>${signOut ? html`<button type="button" class="btn" onClick=${signOut}>Sign out</button>` : null}</dialog>`
 }
 
 export function SignIn ({ onDone }) {

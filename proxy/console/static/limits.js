@@ -21,7 +21,7 @@ function Limit ({ limit, where }) {
     <div class="name"><a class="cut" href=${link('policy', { at: 'limits' })}>${limit.name}</a><span class="scope cut">${limit.scope}</span>${limit.mode === 'shadow' ? html`<span class="chip shadow">shadow</span>` : null}</div>
     <div class="value num" title=${exact}><b>${amount(limit, Math.max(0, limit.capacity - limit.used))}</b> <span class="muted">left of ${amount(limit, limit.capacity)}</span></div>
     <${Meter} share=${share} tone=${spent ? 'c-failed' : warn ? 'c-warn' : 'c-accent'} mark=${limit.warn_at} />
-    <div class="low"><span>${state}</span><span>${limit.kind === 'usd' && limit.reset_s != null ? html`resets in ${span(limit.reset_s * 1000)}` : NOUN[limit.kind] || limit.kind}</span>${where ? html`<${At} v=${limit.source} />` : null}</div>
+    <div class="low"><span>${state}${limit.denied ? html`, <span class="t-warn">${int(limit.denied)} refused in the last hour</span>` : null}</span><span>${limit.kind === 'usd' && limit.reset_s != null ? html`resets in ${span(limit.reset_s * 1000)}` : NOUN[limit.kind] || limit.kind}</span>${where ? html`<${At} v=${limit.source} />` : null}</div>
   </div>`
 }
 export function Limits ({ list, noun = 'limits', where, columns = 1 }) {

@@ -25,23 +25,6 @@ function monthStart (times, date) {
   return index < 0 ? null : index
 }
 
-// Cells that a spreadsheet would read as a formula are quoted.
-function download (data) {
-  const cell = value => {
-    const text = String(value ?? '')
-    const formula = /^[=+\-@\t]/.test(text)
-    return /[",\n]/.test(text) || formula ? `"${formula ? "'" : ''}${text.replace(/"/g, '""')}"` : text
-  }
-  const usdText = nano => nano == null ? '' : (nano / NANO).toFixed(9)
-  const rows = [[data.by, 'calls', 'tokens_in', 'tokens_out', 'cost_usd', 'lost_usd', 'saved_usd', 'attempts', 'unpriced', 'estimated'],
-    ...data.groups.map(g => [title(g.name), g.calls, g.tokens_in, g.tokens_out, usdText(g.cost), usdText(g.lost), usdText(g.saved), g.attempts, g.unpriced, g.estimated])]
-  const anchor = document.createElement('a')
-  anchor.href = URL.createObjectURL(new Blob([rows.map(row => row.map(cell).join(',')).join('\n') + '\n'], { type: 'text/csv' }))
-  anchor.download = `headrace-usage-by-${data.by}.csv`
-  anchor.click()
-  URL.revokeObjectURL(anchor.href)
-}
-
 export function Money ({ query, live }) {
   const days = DAYS[query.range] || 30
   const unit = query.unit === 'week' ? 'week' : 'day'
@@ -72,7 +55,7 @@ export function Money ({ query, live }) {
   if (forecast) series.ghost = money(forecast)
   const ticks = width => { const every = Math.max(1, Math.ceil(times.length / (width > 600 ? 10 : 4))); return times.map((_, i) => i).filter(i => (last - i) % every === 0) }
   return html`<main id="main" class="page">
-    <div class="head"><h1>Money</h1><div class="hscroll">${seg}</div><${Seg} label="Per" value=${unit} onPick=${v => amend({ unit: v })} options=${[['day', 'by day'], ['week', 'by week']]} /><span class="spacer"></span><button type="button" class="btn" onClick=${() => download(data)}><${Icon} n="download" />CSV</button></div>
+    <div class="head"><h1>Money</h1><div class="hscroll">${seg}</div><${Seg} label="Per" value=${unit} onPick=${v => amend({ unit: v })} options=${[['day', 'by day'], ['week', 'by week']]} /><span class="spacer"></span><a class="btn" download href=${`/api/v1/money?days=${days}&by=${encodeURIComponent(data.by)}&format=csv`}><${Icon} n="download" />CSV</a></div>
     <dl class="strip"><div><dt>${unit === 'day' ? `Last ${days} days` : `Since ${date(times[0])}`}</dt><dd><b title=${usdExact(money(total.cost))}>${usd(money(total.cost))}</b><span>${int(total.calls)} calls</span></dd></div>
       ${unit !== 'day' ? null : html`<div><dt>Today</dt><dd><b title=${usdExact(money(today))}>${usd(money(today))}</b><span>${forecast == null ? 'no forecast in the first hour' : `forecast ≈ ${usd(money(forecast))}`}</span></dd></div>`}
       ${unit !== 'day' || first == null ? null : html`<div><dt>This month</dt><dd><b title=${usdExact(money(month))}>${usd(money(month))}</b><span>until now</span></dd></div>`}

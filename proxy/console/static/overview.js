@@ -104,4 +104,4 @@ const PolicyCard = ({ policy, now }) => html`<${Panel} title="Policy" actions=${
     <div class="pair"><span class="muted">Candidate</span>${policy.candidate ? html`<a href=${link('policy', { at: 'candidate' })}><code>${policy.candidate}</code></a>` : html`<span class="faint">none</span>`}</div></div>
   ${policy.rejected
     ? html`<div class="t-bad"><${Glyph} n="failed" /> Reload rejected at <${Time} t=${policy.rejected.at} /></div><${Problems} list=${policy.rejected.problems} />`
-    : html`<p class="muted"><${Glyph} n="applied" /> The last reload was not rejected.</p>`}</div></>`
+    : html`<p class="muted"><${Glyph} n="applied" /> No rejected reload.</p>`}</div></>`

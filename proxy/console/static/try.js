@@ -26,21 +26,23 @@ const headersOf = text => Object.fromEntries(text.split('\n').filter(line => lin
 export function Try ({ query }) {
   const { data: policy, error: policyError } = useData('policy', 0)
   const [form, setForm] = useState({ key: '', path: '', at: '', headers: '', text: '' })
-  const [recent, setRecent] = useState([])
+  const [recent, setRecent] = useState(null)
   const [state, setState] = useState({ result: null, error: null, stale: true })
-  useEffect(() => { api('calls').then(page => setRecent(page.calls), () => {}) }, [])
+  useEffect(() => { api('calls').then(page => setRecent(page.calls), () => setRecent([])) }, [])
   useEffect(() => {
     if (!policy || form.key) return
     const key = policy.keys.find(k => !k.rejected) || policy.keys[0]
     setForm(old => ({ ...old, key: key ? key.name : '', text: old.text || example(key && key.deployments.length ? key.deployments[0] : 'MODEL') }))
   }, [policy])
+  const taken = query.call && recent && recent.find(c => String(c.number) === query.call)
   useEffect(() => {
-    const call = query.call && recent.find(c => String(c.number) === query.call)
-    if (!call) return
-    const model = requested(call) || call.deployment || 'MODEL'
-    setState(old => ({ ...old, stale: true }))
-    setForm(old => ({ ...old, key: call.key || old.key, path: call.route || '', at: new Date(timeOf(call)).toISOString().slice(0, 16), text: JSON.stringify({ model, ...call.parameters, ...PLACEHOLDERS[call.endpoint] || PLACEHOLDERS.chat }, null, 2) }))
-  }, [query.call, recent.length])
+    if (!taken) return
+    const model = requested(taken) || taken.deployment || 'MODEL'
+    const stream = taken.stream ? { stream: true } : {}
+    const body = { model, ...taken.parameters, ...stream, ...PLACEHOLDERS[taken.endpoint] || PLACEHOLDERS.chat }
+    setForm({ key: taken.key || '', path: taken.route || '', at: new Date(timeOf(taken)).toISOString().slice(0, 16), headers: '', text: JSON.stringify(body, null, 2) })
+    setState(old => ({ ...old, error: null, stale: true }))
+  }, [query.call, Boolean(taken)])
   const fault = useMemo(() => form.text ? jsonFault(form.text) : 'Write a request.', [form.text])
   const change = name => e => { setForm(old => ({ ...old, [name]: e.target.value })); setState(old => ({ ...old, stale: true })) }
   const run = async () => {
@@ -59,13 +61,13 @@ export function Try ({ query }) {
   const keys = policy ? policy.keys : []
   return html`<main id="main" class="page"><div class="head"><h1>Try</h1><div class="facts"><span>Nothing is sent to an upstream, and nothing is counted. The request stays in this process. Guards that call a service are not asked.</span></div></div>
     <div class="try">
-      <section class="panel" aria-label="Request"><header><h2>Request</h2><span class="spacer"></span><label><span class="vh">Take a recent call</span><select class="soft" value="" onChange=${e => e.target.value && go('try', { call: e.target.value })}><option value="">Take a recent call</option>${recent.slice(0, 30).map(c => html`<option value=${c.number}>${clock(timeOf(c))} ${c.deployment || 'none'}, ${word(c.outcome)}</option>`)}</select></label></header>
+      <section class="panel" aria-label="Request"><header><h2>Request</h2><span class="spacer"></span><label><span class="vh">Take a recent call</span><select class="soft" value="" onChange=${e => e.target.value && go('try', { call: e.target.value })}><option value="">Take a recent call</option>${(recent || []).slice(0, 30).map(c => html`<option value=${c.number}>${clock(timeOf(c))} ${c.deployment || 'none'}, ${word(c.outcome)}</option>`)}</select></label></header>
         <form class="form" onSubmit=${e => { e.preventDefault(); run() }}>
           <label>Key<select value=${form.key} onChange=${change('key')}>${keys.map(k => html`<option value=${k.name} selected=${form.key === k.name}>${k.name}</option>`)}</select></label><label>Time, UTC<input class="field" type="datetime-local" value=${form.at} onInput=${change('at')} /></label>
           <label class="wide">Path<select value=${form.path} onChange=${change('path')}>${[...new Set([...PATHS, form.path])].map(path => html`<option value=${path} selected=${form.path === path}>${path || 'by the body'}</option>`)}</select></label>
           <label class="wide">Headers, one on a line<textarea class="field" rows="2" spellcheck="false" placeholder="x-region: eu-west" value=${form.headers} onInput=${change('headers')}></textarea></label>
           <label class="wide">Body<textarea class="field mono" rows="17" spellcheck="false" value=${form.text} aria-invalid=${fault ? 'true' : undefined} aria-describedby=${fault ? 'fault' : undefined} onInput=${change('text')} onKeyDown=${e => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); run() } }}></textarea></label>
-          <div class="wide tools"><button class="btn primary" type="submit" disabled=${Boolean(fault)}>Explain</button><span class="faint small desk"><kbd>Ctrl</kbd> <kbd>Enter</kbd></span>${fault ? html`<span class="error" id="fault">${fault}</span>` : null}${query.call ? html`<p class="small muted">From call ${query.call}. Its text is not stored, so the message is a placeholder.</p>` : null}</div>
+          <div class="wide tools"><button class="btn primary" type="submit" disabled=${Boolean(fault)}>Explain</button><span class="faint small desk"><kbd>Ctrl</kbd> <kbd>Enter</kbd></span>${fault ? html`<span class="error" id="fault">${fault}</span>` : null}${query.call ? html`<p class="small muted">${taken ? `From call ${query.call}. Its text and headers are not stored: the message is a placeholder, and headers that rules read must be added.` : recent ? `Call ${query.call} is not stored any more.` : ''}</p>` : null}</div>
         </form></section>
       ${state.error ? html`<${Failure} error=${state.error} />` : state.result && !state.stale ? html`<${Result} result=${state.result} />` : html`<section class="panel empty" aria-label="No decision"><h2>${fault ? 'The body is not JSON' : state.result ? 'The request has changed' : 'No request was tried yet'}</h2><p class="muted">${fault || 'Explain it to see how it would be decided.'}</p></section>`}
     </div></main>`
@@ -80,7 +82,7 @@ function Result ({ result }) {
     ${candidate ? html`<${Panel} title="Candidate" note=${html`<code>${candidate.revision}</code>`} flush>${differences.length ? html`<div class="wrap"><table class="stacked"><thead><tr><th>Differs in</th><th>Active</th><th>Candidate</th><th>By rule</th></tr></thead><tbody>${differences.map(d => html`<tr class="diff"><td>${d.kind}</td><td data-label="Active" class="muted"><${Client} v=${d.before} max=${300} /></td><td data-label="Candidate"><b><${Client} v=${d.after} max=${300} /></b></td><td data-label="By rule">${d.rule || html`<span class="faint">no rule</span>`}</td></tr>`)}</tbody></table></div>` : html`<p class="body muted"><${Glyph} n="applied" /> The candidate decides this request the same.</p>`}</>` : html`<p class="small faint">Serve a candidate folder to see the differences: <code>headrace serve --candidate FOLDER</code></p>`}
     ${active.guards ? html`<${Guards} guards=${active.guards} />` : null}
     <div class="cols claims"><${Claims} list=${active.limits} /><${Costs} list=${active.costs} /></div>
-    <${Panel} title="Decisions"><${Tree} list=${active.decisions} all /></>
+    <${Panel} title="Decisions"><${Tree} list=${blocked ? active.decisions.filter(d => d.about !== 'result') : active.decisions} all /></>
   </div>`
 }
 

@@ -17,6 +17,7 @@ from proxy.errors.words import counted, word
 from proxy.fields.token_bounds import BOUNDS
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
+from proxy.policy.files.source import Rejection
 from proxy.policy.review.explain import CallExplanation, Decision, limit_text
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
@@ -241,12 +242,19 @@ class Candidate:
     """Sink that decides each call under a candidate snapshot too, and counts the differences.
 
     ``count`` gets the kind and the rule of each change of a call, or ``same`` and an empty rule.
+    ``rejection`` returns the last reload of the candidate, if it was rejected.
     """
 
     name: ClassVar[str] = "candidate"
 
-    def __init__(self, current: Callable[[], Snapshot], count: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        current: Callable[[], Snapshot],
+        count: Callable[[str, str], None],
+        rejection: Callable[[], Rejection | None] = lambda: None,
+    ) -> None:
         self.current = current
+        self.rejection = rejection
         self._count = count
         self._tally = ChangeTally(MAX_EXAMPLES, MAX_CHANGES, keep_newest=True)
 
