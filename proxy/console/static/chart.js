@@ -83,7 +83,7 @@ export function Chart ({ t, series, kind = 'line', height = 64, tick, top, low =
     ${ticks.map(f => { const v = low + (max - low) * f; return html`<g key=${f}><line class="grid" x1=${left} x2=${width - right} y1=${Math.round(Y(v)) + 0.5} y2=${Math.round(Y(v)) + 0.5} /><text x=${left - 6} y=${Y(v) + 4} text-anchor="end">${tick(v, max)}</text></g>` })}
     ${marks}
     ${ghost && width ? html`<rect class="ghost" x=${r1(X(n - 1) - Math.min(28, step * 0.68) / 2)} width=${r1(Math.min(28, step * 0.68))} y=${r1(Y(ghost))} height=${r1(y1 - Y(ghost))} />` : null}
-    ${cursor != null && width ? html`<g><line class="cursor" x1=${Math.round(X(cursor)) + 0.5} x2=${Math.round(X(cursor)) + 0.5} y1=${y0 - 4} y2=${y1} />${kind === 'line' ? series.map(s => html`<circle class=${'knob ' + s.cls} r="3" cx=${X(cursor)} cy=${Y(s.values[cursor] ?? low)} />`) : null}</g>` : null}
+    ${cursor != null && width ? html`<g><line class="cursor" x1=${Math.round(X(cursor)) + 0.5} x2=${Math.round(X(cursor)) + 0.5} y1=${y0 - 4} y2=${y1} />${kind === 'line' ? series.filter(s => s.values[cursor] != null).map(s => html`<circle class=${'knob ' + s.cls} r="3" cx=${X(cursor)} cy=${Y(s.values[cursor])} />`) : null}</g>` : null}
     ${width ? labels.map((i, k) => html`<text key=${'x' + i} x=${X(i)} y=${height - 3} text-anchor=${xs ? (X(i) > width - 24 ? 'end' : 'middle') : k === 0 ? 'start' : k === labels.length - 1 ? 'end' : 'middle'}>${series.xtick ? series.xtick(t[i]) : minute(t[i])}</text>`) : null}
   </svg>`
 }

@@ -82,7 +82,7 @@ function Charts ({ data, range }) {
       chart=${html`<${Chart} ...${shared} tick=${v => v % 1 ? '' : int(v)} label="Calls in flight" series=${[{ cls: 'c-accent', values: d.in_flight }]} />`} />
     <${Metric} ...${metric} title="Cache hits" value=${pct(recent(hits))} sides=${[{ text: `of lookups; ${usd(data.spend.saved_nano / 1e9)} saved since the start`, opt: true }]}
       chart=${html`<${Chart} ...${shared} top=${1} tick=${v => int(v * 100) + ' %'} label="Cache hits, share of lookups" series=${[{ cls: 'c-accent', values: hits }]} />`} />
-    <${Metric} ...${metric} title="Guard verdicts" range=${RANGE_WORD[range]} value=${int(sum(['blocked', 'masked', 'flagged'].map(count)))} sides=${['blocked', 'masked', 'flagged'].map((name, n) => ({ cls: ['c-block', 'c-accent', 'c-policy'][n], text: `${int(count(name))} ${name}`, opt: n > 0 }))}
+    <${Metric} ...${metric} title="Guard verdicts" range=${RANGE_WORD[range]} value=${int(count('blocked') == null ? null : sum(['blocked', 'masked', 'flagged'].map(count)))} sides=${['blocked', 'masked', 'flagged'].map((name, n) => ({ cls: ['c-block', 'c-accent', 'c-policy'][n], text: `${int(count(name))} ${name}`, opt: n > 0 }))}
       chart=${html`<${Chart} ...${shared} kind="bars" tick=${v => fixed(v, v % 1 ? 1 : 0)} label="Guard verdicts other than passed" series=${[{ cls: 'c-block', values: verdicts.blocked }, { cls: 'c-accent', values: verdicts.masked }, { cls: 'c-policy', values: verdicts.flagged }]} />`} />
   </div>`
 }
