@@ -38,7 +38,7 @@ def states(store: ObservedStore) -> LimitStates:
         revision="r", keys={}, credentials={}, tags={}, refuse_caller_tags=False, deployments={}
     )
     counters = [(LIMIT, scope) for scope in SCOPES]
-    return LimitStates(cast(CounterStore, store), lambda: counters, lambda: snapshot)
+    return LimitStates(cast(CounterStore, store), lambda: counters, lambda: snapshot, dict)
 
 
 async def test_reads_many_counters_in_parts() -> None:
