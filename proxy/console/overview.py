@@ -123,7 +123,11 @@ class Overview:
 
     def _upstreams(self, before: Totals, after: Totals) -> Iterator[Data]:
         attempts = after.increase(before, "headrace_upstream_attempts_total", 0, 1)
+        failures: dict[tuple[str, ...], float] = {}
         results = after.increase(before, "headrace_upstream_attempts_total", 0, 1, 2)
+        for (upstream, model, result), number in results.items():
+            if result not in NO_FAILURES:
+                failures[upstream, model] = failures.get((upstream, model), 0.0) + number
         circuits: dict[tuple[str, ...], float] = {}
         for labels, gauge in self.metrics.series("headrace_circuit_state").items():
             circuits[labels[:2]] = max(circuits.get(labels[:2], 0.0), gauge.value)
@@ -133,11 +137,7 @@ class Overview:
         for target in targets(self.policies.current):
             key = (target.upstream.name, target.model)
             count = attempts.get(key, 0.0)
-            failed = sum(
-                number
-                for (*owner, result), number in results.items()
-                if tuple(owner) == key and result not in NO_FAILURES
-            )
+            failed = failures.get(key, 0.0)
             p99 = quantile(
                 0.99, LONG_SECONDS, before.durations.get(key, ()), after.durations.get(key, ())
             )
