@@ -20,9 +20,9 @@ class CallPages:
     history: CallHistory
     trace_url: str | None = None
 
-    def list(self, after: int = 0) -> dict[str, Any]:
+    def list(self, number: int = 0) -> dict[str, Any]:
         """Return the calls after a number, the newest first."""
-        calls = self.recent.after(after)
+        calls = self.recent.calls_after(number)
         return {
             "last": self.recent.last_number,
             "calls": [call.row() for call in reversed(calls)],

@@ -112,12 +112,12 @@ class MoneyPage:
 def period_starts(now: datetime, days: int, unit: str) -> list[datetime]:
     """Return the starts of the last days or weeks until now, in the zone of ``now``."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    first = (today - timedelta(days=days - 1)).date()
+    first_day = (today - timedelta(days=days - 1)).date()
     if unit == "week":
-        first -= timedelta(days=first.weekday())
+        first_day -= timedelta(days=first_day.weekday())
     step = 1 if unit == "day" else 7
-    count = ((today.date() - first).days // step) + 1
-    dates = [first + timedelta(days=step * number) for number in range(count)]
+    count = ((today.date() - first_day).days // step) + 1
+    dates = [first_day + timedelta(days=step * number) for number in range(count)]
     return [datetime(d.year, d.month, d.day, tzinfo=now.tzinfo) for d in dates]
 
 
@@ -147,8 +147,8 @@ def _groups(lines: Sequence[SpendingLine], periods: int) -> list[Data]:
         by_name.setdefault(line.group[1], []).append(line)
     ordered = sorted(by_name.items(), key=lambda item: -sum(line.cost or 0 for line in item[1]))
     if len(ordered) > MAX_GROUPS:
-        rest = [line for _, group in ordered[MAX_GROUPS - 1 :] for line in group]
-        ordered = [*ordered[: MAX_GROUPS - 1], ("other", rest)]
+        other_lines = [line for _, group in ordered[MAX_GROUPS - 1 :] for line in group]
+        ordered = [*ordered[: MAX_GROUPS - 1], ("other", other_lines)]
     groups = []
     for name, group in ordered:
         costs: list[list[int | None]] = [[] for _ in range(periods)]

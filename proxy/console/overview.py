@@ -61,9 +61,9 @@ class Overview:
         """
         if range_name not in RANGES:
             raise InvalidQuery(f"range must be one of {', '.join(RANGES)}.")
-        before = self.series.totals_before(RANGES[range_name][0] * RANGES[range_name][1])
-        after = self.series.totals()
-        upstreams = list(self._upstreams(before, after))
+        earlier = self.series.totals_before(RANGES[range_name][0] * RANGES[range_name][1])
+        totals = self.series.totals()
+        upstreams = list(self._upstreams(earlier, totals))
         return {
             "now": in_ms(self.now()),
             "instance": {
@@ -75,12 +75,12 @@ class Overview:
             "deployment": example_deployment(self.policies.current),
             "series": self._series(range_name),
             "spend": self._spend(),
-            "calls": round(sum(after.by("headrace_requests_total", 3).values())),
+            "calls": round(sum(totals.by("headrace_requests_total", 3).values())),
             "upstreams": upstreams,
-            "outcomes": _by_label(after.increase(before, "headrace_requests_total", 3)),
-            "retries": _by_label(after.increase(before, "headrace_upstream_repeats_total", 2)),
-            "fallbacks": sum(after.increase(before, "headrace_fallbacks_total").values()),
-            "skipped": sum(after.increase(before, "headrace_upstream_skipped_total").values()),
+            "outcomes": _by_label(totals.increase(earlier, "headrace_requests_total", 3)),
+            "retries": _by_label(totals.increase(earlier, "headrace_upstream_repeats_total", 2)),
+            "fallbacks": sum(totals.increase(earlier, "headrace_fallbacks_total").values()),
+            "skipped": sum(totals.increase(earlier, "headrace_upstream_skipped_total").values()),
             "limits": limits,
             "policy": self._policy(),
             "attention": list(self._attention(upstreams, limits)),
@@ -96,12 +96,10 @@ class Overview:
         return {"nano": round(sample.spend * NANO), "saved_nano": round(sample.saved * NANO)}
 
     def _series(self, range_name: str) -> Data:
-        points = [
-            (at, _Point(before, after)) for at, before, after in self.series.points(range_name)
-        ]
+        points = [(time, _Point(start, end)) for time, start, end in self.series.points(range_name)]
         return {
             "step": RANGES[range_name][0] * 1000,
-            "times": [in_ms(at) for at, _ in points],
+            "times": [in_ms(time) for time, _ in points],
             "outcomes": {
                 name: [point.rate(point.change("outcomes", index)) for _, point in points]
                 for index, name in enumerate(OUTCOMES)
@@ -113,7 +111,7 @@ class Overview:
             "spend": [point.change("spend") for _, point in points],
             "lookups": [point.change("lookups") for _, point in points],
             "hits": [point.change("hits") for _, point in points],
-            "in_flight": [p.after.in_flight if p.after else None for _, p in points],
+            "in_flight": [p.end.in_flight if p.end else None for _, p in points],
             **{
                 f"{name}_{label}_ms": [p.quantile_ms(name, share, edges) for _, p in points]
                 for name, edges in (("first_token", SECONDS), ("overhead", SHORT_SECONDS))
@@ -121,10 +119,10 @@ class Overview:
             },
         }
 
-    def _upstreams(self, before: Totals, after: Totals) -> Iterator[Data]:
-        attempts = after.increase(before, "headrace_upstream_attempts_total", 0, 1)
+    def _upstreams(self, earlier: Totals, totals: Totals) -> Iterator[Data]:
+        attempts = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1)
         failures: dict[tuple[str, ...], float] = {}
-        results = after.increase(before, "headrace_upstream_attempts_total", 0, 1, 2)
+        results = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1, 2)
         for (upstream, model, result), number in results.items():
             if result not in NO_FAILURES:
                 failures[upstream, model] = failures.get((upstream, model), 0.0) + number
@@ -133,13 +131,13 @@ class Overview:
             circuits[labels[:2]] = max(circuits.get(labels[:2], 0.0), gauge.value)
         names = {int(value): name for name, value in CIRCUITS.items()}
         remaining = self.metrics.series("headrace_upstream_ratelimit_remaining_requests")
-        seconds = max(1.0, after.at - before.at)
+        seconds = max(1.0, totals.time - earlier.time)
         for target in targets(self.policies.current):
             key = (target.upstream.name, target.model)
             count = attempts.get(key, 0.0)
             failed = failures.get(key, 0.0)
             p99 = quantile(
-                0.99, LONG_SECONDS, before.durations.get(key, ()), after.durations.get(key, ())
+                0.99, LONG_SECONDS, earlier.durations.get(key, ()), totals.durations.get(key, ())
             )
             yield {
                 "upstream": key[0],
@@ -209,26 +207,26 @@ def _refusing_budgets(limits: Sequence[Mapping[str, Any]]) -> Iterator[Data]:
 class _Point:
     """Changes between two samples. Unknown values are None."""
 
-    def __init__(self, before: Sample | None, after: Sample | None) -> None:
-        self.before = before
-        self.after = after
+    def __init__(self, start: Sample | None, end: Sample | None) -> None:
+        self.start = start
+        self.end = end
 
     def change(self, name: str, index: int | None = None) -> float | None:
-        if self.before is None or self.after is None:
+        if self.start is None or self.end is None:
             return None
-        early, late = getattr(self.before, name), getattr(self.after, name)
-        return float(late - early if index is None else late[index] - early[index])
+        old, new = getattr(self.start, name), getattr(self.end, name)
+        return float(new - old if index is None else new[index] - old[index])
 
     def rate(self, change: float | None) -> float | None:
-        if change is None or self.before is None or self.after is None:
+        if change is None or self.start is None or self.end is None:
             return None
-        return change / max(1.0, self.after.at - self.before.at)
+        return change / max(1.0, self.end.time - self.start.time)
 
     def quantile_ms(self, name: str, share: float, edges: Sequence[float]) -> float | None:
-        if self.before is None or self.after is None:
+        if self.start is None or self.end is None:
             return None
-        early: Buckets = getattr(self.before, name)
-        seconds = quantile(share, edges, early, getattr(self.after, name))
+        old: Buckets = getattr(self.start, name)
+        seconds = quantile(share, edges, old, getattr(self.end, name))
         return None if seconds is None else seconds * 1000
 
 
@@ -243,11 +241,11 @@ def active_revision(store: PolicyStore) -> Data:
 
 def targets(snapshot: Snapshot) -> list[Target]:
     """Return the targets of all deployments, each upstream and model once."""
-    found: dict[str, Target] = {}
+    by_id: dict[str, Target] = {}
     for deployment in snapshot.deployments.values():
         for _, target in deployment.targets:
-            found.setdefault(target.id, target)
-    return list(found.values())
+            by_id.setdefault(target.id, target)
+    return list(by_id.values())
 
 
 def example_deployment(snapshot: Snapshot) -> str | None:

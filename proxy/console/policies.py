@@ -49,8 +49,8 @@ class PolicyPage:
         """Return the page. It blocks while files are read. Times are milliseconds since 1970."""
         snapshot = self.policies.current
         texts = self._file_texts(snapshot)
-        before, after = self.series.totals_before(HOUR_S), self.series.totals()
-        increase = partial(after.increase, before)
+        earlier, totals = self.series.totals_before(HOUR_S), self.series.totals()
+        increase = partial(totals.increase, earlier)
         return {
             "now": in_ms(self.now()),
             **active_revision(self.policies),

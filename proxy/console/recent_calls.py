@@ -94,7 +94,7 @@ class RecentCalls:
         )
         calls.append(call)
 
-    def after(self, number: int) -> list[RecentCall]:
+    def calls_after(self, number: int) -> list[RecentCall]:
         """Return the calls after the one with this number, the oldest first."""
         calls: list[RecentCall] = []
         for stored in (self._calls, self._unauthorized):
@@ -106,6 +106,6 @@ class RecentCalls:
 
     def find(self, number: int) -> RecentCall | None:
         """Return the call with a number, None if it is no longer stored."""
-        for call in self.after(number - 1):
+        for call in self.calls_after(number - 1):
             return call if call.number == number else None
         return None

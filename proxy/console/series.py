@@ -39,7 +39,7 @@ Buckets = tuple[int, ...]
 class Sample(NamedTuple):
     """Counters at a time in seconds since 1970. Money is in USD."""
 
-    at: float
+    time: float
     outcomes: tuple[float, ...]
     verdicts: tuple[float, ...]
     spend: float
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
 class Totals(NamedTuple):
     """Counters by metric and labels, and durations of requests by upstream and model."""
 
-    at: float
+    time: float
     counters: Mapping[str, Mapping[Labels, float]]
     durations: Mapping[Labels, Buckets]
 
@@ -66,11 +66,11 @@ class Totals(NamedTuple):
             sums[key] = sums.get(key, 0.0) + value
         return sums
 
-    def increase(self, before: Totals, name: str, *positions: int) -> dict[Labels, float]:
-        """Return the increase of a counter since ``before``, by the labels at these positions."""
-        earlier = before.by(name, *positions)
+    def increase(self, earlier: Totals, name: str, *positions: int) -> dict[Labels, float]:
+        """Return the increase of a counter since ``earlier``, by the labels at these positions."""
+        counts = earlier.by(name, *positions)
         return {
-            labels: count - earlier.get(labels, 0.0)
+            labels: count - counts.get(labels, 0.0)
             for labels, count in self.by(name, *positions).items()
         }
 
@@ -109,7 +109,7 @@ class TimeSeries:
                 verdicts[labels[2]] = verdicts.get(labels[2], 0.0) + decided.value
         lookups = _sums(series("headrace_cache_lookups_total"), 1)
         return Sample(
-            at=self._now(),
+            time=self._now(),
             outcomes=tuple(outcomes.get(name, 0.0) for name in OUTCOMES),
             verdicts=tuple(verdicts.get(name, 0.0) for name in VERDICTS),
             spend=_total(series("headrace_money_usd_total")),
@@ -137,16 +137,16 @@ class TimeSeries:
         """Return the totals of at least so many seconds ago, or those of the start."""
         latest = self._now() - seconds
         for totals in reversed(tuple(self._totals)):
-            if totals.at <= latest:
+            if totals.time <= latest:
                 return totals
         return Totals(self.started_at, {}, {})
 
     def denied(self) -> dict[str, int]:
         """Return how many calls each limit refused in the last hour."""
         decisions = self._metrics.series("headrace_limit_decisions_total")
-        before = self.totals_before(3600).by("headrace_limit_decisions_total", 0, 1)
+        earlier_counts = self.totals_before(3600).by("headrace_limit_decisions_total", 0, 1)
         return {
-            limit: round(counter.value - before.get((limit, decision), 0.0))
+            limit: round(counter.value - earlier_counts.get((limit, decision), 0.0))
             for (limit, decision), counter in decisions.items()
             if decision == "deny"
         }
@@ -160,23 +160,25 @@ class TimeSeries:
         samples = [*self._samples, self.current()]
         end = self._now() // step * step
         index = 0
-        last: Sample | None = None
+        previous: Sample | None = None
         for number in range(-count, 1):
-            at = end + number * step
-            while index < len(samples) and samples[index].at <= at + SAMPLE_S / 2:
+            time = end + number * step
+            while index < len(samples) and samples[index].time <= time + SAMPLE_S / 2:
                 index += 1
             sample = samples[index - 1] if index else None
-            if last is None and index > 1:
-                last = samples[0]  # the start of the process
+            if previous is None and index > 1:
+                previous = samples[0]  # the start of the process
             if number > -count:
-                yield at, last, sample
-            last = sample
+                yield time, previous, sample
+            previous = sample
 
 
-def quantile(share: float, edges: Sequence[float], before: Buckets, after: Buckets) -> float | None:
+def quantile(
+    share: float, edges: Sequence[float], old_buckets: Buckets, new_buckets: Buckets
+) -> float | None:
     """Return a quantile of the values between two samples of a histogram. None without values."""
-    before = before or (0,) * len(after)
-    counts = [late - early for early, late in zip(before, after, strict=True)]
+    old_buckets = old_buckets or (0,) * len(new_buckets)
+    counts = [new - old for old, new in zip(old_buckets, new_buckets, strict=True)]
     rank = share * sum(counts)
     if not rank:
         return None

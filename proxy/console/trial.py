@@ -61,9 +61,9 @@ def read_trial(data: Any) -> Trial:
     try:
         return Trial.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "The request"
-        raise InvalidQuery(f"{field}: {first['msg']}.") from None
+        problem = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, problem["loc"])) or "The request"
+        raise InvalidQuery(f"{field}: {problem['msg']}.") from None
 
 
 @dataclass(frozen=True, slots=True)

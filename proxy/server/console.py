@@ -261,7 +261,7 @@ class Console:
             await response.prepare(request)
             events, sent_at = b"retry: 1000\n\n", loop.time()
             while True:
-                new_calls = calls.after(after)[:MAX_EVENTS]
+                new_calls = calls.calls_after(after)[:MAX_EVENTS]
                 after = new_calls[-1].number if new_calls else after
                 events += b"".join(
                     b"id: %s-%d\ndata: %s\n\n" % (self._run, call.number, dumps(call.row()))

@@ -17,12 +17,12 @@ def test_keeps_the_last_calls_and_few_without_a_key() -> None:
     for number in range(MAX_UNAUTHORIZED + 50):
         calls.add(without_key, {"request_id": f"u{number}"})
 
-    kept = calls.after(0)
+    kept = calls.calls_after(0)
     assert len(kept) == MAX_CALLS + MAX_UNAUTHORIZED
     assert [call.number for call in kept] == sorted(call.number for call in kept)
     assert calls.find(50) is None
     found = calls.find(51)
     assert found is not None
     assert found.line["request_id"] == "r50"
-    assert [call.number for call in calls.after(calls.last_number - 1)] == [calls.last_number]
-    assert calls.after(calls.last_number + 5) == []
+    assert [call.number for call in calls.calls_after(calls.last_number - 1)] == [calls.last_number]
+    assert calls.calls_after(calls.last_number + 5) == []

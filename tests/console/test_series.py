@@ -61,9 +61,9 @@ def test_totals_are_those_of_at_least_so_many_seconds_ago() -> None:
         metrics.count("headrace_requests_total", "unknown", "openai", "chat", "success", "false")
 
     before = series.totals_before(3600)
-    assert 3600 <= now[0] - before.at <= 3600 + 60
-    assert sum(before.by("headrace_requests_total", 3).values()) == before.at / SAMPLE_S
-    assert series.totals_before(99_999).at == 0.0
+    assert 3600 <= now[0] - before.time <= 3600 + 60
+    assert sum(before.by("headrace_requests_total", 3).values()) == before.time / SAMPLE_S
+    assert series.totals_before(99_999).time == 0.0
 
 
 def test_totals_of_too_many_series_are_not_kept() -> None:
