@@ -16,6 +16,7 @@ from proxy.console.series import (
     Totals,
     quantile,
 )
+from proxy.errors.words import counted
 from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Rejection
@@ -191,7 +192,8 @@ def _refusing_budgets(limits: Sequence[Mapping[str, Any]]) -> Iterator[Data]:
         if limit["used"] >= FULL * limit["capacity"]:
             text, note = f"{owner} is spent", "Calls that may cost more are refused with 429."
         elif limit["denied"]:
-            text = f"Budget {limit['name']} refused {limit['denied']} calls in the last hour"
+            calls = counted(limit["denied"], "call")
+            text = f"Budget {limit['name']} refused {calls} in the last hour"
             note = f"{owner} has less left than a call may cost, or another owner has."
         else:
             continue

@@ -6,13 +6,10 @@ Nothing is sent, counted or stored. Guards that call a service are not asked.
 from __future__ import annotations
 
 import asyncio
-import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
-from secrets import token_hex
 from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
@@ -20,11 +17,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from proxy.console import InvalidQuery
 from proxy.console.overview import Data
 from proxy.console.page_thread import PageThread
-from proxy.errors import GuardBlocked, ProxyError
+from proxy.errors import ProxyError
 from proxy.errors.words import quoted
-from proxy.guards.engine import Engine, bind_stage
-from proxy.guards.run import OPAQUE
-from proxy.guards.text.walk import Path, Texts, passed_request_walk, request_walk
 from proxy.limits.claims import estimate_claims, estimate_cost
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.money.usage import NANO, price_on
@@ -34,11 +28,9 @@ from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import explain, preview
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, Plan, Target
-from proxy.types.guard import GuardRule
 from proxy.types.limit import Claim
 
 MAX_HEADERS = 64
-MAX_TEXTS = 200
 NOTHING: Data = {"costs": [], "guards": None}
 """The parts of a rejected request."""
 READ_S = 1.0
@@ -118,6 +110,8 @@ class TryPage:
 
 def _decide(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
     """Return the decisions on a trial without its limits, and what it would claim of these."""
+    from proxy.console.trial_guards import inspect_request  # noqa: PLC0415  # loads all guards
+
     key, call = _key(snapshot, trial.key), _call(snapshot, trial)
     if snapshot.rejection_reason(key.name, call.head.received_at) is not None:
         return {**preview(snapshot, key, call).data(), **NOTHING}, ()
@@ -126,7 +120,7 @@ def _decide(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
         plan = decide(snapshot, key, call)
     except ProxyError:
         return {**data, **NOTHING}, ()
-    guards = asyncio.run(_inspect(plan, call))
+    guards = asyncio.run(inspect_request(plan, call))
     costs = list(_costs(plan, call))
     return {**data, "costs": costs, "guards": guards}, estimate_claims(plan, call)
 
@@ -173,68 +167,3 @@ def _prices(target: Target, day: date) -> Data:
         name: None if value is None else float(value)
         for name, value in (("input", price.input), ("output", price.output))
     }
-
-
-async def _inspect(plan: Plan, call: Call) -> Data:
-    """Return the verdicts of the input guards, and the inspected texts with marked findings."""
-    engine = Engine(time.thread_time)
-    walk = request_walk if call.head.passthrough is None else passed_request_walk
-    read = await engine.read(walk, call.body, call.size)
-    detectors, services = bind_stage(plan.guards.input_stage, call.body)
-    inspection = await engine.inspect(detectors, read)
-    marked = await _mark(engine, detectors, read)
-    blocked = inspection.blocked
-    if read.opaque and not plan.guards.opaque and plan.guards.input_stage.enforces:
-        kind = read.opaque[0].kind
-        blocked = GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
-    return {
-        "blocked": None
-        if blocked is None
-        else {"guard": blocked.guard, "message": blocked.message},
-        "results": [
-            {
-                "guard": result.guard,
-                "verdict": result.verdict,
-                "action": result.action,
-                "shadow": result.shadow,
-                "findings": result.findings,
-                "error": result.error,
-            }
-            for result in inspection.results
-        ],
-        "not_asked": [rule.name for rule in services],
-        "opaque": sorted({part.kind for part in read.opaque}),
-        "texts": [
-            {
-                "path": ".".join(map(str, text.path)),
-                "parts": marked.get(text.path, [{"text": text.text}]),
-                "sent": inspection.changes.get(text.path, text.text),
-            }
-            for text in read.texts[:MAX_TEXTS]
-            if text.path in marked or text.kind == "content"
-        ],
-    }
-
-
-async def _mark(
-    engine: Engine, detectors: Sequence[GuardRule], read: Texts
-) -> dict[Path, list[Data]]:
-    """Return the texts with findings, in parts: plain ones, and those that a guard found."""
-    nonce = token_hex(8)
-
-    def mark(rule: GuardRule, kind: str, text: str) -> str:
-        return f"<{nonce}|{rule.name}|{kind}|{text}|{nonce}>"
-
-    masking = [replace(rule, action="mask", shadow=False, restore=False) for rule in detectors]
-    inspection = await engine.inspect(masking, read, mark)
-    pattern = re.compile(rf"<{nonce}\|([^|]*)\|([^|]*)\|(.*?)\|{nonce}>", re.DOTALL)
-    marked: dict[Path, list[Data]] = {}
-    for path, text in inspection.changes.items():
-        parts: list[Data] = []
-        end = 0
-        for match in pattern.finditer(text):
-            parts.append({"text": text[end : match.start()]})
-            parts.append({"text": match[3], "guard": match[1], "kind": match[2]})
-            end = match.end()
-        marked[path] = [*parts, {"text": text[end:]}]
-    return marked

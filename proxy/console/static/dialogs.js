@@ -18,19 +18,22 @@ export function Palette ({ close, pages, setTheme, setZone }) {
   const [text, setText] = useState('')
   const [index, setIndex] = useState(0)
   const [calls, setCalls] = useState([])
-  useEffect(() => { api('calls').then(page => setCalls(page.calls), () => {}) }, [])
+  const [policy, setPolicy] = useState({ deployments: [], keys: [] })
+  useEffect(() => {
+    api('calls').then(page => setCalls(page.calls), () => {})
+    api('policy').then(setPolicy, () => {})
+  }, [])
   const items = useMemo(() => {
-    const names = field => [...new Set(calls.map(call => call[field]).filter(Boolean))].sort()
     return [
       ...pages.map(([id, name]) => ({ kind: 'Page', text: name, pick: () => go(id) })),
-      ...names('deployment').map(name => ({ kind: 'Deployment', text: name, note: 'its recent calls', pick: () => go('calls', { deployment: name }) })),
-      ...names('key').map(name => ({ kind: 'Key', text: name, note: 'its recent calls', pick: () => go('calls', { key: name }) })),
+      ...policy.deployments.map(({ name }) => ({ kind: 'Deployment', text: name, note: 'its recent calls', pick: () => go('calls', { deployment: name }) })),
+      ...policy.keys.map(({ name }) => ({ kind: 'Key', text: name, note: 'its recent calls', pick: () => go('calls', { key: name }) })),
       ...OUTCOMES.map(name => ({ kind: 'Calls', text: word(name), note: 'recent calls with this outcome', pick: () => go('calls', { outcome: name }) })),
       ...calls.slice(0, 200).map(call => ({ kind: 'Call', text: call.request_id || '', note: `${clock(timeOf(call))} ${call.deployment || ''}, ${word(call.outcome)}`, pick: () => go('calls', { call: call.number }) })),
       ...['auto', 'light', 'dark'].map(name => ({ kind: 'Theme', text: name, pick: () => setTheme(name) })),
       ...[['local', 'local time'], ['utc', 'UTC']].map(([name, label]) => ({ kind: 'Time zone', text: label, pick: () => setZone(name) }))
     ]
-  }, [calls])
+  }, [calls, policy])
   const words = text.toLowerCase().split(/\s+/).filter(Boolean)
   const found = items.filter(item => words.every(part => `${item.kind} ${item.text} ${item.note || ''}`.toLowerCase().includes(part))).slice(0, words.length ? 40 : 16)
   const pick = item => { close(); item.pick() }

@@ -1,0 +1,84 @@
+"""Inspects the request of a trial by the guards of its plan, except those that call a service."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from secrets import token_hex
+
+from proxy.console.overview import Data
+from proxy.errors import GuardBlocked
+from proxy.guards.engine import Engine, bind_stage
+from proxy.guards.run import OPAQUE
+from proxy.guards.text.walk import Path, Texts, passed_request_walk, request_walk
+from proxy.types import Call, Plan
+from proxy.types.guard import GuardRule
+
+MAX_TEXTS = 200
+
+
+async def inspect_request(plan: Plan, call: Call) -> Data:
+    """Return the verdicts of the input guards, and the inspected texts with marked findings."""
+    engine = Engine(time.thread_time)
+    walk = request_walk if call.head.passthrough is None else passed_request_walk
+    read = await engine.read(walk, call.body, call.size)
+    detectors, services = bind_stage(plan.guards.input_stage, call.body)
+    inspection = await engine.inspect(detectors, read)
+    marked = await _mark(engine, detectors, read)
+    blocked = inspection.blocked
+    if read.opaque and not plan.guards.opaque and plan.guards.input_stage.enforces:
+        kind = read.opaque[0].kind
+        blocked = GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
+    return {
+        "blocked": None
+        if blocked is None
+        else {"guard": blocked.guard, "message": blocked.message},
+        "results": [
+            {
+                "guard": result.guard,
+                "verdict": result.verdict,
+                "action": result.action,
+                "shadow": result.shadow,
+                "findings": result.findings,
+                "error": result.error,
+            }
+            for result in inspection.results
+        ],
+        "not_asked": [rule.name for rule in services],
+        "opaque": sorted({part.kind for part in read.opaque}),
+        "texts": [
+            {
+                "path": ".".join(map(str, text.path)),
+                "parts": marked.get(text.path, [{"text": text.text}]),
+                "sent": inspection.changes.get(text.path, text.text),
+            }
+            for text in read.texts[:MAX_TEXTS]
+            if text.path in marked or text.kind == "content"
+        ],
+    }
+
+
+async def _mark(
+    engine: Engine, detectors: Sequence[GuardRule], read: Texts
+) -> dict[Path, list[Data]]:
+    """Return the texts with findings, in parts: plain ones, and those that a guard found."""
+    nonce = token_hex(8)
+
+    def mark(rule: GuardRule, kind: str, text: str) -> str:
+        return f"<{nonce}|{rule.name}|{kind}|{text}|{nonce}>"
+
+    masking = [replace(rule, action="mask", shadow=False, restore=False) for rule in detectors]
+    inspection = await engine.inspect(masking, read, mark)
+    pattern = re.compile(rf"<{nonce}\|([^|]*)\|([^|]*)\|(.*?)\|{nonce}>", re.DOTALL)
+    marked: dict[Path, list[Data]] = {}
+    for path, text in inspection.changes.items():
+        parts: list[Data] = []
+        end = 0
+        for match in pattern.finditer(text):
+            parts.append({"text": text[end : match.start()]})
+            parts.append({"text": match[3], "guard": match[1], "kind": match[2]})
+            end = match.end()
+        marked[path] = [*parts, {"text": text[end:]}]
+    return marked
