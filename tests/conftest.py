@@ -13,12 +13,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientPayloadError, ClientSession
 from hypothesis import settings
+from multidict import CIMultiDict
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_aiohttp.plugin import AiohttpRawServer
 
@@ -31,6 +33,7 @@ from tests.telemetry.collector import Collector
 
 KEY = "hr-test-key"
 DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
+LARGE_BODY = 2**20  # bytes, beyond which aiohttp wants a file
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -136,9 +139,13 @@ class Proxy:
         method: str = "POST",
     ) -> Reply:
         """Send JSON, or bytes. Without ``headers`` the call has the key of all tests."""
-        sent_body = {"data": body} if isinstance(body, bytes) else {"json": body}
-        headers = headers or {"authorization": f"Bearer {self.key}"}
-        async with self.client.request(method, path, headers=headers, **sent_body) as response:
+        data, headers = body, CIMultiDict(headers or {"authorization": f"Bearer {self.key}"})
+        if body is not None and not isinstance(body, bytes):
+            data = json.dumps(body).encode()
+            headers.setdefault("content-type", "application/json")
+        if data is not None and len(data) > LARGE_BODY:
+            data = BytesIO(data)
+        async with self.client.request(method, path, headers=headers, data=data) as response:
             pieces, is_cut = list[bytes](), False
             try:
                 async for piece in response.content.iter_any():

@@ -27,7 +27,10 @@ NO_CANDIDATE = "No candidate policy is loaded. Start with headrace serve --candi
 LOG_LEVEL = "/loglevel"
 LEVEL_S = 900.0
 OPEN = ("/healthz", "/readyz")  # no data, and probes have no token
-PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}", "/candidate")
+PATHS = (
+    *("/", "/api/v1/", "/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}"),
+    "/candidate",
+)
 
 
 @dataclass(slots=True)
