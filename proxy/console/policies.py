@@ -18,7 +18,6 @@ from proxy.policy.decide.rules import Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.load import read
 from proxy.policy.files.source import KeyPath, PolicyError
-from proxy.policy.review.check import warnings
 from proxy.policy.review.compare import Candidate
 from proxy.policy.store import PolicyStore
 from proxy.telemetry.metrics import Metrics
@@ -79,6 +78,8 @@ class PolicyPage:
         """Return what only the files of the active revision say, empty if they have changed."""
         if self._texts.get("revision") == snapshot.revision:
             return self._texts
+        from proxy.policy.review.check import warnings  # noqa: PLC0415  # its lints load guards
+
         try:
             loaded = read(self.folder)
             if loaded.revision == snapshot.revision:
