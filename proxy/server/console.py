@@ -21,6 +21,7 @@ from aiohttp import web
 
 from proxy.console import InvalidQuery
 from proxy.console.page_thread import PageThread, TooManyPages
+from proxy.console.recent_calls import MAX_CALLS, RecentCall
 from proxy.console.trial import read_trial
 from proxy.dialects.wire.strict_json import MOST_VALUES, count_body_values, read_json
 from proxy.errors import BadRequest, ProxyError
@@ -130,6 +131,7 @@ class Console:
         self._files = files
         self.sessions = sessions
         self._streams = Slots(MAX_STREAMS)
+        self._events: dict[int, bytes] = {}
         self._run = token_hex(4).encode()  # numbers of calls begin again at a restart
         self._bodies = Slots(MAX_BODIES)
 
@@ -263,10 +265,7 @@ class Console:
             while True:
                 new_calls = calls.calls_after(after)[:MAX_EVENTS]
                 after = new_calls[-1].number if new_calls else after
-                events += b"".join(
-                    b"id: %s-%d\ndata: %s\n\n" % (self._run, call.number, dumps(call.row()))
-                    for call in new_calls
-                )
+                events += b"".join(map(self._event, new_calls))
                 if loop.time() - sent_at > HEARTBEAT_S:
                     events = events or b": \n\n"
                 if events:
@@ -279,6 +278,16 @@ class Console:
                         return response
                     events, sent_at = b"", loop.time()
                 await asyncio.sleep(0 if len(new_calls) == MAX_EVENTS else POLL_S)
+
+    def _event(self, call: RecentCall) -> bytes:
+        """Return the event of a call. It is encoded once for all pages."""
+        event = self._events.get(call.number)
+        if event is None:
+            event = b"id: %s-%d\ndata: %s\n\n" % (self._run, call.number, dumps(call.row()))
+            self._events[call.number] = event
+            if len(self._events) > MAX_CALLS:
+                del self._events[next(iter(self._events))]
+        return event
 
 
 @dataclass(slots=True)
