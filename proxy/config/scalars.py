@@ -23,7 +23,6 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StringConstraints,
-    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -200,10 +199,9 @@ class Section(BaseModel):
         return {"anyOf": [*cls.SHORT_FORMS, schema]} if cls.SHORT_FORMS else schema
 
     @model_validator(mode="after")
-    def _meets_requirements(self, info: ValidationInfo) -> Self:
-        """Raise ``ValueError`` if a requirement is not met. The context may exempt classes."""
-        message = None if isinstance(self, info.context or ()) else next(self.unmet(), None)
-        if message is not None:
+    def _meets_requirements(self) -> Self:
+        """Raise ``ValueError`` if a requirement is not met."""
+        for message in self.unmet():
             raise ValueError(message)
         return self
 

@@ -25,8 +25,9 @@ def compile_policies(
 
     Without an ``environ`` secrets are not read: such a snapshot decides calls, but cannot serve
     them. Without ``tokens``, tokens of clouds are fetched for this snapshot only. Raise
-    ``PolicyError`` with all errors of ``loaded`` and of compilation.
+    ``PolicyError`` with all errors of ``loaded``, or else of compilation.
     """
+    loaded.document.raise_problems()
     context = CompileContext(loaded, environ, tokens or CloudTokens(environ or {}))
     try:
         with loaded.document.errors_at(()):

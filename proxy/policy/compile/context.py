@@ -45,9 +45,9 @@ class CompileContext:
         return compiled
 
     def check_name(self, path: KeyPath, section: str, kind: str, name: str) -> None:
-        """Report a name that does not exist, unless its part has an error."""
+        """Report a name that does not exist."""
         names = self.document.data.get(section, {})
-        if name not in names and not self.document.may_define(section, name):
+        if name not in names:
             hint = "" if names else f'. Add it under "{section}:".'
             self.report(path, does_not_exist(kind, name, names) + hint)
 

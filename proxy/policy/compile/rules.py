@@ -221,7 +221,7 @@ class RuleCompiler:
     def _without(self, path: KeyPath, names: list[str]) -> frozenset[str]:
         limits = self.limit_compiler.paths
         for index, name in enumerate(names):
-            if name not in limits and not self._context.document.may_mention(name):
+            if name not in limits:
                 limit_path = (*path, "without", "limits", index)
                 self._context.report(limit_path, does_not_exist("limit", name, limits))
         return frozenset(names)

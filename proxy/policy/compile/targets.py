@@ -165,10 +165,6 @@ class TargetCompiler:
 
         An unknown cost is never counted, so such a limit would not bound it.
         """
-        document = self._context.document
-        without_prices = ("keys", "tags", "caller_tags", "cors")
-        if not document.is_complete or any(p[0] not in without_prices for p in document.left_out):
-            return  # a part that is missing may declare a price
         lists: TargetLists = {}
         for path, target in self.by_path.items():
             lists.setdefault(path[:-1], []).append((path, target))

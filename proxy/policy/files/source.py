@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ KeyPath = tuple[str | int, ...]
 """Keys and list indexes that lead to a part of the policies."""
 Finding = tuple[KeyPath, str]
 """The path of a part, and the problem with it."""
-KEY = re.compile(r"(?<![\w.-])([\w.-]{1,64})[\"']?\s*:")
 
 
 @frozen
@@ -93,11 +91,7 @@ class Document:
     Attributes:
         folder: Name of the folder, for problems that have no file.
         texts: Contents of the text files that policies name, or why a file cannot be read.
-        unread_texts: Contents of files with syntax errors, None if unknown.
-        possible_keys: Words in ``unread_texts`` that may be keys.
-        left_out: Paths of invalid parts.
-        incomplete: Paths of parts that contain an invalid part.
-        original_indexes: Indexes in the file of the remaining items of a list.
+        is_complete: True if every file was read to its end.
         empty_sections: Sections that are ``{}``.
     """
 
@@ -106,32 +100,8 @@ class Document:
     locations: dict[KeyPath, SourceLocation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     texts: dict[str, str | ValueError] = field(default_factory=dict)
-    unread_texts: list[str | None] = field(default_factory=list)
-    possible_keys: set[str] = field(default_factory=set)
-    left_out: set[KeyPath] = field(default_factory=set)
-    incomplete: set[KeyPath] = field(default_factory=set)
-    original_indexes: dict[KeyPath, list[int]] = field(default_factory=dict)
+    is_complete: bool = True
     empty_sections: set[str] = field(default_factory=set)
-
-    @property
-    def is_complete(self) -> bool:
-        """True if every file was read to its end."""
-        return not self.unread_texts
-
-    def may_define(self, section: str, name: str) -> bool:
-        """Return True if a section may contain a name in a file that was not read."""
-        is_left_out = (section,) in self.left_out
-        return None in self.unread_texts or is_left_out or name in self.possible_keys
-
-    def may_mention(self, name: str) -> bool:
-        """Return True if a name may occur in excluded parts or in unread files."""
-        for path in self.left_out:
-            value: Any = self.data
-            for part in path:
-                value = value.get(part) if isinstance(value, dict) else value[part]
-            if name in _texts_in(value):
-                return True
-        return any(text is None or name in text for text in self.unread_texts)
 
     def text(self, name: str) -> str:
         """Return the content of a text file. Raise ``ValueError`` with its problem."""
@@ -153,24 +123,6 @@ class Document:
             located = (*located, part) if (*located, part) in self.locations else located
         return located
 
-    def leave_out(self, path: KeyPath) -> None:
-        """Exclude a part."""
-        self.left_out.add(path)
-        self.incomplete.update(path[:length] for length in range(1, len(path) + 1))
-
-    def original_path(self, path: KeyPath, *, only_located: bool = False) -> KeyPath:
-        """Return a path with the original indexes of list items.
-
-        With ``only_located``, levels that the files do not contain are left out.
-        """
-        original: KeyPath = ()
-        for part in path:
-            indexes = self.original_indexes.get(original)
-            step = indexes[part] if indexes and isinstance(part, int) else part
-            if not only_located or (*original, step) in self.locations:
-                original = (*original, step)
-        return original
-
     def raise_problems(self) -> None:
         """Raise ``PolicyError`` if there are problems."""
         if self.problems:
@@ -184,40 +136,23 @@ class Document:
         except PolicyError:
             raise
         except Exception as error:
-            self.add_problem(self.location(path), path, unexpected(error))
+            self.report(path, unexpected(error))
             raise PolicyError(self.problems) from error
 
     def report(self, path: KeyPath, message: str) -> None:
-        """Report a problem of a part.
+        """Report a problem of a part."""
+        self.report_at(self.location(path), path, message)
 
-        A part that lacks something may be invalid only because of that, so its problem is
-        not reported.
-        """
-        path = self.original_path(path)
-        if path not in self.incomplete:
-            self.add_problem(self.location(path), path, message)
-
-    def stop_reading(
-        self, location: SourceLocation, path: KeyPath, message: str, text: str | None = None
-    ) -> None:
-        """Report a problem that prevents reading the rest of a folder, or of a file's ``text``."""
-        self.unread_texts.append(text)
-        self.possible_keys.update(KEY.findall(text or ""))
-        self.add_problem(location, path, message)
-
-    def add_problem(self, location: SourceLocation, path: KeyPath, message: str) -> None:
+    def report_at(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         self.problems.append(Problem.located(location, path, message))
+
+    def stop_reading(self, location: SourceLocation, path: KeyPath, message: str) -> None:
+        """Report a problem that prevents reading the rest of a file or a folder."""
+        self.is_complete = False
+        self.report_at(location, path, message)
 
 
 def path_text(path: KeyPath) -> str:
     """Return a path such as ``deployments.chat.targets[0]``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    parts = value.values() if isinstance(value, dict) else value
-    for part in parts if isinstance(value, dict | list) else ():
-        yield from _texts_in(part)

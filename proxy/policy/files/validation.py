@@ -1,8 +1,4 @@
-"""Validates policies against the schema, and words the errors.
-
-Parts with schema errors are excluded and the rest is validated again. The rest is never served: it
-is compiled to report all problems of a folder in one run.
-"""
+"""Validates policies against the schema, and words the errors."""
 
 from __future__ import annotations
 
@@ -21,16 +17,6 @@ from proxy.policy import schema
 from proxy.policy.files.source import Document, KeyPath, path_text
 from proxy.policy.schema.guards import GuardConfig, config_of, plugin_entries
 
-MAX_ROUNDS = 20
-FINE_ROUNDS = 16
-"""Rounds after which named parts are left out as a whole."""
-ITEM_DEPTH = 4
-"""Length of the path to an item of a key of a policy."""
-CONTAINERS = (schema.PolicyConfig, schema.RuleConfig, schema.DeploymentConfig)
-"""Parts that are validated although their keys conflict, because they refer to other parts."""
-PLACEHOLDER_TARGET = {"upstream": "none", "model": "none"}
-REQUIRED = {("keys", "sha256"): "0" * 63 + "1", ("upstreams", "base_url"): "https://none.invalid"}
-"""Values for missing or invalid fields, so that the rest of their part is validated."""
 HUGE = r"[1-9]\d{18,}"
 """Numbers that the YAML reader leaves as text."""
 OTHER_MONEY = frozenset(
@@ -56,79 +42,12 @@ MESSAGES = {
 
 
 def validate(document: Document) -> schema.PoliciesConfig:
-    """Return all valid parts. Report the problems of the others."""
+    """Return the policies. If there are schema errors, report them and return empty policies."""
     try:
         return schema.PoliciesConfig.model_validate(document.data)
     except ValidationError as error:
         report_errors(document, error, schema.PoliciesConfig)
-    policies = _valid_parts(document)
-    incomplete = {path[:2] for path in document.left_out if len(path) <= ITEM_DEPTH}
-    for name, policy in policies.policies.items():
-        path: KeyPath = ("policies", name)
-        for message in policy.unmet() if not incomplete & {path, path[:1]} else ():
-            document.add_problem(document.location(path), path, message)
-    return policies
-
-
-def _valid_parts(document: Document) -> schema.PoliciesConfig:
-    """Return the valid parts. The document records the excluded parts.
-
-    Excluding a part may invalidate another one, which is then excluded in the next round.
-    """
-    for number in range(MAX_ROUNDS):
-        try:
-            return _validate_rest(document)
-        except ValidationError as error:
-            depth = None if number < FINE_ROUNDS else 2
-            for detail in error.errors(include_url=False):
-                is_missing = detail["type"] == "missing"
-                if not is_missing or detail["loc"][::2] != ("deployments", "targets"):
-                    document.leave_out(_invalid_part(detail, document)[:depth])
-    return schema.PoliciesConfig()
-
-
-def _validate_rest(document: Document) -> schema.PoliciesConfig:
-    """Validate the remaining parts. Deployments without targets get a placeholder."""
-    data = _without_invalid(document, document.data, ())
-    for (section, field), value in REQUIRED.items():
-        for name, part in data.get(section, {}).items():
-            if (section, name, field) in document.left_out:
-                part[field] = value
-    deployments = data.get("deployments", {})
-    without_targets = [
-        name
-        for name, deployment in deployments.items()
-        if isinstance(deployment, dict) and not deployment.get("targets")
-    ]
-    for name in without_targets:
-        deployments[name]["targets"] = [PLACEHOLDER_TARGET]
-    config = schema.PoliciesConfig.model_validate(data, context=CONTAINERS)
-    for name in without_targets:
-        config.deployments[name].targets.clear()
-    return config
-
-
-def _invalid_part(detail: ErrorDetails, document: Document) -> KeyPath:
-    path: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
-    if path[::2] in REQUIRED:
-        return path
-    path = path[:-1] if detail["type"] == "missing" else path
-    return document.original_path(path, only_located=True)
-
-
-def _without_invalid(document: Document, value: Any, path: KeyPath) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: _without_invalid(document, part, (*path, key))
-            for key, part in value.items()
-            if (*path, key) not in document.left_out
-        }
-    if isinstance(value, list):
-        indexes = [n for n, _ in enumerate(value) if (*path, n) not in document.left_out]
-        if len(indexes) < len(value):
-            document.original_indexes[path] = indexes
-        return [_without_invalid(document, value[n], (*path, n)) for n in indexes]
-    return value
+        return schema.PoliciesConfig()
 
 
 def report_errors(

@@ -35,9 +35,9 @@ def read_file(file: Path, name: str, document: Document) -> bytes:
 
     Return the bytes that were read, at most ``MAX_FILE_BYTES`` + 1.
     """
-    unread_files = len(document.unread_texts)
+    known_problems = len(document.problems)
     content = read_bytes(file, name, document)
-    if len(document.unread_texts) == unread_files:
+    if len(document.problems) == known_problems:
         parse(content, name, document)
     return content
 
@@ -88,14 +88,14 @@ def _parse_text(text: str, name: str, document: Document) -> None:
     try:
         _YamlReader(events, name, document).read()
     except _EndedEarly as end:
-        document.stop_reading(end.location, end.path, end.message, text)
+        document.stop_reading(end.location, end.path, end.message)
     except yaml.MarkedYAMLError as error:
         location = _location(error.problem_mark, name)
         line = "".join(text.splitlines()[location.line - 1 : location.line])
         message = f"is not valid YAML: {error.problem}" if error.problem else "is not valid YAML"
         if "\t" in line[: location.column]:
             message = "a tab is used for indentation. Use spaces."
-        document.stop_reading(location, (), message, text)
+        document.stop_reading(location, (), message)
 
 
 def _location(mark: Any, name: str) -> SourceLocation:
@@ -159,7 +159,6 @@ class _YamlReader:
                 self._document.empty_sections.add(name)
         elif self._value(event, path, 1) is not None:
             self._report(key, path, f"must be a {'list' if is_list else 'mapping'}")
-            self._document.leave_out(path)
 
     def _mapping(self, path: KeyPath, depth: int, values: dict[str, Any]) -> None:
         for name, key in self._keys(path, depth):
@@ -231,7 +230,7 @@ class _YamlReader:
         return _location(event.start_mark, self._name)
 
     def _report(self, event: yaml.Event, path: KeyPath, message: str) -> None:
-        self._document.add_problem(self._location_of(event), path, message)
+        self._document.report_at(self._location_of(event), path, message)
 
 
 def _scalar(event: yaml.ScalarEvent) -> Any:

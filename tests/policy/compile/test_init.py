@@ -243,7 +243,7 @@ def test_chain_that_exhausts_the_stack_is_a_problem_of_its_part(tmp_path: Path) 
     """A chain this long exhausts the stack of the interpreter."""
     policies = "".join(f"  p{n}: {{extends: p{n + 1}}}\n" for n in range(3000))
     (tmp_path / "p.yaml").write_text(UNEXPECTED_ERRORS_POLICIES)
-    (tmp_path / "q.yaml").write_text(f"policies:\n{policies}  p3000: {{}}\n")
+    (tmp_path / "q.yaml").write_text(f"policies:\n{policies}  p3000: {{extends: p0}}\n")
 
     with pytest.raises(
         PolicyError,
