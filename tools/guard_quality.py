@@ -18,7 +18,7 @@ import yaml
 
 from proxy.guards.kinds import language
 from proxy.guards.kinds.evidence import Grounded, Relevant
-from proxy.guards.kinds.injection import OTHER_LANGUAGES, Injection, language_rules
+from proxy.guards.kinds.injection import OTHER_LANGUAGES, Injection, load_language_rules
 from proxy.guards.kinds.topic import Topic
 from proxy.guards.kinds.wordlist import Nsfw, Toxicity
 from proxy.guards.matching import english
@@ -260,8 +260,8 @@ def topic_rows(topic_texts: dict[str, list[str]]) -> Iterator[list[object]]:
         off_topic = [text for name, texts in measured.items() if name != topic for text in texts]
         accepted = f"{1 - float(share(guard, on_topic)):.3f}"
         likeness = auc(
-            [guard.likeness(text)[topic] for text in on_topic],
-            [guard.likeness(text)[topic] for text in off_topic],
+            [guard.topic_similarities(text)[topic] for text in on_topic],
+            [guard.topic_similarities(text)[topic] for text in off_topic],
         )
         rejected = share(guard, off_topic)
         yield [topic, accepted, len(on_topic), rejected, len(off_topic), f"{likeness:.3f}"]
@@ -293,14 +293,16 @@ def grounded() -> Iterator[str]:
         guard = Grounded(context["context"])
         for key, key_scores in scores.items():
             for text in context[key]:
-                sentences = english.sentences(text)
-                key_scores.append(max(guard.judge(sentence)[1] for sentence in sentences))
+                sentences = english.split_sentences(text)
+                key_scores.append(max(guard.score_sentence(sentence)[1] for sentence in sentences))
     relevant: list[float] = []
     irrelevant: list[float] = []
     for context in contexts:
         for answered in contexts:
             answer_scores = relevant if answered is context else irrelevant
-            answer_scores.append(Relevant(context["question"]).judge(answered["answer"]))
+            answer_scores.append(
+                Relevant(context["question"]).score_irrelevance(answered["answer"])
+            )
     rows = []
     for name, threshold, bad, good in (
         ("grounded: unsupported sentences", 0.5, scores["unsupported"], scores["supported"]),
@@ -338,10 +340,12 @@ def triples() -> Iterator[str]:
 
 def fingerprint() -> str:
     """Return a digest of the rules. The page contains the digest of the measured rules."""
-    rules = [(r.kind.removeprefix("rule:"), r.score, r.pattern) for r in language_rules("en").rules]
+    rules = [
+        (r.kind.removeprefix("rule:"), r.score, r.pattern) for r in load_language_rules("en").rules
+    ]
     rules += [
         (rule.kind, rule.score, rule.pattern)
-        for language_set in map(language_rules, OTHER_LANGUAGES)
+        for language_set in map(load_language_rules, OTHER_LANGUAGES)
         for rule in language_set.rules
     ]
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:16]

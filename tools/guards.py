@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from proxy.config.scalars import Section, descriptions_of
-from proxy.guards.guard_kind import NO_CONTEXT, GuardKind, MostCost
+from proxy.guards.guard_kind import NO_CONTEXT, CostLimit, GuardKind
 from proxy.guards.kinds import KINDS
 from proxy.guards.text.members import SILENT_ANSWER
 from proxy.guards.text.walk import SILENT
@@ -124,7 +124,7 @@ def _describe_streaming(name: str, kind: GuardKind[Any]) -> str:
         guard: Any = kind.make(kind.Keys(**kind.example), NO_CONTEXT)
     except ValueError:
         return STREAMING.get(name, "")
-    if isinstance(guard, MostCost):
+    if isinstance(guard, CostLimit):
         return "Reads no text."
     if is_contextual(guard):
         guard = guard.about(CONTEXT)

@@ -14,7 +14,7 @@ from itertools import islice
 from proxy.call.record import Captured, CapturedText
 from proxy.errors.words import MAX_NAME, word
 from proxy.guards.engine import inspect_now
-from proxy.guards.findings import Clock, RuleTally, named
+from proxy.guards.findings import Clock, RuleTally, replace_by_kind
 from proxy.guards.stream.frame_texts import (
     JSON_KINDS,
     choice_of,
@@ -54,7 +54,9 @@ class Capturing:
 
     def feed(self, frame: Frame) -> None:
         """Keep the texts of a frame, as long as there is room."""
-        for text_id, text in _texts_of(frame) if self.capture.output and self._remaining else ():
+        for text_id, text in (
+            _iter_texts_with_ids(frame) if self.capture.output and self._remaining else ()
+        ):
             is_full = len(self._responses) >= MAX_TEXTS or self._remaining <= 0
             if text.kind in _CAPTURED_KINDS and not is_full:
                 key = frame.model_call, hash(text_id)
@@ -104,7 +106,7 @@ class Capturing:
             if remaining <= 0:
                 break
         tallies = [RuleTally(rule, self.clock) for rule in self.rules]
-        inspection = inspect_now(tallies, inspected, named)
+        inspection = inspect_now(tallies, inspected, replace_by_kind)
         withheld = WITHHELD if inspection.blocked is not None else None
         remaining = self.capture.max_chars
         captured: list[CapturedText] = []
@@ -130,7 +132,7 @@ def redaction_rules(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...
     return (*capture.redact, *local)
 
 
-def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
+def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
     """Yield the texts of a frame, each with an id that is the same in later frames.
 
     Texts of a kind are one text, except in tool calls.

@@ -25,9 +25,9 @@ from proxy.guards.findings import (
     Replace,
     RuleTally,
     TextMatch,
-    masked,
-    named,
-    within_json,
+    apply_masks,
+    escape_replacement,
+    replace_by_kind,
 )
 from proxy.guards.guard_threads import GuardThreads, ignore_wait
 from proxy.guards.services.stage import (
@@ -115,7 +115,7 @@ class Engine:
         self,
         rules: Sequence[GuardRule],
         texts: Texts | Sequence[Text],
-        replace: Replace = named,
+        replace: Replace = replace_by_kind,
         caller: object = None,
     ) -> Inspection:
         """Inspect whole texts in the turns of a caller. Raises nothing for a finding."""
@@ -128,7 +128,7 @@ class Engine:
             return Inspection(tuple(clean), {})
         pairs = zip(rules, prefiltered, strict=True)
         remaining = [rule for rule, result in pairs if result is None]
-        inspection = await self._inspect_each(remaining, read, replace, caller)
+        inspection = await self._inspect_all_rules(remaining, read, replace, caller)
         results = iter(inspection.results)
         merged = [next(results) if result is None else result for result in prefiltered]
         return copied(inspection, results=tuple(merged))
@@ -143,7 +143,7 @@ class Engine:
                 return await self.threads(caller)(job)
         return [None] * len(rules)
 
-    async def _inspect_each(
+    async def _inspect_all_rules(
         self, rules: Sequence[GuardRule], read: Texts, replace: Replace, caller: object
     ) -> Inspection:
         tallies = [RuleTally(rule, self.clock, opaque=bool(read.opaque)) for rule in rules]
@@ -155,9 +155,9 @@ class Engine:
         inspections = await inspect_in_threads(
             threads, self.clock, tallies, read.texts, self.most_wait_s
         )
-        conclude = partial(_conclude, inspections, read.texts, replace)
+        conclude = partial(_build_inspection, inspections, read.texts, replace)
         # Only masking is work: a call that is blocked does not wait for another turn.
-        masks = any(map(_must_mask, inspections)) and _first_block(inspections) is None
+        masks = any(map(_must_mask, inspections)) and _find_first_block(inspections) is None
         return await threads(conclude) if masks else conclude()
 
     def _is_heavy(self, rules: Sequence[GuardRule], read: Texts) -> bool:
@@ -169,7 +169,7 @@ class Engine:
             return False
         if TEXT_WEIGHT * len(read.texts) > self.above:
             return True
-        remaining = self.above - _weight(rules, read.texts)
+        remaining = self.above - _inspection_weight(rules, read.texts)
         if remaining < 0 or read.apart:
             return remaining < 0
         # Short messages of one role are joined twice, with a space between them and without.
@@ -211,7 +211,7 @@ class Engine:
         rules: Sequence[GuardRule],
         read: Texts,
         calls: ServiceCalls,
-        replace: Replace = named,
+        replace: Replace = replace_by_kind,
         caller: object = None,
     ) -> Inspection:
         """Inspect whole texts by rules that call services, otherwise like ``inspect``."""
@@ -231,7 +231,7 @@ class Engine:
                 if not view.written
             ]
 
-        weight = _weight((), texts)
+        weight = _inspection_weight((), texts)
         tallies = await calls.tallies(rules, await self.offload(weight, collect, caller))
         for tally in tallies:
             tally.opaque = bool(read.opaque)
@@ -240,7 +240,7 @@ class Engine:
     def service_calls(self, body: Json, record: Record) -> ServiceCalls:
         """Return the calls of services about one call, whose request is ``body``."""
         return ServiceCalls(
-            question=prompt_context(body),
+            question=build_prompt_context(body),
             record=record,
             outsides=self.outsides,
             clock=self.clock,
@@ -251,10 +251,10 @@ class Engine:
         self, services: Sequence[GuardRule], error: str | None = None
     ) -> list[GuardResult]:
         """Return results of services that were not called, because of a block or an ``error``."""
-        return [tally.result() for tally in uncalled_tallies(services, self.clock, error)]
+        return [tally.to_result() for tally in uncalled_tallies(services, self.clock, error)]
 
 
-def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
+def _inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
     contexts = sum(detector.weight for detector in detectors if has_weight(detector))
@@ -270,7 +270,7 @@ def inspect_now(
         for inspection in inspections:
             if not inspection.has_failed:
                 inspection.see(batch)
-    return _conclude(inspections, texts, replace)
+    return _build_inspection(inspections, texts, replace)
 
 
 def _fail_all(
@@ -280,15 +280,15 @@ def _fail_all(
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
     for inspection in inspections:
         inspection.fail(error)
-    return _conclude(inspections, texts, replace)
+    return _build_inspection(inspections, texts, replace)
 
 
-def _conclude(
+def _build_inspection(
     inspections: Sequence[RuleInspection], texts: Sequence[Text], replace: Replace
 ) -> Inspection:
     """Return the results and the masked texts of finished inspections."""
     rules = [inspection.tally.rule for inspection in inspections]
-    blocked = _first_block(inspections)
+    blocked = _find_first_block(inspections)
     by_text: dict[int, list[TextMatch]] = {}
     for inspection in inspections if blocked is None else ():
         if _must_mask(inspection):
@@ -297,16 +297,16 @@ def _conclude(
     changes: dict[Path, str] = {}
     for place, matches in by_text.items():
         text = texts[place]
-        written = within_json(replace) if text.escaped else replace
+        written = escape_replacement(replace) if text.escaped else replace
         ordered = sorted(matches, key=attrgetter("order"))
-        changes[text.path] = masked(text.text, ordered, rules, written)
+        changes[text.path] = apply_masks(text.text, ordered, rules, written)
     routing = (
         each.tally.rule
         for each in inspections
         if each.matches and each.tally.error is None and each.tally.rule.action == "route"
     )
     return Inspection(
-        results=tuple(inspection.tally.result() for inspection in inspections),
+        results=tuple(inspection.tally.to_result() for inspection in inspections),
         changes=changes,
         blocked=blocked,
         routed=next((rule for rule in routing if rule.enforces), None),
@@ -318,25 +318,25 @@ def _must_mask(inspection: RuleInspection) -> bool:
     return bool(inspection.matches) and tally.rule.can_mask and tally.error is None
 
 
-def _first_block(inspections: Sequence[RuleInspection]) -> GuardBlocked | None:
+def _find_first_block(inspections: Sequence[RuleInspection]) -> GuardBlocked | None:
     """Return the error of the first rule that blocks, for a finding or a failure."""
     for inspection in inspections:
         if inspection.failure is not None:
             return inspection.failure
         tally = inspection.tally
         if tally.rule.can_block and inspection.matches and tally.error is None:
-            return tally.block(inspection.matches[0][1].kind)
+            return tally.block_call(inspection.matches[0][1].kind)
     return None
 
 
-def bind(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
+def bind_rules(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
     """Return the rules with the detectors of one call; services stay as they are.
 
     A rule whose context the call lacks applies to no text.
     """
     if not any(is_contextual(rule.detector) for rule in rules):
         return rules
-    context = prompt_context(body)
+    context = build_prompt_context(body)
     return [_bind_rule(rule, context) for rule in rules]
 
 
@@ -344,7 +344,7 @@ def bind_stage(rules: StageRules, body: Json) -> tuple[Sequence[GuardRule], Sequ
     """Return the rules of one call that have a detector, and those that call a service."""
     if not rules.contextual:
         return rules.detectors, rules.services
-    bound = StageRules.of(tuple(bind(rules.every, body)))
+    bound = StageRules.of(tuple(bind_rules(rules.every, body)))
     return bound.detectors, bound.services
 
 
@@ -365,33 +365,33 @@ def _bind_rule(rule: GuardRule, context: PromptContext) -> GuardRule:
     return copied(rule, detector=detector)
 
 
-def prompt_context(body: Json) -> PromptContext:
+def build_prompt_context(body: Json) -> PromptContext:
     """Return the system prompt, the last user message and the declared context of a request."""
     turns = body["messages"] if "messages" in body else body.get("input")
     messages = [message for message in _as_list(turns) if isinstance(message, dict)]
-    system = [_text_of(body.get(name)) for name in ("instructions", "system")]
+    system = [_content_text(body.get(name)) for name in ("instructions", "system")]
     prompts: list[str] = []
     for message in messages:
         if message.get("role") in _SYSTEM_ROLES:
-            system.append(_text_of(message.get("content")))
+            system.append(_content_text(message.get("content")))
         elif message.get("role") == "user":
-            prompts.append(_text_of(message.get("content")))
+            prompts.append(_content_text(message.get("content")))
     return PromptContext(
-        system=_join(system),
-        asked=prompts[-1] if prompts else _text_of(body.get("prompt", body.get("input"))),
-        context=_text_of(body.get("context", body.get("enkrypt_context"))),
+        system=_join_nonempty_lines(system),
+        asked=prompts[-1] if prompts else _content_text(body.get("prompt", body.get("input"))),
+        context=_content_text(body.get("context", body.get("enkrypt_context"))),
     )
 
 
-def _text_of(value: Any) -> str:
+def _content_text(value: Any) -> str:
     """Return the text of a string, or of a list of strings and of parts with a text."""
     if isinstance(value, str):
         return value
     parts = (part.get("text") if isinstance(part, dict) else part for part in _as_list(value))
-    return _join(part for part in parts if isinstance(part, str))
+    return _join_nonempty_lines(part for part in parts if isinstance(part, str))
 
 
-def _join(texts: Iterable[str]) -> str:
+def _join_nonempty_lines(texts: Iterable[str]) -> str:
     return "\n".join(text for text in texts if text)
 
 

@@ -48,7 +48,7 @@ PASSING = frozenset({DEADLINE, "not_ready", BUSY})
 """Failures that no text caused and that a retry may avoid."""
 
 
-class RetryWanted(GuardBlocked):
+class GuardRetryRequested(GuardBlocked):
     """A guard requires a new response; nothing of this one is sent."""
 
 
@@ -107,7 +107,7 @@ class RuleTally:
         try:
             findings = self.detector.find(text[start_at:] if start_at else text)
         except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
-            self.fail(_code(error))
+            self.fail(_error_code(error))
             return ()
         cpu_s = self.clock() - started_at
         self.seconds += cpu_s
@@ -121,9 +121,9 @@ class RuleTally:
         self.error = error
         if self.rule.fails_closed:
             self.blocked = True
-            raise self._blocking_error(error)
+            raise self._build_failure_error(error)
 
-    def _blocking_error(self, error: str) -> GuardBlocked:
+    def _build_failure_error(self, error: str) -> GuardBlocked:
         """Return the error for a failure. The message of the policy is for findings only."""
         name = self.rule.name
         if not (self.is_away or error in PASSING):
@@ -134,17 +134,17 @@ class RuleTally:
         unavailable.retry_after_s = RETRY_AFTER_S
         return unavailable
 
-    def count(self, kind: str, score: float = 1.0) -> None:
+    def count_finding(self, kind: str, score: float = 1.0) -> None:
         self.findings[kind] = self.findings.get(kind, 0) + 1
         self.score = max(self.score, score)
 
-    def block(self, kind: str) -> GuardBlocked:
+    def block_call(self, kind: str) -> GuardBlocked:
         """Return the error that stops the call or requires a new response."""
         self.blocked = True
-        stops = RetryWanted if self.rule.action == "retry" else GuardBlocked
+        stops = GuardRetryRequested if self.rule.action == "retry" else GuardBlocked
         return stops(self.rule.message, guard=self.rule.name, kind=kind)
 
-    def result(self) -> GuardResult:
+    def to_result(self) -> GuardResult:
         return GuardResult(
             guard=self.rule.name,
             verdict=self._verdict(),
@@ -168,7 +168,7 @@ class RuleTally:
         return VERDICT_OF[self.rule.action]
 
 
-def _code(error: Exception) -> str:
+def _error_code(error: Exception) -> str:
     if isinstance(error, NotReady):
         return "not_ready"
     if isinstance(error, Busy):
@@ -198,12 +198,12 @@ Replace = Callable[[GuardRule, str, str], str]
 """Returns the replacement of a text, by the rule, the kind of the finding and the text."""
 
 
-def named(rule: GuardRule, kind: str, text: str) -> str:
+def replace_by_kind(rule: GuardRule, kind: str, text: str) -> str:
     """Replace a text by the name of its kind."""
     return f"[{kind.upper()}]"
 
 
-def within_json(replace: Replace) -> Replace:
+def escape_replacement(replace: Replace) -> Replace:
     """Return a replacement for escaped texts in a JSON string."""
 
     def replaced(rule: GuardRule, kind: str, text: str) -> str:
@@ -249,7 +249,7 @@ def find_matches(
     return result
 
 
-def masked(
+def apply_masks(
     text: str, matches: Sequence[TextMatch], rules: Sequence[GuardRule], replace: Replace
 ) -> str:
     """Replace matches, which must be in order.
@@ -296,22 +296,22 @@ class RuleCursor:
         holds = self.lookback is not None and self.tally.rule.enforces
         self.hold = getattr(self.tally.rule.detector, "hold", None) if holds else None
 
-    def begin_anew(self, position: int) -> None:
+    def restart_at(self, position: int) -> None:
         """Continue with another text at a position."""
         self.since = self.decided = self.until = position
         self.recent.clear()
         self.ahead = False
 
     @property
-    def looks(self) -> bool:
+    def is_incremental(self) -> bool:
         """True if the rule inspects incomplete texts."""
         return self.lookback is not None and self.tally.error is None
 
     @property
-    def holds(self) -> bool:
+    def may_withhold(self) -> bool:
         return self.tally.rule.enforces and self.tally.error is None
 
-    def see(
+    def find_new_matches(
         self,
         views: tuple[View, ...],
         base: int,
@@ -327,7 +327,7 @@ class RuleCursor:
         fresh: list[TextMatch] = []
         matches = find_matches(self.tally, self.rule, views, self.since - base, left_s)
         if floor is not None:
-            decided = self._before(matches, base, decided, base + floor, views[0].cased)
+            decided = self._find_safe_end(matches, base, decided, base + floor, views[0].cased)
         for match in matches:
             start, end = match.start + base, match.end + base
             if not self.decided <= start < decided or end <= self.until:
@@ -337,7 +337,7 @@ class RuleCursor:
             fresh.append(replace(match, start=start, end=end))
         self.decided = decided
         self.ahead = bool(matches) and matches[-1].end + base > decided
-        next_start = base + _context(views, decided - base, self.lookback or 0)
+        next_start = base + _context_start(views, decided - base, self.lookback or 0)
         for start, end in reversed(self.recent):
             if start < next_start < end:  # an inspection must not start within a match
                 next_start = start
@@ -345,7 +345,7 @@ class RuleCursor:
         self.recent = [span for span in self.recent if span[1] > next_start]
         return fresh
 
-    def _before(
+    def _find_safe_end(
         self, matches: list[TextMatch], base: int, decided: int, floor: int, text: str
     ) -> int:
         """Return a position that no match crosses. Overlapping matches may change together."""
@@ -369,7 +369,7 @@ def match_start_limit(read: Beginning, lookback: int) -> int:
     )
 
 
-def _context(views: tuple[View, ...], decided: int, lookback: int) -> int:
+def _context_start(views: tuple[View, ...], decided: int, lookback: int) -> int:
     """Return the first position that a match at ``decided`` may depend on."""
     distance = lookback + MARGIN
     if len(views) == 1:

@@ -19,12 +19,12 @@ K = TypeVar("K", bound=Section)
 D_co = TypeVar("D_co", bound=Detector | Service, covariant=True)
 
 
-def only_under(name: str, stage: Stage) -> str:
+def wrong_stage_message(name: str, stage: Stage) -> str:
     """Return the problem of a guard, an action or a key at the wrong stage."""
     return f"{name} is allowed under {stage} only"
 
 
-class WrongKey(ValueError):
+class InvalidGuardKey(ValueError):
     """Invalid value of a YAML key of a guard."""
 
     def __init__(self, key: str, message: str) -> None:
@@ -59,7 +59,7 @@ class ByContext(Generic[D_co]):
 
 
 @frozen
-class MostCost:
+class CostLimit:
     """Maximum cost of a call in nano-USD, for a guard that inspects no text."""
 
     nano_usd: int
@@ -71,8 +71,8 @@ class GuardKind(Generic[K]):
 
     Keys: type[K]
     """YAML keys. Editors and the page of guards show their docstrings."""
-    make: Callable[[K, GuardContext], AnyDetector | MostCost]
-    """Returns a detector. Raises ``ValueError`` or ``WrongKey`` for invalid keys."""
+    make: Callable[[K, GuardContext], AnyDetector | CostLimit]
+    """Returns a detector. Raises ``ValueError`` or ``InvalidGuardKey`` for invalid keys."""
     cased: bool = True
     """Inspect texts with their case."""
     fields: frozenset[str] | None = None

@@ -10,7 +10,7 @@ from proxy.call.record import Record
 from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import ReadOptions
 from proxy.guards.engine import Engine, Inspection, bind_stage, split_enforcing
-from proxy.guards.findings import Replace, named
+from proxy.guards.findings import Replace, replace_by_kind
 from proxy.guards.services.stage import ServiceCalls
 from proxy.guards.stream.frame_texts import KIND_OF
 from proxy.guards.stream.placeholders import Masks
@@ -29,7 +29,7 @@ from proxy.types.guard import GuardRule, Stage, StageRules
 Walk = Callable[[Json], Iterator[Found]]
 
 
-def document_of(frame: Frame) -> Json | None:
+def require_document(frame: Frame) -> Json | None:
     """Return the document of a whole response, or None for a failed model call.
 
     Raises ``ValueError`` for any other response without a document, because no guard would read it.
@@ -39,7 +39,7 @@ def document_of(frame: Frame) -> Json | None:
     return frame.doc
 
 
-def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
+def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
     """Return the frame of a whole response with another document, and with its events.
 
     A changed text loses its signature.
@@ -66,14 +66,14 @@ def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
     return frame._replace(events=read.events, doc=read.doc, raw=None)
 
 
-def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
+def restore_placeholders(frame: Frame, masks: Masks, call: Call) -> Frame:
     """Return the frame of a whole response with the values of its placeholders."""
-    document_before = document_of(frame)
+    document_before = require_document(frame)
     if document_before is None:
         return frame
     texts = collect_texts(native_walk(document_before, frame.family, is_event=False))
     doc = masks.unmasked(document_before, texts)
-    return frame if doc is document_before else with_document(frame, doc, call)
+    return frame if doc is document_before else replace_document(frame, doc, call)
 
 
 def _join_runs(read: Texts, frame: Frame) -> Texts:
@@ -109,7 +109,7 @@ class DocumentInspector:
     record: Record
     stage: Stage
     walk: Walk
-    replacement: Replace = named
+    replacement: Replace = replace_by_kind
     size: int = 0
     routed: GuardRule | None = None
     frame: Frame | None = None
@@ -127,7 +127,7 @@ class DocumentInspector:
         ``read`` are the texts of the document, if known. Raises ``GuardBlocked``.
         """
         detectors, services = bind_stage(rules, request or document)
-        read = read or await self._read(document)
+        read = read or await self._read_texts(document)
         if detectors:
             inspection = await self.engine.inspect(
                 detectors, read, self.replacement, self.record.key
@@ -135,25 +135,27 @@ class DocumentInspector:
             self.record.add_guard_results(self.stage, inspection.results)
             if inspection.blocked is not None:
                 self.record.add_guard_results(self.stage, self.engine.uncalled_results(services))
-            safe = await self._apply(inspection, document)
+            safe = await self._apply_changes(inspection, document)
             if safe is not document and services:
-                read = await self._read(safe)
+                read = await self._read_texts(safe)
             document = safe
         if services:
             enforcing, watching = split_enforcing(services)
             calls = self.engine.service_calls(request or document, self.record)
             if watching:
-                watch = partial(self._ask, watching, read, calls)
-                await self.record.run_in_background(watch, partial(self._fail, watching))
+                watch = partial(self._call_services, watching, read, calls)
+                await self.record.run_in_background(watch, partial(self._record_uncalled, watching))
             if enforcing:
-                document = await self._apply(await self._ask(enforcing, read, calls), document)
+                document = await self._apply_changes(
+                    await self._call_services(enforcing, read, calls), document
+                )
         return document
 
-    async def _read(self, document: Json) -> Texts:
+    async def _read_texts(self, document: Json) -> Texts:
         read = await self.engine.read(self.walk, document, self.size, self.record.key)
         return read if self.frame is None or len(read.texts) == 1 else _join_runs(read, self.frame)
 
-    async def _ask(
+    async def _call_services(
         self, services: Sequence[GuardRule], read: Texts, calls: ServiceCalls
     ) -> Inspection:
         inspection = await self.engine.ask_services(
@@ -162,10 +164,10 @@ class DocumentInspector:
         self.record.add_guard_results(self.stage, inspection.results)
         return inspection
 
-    def _fail(self, services: Sequence[GuardRule], error: str) -> None:
+    def _record_uncalled(self, services: Sequence[GuardRule], error: str) -> None:
         self.record.add_guard_results(self.stage, self.engine.uncalled_results(services, error))
 
-    async def _apply(self, inspection: Inspection, document: Json) -> Json:
+    async def _apply_changes(self, inspection: Inspection, document: Json) -> Json:
         """Return the document with the changes of an inspection. Raises ``GuardBlocked``."""
         inspection.raise_if_blocked()
         self.routed = self.routed or inspection.routed
@@ -193,7 +195,7 @@ class WholeResponseInspector:
         """Return None: each document may be much work."""
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        document_before = document_of(frame)
+        document_before = require_document(frame)
         if document_before is None:
             return (frame,)
         inspector = DocumentInspector(
@@ -206,4 +208,4 @@ class WholeResponseInspector:
             frame=frame,
         )
         doc = await inspector.inspect(self.rules, document_before, self.call.body)
-        return (frame if doc is document_before else with_document(frame, doc, self.call),)
+        return (frame if doc is document_before else replace_document(frame, doc, self.call),)

@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 from proxy.call.record import Record
 from proxy.guards.capture import Capturing
 from proxy.guards.engine import Engine, bind_stage, split_enforcing
-from proxy.guards.findings import RetryWanted, RuleTally, named
-from proxy.guards.inspector import with_values
+from proxy.guards.findings import GuardRetryRequested, RuleTally, replace_by_kind
+from proxy.guards.inspector import restore_placeholders
 from proxy.guards.services.stage import ServiceStage
 from proxy.guards.signed_thoughts import ThoughtReader
 from proxy.guards.stream.filter import JobRunner, StreamFilter
@@ -92,7 +92,7 @@ class StreamInspector:
         self._tallies = [RuleTally(rule, engine.clock, most_texts=most_texts) for rule in detectors]
         calls = engine.service_calls(body, record) if services else None
         self._stages = [
-            ServiceStage(group, calls, named, threads, most_texts)
+            ServiceStage(group, calls, replace_by_kind, threads, most_texts)
             for group in split_enforcing(services)
             if group and calls is not None
         ]
@@ -130,7 +130,7 @@ class StreamInspector:
     def results(self) -> tuple[GuardResult, ...]:
         """Return the results of all rules so far."""
         service_results = [result for stage in self._stages for result in stage.results()]
-        return (*(tally.result() for tally in self._tallies), *service_results)
+        return (*(tally.to_result() for tally in self._tallies), *service_results)
 
 
 class ValueRestorer:
@@ -153,7 +153,7 @@ class ValueRestorer:
         frames = list(map(as_read, frames))
         if self._frames is not None:
             return await self._frames.inspect_all(frames, self._clock)
-        jobs = [partial(with_values, frame, self._masks, self._call) for frame in frames]
+        jobs = [partial(restore_placeholders, frame, self._masks, self._call) for frame in frames]
         return [await self._threads(job) for job in jobs]
 
     def abort(self) -> Sequence[Frame]:
@@ -204,7 +204,7 @@ class OutputInspector:
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         try:
             released = await self._inspector.inspect(frame)
-        except RetryWanted as error:
+        except GuardRetryRequested as error:
             drop_tracebacks(error)  # the guard's result keeps it
             self.retry_requested = True
             return ()

@@ -14,7 +14,7 @@ from proxy.call.record import Record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamError
 from proxy.guards.capture import Capturing, redaction_rules
 from proxy.guards.engine import Engine, bind_stage
-from proxy.guards.findings import Replace, RuleTally, named
+from proxy.guards.findings import Replace, RuleTally, replace_by_kind
 from proxy.guards.inspector import DocumentInspector, Walk, WholeResponseInspector
 from proxy.guards.output import FrameInspector, OutputInspector, StreamInspector, ValueRestorer
 from proxy.guards.signed_thoughts import (
@@ -103,7 +103,7 @@ class GuardedCall:
         if read.opaque and not self.plan.guards.opaque and rules.enforces:
             kind = read.opaque[0].kind
             raise GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
-        replacement: Replace = named
+        replacement: Replace = replace_by_kind
         if rules.restores:
             self._masks = Masks.of(guards.masks_key, self.record.key)
             replacement = self._masks.replacement
@@ -170,7 +170,7 @@ class GuardedCall:
             if rules.enforces and not self.plan.guards.opaque:
                 raise GuardBlocked(OPAQUE_RESPONSE, guard="opaque", kind="file")
             tallies = [RuleTally(rule, engine.clock, opaque=True) for rule in rules.every]
-            self.record.add_guard_results("output", [tally.result() for tally in tallies])
+            self.record.add_guard_results("output", [tally.to_result() for tally in tallies])
             return NO_OUTPUT_GUARDS
         holds = rules.retries
         if self._has_response or call.head.endpoint in NO_RETRY or (holds and call.creates_state):

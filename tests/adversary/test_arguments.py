@@ -98,8 +98,8 @@ def test_the_same_is_found_in_values_of_arguments(shape: str, action: Action) ->
             results = read(window(Window, tallies), [text[:cut], text[cut:]])
             assert results == read(window(PieceByPiece, other_tallies), [text[:cut], text[cut:]])
             if not results[1]:
-                assert [finder.result() for finder in tallies] == [
-                    finder.result() for finder in other_tallies
+                assert [finder.to_result() for finder in tallies] == [
+                    finder.to_result() for finder in other_tallies
                 ]
 
 

@@ -14,7 +14,7 @@ from proxy.dialects.responses.schema import RULES
 from proxy.dialects.vendors.anthropic import user_of
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
-from proxy.guards.engine import prompt_context
+from proxy.guards.engine import build_prompt_context
 from proxy.guards.signed_thoughts import without_broken
 from proxy.guards.text.documents import request_texts
 from tests.adversary.odd_values import internal_errors, with_odd
@@ -157,7 +157,7 @@ def responses_as_chat(body: Json) -> None:
 def responses_as_responses(body: Json) -> None:
     check_responses(body)
     responses_requests.tidy(body)
-    prompt_context(body)
+    build_prompt_context(body)
     request_texts(body)
     without_broken(RESPONSES, {**RESPONSES, "instructions": ""})
 

@@ -149,7 +149,7 @@ SHAPES = {
 
 
 def check_schema(raw: bytes) -> None:
-    kind, _ = JsonSchema().problem(raw.decode())
+    kind, _ = JsonSchema().find_problem(raw.decode())
     if kind is not None:
         raise ValueError(kind)
 

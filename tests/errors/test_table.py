@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import proxy
 from proxy.errors import ProxyError, RequestError, UpstreamError
 from proxy.errors.table import CODES, ERROR_TABLE
-from proxy.guards.findings import RetryWanted
+from proxy.guards.findings import GuardRetryRequested
 from proxy.upstream.client import PoolExhausted
 
-INTERNAL = [RequestError, UpstreamError, RetryWanted, PoolExhausted]
+INTERNAL = [RequestError, UpstreamError, GuardRetryRequested, PoolExhausted]
 """Base classes and errors that the proxy catches."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.engine import Engine, bind, prompt_context
+from proxy.guards.engine import Engine, bind_rules, build_prompt_context
 from proxy.guards.text.documents import request_texts
 from proxy.types.guard import Detector, GuardRule, PromptContext
 from tests.for_each import for_each
@@ -50,25 +50,29 @@ SERVICE = GuardRule("service", Elsewhere())
     ],
 )
 def test_a_question_is_what_is_said_in_words(body: dict[str, Any], question: PromptContext) -> None:
-    assert prompt_context(body) == question
+    assert build_prompt_context(body) == question
 
 
 def test_static_rules_are_not_copied() -> None:
     rules = [rule("secret"), SERVICE]
 
-    assert bind(rules, {"prompt": "Hi"}) is rules
+    assert bind_rules(rules, {"prompt": "Hi"}) is rules
 
 
 async def test_a_rule_is_bound_to_what_was_asked() -> None:
     body = {"prompt": "hippo"}
-    inspection = await Engine(Ticks()).inspect(bind([REQUEST], body), request_texts(body).texts)
+    inspection = await Engine(Ticks()).inspect(
+        bind_rules([REQUEST], body), request_texts(body).texts
+    )
 
     assert [result.verdict for result in inspection.results] == ["blocked"]
 
 
 async def test_rule_without_context_is_not_applicable() -> None:
     body = {"suffix": "a text"}
-    inspection = await Engine(Ticks()).inspect(bind([REQUEST], body), request_texts(body).texts)
+    inspection = await Engine(Ticks()).inspect(
+        bind_rules([REQUEST], body), request_texts(body).texts
+    )
 
     [result] = inspection.results
     assert (result.verdict, result.bytes, inspection.blocked) == ("not_applicable", 0, None)
@@ -86,7 +90,7 @@ class Clumsy:
 @pytest.mark.parametrize(("on_error", "stops"), [("closed", True), ("open", False)])
 async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool) -> None:
     body = {"prompt": "hippo"}
-    rules = bind([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
+    rules = bind_rules([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
     inspection = await Engine(Ticks()).inspect(rules, request_texts(body).texts)
 
     assert inspection.results[0].error == "ZeroDivisionError"

@@ -14,9 +14,9 @@ from proxy.guards.findings import (
     MOST_FINDINGS,
     RuleTally,
     TextMatch,
+    apply_masks,
     find_matches,
-    masked,
-    named,
+    replace_by_kind,
 )
 from proxy.guards.stream.window import Window
 from proxy.guards.text.normalize import View, variants
@@ -44,7 +44,7 @@ def test_what_has_failed_is_not_asked_again() -> None:
     assert tally.find(View("x")) == ()
     assert tally.error == "ZeroDivisionError"
     assert tally.find(View("x")) == ()
-    assert tally.result().verdict == "failed"
+    assert tally.to_result().verdict == "failed"
 
 
 def test_a_strict_rule_that_fails_stops_the_call() -> None:
@@ -91,7 +91,7 @@ def test_error_never_quotes_the_text() -> None:
     tally = RuleTally(GuardRule("broken", Broken(), on_error="open"), Ticks())
     tally.find(View("a secret"))
 
-    assert "secret" not in str(tally.result())
+    assert "secret" not in str(tally.to_result())
 
 
 RULES = [rule("x", name="one"), rule("y", name="two")]
@@ -118,7 +118,7 @@ def test_overlapping_spots_lose_no_character() -> None:
         stored_items.append(text)
         return f"<{kind}>"
 
-    assert masked("0123456789", matches, RULES, put) == "0<a><b>6789"
+    assert apply_masks("0123456789", matches, RULES, put) == "0<a><b>6789"
     assert "".join(stored_items) == "12345"
 
 
@@ -152,7 +152,7 @@ def texts(lines: int, place: str) -> list[Text]:
 @for_each("on_error", ["closed", "open"])
 def test_too_many_masks_block_a_call(on_error: str, place: str) -> None:
     inspection, remainder = (
-        inspect_now([tally(action="mask", on_error=on_error)], texts(lines, place), named)
+        inspect_now([tally(action="mask", on_error=on_error)], texts(lines, place), replace_by_kind)
         for lines in (MOST_FINDINGS // 500, 4 * MOST_FINDINGS // 500)
     )
 
@@ -194,7 +194,7 @@ def test_other_rules_stop_at_the_bound(
 ) -> None:
     looking = tally(**keys)
 
-    inspection = inspect_now([looking], texts(10 * MOST_FINDINGS // 500, place), named)
+    inspection = inspect_now([looking], texts(10 * MOST_FINDINGS // 500, place), replace_by_kind)
 
     assert inspection.results[0].verdict == verdict
     assert inspection.results[0].error is None

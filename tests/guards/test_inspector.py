@@ -11,7 +11,7 @@ import pytest
 
 from proxy.call.record import Record, TraceIds
 from proxy.guards.engine import Engine
-from proxy.guards.inspector import with_document, with_values
+from proxy.guards.inspector import replace_document, restore_placeholders
 from proxy.guards.kinds.keywords import Keywords
 from proxy.guards.run import PolicyGuards
 from proxy.guards.stream.placeholders import Masks
@@ -176,7 +176,7 @@ def test_values_are_put_back(family: FamilyName) -> None:
     name = masks.placeholder("word", "secret")
     document = orjson.loads(orjson.dumps(DOCUMENTS[family]).replace(b"secret", name.encode()))
 
-    frame = with_values(whole(family, document), masks, call_of(family, stream=False))
+    frame = restore_placeholders(whole(family, document), masks, call_of(family, stream=False))
 
     assert frame.doc == DOCUMENTS[family]
     assert said(frame) == said(whole(family))
@@ -191,7 +191,7 @@ async def test_a_failed_answer_passes() -> None:
 
     assert watch.try_inspect(FAILED) is None
     assert await watch.inspect(FAILED) == [FAILED]
-    assert with_values(FAILED, masks, call_of("chat", stream=False)) is FAILED
+    assert restore_placeholders(FAILED, masks, call_of("chat", stream=False)) is FAILED
 
 
 async def test_an_answer_without_a_document_does_not_pass() -> None:
@@ -201,13 +201,13 @@ async def test_an_answer_without_a_document_does_not_pass() -> None:
     with pytest.raises(ValueError, match="'chat' has no document"):
         await watch.inspect(frame)
     with pytest.raises(ValueError, match="'chat' has no document"):
-        with_values(frame, Masks(short_digests()), call_of("chat", stream=False))
+        restore_placeholders(frame, Masks(short_digests()), call_of("chat", stream=False))
 
 
 def test_document_keeps_the_place_of_its_answer() -> None:
     frame = whole("chat")._replace(model_call=3, size=9)
 
-    changed = with_document(frame, CHAT, call_of("chat", stream=False))
+    changed = replace_document(frame, CHAT, call_of("chat", stream=False))
 
     assert (changed.model_call, changed.size, changed.last) == (3, 9, True)
 

@@ -13,7 +13,7 @@ from proxy.config.scalars import Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import Shape, Shapes
 from proxy.guards.matching.patterns import resolve_overlaps
-from proxy.guards.matching.re2set import Characters, Pattern, encode, prefilter
+from proxy.guards.matching.re2set import CharacterOffsets, Pattern, build_prefilter, encode_utf8
 from proxy.types.guard import Finding
 
 LOOKBACK = 2000
@@ -40,9 +40,11 @@ class Code:
 
     def __init__(self) -> None:
         cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]
-        self.hold = Shapes([Shape(FENCE), *map(Shape, cues)], open_parts={0: self._open_block})
+        self.hold = Shapes(
+            [Shape(FENCE), *map(Shape, cues)], open_parts={0: self._find_unclosed_block}
+        )
         self._pattern_set = self.hold.pattern_set
-        self.may_find = prefilter([self._pattern_set])
+        self.may_find = build_prefilter([self._pattern_set])
         self._fence, self._ends = Pattern(FENCE), Pattern(ENDS)
         self._cues = [*zip(CUES, map(Pattern, cues), strict=True)]
         self._closes = {
@@ -52,11 +54,11 @@ class Code:
     lookback = LOOKBACK
 
     def find(self, text: str) -> Sequence[Finding]:
-        data = encode(text)
-        hits = self._pattern_set.hits(data)
+        data = encode_utf8(text)
+        hits = self._pattern_set.matching_indexes(data)
         if not hits:
             return ()
-        blocks = list(self._blocks(data)) if hits[0] == 0 else []
+        blocks = list(self._find_fenced_blocks(data)) if hits[0] == 0 else []
         lines = [
             (*spans[0], kind, 0.6)
             for hit in hits
@@ -64,10 +66,10 @@ class Code:
             for kind, pattern in self._cues[hit - 1 : hit]
             for spans in pattern.find_all(data)
         ]
-        characters = Characters(text, data)
-        return resolve_overlaps(characters.finding(*place) for place in sorted(blocks + lines))
+        characters = CharacterOffsets(text, data)
+        return resolve_overlaps(characters.to_finding(*place) for place in sorted(blocks + lines))
 
-    def _blocks(self, data: bytes) -> Iterator[Place]:
+    def _find_fenced_blocks(self, data: bytes) -> Iterator[Place]:
         end = 0
         while opened := self._fence.search(data, end):
             (start, end), mark, word = opened
@@ -81,7 +83,7 @@ class Code:
             if language not in PROSE:
                 yield start, end, KINDS.get(language, OTHER_KIND), 1.0
 
-    def _open_block(self, data: bytes, start: int) -> int:
+    def _find_unclosed_block(self, data: bytes, start: int) -> int:
         while opened := self._fence.search(data, start):
             (begin, start), mark, word = opened
             if word[0] == word[1] and (ends := self._ends.match(data[start:])):

@@ -24,7 +24,7 @@ from proxy.config.scalars import Certain, Section
 from proxy.dialects.findings import inverse_details, inverse_summary
 from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.guard_threads import GuardThreads
-from proxy.guards.kinds.onnx import MAX_CHARACTERS, Model, Unjudged, load_model
+from proxy.guards.kinds.onnx import MAX_CHARACTERS, CannotClassify, Model, load_model
 from proxy.guards.matching import english
 from proxy.guards.matching.english import Sentence
 from proxy.guards.matching.re2set import replace_surrogates
@@ -67,7 +67,7 @@ class Grounded:
 
     @cached_property
     def _sentences(self) -> tuple[Sentence, ...]:
-        return tuple(english.sentences(self._context))
+        return tuple(english.split_sentences(self._context))
 
     @cached_property
     def _stems(self) -> frozenset[str]:
@@ -75,29 +75,31 @@ class Grounded:
 
     @cached_property
     def _numbers(self) -> frozenset[str]:
-        return frozenset(english.numbers(self._context))
+        return frozenset(english.find_normalized_numbers(self._context))
 
     def find(self, text: str) -> Sequence[Finding]:
         sentences = [
             sentence
-            for sentence in english.sentences(text)
+            for sentence in english.split_sentences(text)
             if _has_facts(sentence) or len(sentence.stems) >= english.MIN_SHARED
         ]
         if len(self._context) > MAX_CONTEXT or len(sentences) * len(self._sentences) > MAX_PAIRS:
             raise ValueError("the context or the response is too long to compare")
-        judged = [(sentence, *self.judge(sentence)) for sentence in sentences]
+        judged = [(sentence, *self.score_sentence(sentence)) for sentence in sentences]
         return [
             Finding(sentence.start, sentence.end, kind=kind, score=score)
             for sentence, kind, score in judged
             if score >= self._threshold
         ]
 
-    def judge(self, sentence: Sentence) -> tuple[str, float]:
-        return max(self._doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
+    def score_sentence(self, sentence: Sentence) -> tuple[str, float]:
+        return max(
+            self._find_doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0)
+        )
 
-    def _doubts(self, sentence: Sentence) -> list[tuple[str, float]]:
+    def _find_doubts(self, sentence: Sentence) -> list[tuple[str, float]]:
         doubts = []
-        nearest = self._nearest(sentence)
+        nearest = self._find_nearest(sentence)
         if sentence.numbers - self._numbers:
             doubts.append(("number", 0.9))
         elif nearest and sentence.numbers - frozenset().union(
@@ -110,10 +112,10 @@ class Grounded:
         if kind := english.find_contradiction(english.parse_clauses(sentence.text), clauses):
             doubts.append((kind, 0.7))
         if _has_facts(sentence):
-            doubts.append(("unsupported", round(1 - self._support(sentence, nearest), 2)))
+            doubts.append(("unsupported", round(1 - self._supported_share(sentence, nearest), 2)))
         return doubts
 
-    def _nearest(self, sentence: Sentence) -> list[Sentence]:
+    def _find_nearest(self, sentence: Sentence) -> list[Sentence]:
         size = len(sentence.stems) or 1
         shares = [
             (len(sentence.stems & candidate.stems) / size, -index)
@@ -122,7 +124,7 @@ class Grounded:
         best = sorted(shares, reverse=True)[:2]
         return [self._sentences[-index] for share, index in best if share >= MIN_SIMILARITY]
 
-    def _support(self, sentence: Sentence, nearest: Sequence[Sentence]) -> float:
+    def _supported_share(self, sentence: Sentence, nearest: Sequence[Sentence]) -> float:
         """Return the share of supported facts.
 
         The whole context has a weight of 0.7, the nearest sentences of 0.3.
@@ -150,8 +152,8 @@ class EntailmentModel:
 
     def __init__(self, folder: str, threshold: float) -> None:
         self.model = load_model(Path(folder))
-        self.entailment_label = _label(self.model, ENTAILMENT)
-        self.contradiction_label = _label(self.model, CONTRADICTION)
+        self.entailment_label = _find_label(self.model, ENTAILMENT)
+        self.contradiction_label = _find_label(self.model, CONTRADICTION)
         if self.entailment_label is None and self.contradiction_label is None:
             raise ValueError(
                 f"the model has no label that begins with {ENTAILMENT!r} or {CONTRADICTION!r}"
@@ -167,8 +169,8 @@ class EntailmentModel:
     async def judge_claim(
         self, claim: str, premises: Sequence[str], in_thread: GuardThreads
     ) -> tuple[str, float]:
-        """Return the kind and the score of the doubt about a claim. Raises ``Unjudged``."""
-        judge_pair = self.model.related
+        """Return the kind and the score of the doubt about a claim. Raises ``CannotClassify``."""
+        judge_pair = self.model.classify_pair
         # One job per pair, so that a call past its deadline stops soon.
         results = [await in_thread(partial(judge_pair, premise, claim)) for premise in premises]
         support, contradiction = 1.0, 0.0
@@ -193,46 +195,46 @@ class EntailmentCheck:
     ) -> Sequence[Sequence[Finding]]:
         """Return the findings for each text.
 
-        Raises ``Unjudged``, and ``Busy`` if too many calls wait.
+        Raises ``CannotClassify``, and ``Busy`` if too many calls wait.
         """
         if max(len(self.context), sum(len(piece.text) for piece in texts)) > MAX_CHARACTERS:
-            raise Unjudged
+            raise CannotClassify
         with self.by.model.pool.call(outside.caller) as in_thread:
-            sources = await in_thread(lambda: list(english.sentences(self.context)))
+            sources = await in_thread(lambda: list(english.split_sentences(self.context)))
             return [
-                await self._judge(replace_surrogates(piece.text), sources, in_thread)
+                await self._judge_sentences(replace_surrogates(piece.text), sources, in_thread)
                 for piece in texts
             ]
 
-    async def _judge(
+    async def _judge_sentences(
         self, text: str, sources: Sequence[Sentence], in_thread: GuardThreads
     ) -> list[Finding]:
         findings = []
-        for sentence, premises in await in_thread(partial(self._with_nearest, text, sources)):
+        for sentence, premises in await in_thread(partial(self._pair_with_nearest, text, sources)):
             claim = text[sentence.start : sentence.end]
             kind, score = await self.by.judge_claim(claim, premises, in_thread)
             if score >= self.by.threshold:
                 findings.append(Finding(sentence.start, sentence.end, kind, score=round(score, 3)))
         return findings
 
-    def _with_nearest(
+    def _pair_with_nearest(
         self, text: str, sources: Sequence[Sentence]
     ) -> list[tuple[Sentence, Sequence[str]]]:
         """Return the sentences of a text with the nearest sentences of the context.
 
-        Raises ``Unjudged`` if there are too many pairs.
+        Raises ``CannotClassify`` if there are too many pairs.
         """
-        parts = list(english.sentences(text))
+        parts = list(english.split_sentences(text))
         if len(parts) * min(NEAREST, len(sources)) > MAX_MODEL_PAIRS:
-            raise Unjudged
-        return [(part, self._nearest(part, sources)) for part in parts]
+            raise CannotClassify
+        return [(part, self._find_nearest(part, sources)) for part in parts]
 
-    def _nearest(self, claim: Sentence, sources: Sequence[Sentence]) -> list[str]:
+    def _find_nearest(self, claim: Sentence, sources: Sequence[Sentence]) -> list[str]:
         nearest = sorted(sources, key=lambda source: -len(source.stems & claim.stems))[:NEAREST]
         return [self.context[source.start : source.end] for source in nearest]
 
 
-def _label(model: Model, begins: str) -> str | None:
+def _find_label(model: Model, begins: str) -> str | None:
     return next((label for label in model.labels if label.lower().startswith(begins)), None)
 
 
@@ -250,7 +252,7 @@ class GroundedConfig(Section):
     """Folder with an ONNX model that judges entailment, contradiction or both."""
 
 
-def grounded(threshold: float) -> ByContext[Grounded]:
+def build_grounded_detector(threshold: float) -> ByContext[Grounded]:
     def about(question: PromptContext) -> Grounded | None:
         return Grounded(question.context, threshold) if question.context.strip() else None
 
@@ -260,7 +262,9 @@ def grounded(threshold: float) -> ByContext[Grounded]:
 GROUNDED_GUARD = GuardKind(
     GroundedConfig,
     lambda keys, context: (
-        EntailmentModel(keys.nli, keys.threshold) if keys.nli else grounded(keys.threshold)
+        EntailmentModel(keys.nli, keys.threshold)
+        if keys.nli
+        else build_grounded_detector(keys.threshold)
     ),
     fields=frozenset({"content"}),
     answers=True,
@@ -297,29 +301,32 @@ class Relevant:
 
     @cached_property
     def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
-        question = (*english.stems(self._question), *english.numbers(self._question))
-        return frozenset(question), frozenset(english.stems(self._context))
+        question = (
+            *english.content_stems(self._question),
+            *english.find_normalized_numbers(self._question),
+        )
+        return frozenset(question), frozenset(english.content_stems(self._context))
 
     def find(self, text: str) -> Sequence[Finding]:
-        score = self.judge(text)
+        score = self.score_irrelevance(text)
         if score < self._threshold:
             return []
         start = len(text) - len(text.lstrip())
         return [Finding(start, len(text.rstrip()), kind="irrelevant", score=score)]
 
-    def judge(self, text: str) -> float:
+    def score_irrelevance(self, text: str) -> float:
         """Return the irrelevance of a response, from 0 to 1."""
         question, context = self._stems
-        stems = frozenset(english.stems(text))
+        stems = frozenset(english.content_stems(text))
         if len(stems) < MIN_ANSWER_STEMS or not question:
             return 0.0
-        stems |= frozenset(english.numbers(text))
+        stems |= frozenset(english.find_normalized_numbers(text))
         shared = min(1.0, len(stems & question) / min(MIN_QUESTION_STEMS, len(question)))
         context_share = len(stems & context) / len(stems) if context else 0.0
         return round(1 - max(shared, context_share), 2)
 
 
-def relevant(threshold: float) -> ByContext[Relevant]:
+def build_relevant_detector(threshold: float) -> ByContext[Relevant]:
     def about(question: PromptContext) -> Relevant | None:
         if not question.asked.strip():
             return None
@@ -339,7 +346,7 @@ class RelevantConfig(Section):
 
 RELEVANT_GUARD = GuardKind(
     RelevantConfig,
-    lambda keys, context: relevant(keys.threshold),
+    lambda keys, context: build_relevant_detector(keys.threshold),
     fields=frozenset({"content"}),
     answers=True,
     detections=(

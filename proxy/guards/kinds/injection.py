@@ -27,12 +27,12 @@ from proxy.guards.matching.phrase_rules import (
     WORD_SEPARATOR,
     PhraseRule,
     PhraseRules,
-    alternatives,
-    partial_matcher,
-    phrase,
+    build_partial_matcher,
+    build_phrase_pattern,
+    expand_letter_case,
+    join_alternatives,
     read_rules,
     replace_lists,
-    with_both_cases,
 )
 from proxy.guards.matching.re2set import PatternSet, Prefilter, replace_surrogates
 from proxy.runtime.frozen import frozen
@@ -77,7 +77,9 @@ class InstructionContext:
         options.case_sensitive, options.dot_nl = False, True
 
         def compiled(role: str) -> Any:
-            pattern = phrase("|".join(context[role]), lists).replace(f"{WORD_SEPARATOR}+", _SPACE)
+            pattern = build_phrase_pattern("|".join(context[role]), lists).replace(
+                f"{WORD_SEPARATOR}+", _SPACE
+            )
             return re2.compile(spell(pattern), options)
 
         self._patterns = {role: compiled(role) for role in context if role != "lists"}
@@ -87,19 +89,21 @@ class InstructionContext:
         preceding = _SENTENCE_END.split(text[max(0, start - CHARS_BEFORE) : start])[-1]
         instruction, following = text[start:end], text[end : end + CHARS_AFTER]
         clause_end = _SENTENCE_END.split(following)[0]
-        if self._find("revoked", following):
+        if self._search_role("revoked", following):
             return False
         if self._is_forbidden(preceding, instruction, clause_end):
             return not following[len(clause_end) :].startswith(_QUESTION)
-        if self._find("refused", clause_end) and self._find("asked", preceding):
+        if self._search_role("refused", clause_end) and self._search_role("asked", preceding):
             return True
-        if self._find("prohibited", clause_end):
-            return not (self._find("turned", preceding) or self._find("negated", preceding))
-        return bool(self._find("quoted", preceding)) and self._is_guarded(
+        if self._search_role("prohibited", clause_end):
+            return not (
+                self._search_role("turned", preceding) or self._search_role("negated", preceding)
+            )
+        return bool(self._search_role("quoted", preceding)) and self._is_guarded(
             f"{preceding} {following}"
         )
 
-    def _find(self, role: str, text: str) -> Any:
+    def _search_role(self, role: str, text: str) -> Any:
         pattern = self._patterns.get(role)
         return None if pattern is None else pattern.search(text)
 
@@ -113,16 +117,18 @@ class InstructionContext:
         for match in self._patterns["forbidden"].finditer(preceding + instruction + following):
             if match.start() < end <= match.end():
                 lead, listed = preceding[: match.start()], match.groupdict().get("listed", "")
-                if "," in listed and not self._find("choice", listed.rsplit(",", 1)[1] + " "):
+                if "," in listed and not self._search_role(
+                    "choice", listed.rsplit(",", 1)[1] + " "
+                ):
                     return False
-                return not (self._find("turned", lead) or self._find("negated", lead))
+                return not (self._search_role("turned", lead) or self._search_role("negated", lead))
         return False
 
     def _is_guarded(self, sentence: str) -> bool:
         """Return True if a sentence with a quoted instruction demands to resist it."""
-        if not self._find("guarded", sentence) or self._find("unguarded", sentence):
+        if not self._search_role("guarded", sentence) or self._search_role("unguarded", sentence):
             return False
-        return not self._find("obeyed", self._patterns["guarded"].sub(" ", sentence))
+        return not self._search_role("obeyed", self._patterns["guarded"].sub(" ", sentence))
 
 
 @frozen
@@ -136,15 +142,15 @@ class LanguageRules:
 
 
 @cache
-def language_rules(language: str) -> LanguageRules:
+def load_language_rules(language: str) -> LanguageRules:
     """Return the rules of ``en`` or of one of ``OTHER_LANGUAGES``."""
-    data = _read(language)
+    data = _read_language_file(language)
     if language != "en":
-        common = _read("common")
+        common = _read_language_file("common")
         data = {**common, **data, "lists": {**common["lists"], **data["lists"]}}
-    lists = {key: alternatives(value) for key, value in data["lists"].items()}
+    lists = {key: join_alternatives(value) for key, value in data["lists"].items()}
     rules = tuple(
-        PhraseRule(f"rule:{rule.kind}", rule.score, _with_ascii_forms(rule.pattern))
+        PhraseRule(f"rule:{rule.kind}", rule.score, _accept_ascii_spelling(rule.pattern))
         for rule in read_rules(data)
     )
     operands = {
@@ -157,12 +163,14 @@ def language_rules(language: str) -> LanguageRules:
     return LanguageRules(
         name=language,
         rules=rules,
-        context=InstructionContext(data["context"], operands, _with_ascii_forms),
-        opening=_with_ascii_forms(phrase("|".join(dict.fromkeys(map(_piece, openings))))),
+        context=InstructionContext(data["context"], operands, _accept_ascii_spelling),
+        opening=_accept_ascii_spelling(
+            build_phrase_pattern("|".join(dict.fromkeys(map(_longest_literal_part, openings))))
+        ),
     )
 
 
-def _read(name: str) -> Any:
+def _read_language_file(name: str) -> Any:
     return orjson.loads((FOLDER / f"{name}.json").read_bytes())
 
 
@@ -174,7 +182,7 @@ _OPERANDS = (
 """Lists that an instruction of a context may contain, by their name there."""
 
 
-def _piece(alternative: str) -> str:
+def _longest_literal_part(alternative: str) -> str:
     """Return the longest piece between gaps: all matches contain it, and it compiles faster."""
     pieces = _GAP.split(alternative)
     if any(piece.count("(") != piece.count(")") for piece in pieces):
@@ -182,12 +190,12 @@ def _piece(alternative: str) -> str:
     return max(pieces, key=len)
 
 
-def _with_ascii_forms(pattern: str) -> str:
+def _accept_ascii_spelling(pattern: str) -> str:
     """Return a pattern in which accented letters also match their ASCII spelling."""
-    return _ACCENTED.sub(_both_forms, pattern)
+    return _ACCENTED.sub(_accented_or_ascii, pattern)
 
 
-def _both_forms(match: re.Match[str]) -> str:
+def _accented_or_ascii(match: re.Match[str]) -> str:
     text = match[0]
     if text[0] == "[":
         return text if text.isascii() else "".join(letter + _ascii_form(letter) for letter in text)
@@ -210,10 +218,10 @@ class RuleBook:
     """
 
     def __init__(self) -> None:
-        self._languages = [*map(language_rules, ("en", *OTHER_LANGUAGES))]
+        self._languages = [*map(load_language_rules, ("en", *OTHER_LANGUAGES))]
         self._rules = [PhraseRules(language.rules, MAX_LENGTH) for language in self._languages]
         self.openings = PatternSet(
-            f"(?i){with_both_cases(language.opening)}" for language in self._languages[1:]
+            f"(?i){expand_letter_case(language.opening)}" for language in self._languages[1:]
         )
 
     @property
@@ -224,14 +232,16 @@ class RuleBook:
     @cached_property
     def hold(self) -> PartialMatcher:
         rules = [rule for language in self._languages for rule in language.rules]
-        return partial_matcher(rules, CHARS_AFTER)
+        return build_partial_matcher(rules, CHARS_AFTER)
 
-    def _candidates(self, data: bytes) -> list[int]:
+    def _find_candidate_languages(self, data: bytes) -> list[int]:
         """Return the indexes of English and of the languages that a text may contain."""
-        return [0, *(index + 1 for index in self.openings.hits(data))]
+        return [0, *(index + 1 for index in self.openings.matching_indexes(data))]
 
     def may_find(self, lines: bytes) -> bool:
-        return any(self._rules[index].may_find(lines) for index in self._candidates(lines))
+        return any(
+            self._rules[index].may_find(lines) for index in self._find_candidate_languages(lines)
+        )
 
     def prepare(self) -> None:
         for rules in self._rules:
@@ -244,7 +254,7 @@ class RuleBook:
     def find(self, text: str) -> Iterator[Finding]:
         """Yield findings that no context makes harmless, in English or their language."""
         text = replace_surrogates(text)
-        for index in self._candidates(text.encode()):
+        for index in self._find_candidate_languages(text.encode()):
             contexts = {
                 language.context for language in (self._languages[0], self._languages[index])
             }
@@ -255,11 +265,11 @@ class RuleBook:
 
 
 @lru_cache(maxsize=1)
-def rule_book() -> RuleBook:
+def load_rule_book() -> RuleBook:
     return RuleBook()
 
 
-KINDS = tuple(dict.fromkeys(rule.kind for rule in language_rules("en").rules))
+KINDS = tuple(dict.fromkeys(rule.kind for rule in load_language_rules("en").rules))
 
 
 @frozen
@@ -271,21 +281,21 @@ class Injection:
 
     @property
     def may_find(self) -> MayFind:
-        book = rule_book()
+        book = load_rule_book()
         return Prefilter(book.sets, confirm=book.may_find)
 
     @property
     def hold(self) -> PartialMatcher:
-        return rule_book().hold
+        return load_rule_book().hold
 
     def prepare(self) -> None:
-        rule_book().prepare()
+        load_rule_book().prepare()
 
     def load_rest(self) -> Iterator[None]:
-        return rule_book().load_rest()
+        return load_rule_book().load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
-        findings = rule_book().find(text)
+        findings = load_rule_book().find(text)
         return resolve_overlaps(f for f in findings if f.score >= self.threshold)
 
 

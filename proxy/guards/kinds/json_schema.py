@@ -35,7 +35,7 @@ class JsonSchema:
         try:
             self._validator = jsonschema_rs.validator_for(
                 schema if isinstance(schema, bool) else dict(schema),
-                retriever=_refuse,
+                retriever=_reject_external_reference,
                 pattern_options=jsonschema_rs.RegexOptions(),
             )
         except ValueError as error:
@@ -44,10 +44,12 @@ class JsonSchema:
     lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        kind, _ = self.problem(text)
+        kind, _ = self.find_problem(text)
         return () if kind is None else (Finding(0, len(text), kind),)
 
-    def problem(self, text: str) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
+    def find_problem(
+        self, text: str
+    ) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
         """Return the problem and the path of the violated schema keyword.
 
         At most 200 characters.
@@ -64,7 +66,7 @@ class JsonSchema:
         return "invalid_schema", ".".join(map(str, error.schema_path))[:MAX_PATH]
 
 
-def _refuse(address: str) -> NoReturn:
+def _reject_external_reference(address: str) -> NoReturn:
     raise LookupError("external references are not allowed")
 
 

@@ -13,7 +13,7 @@ from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.partial_match import PartialMatchers
 from proxy.guards.matching.patterns import NamedPattern, Patterns, resolve_overlaps
-from proxy.guards.matching.re2set import prefilter
+from proxy.guards.matching.re2set import build_prefilter
 from proxy.guards.text.normalize import folded
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -43,7 +43,7 @@ class Keywords:
         whole_words: bool = True,
     ) -> None:
         self.name = name
-        word_patterns = dict.fromkeys(_regex(name, word) for word in words)
+        word_patterns = dict.fromkeys(_build_word_pattern(name, word) for word in words)
         if not word_patterns and not regexes:
             raise ValueError("must have words, patterns or words_from")
         self._groups = [
@@ -54,14 +54,16 @@ class Keywords:
         lookbacks = [p.lookback for p in self._groups if p.lookback is not None]
         is_bounded = len(lookbacks) == len(self._groups)
         self.lookback: int | None = max(lookbacks) if is_bounded else None
-        self.may_find = prefilter([patterns.pattern_set for patterns in self._groups])
+        self.may_find = build_prefilter([patterns.pattern_set for patterns in self._groups])
         matchers = [p.hold for p in self._groups if p.hold is not None]
         self.hold: PartialMatcher | None = None
         if len(matchers) == len(self._groups):
             self.hold = matchers[0] if len(matchers) == 1 else PartialMatchers(matchers)
 
     def find(self, text: str) -> Sequence[Finding]:
-        return resolve_overlaps(f for patterns in self._groups for f in patterns.hits(text))
+        return resolve_overlaps(
+            f for patterns in self._groups for f in patterns.find_overlapping(text)
+        )
 
 
 def parse_words(lines: Iterable[str]) -> list[str]:
@@ -73,7 +75,7 @@ def parse_words(lines: Iterable[str]) -> list[str]:
     return [line for line in stripped if line and not line.startswith("#")]
 
 
-def _regex(name: str, word: str) -> str:
+def _build_word_pattern(name: str, word: str) -> str:
     """Return a pattern for a word or phrase in any case, with any white space between its parts."""
     parts = word.split()
     if not parts:
@@ -102,7 +104,7 @@ class KeywordsConfig(Section):
     """Match whole words only."""
 
 
-def _make(keys: KeywordsConfig, context: GuardContext) -> Keywords:
+def _make_keywords(keys: KeywordsConfig, context: GuardContext) -> Keywords:
     lines = context.texts[keys.words_from].splitlines() if keys.words_from else []
     words = [form for word in (*keys.words, *parse_words(lines)) for form in (word, folded(word))]
     return Keywords("word", words, keys.patterns, whole_words=keys.whole_words)
@@ -110,7 +112,7 @@ def _make(keys: KeywordsConfig, context: GuardContext) -> Keywords:
 
 KIND = GuardKind(
     KeywordsConfig,
-    _make,
+    _make_keywords,
     cased=False,
     detections=(
         DetectionFormat("keyword_detector", "keyword_detected", count_details("detected_counts")),

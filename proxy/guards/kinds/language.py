@@ -43,7 +43,7 @@ class Language:
     def __init__(self, allowed: Collection[str], denied: Collection[str], threshold: float) -> None:
         if bool(allowed) == bool(denied):
             raise ValueError("must have either allowed or denied")
-        self._classify, codes = _model()
+        self._classify, codes = _load_model()
         for code in (*allowed, *denied):
             if code not in codes:
                 raise ValueError(f"{code!r} is not a supported language code, such as en or de")
@@ -55,7 +55,7 @@ class Language:
 
     def find(self, text: str) -> Sequence[Finding]:
         findings = []
-        for start, end in parts(text):
+        for start, end in split_classifiable_parts(text):
             code, score = self._classify(_SPACE.sub(" ", text[start:end]))
             forbidden = code not in self._allowed if self._allowed else code in self._denied
             if score >= self._threshold and forbidden:
@@ -63,7 +63,7 @@ class Language:
         return findings
 
 
-def parts(text: str) -> Iterator[tuple[int, int]]:
+def split_classifiable_parts(text: str) -> Iterator[tuple[int, int]]:
     """Yield the span of each part that can be classified.
 
     A short remainder is added to the last part.
@@ -83,13 +83,13 @@ def parts(text: str) -> Iterator[tuple[int, int]]:
             part, pending = (pending[0], part[1]), None
         if pending is not None:
             yield pending
-        pending = part if _can_judge(text[slice(*part)]) else None
+        pending = part if _has_enough_letters(text[slice(*part)]) else None
         start, letters = sentence.end(), 0
     if pending is not None:
         yield pending
 
 
-def _can_judge(part: str) -> bool:
+def _has_enough_letters(part: str) -> bool:
     letters = sum(map(str.isalpha, part))
     visible = len(part) - sum(map(str.isspace, part))
     # A character of Chinese, Japanese or Korean counts as several letters.
@@ -98,7 +98,7 @@ def _can_judge(part: str) -> bool:
 
 
 @cache
-def _model() -> tuple[Classify, frozenset[str]]:
+def _load_model() -> tuple[Classify, frozenset[str]]:
     """Load the packaged model once for all policies.
 
     Return the classifier and its language codes.

@@ -34,7 +34,7 @@ WINDOW_TOKENS, OVERLAP_TOKENS = 256, 64  # tokens of a window, and of its overla
 MAX_CHARACTERS = 64 * 1024  # maximum characters of a text
 
 
-class Unjudged(Exception):
+class CannotClassify(Exception):
     """The text is too long, or the output of the model is invalid."""
 
 
@@ -52,16 +52,16 @@ class Model:
     is_multi_label: bool
     pool: ModelPool = field(default_factory=ModelPool)
 
-    def windows(self, text: str) -> list[Any]:
+    def tokenize_windows(self, text: str) -> list[Any]:
         window = self.tokenizer.encode(text)
         return [window, *window.overflowing]
 
-    def related(self, premise: str, claim: str) -> dict[str, float]:
-        """Return the probability of each label for a pair of texts. Raises ``Unjudged``."""
-        return self.judge(self.tokenizer.encode(premise, claim))
+    def classify_pair(self, premise: str, claim: str) -> dict[str, float]:
+        """Return the probability of each label for a pair of texts. Raises ``CannotClassify``."""
+        return self.classify(self.tokenizer.encode(premise, claim))
 
-    def judge(self, window: Any) -> dict[str, float]:
-        """Return the probability of each label for a window. Raises ``Unjudged``."""
+    def classify(self, window: Any) -> dict[str, float]:
+        """Return the probability of each label for a window. Raises ``CannotClassify``."""
         import numpy as np  # noqa: PLC0415  # an extra
 
         ids = np.asarray([window.ids], np.int64)
@@ -74,7 +74,7 @@ class Model:
         logits = self.session.run([self.session.get_outputs()[0].name], inputs)[0]
         scores = [float(logit) for logit in logits.ravel()]
         if len(scores) != len(self.labels) or not all(map(math.isfinite, scores)):
-            raise Unjudged
+            raise CannotClassify
         if self.is_multi_label:
             probabilities = [
                 1 / (1 + math.exp(-score)) if score > -700 else 0.0 for score in scores
@@ -106,21 +106,22 @@ class Onnx:
     ) -> Sequence[Sequence[Finding]]:
         """Return the findings for each text.
 
-        Raises ``Unjudged``, and ``Busy`` if too many calls wait.
+        Raises ``CannotClassify``, and ``Busy`` if too many calls wait.
         """
         with self._model.pool.call(outside.caller) as in_thread:
             return [
-                await self._judged(replace_surrogates(piece.text), in_thread) for piece in texts
+                await self._classify_text(replace_surrogates(piece.text), in_thread)
+                for piece in texts
             ]
 
-    async def _judged(self, text: str, in_thread: GuardThreads) -> Sequence[Finding]:
+    async def _classify_text(self, text: str, in_thread: GuardThreads) -> Sequence[Finding]:
         if len(text) > MAX_CHARACTERS:
-            raise Unjudged
+            raise CannotClassify
         findings: list[Finding] = []
-        for window in await in_thread(partial(self._model.windows, text)):
-            span = _span(window)
+        for window in await in_thread(partial(self._model.tokenize_windows, text)):
+            span = _window_span(window)
             if span is not None:  # one job each, so that a late call stops soon
-                probabilities = await in_thread(partial(self._model.judge, window))
+                probabilities = await in_thread(partial(self._model.classify, window))
                 findings += (
                     Finding(span[0], span[1], kind=label, score=round(probabilities[label], 3))
                     for label, threshold in self._labels.items()
@@ -129,7 +130,7 @@ class Onnx:
         return resolve_overlaps(findings)
 
 
-def _span(window: Any) -> tuple[int, int] | None:
+def _window_span(window: Any) -> tuple[int, int] | None:
     """Return the span of a window in characters, or None if it contains only special tokens."""
     pairs = zip(window.offsets, window.special_tokens_mask, strict=True)
     spans = [offsets for offsets, special in pairs if not special and offsets[0] < offsets[1]]
@@ -157,7 +158,7 @@ def load_model(folder: Path) -> Model:
     model = _loaded.get(files)
     if model is None:
         try:
-            model = _loaded[files] = _load(folder)
+            model = _loaded[files] = _load_model_files(folder)
         except Exception as error:  # each library raises its own errors
             raise ValueError(
                 f"the model in {folder} cannot be loaded: {type(error).__name__}"
@@ -165,7 +166,7 @@ def load_model(folder: Path) -> Model:
     return model
 
 
-def _load(folder: Path) -> Model:
+def _load_model_files(folder: Path) -> Model:
     import onnxruntime  # noqa: PLC0415  # an extra
     from tokenizers import Tokenizer  # noqa: PLC0415  # an extra
 
@@ -194,8 +195,10 @@ def _load(folder: Path) -> Model:
         labels=tuple(labels[number] for number in range(len(labels))),
         is_multi_label=config.get("problem_type") == "multi_label_classification",
     )
-    with suppress(Unjudged):  # the first run allocates memory, and no call should wait for that
-        model.judge(model.windows("word")[0])
+    with suppress(
+        CannotClassify
+    ):  # the first run allocates memory, and no call should wait for that
+        model.classify(model.tokenize_windows("word")[0])
     return model
 
 

@@ -19,7 +19,7 @@ from pydantic import Field, StringConstraints
 from proxy.config.scalars import FileName, Reference, Section, Share
 from proxy.dialects.findings import similarity_details
 from proxy.guards.guard_kind import ByContext, GuardKind
-from proxy.guards.matching.re2set import encode
+from proxy.guards.matching.re2set import encode_utf8
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
 from proxy.types.hold import PartialMatcher
@@ -55,10 +55,10 @@ class Passages:
         sequences: set[int] = set()
         pairs: set[int] = set()
         for text in texts:
-            text_words = tuple(compared_words(text))
+            text_words = tuple(normalized_words(text))
             known_words.update(text_words)
-            sequences.update(grams(text_words, words))
-            pairs.update(grams(text_words, 2))
+            sequences.update(hash_word_sequences(text_words, words))
+            pairs.update(hash_word_sequences(text_words, 2))
         self._known = frozenset(known_words)
         self._sequences = frozenset(sequences)
         self._pairs = frozenset(pairs)
@@ -86,10 +86,10 @@ class Passages:
         return bool(self.find(data.decode()))
 
     def encoded(self, text: str) -> bytes:
-        return encode(text)
+        return encode_utf8(text)
 
     def partial_start(self, text: str, start: int) -> int:
-        words = [word for word in _words(text) if word[1] > start]
+        words = [word for word in _iter_normalized_words(text) if word[1] > start]
         if not words or len(text) - words[-1][1] > GAP:
             return len(text)
         is_cut = words[-1][1] == len(text)
@@ -106,7 +106,7 @@ class Passages:
         tail_words = tuple(word for _, _, word in words[first_index : last_complete + 1])
         complete = (
             index
-            for index, gram in enumerate(grams(tail_words, self._words))
+            for index, gram in enumerate(hash_word_sequences(tail_words, self._words))
             if gram in self._sequences
         )
         incomplete = max(0, len(tail_words) - self._words + 1)  # a longer sequence is complete
@@ -128,17 +128,21 @@ class Passages:
     def find(self, text: str) -> Sequence[Finding]:
         if not self._sequences:
             return ()
-        return [finding for run in self._runs(text) for finding in self._pieces(run)]
+        return [
+            finding
+            for run in self._find_known_word_runs(text)
+            for finding in self._split_run_into_findings(run)
+        ]
 
-    def share(self, text: str) -> tuple[float, int]:
+    def measure_known_share(self, text: str) -> tuple[float, int]:
         """Return the share of known sequences in a text, and the number of all sequences."""
-        sequences = grams(tuple(compared_words(text)), self._words)
+        sequences = hash_word_sequences(tuple(normalized_words(text)), self._words)
         known_count = sum(gram in self._sequences for gram in sequences)
         return (known_count / len(sequences) if sequences else 0.0), len(sequences)
 
-    def _runs(self, text: str) -> Iterator[Sequence[Word]]:
+    def _find_known_word_runs(self, text: str) -> Iterator[Sequence[Word]]:
         run: list[Word] = []
-        for word in _words(text):
+        for word in _iter_normalized_words(text):
             if word[2] in self._known and (not run or word[0] - run[-1][1] <= GAP):
                 run.append(word)
                 continue
@@ -148,16 +152,16 @@ class Passages:
         if len(run) >= self._words:
             yield run
 
-    def _pieces(self, run: Sequence[Word]) -> Iterator[Finding]:
+    def _split_run_into_findings(self, run: Sequence[Word]) -> Iterator[Finding]:
         size = self._words
-        for span_start, span_end in self._known_spans(tuple(word for _, _, word in run)):
+        for span_start, span_end in self._find_known_spans(tuple(word for _, _, word in run)):
             for begin in range(span_start, span_end, size):
                 end = min(begin + size, span_end)
                 yield Finding(run[begin][0], run[end - 1][1], "overlap")
 
-    def _known_spans(self, words: tuple[str, ...]) -> Sequence[tuple[int, int]]:
+    def _find_known_spans(self, words: tuple[str, ...]) -> Sequence[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
-        for start, gram in enumerate(grams(words, self._words)):
+        for start, gram in enumerate(hash_word_sequences(words, self._words)):
             if gram not in self._sequences:
                 continue
             end = start + self._words
@@ -168,24 +172,24 @@ class Passages:
         return spans
 
 
-def grams(words: tuple[str, ...], size: int) -> list[int]:
+def hash_word_sequences(words: tuple[str, ...], size: int) -> list[int]:
     """Return a hash for each sequence of ``size`` words."""
     return [hash(words[i : i + size]) for i in range(len(words) - size + 1)]
 
 
-def compared_words(text: str) -> Iterator[str]:
+def normalized_words(text: str) -> Iterator[str]:
     """Return the normalized words of a text."""
-    return (word for _, _, word in _words(text))
+    return (word for _, _, word in _iter_normalized_words(text))
 
 
-def _words(text: str) -> Iterator[Word]:
+def _iter_normalized_words(text: str) -> Iterator[Word]:
     is_ascii = text.isascii()
     for word in WORD_PATTERN.finditer(text):
         form = word[0] if is_ascii else unicodedata.normalize("NFKC", word[0])
         yield *word.span(), form.casefold()
 
 
-def system_prompt(words: int = LEAK_WORDS) -> ByContext[Passages]:
+def build_system_prompt_detector(words: int = LEAK_WORDS) -> ByContext[Passages]:
     """Return a detector of passages with ``words`` consecutive words of the prompt.
 
     A shorter prompt is found if it is repeated completely. Prompts of fewer than 5 words are
@@ -194,7 +198,7 @@ def system_prompt(words: int = LEAK_WORDS) -> ByContext[Passages]:
 
     @lru_cache(maxsize=MAX_CACHED)
     def passages(prompt: str) -> Passages | None:
-        count = sum(1 for _ in compared_words(prompt))
+        count = sum(1 for _ in normalized_words(prompt))
         return Passages([prompt], min(words, count)) if count >= MIN_PROMPT_WORDS else None
 
     lookback = words * (WORD + GAP)
@@ -211,7 +215,7 @@ class SystemPromptConfig(Section):
 
 SYSTEM_PROMPT_GUARD = GuardKind(
     SystemPromptConfig,
-    lambda keys, context: system_prompt(keys.words),
+    lambda keys, context: build_system_prompt_detector(keys.words),
     answers=True,
     detections=(DetectionFormat("system_prompt", "system_prompt_similarity", similarity_details),),
 )
@@ -235,7 +239,7 @@ class Copyright:
         if sum(map(len, texts)) > MAX_TEXTS:
             raise ValueError(f"texts must have at most {MAX_TEXTS} characters together")
         for number, text in enumerate(texts, 1):
-            if sum(1 for _ in compared_words(text)) < words:
+            if sum(1 for _ in normalized_words(text)) < words:
                 raise ValueError(f"text {number} must have at least {words} words")
         self._passages = Passages(texts, words)
         self._share = share
@@ -252,7 +256,7 @@ class Copyright:
 
     def find(self, text: str) -> Sequence[Finding]:
         if self._share is not None:
-            share, sequences = self._alike.share(text)
+            share, sequences = self._alike.measure_known_share(text)
             if sequences >= MIN_GRAMS and share >= self._share:
                 return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
         return [Finding(f.start, f.end, "passage") for f in self._passages.find(text)]

@@ -15,13 +15,13 @@ from proxy.config.scalars import Section, Share, Words
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import identifiers, numbers, phones
-from proxy.guards.matching.identifiers import FORMS, national_ids
-from proxy.guards.matching.numbers import DigitRun, Ends, is_cut
+from proxy.guards.matching.identifiers import FORMS, build_national_id_detectors
+from proxy.guards.matching.numbers import DigitRun, Ends, is_value_split_at
 from proxy.guards.matching.partial_match import Shape
 from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES
 from proxy.guards.matching.patterns import NamedPattern, Patterns, resolve_overlaps
 from proxy.guards.matching.phones import Phones
-from proxy.guards.matching.re2set import prefilter
+from proxy.guards.matching.re2set import build_prefilter
 from proxy.types.guard import Finding
 
 ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in FORMS))
@@ -86,7 +86,7 @@ class Pii:
         if unknown:
             raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ENTITIES)}")
         self._phones = Phones(regions) if "phone" in entities else None
-        forms = list(_forms(frozenset(entities), self._phones))
+        forms = list(_build_entity_shapes(frozenset(entities), self._phones))
         self._judges = [judge for _, judge in forms]
         self._patterns = Patterns(
             [
@@ -96,7 +96,7 @@ class Pii:
             shapes=[shape for shape, _ in forms],
             translated=TRANSLATION,
         )
-        self.may_find = prefilter([self._patterns.pattern_set], TRANSLATION)
+        self.may_find = build_prefilter([self._patterns.pattern_set], TRANSLATION)
         self.hold = self._patterns.hold
 
     lookback = LOOKBACK
@@ -115,7 +115,7 @@ class Pii:
         translated = text if text.isascii() else text.translate(TRANSLATION)
         return resolve_overlaps(
             finding
-            for shape in self._patterns.hits(translated)
+            for shape in self._patterns.find_overlapping(translated)
             for finding in self._judges[int(shape.kind)](translated, shape.start, shape.end)
             if finding.score >= self.threshold
         )
@@ -125,46 +125,52 @@ class Pii:
         base = max(0, finding.start - AFTER_NUMBER)
         translated = text[base : finding.end + AFTER_NUMBER].translate(TRANSLATION)
         boundaries = [(end - base, start - base) for end, start in ends]
-        return is_cut(
+        return is_value_split_at(
             finding.kind, translated, finding.start - base, finding.end - base, boundaries
         )
 
 
-def _forms(
+def _build_entity_shapes(
     entities: frozenset[str], phone_detector: Phones | None
 ) -> Iterator[tuple[Shape, Judge]]:
     """Yield the forms of the entities, and what judges a match of one."""
     if "email" in entities:
-        yield Shape(EMAIL), _email
+        yield Shape(EMAIL), _find_email
     if entities & {"phone", "card"}:
-        yield Shape(numbers.RUN, AFTER_NUMBER), _run(phone_detector, cards="card" in entities)
+        yield (
+            Shape(numbers.RUN, AFTER_NUMBER),
+            _judge_number_run(phone_detector, cards="card" in entities),
+        )
     if "iban" in entities:
         yield Shape(identifiers.ACCOUNT_SHAPE, marker=identifiers.ACCOUNT), identifiers.find_iban
     if "ip" in entities:
-        yield Shape(IP4, numbers.CHARS_AFTER), _ip
-        yield Shape(IP6, numbers.CHARS_AFTER), _ip
+        yield Shape(IP4, numbers.CHARS_AFTER), _find_ip_address
+        yield Shape(IP6, numbers.CHARS_AFTER), _find_ip_address
     for entity in sorted(entities):
         if entity == "ssn" or entity.startswith("id_"):
-            for detector in national_ids(entity):
-                yield Shape(detector.regex, numbers.CHARS_AFTER), _part(detector.find)
+            for detector in build_national_id_detectors(entity):
+                yield (
+                    Shape(detector.regex, numbers.CHARS_AFTER),
+                    _judge_single_number(detector.find),
+                )
 
 
-def _part(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
+def _judge_single_number(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
     return lambda text, start, end: find(DigitRun(text, start, end))
 
 
-def _run(phones: Phones | None, *, cards: bool) -> Judge:
+def _judge_number_run(phones: Phones | None, *, cards: bool) -> Judge:
     def judge(text: str, start: int, end: int) -> Iterator[Finding]:
         if cards:
             yield from identifiers.find_cards(DigitRun(text, start, end))
         if phones is not None:
-            for part in numbers.split_run(text, start, end):
+            for part in numbers.split_digit_run(text, start, end):
                 yield from phones.find(part)
 
     return judge
 
 
-def _email(text: str, start: int, end: int) -> Iterator[Finding]:
+def _find_email(text: str, start: int, end: int) -> Iterator[Finding]:
     separator = text.index("@", start)
     local = text[max(start, separator - LOCAL) : separator].lstrip(".'%-")
     if local[1:] and ESCAPED_SPACE.match(text, max(0, separator - len(local) - 1)):
@@ -176,7 +182,7 @@ def _email(text: str, start: int, end: int) -> Iterator[Finding]:
         yield Finding(separator - len(local), end, "email")
 
 
-def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
+def _find_ip_address(text: str, start: int, end: int) -> Iterator[Finding]:
     part = DigitRun(text, start, end)
     try:
         address = ipaddress.ip_address(part.raw)
@@ -196,7 +202,7 @@ def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
         start=start,
         end=end,
         kind="ip",
-        score=0.3 if part.is_named(numbers.NAMES["version"]) else 0.9,
+        score=0.3 if part.has_keyword_nearby(numbers.NAMES["version"]) else 0.9,
     )
 
 

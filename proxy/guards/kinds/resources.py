@@ -16,7 +16,7 @@ from typing import Literal
 from proxy.config.scalars import PositiveInt, PositiveUsd, Section
 from proxy.config.shapes import Requirement, any_of, has, is_present, not_
 from proxy.dialects.findings import flag_details
-from proxy.guards.guard_kind import GuardContext, GuardKind, MostCost, only_under
+from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, wrong_stage_message
 from proxy.money.estimate import text_quarters, to_tokens
 from proxy.money.usage import NANO
 from proxy.runtime.frozen import frozen
@@ -87,7 +87,7 @@ LENGTH_GUARD = GuardKind(
 )
 
 
-def slices(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
+def slice_text(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
     """Yield slices of a text, so that no call into C holds the GIL for long.
 
     A word is cut only if it is longer than a slice.
@@ -120,7 +120,7 @@ class Sponge:
 
     def find(self, text: str) -> Sequence[Finding]:
         if len(text) >= self.least:
-            if self._repeats(text):
+            if self._has_repeated_words(text):
                 return (Finding(0, len(text), "repetition"),)
             data = text.encode("utf-8", "replace")
             if len(zlib.compress(data, 1)) < self.ratio * len(data):
@@ -131,11 +131,11 @@ class Sponge:
             if match.end() - match.start() >= self.run
         ]
 
-    def _repeats(self, text: str) -> bool:
+    def _has_repeated_words(self, text: str) -> bool:
         counts: Counter[tuple[str, ...]] = Counter()
         word_count = 0
         carried: list[str] = []
-        for piece in slices(text):
+        for piece in slice_text(text):
             piece_words = WORD.findall(piece.casefold())
             word_count += len(piece_words)
             row = carried + piece_words
@@ -179,10 +179,10 @@ class EconomicsConfig(Section):
     """Maximum cost of a call in USD."""
 
 
-def _cost_cap(keys: EconomicsConfig, context: GuardContext) -> MostCost:
+def _make_cost_limit(keys: EconomicsConfig, context: GuardContext) -> CostLimit:
     if context.stage == "output":
-        raise ValueError(only_under("economics", "input"))
-    return MostCost(int(keys.max_cost_usd * NANO))
+        raise ValueError(wrong_stage_message("economics", "input"))
+    return CostLimit(int(keys.max_cost_usd * NANO))
 
 
-ECONOMICS_GUARD = GuardKind(EconomicsConfig, _cost_cap, example={"max_cost_usd": 1})
+ECONOMICS_GUARD = GuardKind(EconomicsConfig, _make_cost_limit, example={"max_cost_usd": 1})

@@ -19,15 +19,20 @@ from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import START, SecretRule
-from proxy.guards.matching.partial_match import PartialMatchers, Shape, Shapes, beginnings
+from proxy.guards.matching.partial_match import (
+    PartialMatchers,
+    Shape,
+    Shapes,
+    build_partial_pattern,
+)
 from proxy.guards.matching.re2set import (
-    Characters,
+    CharacterOffsets,
     Pattern,
     PatternSet,
     Span,
+    build_prefilter,
     compile_each,
-    encode,
-    prefilter,
+    encode_utf8,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
@@ -75,21 +80,21 @@ class Secrets:
         self._known = [rule for rule in rules if not rule.names]
         self._own = gitleaks.read_rules(gitleaks.OWN_RULES)
         names = [rule.names for rule in rules if rule.names]
-        assignment = gitleaks.assignment_pattern(names)
-        self._key_begun = Pattern(beginnings(WHOLES["private-key"]) or "", lazy=True)
+        assignment = gitleaks.build_assignment_pattern(names)
+        self._key_begun = Pattern(build_partial_pattern(WHOLES["private-key"]) or "", lazy=True)
         self._names = PatternSet(f"(?i){name}" for name in names)
         self._assignment = Pattern(assignment, lazy=True)
         # One automaton for all groups would have a state for each combination of their states.
         self.groups = (
             Shapes(
                 [Shape(assignment), *map(Shape, OPENINGS.values())],
-                open_parts={0: self._open_value, 1: self._open_key},
+                open_parts={0: self._find_partial_value, 1: self._find_partial_key},
             ),
-            Shapes([*map(_shape, self._known)]),
-            Shapes([*map(_shape, self._own)]),
+            Shapes([*map(_build_shape, self._known)]),
+            Shapes([*map(_build_shape, self._own)]),
         )
         self.hold = PartialMatchers(self.groups)
-        self.may_find = prefilter([group.pattern_set for group in self.groups])
+        self.may_find = build_prefilter([group.pattern_set for group in self.groups])
         self.kinds = frozenset(OPENINGS) | {rule.kind for rule in self._rules}
 
     @property
@@ -112,31 +117,31 @@ class Secrets:
         yield from self.hold.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
-        data = encode(text)
+        data = encode_utf8(text)
         matches = [*self._find_matches(data)]
         if not matches:
             return ()
-        characters = Characters(text, data)
+        characters = CharacterOffsets(text, data)
         return [
-            characters.finding(start, end, kind, score)
+            characters.to_finding(start, end, kind, score)
             for start, end, kind, score in _merge_overlaps(matches, self.lookback)
         ]
 
     def _find_matches(self, data: bytes) -> Iterator[SecretMatch]:
         long_group, known_group, own_group = self.groups
-        for hit in long_group.pattern_set.hits(data):
+        for hit in long_group.pattern_set.matching_indexes(data):
             if hit:
-                yield from self._long_secrets(self._long[hit - 1], data)
+                yield from self._find_long_secrets(self._long[hit - 1], data)
             else:
-                yield from self._assigned_secrets(data)
+                yield from self._find_assigned_secrets(data)
         for group, rules in ((known_group, self._known), (own_group, self._own)):
-            for rule in (rules[hit] for hit in group.pattern_set.hits(data)):
+            for rule in (rules[hit] for hit in group.pattern_set.matching_indexes(data)):
                 for spans in rule.compiled.find_all(data):
                     if secret := rule.find_secret(data, spans):
                         end = min(secret[1], secret[0] + self.lookback)
                         yield secret[0], end, rule.kind, rule.score
 
-    def _long_secrets(self, long: LongSecret, data: bytes) -> Iterator[SecretMatch]:
+    def _find_long_secrets(self, long: LongSecret, data: bytes) -> Iterator[SecretMatch]:
         start = 0
         while opened := long.opening.search(data, start):
             start, end = opened[-1]
@@ -145,32 +150,36 @@ class Secrets:
                 yield start, end, long.kind, 1.0
             start = end
 
-    def _assigned_secrets(self, data: bytes) -> Iterator[SecretMatch]:
-        for rule, begin, spans in self._values(data, 0):
+    def _find_assigned_secrets(self, data: bytes) -> Iterator[SecretMatch]:
+        for rule, begin, spans in self._find_assigned_values(data, 0):
             limit = begin + ASSIGNED_BYTES
             if spans[0][1] == limit < len(data):  # the value may continue there
                 continue
             if secret := rule.find_secret(data, spans):
                 yield *secret, rule.kind, rule.score
 
-    def _values(self, data: bytes, start: int) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
+    def _find_assigned_values(
+        self, data: bytes, start: int
+    ) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
         """Yield the rule, the start of the name and the spans for each value behind a name."""
         while match := self._assignment.search(data, start):
             begin, end = match[0]
-            for rule in (self._assigned[index] for index in self._names.hits(data[begin:end])):
+            for rule in (
+                self._assigned[index] for index in self._names.matching_indexes(data[begin:end])
+            ):
                 spans = rule.compiled.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
                 if spans is not None:
                     yield rule, begin, spans
             start = max(end - HEAD_BYTES, begin + 1)
 
-    def _open_value(self, data: bytes, start: int) -> int:
+    def _find_partial_value(self, data: bytes, start: int) -> int:
         """Return the offset of a value that an allowlist may cover when more text arrives."""
-        for rule, begin, spans in self._values(data, start):
+        for rule, begin, spans in self._find_assigned_values(data, start):
             if rule.may_be_allowed(data, spans[0]):
                 return begin
         return len(data)
 
-    def _open_key(self, data: bytes, start: int) -> int:
+    def _find_partial_key(self, data: bytes, start: int) -> int:
         long = self._long[0]
         while opened := long.opening.search(data, start):
             begin, start = opened[-1]
@@ -190,7 +199,7 @@ SecretMatch = tuple[int, int, str, float]
 """Start, end, kind and score."""
 
 
-def _shape(rule: SecretRule) -> Shape:
+def _build_shape(rule: SecretRule) -> Shape:
     context_length = gitleaks.NEAR_BYTES if rule.kind in gitleaks.KEYWORD_APART else 0
     return Shape(
         rule.pattern,
@@ -251,7 +260,7 @@ class SecretsConfig(Section):
 
 
 @lru_cache(maxsize=MAX_SHARED)
-def shared_detector(reach: int = REACH) -> Secrets:
+def load_shared_detector(reach: int = REACH) -> Secrets:
     """Return the detector shared by all policies.
 
     Parsing its rules is the slowest part of a reload.
@@ -261,6 +270,6 @@ def shared_detector(reach: int = REACH) -> Secrets:
 
 KIND = GuardKind(
     SecretsConfig,
-    lambda keys, context: shared_detector(keys.reach),
+    lambda keys, context: load_shared_detector(keys.reach),
     detections=(DetectionFormat("pii", "pii", count_details("secrets")),),
 )

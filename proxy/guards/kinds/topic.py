@@ -47,17 +47,17 @@ class Topic:
             raise ValueError("each topic must have examples")
         if self.allowed.keys() & self.banned.keys():
             raise ValueError("a topic must not be both allowed and banned")
-        object.__setattr__(self, "_rarity", _rarity(topics))
-        vectors = {name: [self._vector(t) for t in texts] for name, texts in topics.items()}
+        object.__setattr__(self, "_rarity", _stem_rarities(topics))
+        vectors = {name: [self._build_vector(t) for t in texts] for name, texts in topics.items()}
         object.__setattr__(self, "_examples", vectors)
 
     lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        if len(set(english.stems(text))) < MIN_STEMS:
+        if len(set(english.content_stems(text))) < MIN_STEMS:
             return []
         start, end = len(text) - len(text.lstrip()), len(text.rstrip())
-        similarity = self.likeness(text)
+        similarity = self.topic_similarities(text)
         name = max(self.banned, key=lambda topic: similarity[topic], default="")
         if name and similarity[name] >= max(self.threshold, *similarity.values()):
             return [Finding(start, end, kind=f"{BANNED}:{name}", score=similarity[name])]
@@ -66,31 +66,34 @@ class Topic:
             return [Finding(start, end, kind=OFF_TOPIC, score=round(1 - nearest, 3))]
         return []
 
-    def likeness(self, text: str) -> dict[str, float]:
-        vector = self._vector(text)
+    def topic_similarities(self, text: str) -> dict[str, float]:
+        vector = self._build_vector(text)
         return {
-            name: round(_cosine(vector, examples), 3) for name, examples in self._examples.items()
+            name: round(_max_similarity(vector, examples), 3)
+            for name, examples in self._examples.items()
         }
 
-    def _vector(self, text: str) -> Vector:
+    def _build_vector(self, text: str) -> Vector:
         """Return the unit vector of a text: its stems, weighted by rarity among the topics.
 
         A stem of no example has the highest rarity, so that unrelated texts are similar to no
         topic.
         """
         rarest = max(self._rarity.values(), default=1.0)
-        counts = Counter(english.stems(text))
+        counts = Counter(english.content_stems(text))
         raw = {s: (1 + math.log(n)) * self._rarity.get(s, rarest) for s, n in counts.items()}
         length = math.sqrt(sum(weight * weight for weight in raw.values())) or 1.0
         return {stem: weight / length for stem, weight in raw.items()}
 
 
-def _rarity(topics: Mapping[str, Sequence[str]]) -> Vector:
-    counts = Counter(s for texts in topics.values() for s in set(english.stems(" ".join(texts))))
+def _stem_rarities(topics: Mapping[str, Sequence[str]]) -> Vector:
+    counts = Counter(
+        s for texts in topics.values() for s in set(english.content_stems(" ".join(texts)))
+    )
     return {stem: 1 + math.log((1 + len(topics)) / (1 + count)) for stem, count in counts.items()}
 
 
-def _cosine(vector: Vector, examples: Sequence[Vector]) -> float:
+def _max_similarity(vector: Vector, examples: Sequence[Vector]) -> float:
     """Return the similarity to the nearest example, or to the stems of all examples combined."""
     similarities = [sum(w * example.get(s, 0.0) for s, w in vector.items()) for example in examples]
     stems = {stem for example in examples for stem in example}

@@ -15,7 +15,7 @@ from pydantic import Field
 from proxy.config.scalars import Section, Words
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import Shape, Shapes
-from proxy.guards.matching.re2set import Characters, Pattern, encode, prefilter
+from proxy.guards.matching.re2set import CharacterOffsets, Pattern, build_prefilter, encode_utf8
 from proxy.guards.text.hosts import entry_of, hosts, is_listed, is_under
 from proxy.types.guard import Finding
 
@@ -46,18 +46,18 @@ class Urls:
         self._allow = frozenset(map(entry_of, allow))
         self._deny = frozenset(map(entry_of, deny))
         self._url_start = Pattern(URL_START)
-        self.hold = Shapes([Shape(URL_START)], open_parts={0: self._open_address})
+        self.hold = Shapes([Shape(URL_START)], open_parts={0: self._find_partial_url})
         self._pattern_set = self.hold.pattern_set
-        self.may_find = prefilter([self._pattern_set])
+        self.may_find = build_prefilter([self._pattern_set])
         self._url_rest = Pattern(rf"[^{URL_STOPS}]*")
 
     lookback = LOOKBACK
 
     def find(self, text: str) -> Sequence[Finding]:
-        data = encode(text)
-        if not self._pattern_set.hits(data):
+        data = encode_utf8(text)
+        if not self._pattern_set.matching_indexes(data):
             return ()
-        characters = Characters(text, data)
+        characters = CharacterOffsets(text, data)
         findings, end = [], 0
         while spans := self._url_start.search(data, end):
             start, end = spans[0]
@@ -67,12 +67,12 @@ class Urls:
             end += tail[1] if tail else 0
             url = data[start:end]
             url = url.rstrip(TRAILING if b"[" in url else TRAILING + b"]")
-            if kind := self._kind(url.decode("utf-8", "replace")):
+            if kind := self._classify_url(url.decode("utf-8", "replace")):
                 stop = start + len(url)
-                findings.append(characters.finding(start, stop, kind))
+                findings.append(characters.to_finding(start, stop, kind))
         return findings
 
-    def _open_address(self, data: bytes, start: int) -> int:
+    def _find_partial_url(self, data: bytes, start: int) -> int:
         while spans := self._url_start.search(data, start):
             begin, start = spans[0]
             tail = self._url_rest.match(data[start:])
@@ -81,7 +81,7 @@ class Urls:
                 return begin
         return len(data)
 
-    def _kind(self, url: str) -> Kind | None:
+    def _classify_url(self, url: str) -> Kind | None:
         names = hosts(url)
         if any(is_under(name, self._deny) for name in names):
             return "denied"

@@ -17,7 +17,7 @@ from proxy.dialects.findings import TOXICITY, score_of
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phrase_rules import DATA, PhraseRule, PhraseRules, read_rules
-from proxy.guards.matching.re2set import prefilter
+from proxy.guards.matching.re2set import build_prefilter
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, MayFind
@@ -42,7 +42,7 @@ class WordList:
 
     @property
     def may_find(self) -> MayFind | None:
-        return prefilter(self._rules.sets)
+        return build_prefilter(self._rules.sets)
 
     @property
     def hold(self) -> PartialMatcher:
@@ -50,7 +50,7 @@ class WordList:
 
     @property
     def _rules(self) -> PhraseRules:
-        return _compiled(self.kinds, self.threshold)
+        return _compile_rules(self.kinds, self.threshold)
 
     def prepare(self) -> None:
         self._rules.sets  # noqa: B018  # compiled at the first use
@@ -63,19 +63,19 @@ class WordList:
 
 
 @lru_cache(maxsize=32)
-def _compiled(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
-    return PhraseRules([*rules(kinds, threshold)], MAX_LENGTH)
+def _compile_rules(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
+    return PhraseRules([*select_rules(kinds, threshold)], MAX_LENGTH)
 
 
-def rules(kinds: Collection[str], min_severity: float) -> Iterator[PhraseRule]:
+def select_rules(kinds: Collection[str], min_severity: float) -> Iterator[PhraseRule]:
     """Yield the rules of some kinds with a severity of at least ``min_severity``."""
-    for rule in _all_rules():
+    for rule in _load_all_rules():
         if rule.kind in kinds and rule.score >= min_severity:
             yield rule
 
 
 @lru_cache(maxsize=1)
-def _all_rules() -> Sequence[PhraseRule]:
+def _load_all_rules() -> Sequence[PhraseRule]:
     """Return one rule for the words of each kind and severity, then the rules for phrases."""
     lines = [
         line for line in WORDS_FILE.read_text("utf-8").splitlines() if not line.startswith("#")
@@ -84,12 +84,12 @@ def _all_rules() -> Sequence[PhraseRule]:
     for kind, severity, *words in (line.split("\t") for line in lines):
         words.sort(key=lambda word: (-len(word), word))  # none hides a longer one
         word_rules.append(
-            PhraseRule(kind, float(severity), "|".join(map(whole_word_pattern, words)))
+            PhraseRule(kind, float(severity), "|".join(map(build_whole_word_pattern, words)))
         )
     return [*word_rules, *read_rules(orjson.loads(PHRASES_FILE.read_bytes()))]
 
 
-def whole_word_pattern(word: str) -> str:
+def build_whole_word_pattern(word: str) -> str:
     """Return the pattern of a whole word. A sign at an edge needs no word boundary."""
     start = r"\b" if word[0].isalnum() else ""
     end = r"\b" if word[-1].isalnum() else ""

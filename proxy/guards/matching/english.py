@@ -40,11 +40,11 @@ class Sentence:
     names: frozenset[str]
 
 
-def words(text: str) -> Iterator[str]:
+def split_words(text: str) -> Iterator[str]:
     return (match[0].replace("’", "'") for match in _WORD.finditer(text))  # noqa: RUF001
 
 
-def stem(word: str) -> str:
+def stem_word(word: str) -> str:
     """Remove the English suffix of a lower-case word."""
     word = word.removesuffix("'s")
     for suffix in _SUFFIXES:
@@ -54,15 +54,17 @@ def stem(word: str) -> str:
     return word[:-1] if len(word) > _MIN_STEM and word[-1] == word[-2] else word  # planned, plan
 
 
-def stems(text: str) -> list[str]:
+def content_stems(text: str) -> list[str]:
     """Return the stems of all words except stop words and negations. Stems may repeat."""
-    lowered = (word.lower() for word in words(text))
-    return [stem(word) for word in lowered if word not in STOP and word not in _NEGATING]
+    lowered = (word.lower() for word in split_words(text))
+    return [stem_word(word) for word in lowered if word not in STOP and word not in _NEGATING]
 
 
-def numbers(text: str) -> set[str]:
+def find_normalized_numbers(text: str) -> set[str]:
     """Return the numbers of a text in one notation: 1,250.00 becomes 1250, and four becomes 4."""
-    values = {_NUMBER_WORDS[word] for word in map(str.lower, words(text)) if word in _NUMBER_WORDS}
+    values = {
+        _NUMBER_WORDS[word] for word in map(str.lower, split_words(text)) if word in _NUMBER_WORDS
+    }
     for match in _NUMBER.finditer(text):
         *groups, final = re.split(r"[.,]", match[0])
         fraction = ""
@@ -72,7 +74,7 @@ def numbers(text: str) -> set[str]:
     return values
 
 
-def names(text: str) -> set[str]:
+def find_name_stems(text: str) -> set[str]:
     """Return the stems of capitalized words that are not the first word of a sentence."""
     result, starts_sentence = set(), True
     position = 0
@@ -80,28 +82,28 @@ def names(text: str) -> set[str]:
         gap = text[position : match.start()]
         starts_sentence = starts_sentence or bool(_SENTENCE_END.search(gap + " "))
         if match[0][0].isupper() and not starts_sentence and match[0].lower() not in STOP:
-            result.add(stem(match[0].lower()))
+            result.add(stem_word(match[0].lower()))
         starts_sentence, position = False, match.end()
     return result
 
 
-def sentences(text: str) -> Iterator[Sentence]:
+def split_sentences(text: str) -> Iterator[Sentence]:
     start = 0
-    for stop in _stops(text):
+    for stop in _find_sentence_ends(text):
         part = text[start:stop]
         if part.strip():
             yield Sentence(
                 start=start + len(part) - len(part.lstrip()),
                 end=start + len(part.rstrip()),
                 text=part.strip(),
-                stems=frozenset(stems(part)),
-                numbers=frozenset(numbers(part)),
-                names=frozenset(names(part)),
+                stems=frozenset(content_stems(part)),
+                numbers=frozenset(find_normalized_numbers(part)),
+                names=frozenset(find_name_stems(part)),
             )
         start = stop
 
 
-def _stops(text: str) -> Iterator[int]:
+def _find_sentence_ends(text: str) -> Iterator[int]:
     position = 0
     for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
         while end - position > MAX_SENTENCE:
@@ -144,7 +146,7 @@ def _read_opposites() -> Mapping[str, frozenset[str]]:
     """Return the opposites of each stem, from pairs such as ``rise/fall``."""
     opposites: dict[str, set[str]] = {}
     for pair in (DATA / "opposites_en.txt").read_text("utf-8").split():
-        positive, negative = map(stem, pair.split("/"))
+        positive, negative = map(stem_word, pair.split("/"))
         if positive != negative:
             opposites.setdefault(positive, set()).add(negative)
             opposites.setdefault(negative, set()).add(positive)
@@ -152,7 +154,7 @@ def _read_opposites() -> Mapping[str, frozenset[str]]:
 
 
 OPPOSITES = _read_opposites()
-_NEGATION_STEMS = frozenset(map(stem, NEGATIONS))
+_NEGATION_STEMS = frozenset(map(stem_word, NEGATIONS))
 
 
 @frozen
@@ -170,16 +172,16 @@ class Clause:
 
 def parse_clauses(sentence: str) -> tuple[Clause, ...]:
     """Return the clauses of a sentence, and the whole sentence if there are several clauses."""
-    parts = list(_parts(_IDIOMS.sub(" ", sentence)))
-    read = [clause for part in parts if (clause := _clause(part)).stems]
-    return tuple(read) if len(read) < 2 else (*read, _clause(" ".join(parts)))
+    parts = list(_split_clause_texts(_IDIOMS.sub(" ", sentence)))
+    read = [clause for part in parts if (clause := _parse_clause(part)).stems]
+    return tuple(read) if len(read) < 2 else (*read, _parse_clause(" ".join(parts)))
 
 
-def _parts(sentence: str) -> Iterator[str]:
+def _split_clause_texts(sentence: str) -> Iterator[str]:
     pending, pending_count, start = "", 0, 0
     for end in [*(match.start() for match in _BREAK.finditer(sentence)), len(sentence)]:
         part = sentence[start:end]
-        count = len(stems(part))
+        count = len(content_stems(part))
         if min(pending_count, count) >= MIN_WORDS:
             yield pending
             pending, pending_count = "", 0
@@ -188,19 +190,19 @@ def _parts(sentence: str) -> Iterator[str]:
         yield pending
 
 
-def _clause(text: str) -> Clause:
+def _parse_clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _PIECE.finditer(text)]  # noqa: RUF001
-    all_stems = frozenset(stem(piece) for piece in pieces)
-    clause_stems = frozenset(stems(text)) - _NEGATION_STEMS
-    heads, scope, is_negated = _negated(pieces, clause_stems)
+    all_stems = frozenset(stem_word(piece) for piece in pieces)
+    clause_stems = frozenset(content_stems(text)) - _NEGATION_STEMS
+    heads, scope, is_negated = _parse_negations(pieces, clause_stems)
     return Clause(
         stems=clause_stems, heads=heads, scope=scope, is_negated=is_negated,
         antonyms=all_stems & OPPOSITES.keys(),
-        counts=frozenset(_counts(pieces)), days=CALENDAR.intersection(pieces),
+        counts=frozenset(_find_numbers_with_units(pieces)), days=CALENDAR.intersection(pieces),
     )  # fmt: skip
 
 
-def _negated(
+def _parse_negations(
     pieces: Sequence[str], clause_stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
     """Return the heads and the scope of the negations, and True if their number is odd."""
@@ -212,7 +214,11 @@ def _negated(
                 heads |= clause_stems
                 scope |= clause_stems
                 remaining = 0
-        elif remaining and piece not in _PASSED_OVER and (stemmed := stem(piece)) in clause_stems:
+        elif (
+            remaining
+            and piece not in _PASSED_OVER
+            and (stemmed := stem_word(piece)) in clause_stems
+        ):
             if remaining == SCOPE:
                 heads.add(stemmed)
             scope.add(stemmed)
@@ -220,12 +226,12 @@ def _negated(
     return frozenset(heads), frozenset(scope), is_negated
 
 
-def _counts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _find_numbers_with_units(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
     for index, piece in enumerate(pieces[:-1]):
-        for number in numbers(piece):
+        for number in find_normalized_numbers(piece):
             unit = next((word for word in pieces[index + 1 : index + 3] if word[0].isalpha()), "")
             if unit and unit not in STOP:
-                yield number, stem(unit)
+                yield number, stem_word(unit)
 
 
 def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) -> str | None:
@@ -235,32 +241,32 @@ def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) ->
     """
     results = []
     for clause in response:
-        nearest = max(context, key=partial(_similarity, clause), default=None)
-        if nearest is None or _similarity(clause, nearest) < (MIN_SIMILARITY, 0):
+        nearest = max(context, key=partial(_stem_overlap, clause), default=None)
+        if nearest is None or _stem_overlap(clause, nearest) < (MIN_SIMILARITY, 0):
             continue
         if len(clause.stems & nearest.stems) + _has_opposite(clause, nearest) >= MIN_SHARED:
-            results.append(_contradiction_kind(clause, nearest))
+            results.append(_classify_contradiction(clause, nearest))
     return next((kind for kind in results if kind), None)
 
 
-def _similarity(clause: Clause, reference: Clause) -> tuple[float, float]:
+def _stem_overlap(clause: Clause, reference: Clause) -> tuple[float, float]:
     if not clause.stems or not reference.stems:
         return (0.0, 0.0)
     common = len(clause.stems & reference.stems)
     return (common / len(clause.stems), common / len(clause.stems | reference.stems))
 
 
-def _contradiction_kind(clause: Clause, reference: Clause) -> str | None:
+def _classify_contradiction(clause: Clause, reference: Clause) -> str | None:
     units = {unit for _, unit in clause.counts} & {unit for _, unit in reference.counts}
     for unit in units:
-        if not _numbers_of(clause, unit) & _numbers_of(reference, unit):
+        if not _numbers_with_unit(clause, unit) & _numbers_with_unit(reference, unit):
             return "number"
     if clause.days and reference.days and not clause.days & reference.days:
         return "name"
     return "negation" if _negates(clause, reference) != _has_opposite(clause, reference) else None
 
 
-def _numbers_of(clause: Clause, unit: str) -> set[str]:
+def _numbers_with_unit(clause: Clause, unit: str) -> set[str]:
     return {number for number, counted in clause.counts if counted == unit}
 
 
@@ -270,7 +276,7 @@ def _negates(clause: Clause, reference: Clause) -> bool:
     Two negated clauses agree unless one negates a shared stem that the other affirms.
     """
     shared = clause.stems & reference.stems
-    shared |= _opposites(clause, reference) | _opposites(reference, clause)
+    shared |= _find_opposites(clause, reference) | _find_opposites(reference, clause)
     if clause.is_negated == reference.is_negated:
         negations = (
             (clause.heads & shared, reference.scope),
@@ -282,7 +288,7 @@ def _negates(clause: Clause, reference: Clause) -> bool:
     return len(shared) >= MIN_NEGATED_SHARE * len(clause.stems | reference.stems)
 
 
-def _opposites(clause: Clause, reference: Clause) -> frozenset[str]:
+def _find_opposites(clause: Clause, reference: Clause) -> frozenset[str]:
     """Return the stems of a clause for which the other clause contains an opposite instead."""
     candidates = reference.antonyms - clause.antonyms
     return frozenset(s for s in clause.antonyms - reference.antonyms if OPPOSITES[s] & candidates)
@@ -290,7 +296,7 @@ def _opposites(clause: Clause, reference: Clause) -> frozenset[str]:
 
 def _has_opposite(clause: Clause, reference: Clause) -> bool:
     """Return True if one clause contains the opposite of a stem of the other, not the stem."""
-    if _opposites(clause, reference):
+    if _find_opposites(clause, reference):
         return True
     clause_only, reference_only = clause.stems - reference.stems, reference.stems - clause.stems
     return any(

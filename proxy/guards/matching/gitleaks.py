@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from proxy.guards.matching.partial_match import beginnings
+from proxy.guards.matching.partial_match import build_partial_pattern
 from proxy.guards.matching.re2set import Pattern, Span
 from proxy.runtime.frozen import frozen
 
@@ -92,7 +92,7 @@ _PATH = re.compile(rb"(?:^|[^\w:/.-])(?:\w:)?[\w./@~-]*/$")  # not part of a URL
 _CONTINUATION = re.compile(rb"[+=(@]|\.[\w-]")
 
 
-def entropy(data: bytes) -> float:
+def shannon_entropy(data: bytes) -> float:
     """Return the Shannon entropy in bits per byte, or 0 for no data."""
     size = len(data)
     return -sum(n / size * math.log2(n / size) for n in Counter(data).values())
@@ -111,7 +111,7 @@ def is_generated_token(data: bytes, span: Span) -> bool:
     if data[start - 1 : start] == b"/" and _PATH.search(data, max(0, start - MAX_BYTES), start):
         return False
     body = data[lead.end() : end]
-    return not _HEX.fullmatch(body) and entropy(body) >= MIN_ENTROPY and _is_random(body)
+    return not _HEX.fullmatch(body) and shannon_entropy(body) >= MIN_ENTROPY and _is_random(body)
 
 
 def _is_random(body: bytes) -> bool:
@@ -172,18 +172,24 @@ class Allowlist:
     partial_patterns: Sequence[Pattern] = ()
 
     def covers(self, data: bytes, match: Span, secret: Span) -> bool:
-        return self._begins(self.patterns, data, match, self._span(data, match, secret))
+        return self._matches_before_end(
+            self.patterns, data, match, self._target_span(data, match, secret)
+        )
 
     def may_cover(self, data: bytes, match: Span) -> bool:
-        start, end = self._span(data, match, match)
-        return end >= len(data) and self._begins(self.partial_patterns, data, match, (start, end))
+        start, end = self._target_span(data, match, match)
+        return end >= len(data) and self._matches_before_end(
+            self.partial_patterns, data, match, (start, end)
+        )
 
-    def _begins(self, patterns: Sequence[Pattern], data: bytes, match: Span, bounds: Span) -> bool:
+    def _matches_before_end(
+        self, patterns: Sequence[Pattern], data: bytes, match: Span, bounds: Span
+    ) -> bool:
         start, end = bounds
         matches = (pattern.search(data[start:end]) for pattern in patterns)
         return any(spans is not None and start + spans[0][0] < match[1] for spans in matches)
 
-    def _span(self, data: bytes, match: Span, secret: Span) -> Span:
+    def _target_span(self, data: bytes, match: Span, secret: Span) -> Span:
         if self.target == "secret":
             return secret
         start, end = match
@@ -232,7 +238,7 @@ class SecretRule:
             context = data[max(0, start - NEAR_BYTES) : end + NEAR_BYTES].lower()
             if not any(keyword in context for keyword in self.keywords):
                 return None
-        if self.least_entropy and entropy(data[slice(*secret)]) <= self.least_entropy:
+        if self.least_entropy and shannon_entropy(data[slice(*secret)]) <= self.least_entropy:
             return None
         if self.accepts is not None and not self.accepts(data, secret):
             return None
@@ -262,8 +268,8 @@ NAMES = (
 def read_rules(path: Path = RULES) -> Sequence[SecretRule]:
     """Return the rules of a file. Their patterns are compiled later."""
     document = tomllib.loads(path.read_text())
-    everywhere = _allowed([document.get("allowlist", {})])
-    return [_rule(entry, everywhere) for entry in document["rules"] if "regex" in entry]
+    everywhere = _parse_allowlists([document.get("allowlist", {})])
+    return [_parse_rule(entry, everywhere) for entry in document["rules"] if "regex" in entry]
 
 
 def read_all_rules() -> Sequence[SecretRule]:
@@ -271,7 +277,7 @@ def read_all_rules() -> Sequence[SecretRule]:
     return [*read_rules(), *read_rules(NEWER_RULES)]
 
 
-def assignment_pattern(names: Iterable[str]) -> str:
+def build_assignment_pattern(names: Iterable[str]) -> str:
     """Return a pattern for a value assigned to one of the names, up to its first 10 bytes."""
     return (
         rf"(?i)(?:{'|'.join(dict.fromkeys(names))})[ \t\w.-]{{0,20}}[\s'\"]{{0,3}}"
@@ -279,7 +285,7 @@ def assignment_pattern(names: Iterable[str]) -> str:
     )
 
 
-def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowlist]) -> SecretRule:
+def _parse_rule(entry: Mapping[str, Any], everywhere: Sequence[Allowlist]) -> SecretRule:
     regex = entry["regex"]
     # A rule that also matches the value without a name is searched by itself.
     name_match = None if r"|\b(" in regex else ASSIGNED.match(regex)
@@ -290,7 +296,7 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowlist]) -> SecretRu
     group = entry.get("secretGroup")
     is_generic = entry["id"] == "generic-api-key"  # recognized by its name only
     if name_match is None and entry["id"] not in WITHOUT_PREFIX:
-        pattern, group = _in_prose(pattern, group)
+        pattern, group = _adapt_pattern_to_prose(pattern, group)
     return SecretRule(
         kind=entry["id"],
         pattern=pattern,
@@ -300,7 +306,7 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowlist]) -> SecretRu
         group=group,
         names=name_match[1] if name_match else None,
         allowed=[
-            *_allowed(entry.get("allowlists", ())),
+            *_parse_allowlists(entry.get("allowlists", ())),
             *everywhere,
             *(NAMES if is_generic else ()),
         ],
@@ -309,7 +315,7 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowlist]) -> SecretRu
     )
 
 
-def _in_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
+def _adapt_pattern_to_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
     """Return a pattern whose secret may be in a sentence, and the secret's group."""
     pattern = pattern.replace(IN_CODE, END)
     start = BY_ITSELF.match(pattern)
@@ -319,7 +325,7 @@ def _in_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
     return (lead + tail, group) if GROUP.search(tail) else (f"{lead}({tail})", 1)
 
 
-def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowlist]:
+def _parse_allowlists(entries: Iterable[Mapping[str, Any]]) -> list[Allowlist]:
     """Parse allowlist entries. Entries that also require a path never apply."""
     lists = []
     for entry in entries:
@@ -330,7 +336,9 @@ def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowlist]:
             target = entry.get("regexTarget", "secret")
             in_line = regexes if target == "line" else ()
             partial_patterns = (
-                beginnings(regex, unspaced=end) for regex in in_line for end in (False, True)
+                build_partial_pattern(regex, unspaced=end)
+                for regex in in_line
+                for end in (False, True)
             )
             lists.append(
                 Allowlist(

@@ -17,7 +17,7 @@ from proxy.guards.matching.numbers import (
     NAMES,
     DigitRun,
     find_numbers,
-    word_set,
+    parse_word_set,
 )
 from proxy.guards.matching.phrase_rules import DATA
 from proxy.runtime.frozen import frozen
@@ -66,16 +66,16 @@ SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 
 def find_cards(part: DigitRun) -> Iterator[Finding]:
     """Yield card numbers with a known brand, a length of that brand and a valid Luhn checksum."""
-    for number, score in find_numbers(part, 12, 19, _card, CARD_SHAPE):
+    for number, score in find_numbers(part, 12, 19, _score_card, CARD_SHAPE):
         yield Finding(start=number.start, end=number.end, kind="card", score=score)
 
 
-def _card(part: DigitRun) -> float:
+def _score_card(part: DigitRun) -> float:
     brand_score = _brand_score(part.digits)
     if not brand_score or not part.is_isolated:
         return 0.0
     groups = tuple([len(group) for group in GROUP.findall(part.raw)])
-    if part.is_named(NAMES["card"]):
+    if part.has_keyword_nearby(NAMES["card"]):
         return 1.0 if len(groups) <= MAX_GROUPS else 0.0
     preceding = part.text[max(0, part.start - NEARBY_CHARS) : part.start]
     following = part.text[part.end :][:NEARBY_CHARS]
@@ -99,7 +99,7 @@ def _brand_score(digits: str) -> float:
 
 def _is_grouped(part: DigitRun, groups: tuple[int, ...], preceding: str, following: str) -> bool:
     """Return True if digits are grouped as on a card, and are not part of a row of such groups."""
-    if groups not in GROUPS or _is_in_row(preceding, following):
+    if groups not in GROUPS or _has_adjacent_groups(preceding, following):
         return False
     has_one_separator = len({*SEPARATORS.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(preceding), FOURS_AFTER.match(following)))]
@@ -107,7 +107,7 @@ def _is_grouped(part: DigitRun, groups: tuple[int, ...], preceding: str, followi
     return has_one_separator and not in_row
 
 
-def _is_in_row(preceding: str, following: str) -> bool:
+def _has_adjacent_groups(preceding: str, following: str) -> bool:
     groups_before = _count_neighbors(GROUPS_BEFORE.search(preceding))
     groups_after = _count_neighbors(GROUPS_AFTER.match(following))
     if groups_before and groups_after:
@@ -194,7 +194,7 @@ ANY_NAME = re.compile(
 )
 
 
-def validator(form: Form) -> Callable[[str], bool]:
+def load_validator(form: Form) -> Callable[[str], bool]:
     """Return the check of a format. Imports only the required module of python-stdnum."""
     checks = importlib.import_module(f"stdnum.{form.module}").is_valid if form.module else bool
 
@@ -215,7 +215,11 @@ class NationalId:
     __slots__ = ("_is_valid", "_kind", "_names", "_unsure", "regex")
 
     def __init__(self, kind: str, form: Form) -> None:
-        self._kind, self._names, self._is_valid = kind, word_set(form.names), validator(form)
+        self._kind, self._names, self._is_valid = (
+            kind,
+            parse_word_set(form.names),
+            load_validator(form),
+        )
         self._unsure = re.compile(form.unsure)
         self.regex = rf"(?:\b|{LINE_END})(?:{form.pattern})\b"
 
@@ -234,14 +238,14 @@ class NationalId:
 
     def _score(self, part: DigitRun) -> float:
         preceding = part.text[max(0, part.start - CHARS_BEFORE) : part.start]
-        if part.is_named(self._names) or ANY_NAME.search(preceding):
+        if part.has_keyword_nearby(self._names) or ANY_NAME.search(preceding):
             return NAMED_SCORE
         if SEPARATED.search(part.raw):
             return GROUPED_SCORE
         return WEAK_SCORE if self._unsure.fullmatch(part.raw) else STRONG_SCORE
 
 
-def national_ids(kind: str) -> Sequence[NationalId]:
+def build_national_id_detectors(kind: str) -> Sequence[NationalId]:
     """Return the detectors of ``ssn`` or ``id_XX``, where XX is a country. Raises ``KeyError``."""
     forms = (SSN,) if kind == "ssn" else FORMS[kind.removeprefix("id_")]
     return [NationalId(kind, form) for form in forms]

@@ -39,12 +39,12 @@ DATE = re.compile(
 STAMP = re.compile(rf"(?:19|20)[0-9]{{2}}{_MONTH_DAY}(?:[ -]?{_HOUR_MINUTE}(?:[0-5][0-9])?)?")
 
 
-def word_set(listed: str) -> frozenset[str]:
+def parse_word_set(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
 NAMES = {
-    name: word_set(listed)
+    name: parse_word_set(listed)
     for name, listed in tomllib.loads((DATA / "number_words.toml").read_text("utf-8")).items()
 }
 """Words near a number, by the kind of number that they indicate."""
@@ -66,9 +66,9 @@ class DigitRun:
     def digits(self) -> str:
         return "".join(GROUP.findall(self.raw))
 
-    def is_named(self, listed: Set[str]) -> bool:
+    def has_keyword_nearby(self, listed: Set[str]) -> bool:
         """Return True if one of the words is near the run."""
-        return is_named(self.text, self.start, self.end, listed)
+        return has_keyword_nearby(self.text, self.start, self.end, listed)
 
     @property
     def prefix(self) -> str:
@@ -103,7 +103,7 @@ INSIDE_AFTER = re.compile(
 )
 
 
-def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
+def has_keyword_nearby(text: str, start: int, end: int, listed: Set[str]) -> bool:
     """Return True if one of the words is near a span of a text.
 
     Alphabets with case need whole words. Other scripts, which may have no spaces, match anywhere.
@@ -117,7 +117,7 @@ def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
     )
 
 
-def split_run(text: str, start: int, end: int) -> Iterator[DigitRun]:
+def split_digit_run(text: str, start: int, end: int) -> Iterator[DigitRun]:
     """Yield the parts of a run, split at dates and at the start of another number."""
     if end - start > LONG_RUN:
         yield DigitRun(text, start, end)
@@ -145,15 +145,15 @@ def _split_at_groups(text: str, start: int, end: int) -> Iterator[DigitRun]:
     for index, group in enumerate(groups):
         begins = group[0].startswith("0") or text[group.start() - 1 : group.start()] == "("
         if begins and digits >= MIN_DIGITS <= digits_left:
-            yield _run_of_groups(text, groups[first_group:index], start)
+            yield _join_groups(text, groups[first_group:index], start)
             first_group, digits = index, 0
         digits += len(group[0])
         digits_left -= len(group[0])
     if groups:
-        yield _run_of_groups(text, groups[first_group:], start)
+        yield _join_groups(text, groups[first_group:], start)
 
 
-def _run_of_groups(text: str, groups: Sequence[re.Match[str]], min_start: int) -> DigitRun:
+def _join_groups(text: str, groups: Sequence[re.Match[str]], min_start: int) -> DigitRun:
     start = groups[0].start()
     while start > min_start and text[start - 1] in "+(":
         start -= 1
@@ -182,7 +182,7 @@ def find_numbers(
         return
     min_start = part.start
     while groups:
-        result = _first_number(part.text, groups, (min_digits, max_digits), min_start, score)
+        result = _find_first_number(part.text, groups, (min_digits, max_digits), min_start, score)
         if result is None:
             return
         number, confidence = result
@@ -191,7 +191,7 @@ def find_numbers(
         min_start = number.end
 
 
-def _first_number(
+def _find_first_number(
     text: str,
     groups: Sequence[re.Match[str]],
     bounds: tuple[int, int],
@@ -203,7 +203,7 @@ def _first_number(
     for begin, end in ends + [(begin, count) for begin in range(1, count)]:
         digits = sum(len(group[0]) for group in groups[begin:end])
         if bounds[0] <= digits <= bounds[1]:
-            window = _run_of_groups(text, groups[begin:end], start)
+            window = _join_groups(text, groups[begin:end], start)
             if confidence := score(window):
                 return window, confidence
     return None
@@ -221,16 +221,18 @@ ENDS_WHOLE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
 BEGINS_WHOLE = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
 
 
-def is_cut(kind: str, text: str, start: int, end: int, ends: Ends) -> bool:
+def is_value_split_at(kind: str, text: str, start: int, end: int, ends: Ends) -> bool:
     """Return True if a finding across the ends of messages is one value that was split.
 
     Messages often start and end with numbers, such as tool results. A finding at a boundary is one
     value only if one of the messages is incomplete without the other.
     """
-    return all(_is_cut_at(kind, text, (start, end), boundary) for boundary in ends)
+    return all(_is_split_at_boundary(kind, text, (start, end), boundary) for boundary in ends)
 
 
-def _is_cut_at(kind: str, text: str, span: tuple[int, int], boundary: tuple[int, int]) -> bool:
+def _is_split_at_boundary(
+    kind: str, text: str, span: tuple[int, int], boundary: tuple[int, int]
+) -> bool:
     (start, end), (boundary_start, boundary_end) = span, boundary
     number_start = text[start:boundary_start]
     if kind == "email":
@@ -243,4 +245,4 @@ def _is_cut_at(kind: str, text: str, span: tuple[int, int], boundary: tuple[int,
         return False
     if kind != "phone":
         return True
-    return bool(DIALLED.match(number_start)) or is_named(text, start, end, NAMES["phone"])
+    return bool(DIALLED.match(number_start)) or has_keyword_nearby(text, start, end, NAMES["phone"])

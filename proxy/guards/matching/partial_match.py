@@ -21,12 +21,12 @@ from proxy.guards.matching.pattern_syntax import (
     Concatenation,
     Node,
     Repeat,
-    max_length,
-    parse,
-    relax,
-    repeat_pattern,
+    build_repeat_pattern,
+    max_match_length,
+    parse_pattern,
+    relax_repetitions,
 )
-from proxy.guards.matching.re2set import SET_MEMORY, Pattern, PatternSet, compile_each, encode
+from proxy.guards.matching.re2set import SET_MEMORY, Pattern, PatternSet, compile_each, encode_utf8
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import is_preparable
 from proxy.types.hold import PartialMatcher
@@ -59,10 +59,10 @@ class Shape:
     compiled: Pattern | None = None
 
     @property
-    def open_ends(self) -> tuple[str, ...]:
+    def partial_patterns(self) -> tuple[str, ...]:
         if self.partial_markers is not None:
             return self.partial_markers
-        beginning = beginnings(self.pattern)
+        beginning = build_partial_pattern(self.pattern)
         return () if beginning is None else (beginning,)
 
 
@@ -84,42 +84,50 @@ class Shapes:
         self.shapes = shapes
         self._translated = translated
         self._open_parts = open_parts or {}
-        ends = [(index, end) for index, shape in enumerate(shapes) for end in shape.open_ends]
+        ends = [
+            (index, end) for index, shape in enumerate(shapes) for end in shape.partial_patterns
+        ]
         self._owners = [*range(len(shapes)), *(index for index, _ in ends)]
         patterns = [shape.marker or shape.pattern for shape in shapes]
         self.pattern_set = PatternSet(patterns, memory, [end for _, end in ends])
-        self.is_open = self.pattern_set.may_hit
+        self.is_open = self.pattern_set.may_match
         self._unspaced: tuple[PatternSet, list[int]] | None = None
         self._beginnings = [
-            [_beginning(shape, unspaced=unspaced) for unspaced in (False, True)] for shape in shapes
+            [_compile_partial_pattern(shape, unspaced=unspaced) for unspaced in (False, True)]
+            for shape in shapes
         ]
         self._patterns = [shape.compiled or Pattern(shape.pattern, lazy=True) for shape in shapes]
 
     def may_match(self, data: bytes) -> bool:
-        return bool(self.pattern_set.hits(data))
+        return bool(self.pattern_set.matching_indexes(data))
 
     def encoded(self, text: str) -> bytes:
         if self._translated is not None and not text.isascii():
             text = text.translate(self._translated)
-        return encode(text)
+        return encode_utf8(text)
 
     def is_text_open(self, text: str) -> bool:
         data = self.encoded(text)
-        return self.is_open(data) or (_is_unspaced(text) and self._unspaced_ends()[0].may_hit(data))
+        return self.is_open(data) or (
+            _ends_in_unspaced_script(text) and self._load_unspaced_partials()[0].may_match(data)
+        )
 
     def partial_start(self, text: str, start: int) -> int:
         data, is_ascii = self.encoded(text), text.isascii()
         byte_start = start if is_ascii else len(self.encoded(text[:start]))
-        indexes = {self._owners[hit] for hit in self.pattern_set.all_hits(data)}
-        unspaced = _is_unspaced(text)
+        indexes = {self._owners[hit] for hit in self.pattern_set.matching_or_partial_indexes(data)}
+        unspaced = _ends_in_unspaced_script(text)
         if unspaced:
-            ends, owners = self._unspaced_ends()
-            indexes.update(owners[hit] for hit in ends.all_hits(data))
-        offsets = (self._offset(index, data, byte_start, unspaced=unspaced) for index in indexes)
+            ends, owners = self._load_unspaced_partials()
+            indexes.update(owners[hit] for hit in ends.matching_or_partial_indexes(data))
+        offsets = (
+            self._find_partial_offset(index, data, byte_start, unspaced=unspaced)
+            for index in indexes
+        )
         offset = min(offsets, default=len(data))
         return offset if is_ascii else len(data[:offset].decode("utf-8", "replace"))
 
-    def _offset(self, index: int, data: bytes, start: int, *, unspaced: bool) -> int:
+    def _find_partial_offset(self, index: int, data: bytes, start: int, *, unspaced: bool) -> int:
         find_open = self._open_parts.get(index)
         offset = find_open(data, start) if find_open else len(data)
         for beginning in self._beginnings[index][: 1 + unspaced]:
@@ -135,32 +143,32 @@ class Shapes:
         return offset
 
     def prepare(self) -> None:
-        self._unspaced_ends()
+        self._load_unspaced_partials()
 
     def load_rest(self) -> Iterator[None]:
         yield from compile_each(filter(None, chain.from_iterable(self._beginnings)))
         with_context = [index for index, shape in enumerate(self.shapes) if shape.context_length]
         yield from compile_each(self._patterns[index] for index in with_context)
 
-    def _unspaced_ends(self) -> tuple[PatternSet, list[int]]:
+    def _load_unspaced_partials(self) -> tuple[PatternSet, list[int]]:
         if self._unspaced is None:
-            ends = [beginnings(shape.pattern, unspaced=True) for shape in self.shapes]
+            ends = [build_partial_pattern(shape.pattern, unspaced=True) for shape in self.shapes]
             owners = [index for index, end in enumerate(ends) if end is not None]
             self._unspaced = PatternSet([], open_ends=filter(None, ends)), owners
         return self._unspaced
 
 
-def _beginning(shape: Shape, *, unspaced: bool) -> Pattern | None:
+def _compile_partial_pattern(shape: Shape, *, unspaced: bool) -> Pattern | None:
     """Return the pattern of partial matches of a shape, relaxed if it compiles too slowly."""
-    pattern = beginnings(shape.pattern, unspaced=unspaced)
+    pattern = build_partial_pattern(shape.pattern, unspaced=unspaced)
     if pattern is None:
         return None
     if any(int(max_count) > MAX_EXACT_COUNT for max_count in _COUNTED.findall(pattern)):
-        pattern = relax(pattern)
+        pattern = relax_repetitions(pattern)
     return Pattern(pattern, lazy=True)
 
 
-def _is_unspaced(text: str) -> bool:
+def _ends_in_unspaced_script(text: str) -> bool:
     return UNSPACED_LETTER.match(text, len(text) - 1) is not None if text else False
 
 
@@ -199,22 +207,22 @@ class PartialMatchers:
         return min(matcher.partial_start(text, start) for matcher in self.matchers)
 
 
-def beginnings(pattern: str, *, unspaced: bool = False) -> str | None:
+def build_partial_pattern(pattern: str, *, unspaced: bool = False) -> str | None:
     """Return the pattern of partial matches, None if there are none.
 
     They have at least two characters and end with white space.
 
     With ``unspaced``, the partial matches end with a letter of a script without spaces instead.
     """
-    return _beginnings(pattern)[unspaced]
+    return _build_partial_patterns(pattern)[unspaced]
 
 
 @lru_cache(maxsize=2048)
-def _beginnings(pattern: str) -> tuple[str | None, str | None]:
+def _build_partial_patterns(pattern: str) -> tuple[str | None, str | None]:
     lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # once, not at each letter
-    tree = parse(pattern.removeprefix(lead), frozenset("i" if lead else ""))
+    tree = parse_pattern(pattern.removeprefix(lead), frozenset("i" if lead else ""))
     with_space, with_letter = (
-        _prefix(tree, MIN_LENGTH, ending, is_followed=False)
+        _build_prefix_pattern(tree, MIN_LENGTH, ending, is_followed=False)
         for ending in (
             lambda character: character.text if character.takes_space else None,
             lambda character: character.unspaced,
@@ -226,7 +234,9 @@ def _beginnings(pattern: str) -> tuple[str | None, str | None]:
     )
 
 
-def _prefix(node: Node, min_length: int, ending: Ending, *, is_followed: bool) -> str | None:
+def _build_prefix_pattern(
+    node: Node, min_length: int, ending: Ending, *, is_followed: bool
+) -> str | None:
     """Return the pattern of a node's prefixes of at least ``min_length`` characters, or None.
 
     With ``is_followed``, other nodes follow, so that the whole node is also a beginning.
@@ -237,16 +247,17 @@ def _prefix(node: Node, min_length: int, ending: Ending, *, is_followed: bool) -
         case Assertion():
             return None
         case Concatenation(parts):
-            return _sequence_prefix(parts, min_length, ending, is_followed=is_followed)
+            return _build_sequence_prefix(parts, min_length, ending, is_followed=is_followed)
         case Alternation(branches):
-            return _alternation(
-                _prefix(branch, min_length, ending, is_followed=is_followed) for branch in branches
+            return _join_alternatives(
+                _build_prefix_pattern(branch, min_length, ending, is_followed=is_followed)
+                for branch in branches
             )
         case Repeat():
-            return _repeat_prefix(node, min_length, ending, is_followed=is_followed)
+            return _build_repeat_prefix(node, min_length, ending, is_followed=is_followed)
 
 
-def _repeat_prefix(
+def _build_repeat_prefix(
     node: Repeat, min_length: int, ending: Ending, *, is_followed: bool
 ) -> str | None:
     part, max_count = node.part, node.max_count
@@ -256,49 +267,56 @@ def _repeat_prefix(
         if end is None or max_before < min_length:
             return None
         if end == part.text:
-            return repeat_pattern(part, min_length, max_before)
-        return repeat_pattern(part, min_length - 1, max_before - 1) + end
-    first_round = _prefix(part, min_length, ending, is_followed=is_followed or max_count > 1)
+            return build_repeat_pattern(part, min_length, max_before)
+        return build_repeat_pattern(part, min_length - 1, max_before - 1) + end
+    first_round = _build_prefix_pattern(
+        part, min_length, ending, is_followed=is_followed or max_count > 1
+    )
     if max_count <= 1:
         return first_round
-    remaining = int(max(0, min_length - max_length(part))) if min_length else 0
-    later_round = _prefix(part, remaining, ending, is_followed=True)
-    return _alternation(
-        (first_round, later_round and repeat_pattern(part, 1, max_count - 1) + later_round)
+    remaining = int(max(0, min_length - max_match_length(part))) if min_length else 0
+    later_round = _build_prefix_pattern(part, remaining, ending, is_followed=True)
+    return _join_alternatives(
+        (first_round, later_round and build_repeat_pattern(part, 1, max_count - 1) + later_round)
     )
 
 
-def _sequence_prefix(
+def _build_sequence_prefix(
     parts: Sequence[Node], min_length: int, ending: Ending, *, is_followed: bool
 ) -> str | None:
     lead = []  # single characters before the first part that may stop
     for index, part in enumerate(parts, 1):
-        prefix = _prefix(part, min_length, ending, is_followed=is_followed or index < len(parts))
+        prefix = _build_prefix_pattern(
+            part, min_length, ending, is_followed=is_followed or index < len(parts)
+        )
         if prefix is None and isinstance(part, Character | Assertion):
             lead.append(part.text)
             min_length = max(0, min_length - isinstance(part, Character))
             continue
         branches = [prefix]
-        for full_text, remaining in _whole_patterns(part, min_length):
-            tail = _sequence_prefix(parts[index:], remaining, ending, is_followed=is_followed)
+        for full_text, remaining in _iter_full_patterns(part, min_length):
+            tail = _build_sequence_prefix(parts[index:], remaining, ending, is_followed=is_followed)
             branches.append(tail and full_text + tail)
-        pattern = _alternation(branches)
+        pattern = _join_alternatives(branches)
         return pattern and "".join(lead) + pattern
     return None
 
 
-def _whole_patterns(node: Node, min_length: int) -> Iterator[tuple[str, int]]:
+def _iter_full_patterns(node: Node, min_length: int) -> Iterator[tuple[str, int]]:
     """Yield patterns of the whole node with the length that other nodes must still match."""
     if isinstance(node, Repeat) and isinstance(node.part, Character):
         for times in range(node.min_count, int(min(min_length, node.max_count + 1))):
-            yield repeat_pattern(node.part, times, times), min_length - times
+            yield build_repeat_pattern(node.part, times, times), min_length - times
         if node.max_count >= min_length:
-            yield repeat_pattern(node.part, max(node.min_count, min_length), node.max_count), 0
+            yield (
+                build_repeat_pattern(node.part, max(node.min_count, min_length), node.max_count),
+                0,
+            )
         return
-    yield str(node), int(max(0, min_length - max_length(node)))
+    yield str(node), int(max(0, min_length - max_match_length(node)))
 
 
-def _alternation(branches: Iterable[str | None]) -> str | None:
+def _join_alternatives(branches: Iterable[str | None]) -> str | None:
     patterns = [*dict.fromkeys(branch for branch in branches if branch is not None)]
     if len(patterns) < 2:
         return patterns[0] if patterns else None

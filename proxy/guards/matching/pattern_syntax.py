@@ -50,7 +50,7 @@ TOKENS = re.compile(
 )
 
 
-def last_unspaced(text: str, start: int, end: int) -> int:
+def find_last_unspaced_letter(text: str, start: int, end: int) -> int:
     """Return the index of the last letter of a script without spaces in a span, or -1."""
     match = _LAST_UNSPACED.match(text, start, end)
     return -1 if match is None else match.end() - 1
@@ -70,17 +70,17 @@ def check_syntax(pattern: str) -> None:
             raise ValueError(f"its groups are nested more than {MAX_NESTING} deep")
 
 
-def relax(pattern: str) -> str:
+def relax_repetitions(pattern: str) -> str:
     """Return a pattern that compiles faster and matches wherever ``pattern`` does.
 
     It may match elsewhere too.
 
     RE2 copies a repeated part for each count, so long repeats lose their upper bound.
     """
-    return TOKENS.sub(_relaxed, pattern)
+    return TOKENS.sub(_relax_repetition, pattern)
 
 
-def _relaxed(token: re.Match[str]) -> str:
+def _relax_repetition(token: re.Match[str]) -> str:
     if token["min"] is None:
         return token[0]
     min_count, max_count = int(token["min"]), int(token["max"] or 0)
@@ -146,36 +146,36 @@ class Repeat:
     max_count: float
 
     def __str__(self) -> str:
-        return repeat_pattern(self.part, self.min_count, self.max_count)
+        return build_repeat_pattern(self.part, self.min_count, self.max_count)
 
 
 Node = Character | Assertion | Concatenation | Alternation | Repeat
 
 
-def parse(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
+def parse_pattern(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
     """Return the tree of a pattern. Each character carries its flags, except ``outer_flags``."""
     groups = [_Group(outer_flags)]
     for token in TOKENS.finditer(pattern):
         group = groups[-1]
         match token.lastgroup:
             case "opens":
-                groups.append(_Group(_with_flags(group.flags, token[0])))
+                groups.append(_Group(_apply_flags(group.flags, token[0])))
             case "closes":
                 groups.pop()
-                groups[-1].parts.append(group.node())
+                groups[-1].parts.append(group.to_node())
             case "other":
                 group.branches.append(Concatenation(tuple(group.parts)))
                 group.parts = []
             case "flags":
-                group.flags = _with_flags(group.flags, token[0])
+                group.flags = _apply_flags(group.flags, token[0])
             case "repeats":
-                group.parts[-1] = _repeat(group.parts[-1], token)
+                group.parts[-1] = _parse_repeat(group.parts[-1], token)
             case "edge":
                 text = f"(?m:{token[0]})" if "m" in group.flags else token[0]
                 group.parts.append(Assertion(text))
             case _:
-                group.parts += _characters(token, group.flags, outer_flags)
-    return groups[0].node()
+                group.parts += _parse_characters(token, group.flags, outer_flags)
+    return groups[0].to_node()
 
 
 class _Group:
@@ -186,12 +186,12 @@ class _Group:
         self.branches: list[Node] = []
         self.parts: list[Node] = []
 
-    def node(self) -> Node:
+    def to_node(self) -> Node:
         branch = Concatenation(tuple(self.parts))
         return Alternation((*self.branches, branch)) if self.branches else branch
 
 
-def _with_flags(flags: frozenset[str], opening: str) -> frozenset[str]:
+def _apply_flags(flags: frozenset[str], opening: str) -> frozenset[str]:
     """Return the flags after an opening such as ``(?i)`` or ``(?s-i:``."""
     if not opening.startswith("(?") or "<" in opening:
         return flags
@@ -199,7 +199,7 @@ def _with_flags(flags: frozenset[str], opening: str) -> frozenset[str]:
     return (flags | {*on}) - {*off}
 
 
-def _repeat(part: Node, token: re.Match[str]) -> Repeat:
+def _parse_repeat(part: Node, token: re.Match[str]) -> Repeat:
     sign = token["repeats"]
     if token["min"] is None:
         return Repeat(part, min_count=int(sign == "+"), max_count=1 if sign == "?" else inf)
@@ -208,17 +208,17 @@ def _repeat(part: Node, token: re.Match[str]) -> Repeat:
     return Repeat(part, min_count=min_count, max_count=max_count)
 
 
-def _characters(
+def _parse_characters(
     token: re.Match[str], flags: frozenset[str], outer_flags: frozenset[str]
 ) -> Iterator[Node]:
     on = "".join(sorted((flags - outer_flags) & {"i", "s"}))
     off = "".join(f"-{flag}" for flag in outer_flags - flags)
     for text in [token[0]] if token["quoted"] is None else map(re.escape, token["quoted"]):
-        yield _character(text, f"(?{on}{off}:{text})" if on or off else text)
+        yield _build_character(text, f"(?{on}{off}:{text})" if on or off else text)
 
 
 @lru_cache(maxsize=4096)
-def _character(text: str, flagged: str) -> Character:
+def _build_character(text: str, flagged: str) -> Character:
     if len(text) == 1 and text != ".":
         return Character(flagged, text in SPACES, flagged if UNSPACED_LETTER.match(text) else None)
     regex = re2.compile(flagged)
@@ -234,7 +234,7 @@ def _unspaced_letters() -> str:
     return "".join(UNSPACED_LETTER.findall("".join(map(chr, range(0x0E00, 0xFB00)))))
 
 
-def repeat_pattern(part: Node, min_count: int, max_count: float) -> str:
+def build_repeat_pattern(part: Node, min_count: int, max_count: float) -> str:
     """Return the pattern of a repeated part."""
     if max_count == 0:
         return ""
@@ -244,7 +244,7 @@ def repeat_pattern(part: Node, min_count: int, max_count: float) -> str:
     return f"{text}{{{min_count},{'' if max_count == inf else int(max_count)}}}"
 
 
-def max_length(node: Node) -> float:
+def max_match_length(node: Node) -> float:
     """Return the maximum length of a match in characters, or infinity."""
     match node:
         case Character():
@@ -252,9 +252,9 @@ def max_length(node: Node) -> float:
         case Assertion():
             return 0
         case Concatenation(parts):
-            return sum(map(max_length, parts))
+            return sum(map(max_match_length, parts))
         case Alternation(branches):
-            return max(map(max_length, branches))
+            return max(map(max_match_length, branches))
         case Repeat(part, _, most):
-            length = max_length(part)
+            length = max_match_length(part)
             return length * most if length else 0

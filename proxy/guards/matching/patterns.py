@@ -14,8 +14,19 @@ from dataclasses import replace
 from math import inf
 
 from proxy.guards.matching.partial_match import Shape, Shapes
-from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES, check_syntax, max_length, parse
-from proxy.guards.matching.re2set import SET_MEMORY, Characters, PatternSet, compile_pattern, encode
+from proxy.guards.matching.pattern_syntax import (
+    WITHOUT_SPACES,
+    check_syntax,
+    max_match_length,
+    parse_pattern,
+)
+from proxy.guards.matching.re2set import (
+    SET_MEMORY,
+    CharacterOffsets,
+    PatternSet,
+    compile_pattern,
+    encode_utf8,
+)
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
@@ -72,18 +83,18 @@ class Patterns:
         # One more on each side: for ^, $, \b and whole words.
         self.lookback: int | None = None if longest == inf else int(longest) + 1
 
-    def hits(self, text: str) -> list[Finding]:
+    def find_overlapping(self, text: str) -> list[Finding]:
         """Return the findings of each pattern. They may overlap."""
-        data = encode(text)
+        data = encode_utf8(text)
         return [
             finding
-            for index in self.pattern_set.hits(data)
+            for index in self.pattern_set.matching_indexes(data)
             for finding in self._singles[index].find(text, data)
         ]
 
     def find(self, text: str) -> Sequence[Finding]:
         """Return all findings by their start, without overlaps."""
-        return resolve_overlaps(self.hits(text))
+        return resolve_overlaps(self.find_overlapping(text))
 
 
 class _Single:
@@ -98,53 +109,59 @@ class _Single:
             raise ValueError(
                 f"{pattern.kind}: {excerpt} is not a valid RE2 pattern: {error}"
             ) from None
-        self.longest = max_length(parse(pattern.regex))
+        self.longest = max_match_length(parse_pattern(pattern.regex))
         if self.longest == 0 or self._regex.search(b"") is not None:
             raise ValueError(f"{pattern.kind}: {excerpt} matches the empty string")
 
     def find(self, text: str, data: bytes) -> Iterator[Finding]:
         """Yield the findings in ``text``; ``data`` is the same text as UTF-8."""
-        characters, searches, byte = Characters(text, data), 0, 0
+        characters, searches, byte = CharacterOffsets(text, data), 0, 0
         limit = inf if self.longest < inf or self._pattern.is_linear else MAX_UNBOUNDED
         while byte < len(data):
             for match in self._regex.finditer(data, byte):
                 searches += 1
-                start, end = characters.span(*match.span())
+                start, end = characters.to_character_span(*match.span())
                 if searches > limit:
-                    yield self._finding(start, len(text))
+                    yield self._build_finding(start, len(text))
                     return
-                if self._pattern.whole_words and not _is_whole(text, start, end):
-                    byte = characters.move(end if self.longest == inf else _next_word(text, start))
+                if self._pattern.whole_words and not _is_whole_word(text, start, end):
+                    byte = characters.seek(
+                        end if self.longest == inf else _next_word_start(text, start)
+                    )
                     break
                 if start < end:
-                    yield self._finding(start, end)
+                    yield self._build_finding(start, end)
             else:
                 return
 
-    def _finding(self, start: int, end: int) -> Finding:
+    def _build_finding(self, start: int, end: int) -> Finding:
         return Finding(start, end, kind=self._pattern.kind, score=self._pattern.score)
 
 
-def _is_whole(text: str, start: int, end: int) -> bool:
+def _is_whole_word(text: str, start: int, end: int) -> bool:
     return not (
-        (start > 0 and _joined(text[start - 1], text[start]))
-        or (end < len(text) and _joined(text[end - 1], text[end]))
+        (start > 0 and _are_in_one_word(text[start - 1], text[start]))
+        or (end < len(text) and _are_in_one_word(text[end - 1], text[end]))
     )
 
 
-def _next_word(text: str, start: int) -> int:
+def _next_word_start(text: str, start: int) -> int:
     """Return the next position after ``start`` where a word may start."""
     word = WORD.match(text, start)
-    if word and start and _joined(text[start - 1], text[start]):
+    if word and start and _are_in_one_word(text[start - 1], text[start]):
         return max(start + 1, word.end())
     return start + 1
 
 
-def _joined(first_text: str, second: str) -> bool:
-    return _in_word(first_text) and _in_word(second) and not UNSPACED.match(first_text + second)
+def _are_in_one_word(first_text: str, second: str) -> bool:
+    return (
+        _is_word_character(first_text)
+        and _is_word_character(second)
+        and not UNSPACED.match(first_text + second)
+    )
 
 
-def _in_word(character: str) -> bool:
+def _is_word_character(character: str) -> bool:
     return (
         character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
     )

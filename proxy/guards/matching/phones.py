@@ -57,29 +57,29 @@ class Phones:
             return
         for number, score in find_numbers(part, 7, 15, self._score, SHAPE):
             yield Finding(
-                start=number.start, end=_end_with_extension(number), kind="phone", score=score
+                start=number.start, end=_find_end_with_extension(number), kind="phone", score=score
             )
 
     def _score(self, part: DigitRun) -> float:
         is_international = part.raw.startswith(("+", "(+"))
         has_exit_code = part.raw.startswith(("00", "(00")) and not part.ends_token
         if is_international or (has_exit_code and len(part.digits) > 9):
-            return _international_score(part, part.digits if is_international else part.digits[2:])
+            return _score_international(part, part.digits if is_international else part.digits[2:])
         if (
             part.ends_token
-            or DigitRun(part.text, part.start, _end_with_extension(part)).starts_token
+            or DigitRun(part.text, part.start, _find_end_with_extension(part)).starts_token
         ):
             return 0.0
-        has_phone_word = part.is_named(NAMES["phone"])
+        has_phone_word = part.has_keyword_nearby(NAMES["phone"])
         if not has_phone_word and (
             len(part.digits) <= SHORT
-            or part.is_named(NAMES["not_phone"])
+            or part.has_keyword_nearby(NAMES["not_phone"])
             or not _has_phone_grouping(part)
             or ROW_BEFORE.search(part.text[max(0, part.start - ROW) : part.start])
             or ROW_AFTER.match(part.text[part.end : part.end + ROW])
         ):
             return 0.0
-        if any(region.has(part.digits) for region in self._regions):
+        if any(region.is_valid_number(part.digits) for region in self._regions):
             if has_phone_word or MARKED.match(part.raw):
                 return 0.9
             return 0.6 if part.digits.startswith("0") else 0.3
@@ -98,7 +98,7 @@ class _Region:
         self._national = re.compile((general and general.national_number_pattern) or "")
         self._prefix = (metadata.national_prefix if metadata else None) or ""
 
-    def has(self, digits: str) -> bool:
+    def is_valid_number(self, digits: str) -> bool:
         """Return True if digits are a valid number as dialed within the region.
 
         A trunk prefix of 0 is required: without it, too many numbers would be valid.
@@ -109,20 +109,20 @@ class _Region:
         # The library takes 50 us; this check rejects nearly all numbers.
         if not self._national.fullmatch(significant) and not self._national.fullmatch(digits):
             return False
-        return _valid(digits, self._code)
+        return _is_valid_number(digits, self._code)
 
 
-def _valid(number: str, region: str | None) -> bool:
+def _is_valid_number(number: str, region: str | None) -> bool:
     try:
         return phonenumbers.is_valid_number(phonenumbers.parse(number, region))
     except phonenumbers.NumberParseException:
         return False
 
 
-def _international_score(part: DigitRun, digits: str) -> float:
+def _score_international(part: DigitRun, digits: str) -> float:
     if not part.is_isolated:
         return 0.0
-    if _valid(f"+{digits}", None):
+    if _is_valid_number(f"+{digits}", None):
         return 1.0
     return (
         0.6 if part.raw.startswith("+") and len(digits) > 7 and _has_phone_grouping(part) else 0.0
@@ -141,6 +141,6 @@ def _has_phone_grouping(part: DigitRun) -> bool:
     return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])
 
 
-def _end_with_extension(part: DigitRun) -> int:
+def _find_end_with_extension(part: DigitRun) -> int:
     extension = EXTENSION.match(part.text, part.end)
     return extension.end() if extension else part.end

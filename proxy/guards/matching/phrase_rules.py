@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from proxy.guards.matching.partial_match import PartialMatchers, Shape, Shapes
 from proxy.guards.matching.re2set import (
     SET_MEMORY,
-    Characters,
+    CharacterOffsets,
     Pattern,
     PatternSet,
     compile_each,
-    encode,
+    encode_utf8,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
@@ -60,64 +60,66 @@ class PhraseRules:
     def __init__(self, rules: Sequence[PhraseRule], longest: int) -> None:
         self._rules, self._longest = rules, longest
         self._singles = [
-            (rule, Pattern(f"(?i){with_both_cases(rule.pattern)}", lazy=True, memory=SET_MEMORY))
+            (rule, Pattern(f"(?i){expand_letter_case(rule.pattern)}", lazy=True, memory=SET_MEMORY))
             for rule in rules
         ]
 
     @cached_property
     def sets(self) -> Sequence[PatternSet]:
-        parts = _parts(self._singles, SET_SIZE)
+        parts = _split_evenly(self._singles, SET_SIZE)
         return [PatternSet(pattern.source for _, pattern in part) for part in parts]
 
     @cached_property
     def hold(self) -> PartialMatcher:
-        return partial_matcher(self._rules)
+        return build_partial_matcher(self._rules)
 
     def may_find(self, lines: bytes) -> bool:
-        return any(pattern_set.may_hit(lines) for pattern_set in self.sets)
+        return any(pattern_set.may_match(lines) for pattern_set in self.sets)
 
     def load_rest(self) -> Iterator[None]:
         return compile_each(pattern for _, pattern in self._singles)
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
-        data = encode(text)
+        data = encode_utf8(text)
         findings = []
-        for pattern_set, part in zip(self.sets, _parts(self._singles, SET_SIZE), strict=True):
-            for index in pattern_set.hits(data):
+        for pattern_set, part in zip(
+            self.sets, _split_evenly(self._singles, SET_SIZE), strict=True
+        ):
+            for index in pattern_set.matching_indexes(data):
                 rule, pattern = part[index]
-                characters = Characters(text, data)
+                characters = CharacterOffsets(text, data)
                 for spans in pattern.find_all(data):
-                    start, end = characters.span(*spans[0])
+                    start, end = characters.to_character_span(*spans[0])
                     if 0 < end - start <= self._longest:
                         findings.append(Finding(start, end, kind=rule.kind, score=rule.score))
         return sorted(findings, key=lambda finding: finding.start)
 
 
-def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def _split_evenly(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def partial_matcher(rules: Sequence[PhraseRule], context_length: int = 0) -> PartialMatcher:
+def build_partial_matcher(rules: Sequence[PhraseRule], context_length: int = 0) -> PartialMatcher:
     shapes = [Shape(f"(?i){rule.pattern}", context_length) for rule in rules]
-    return PartialMatchers([Shapes(part) for part in _parts(shapes, PARTIAL_SET_SIZE)])
+    return PartialMatchers([Shapes(part) for part in _split_evenly(shapes, PARTIAL_SET_SIZE)])
 
 
 def read_rules(data: Any) -> Iterator[PhraseRule]:
     """Yield the rules of a data file, except those that refer to a missing list."""
-    lists = {name: alternatives(value) for name, value in data["lists"].items()}
+    lists = {name: join_alternatives(value) for name, value in data["lists"].items()}
     for rule in data["rules"]:
-        pattern = phrase(alternatives(rule["phrases"]), lists)
+        pattern = build_phrase_pattern(join_alternatives(rule["phrases"]), lists)
         if not _MISSING.search(pattern):
             yield PhraseRule(rule["kind"], rule["score"], pattern)
 
 
-def alternatives(value: str | list[str]) -> str:
+def join_alternatives(value: str | list[str]) -> str:
     """Return a list of a data file as one pattern."""
     return value if isinstance(value, str) else "|".join(value)
 
 
-def phrase(text: str, lists: Mapping[str, str] | None = None) -> str:
+def build_phrase_pattern(text: str, lists: Mapping[str, str] | None = None) -> str:
     """Return the RE2 pattern of a phrase, with the names of ``lists`` replaced."""
     text = replace_lists(text, lists or {})
     text = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", text)
@@ -133,7 +135,7 @@ def replace_lists(text: str, lists: Mapping[str, str]) -> str:
     return text
 
 
-def with_both_cases(pattern: str) -> str:
+def expand_letter_case(pattern: str) -> str:
     """Return an equivalent case-insensitive pattern that compiles faster.
 
     RE2 looks up the other case of each letter of a class, and these classes contain both cases.

@@ -15,7 +15,7 @@ from typing import Any
 
 import re2
 
-from proxy.guards.matching.pattern_syntax import relax
+from proxy.guards.matching.pattern_syntax import relax_repetitions
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, MayFind, SharedPrefilter
 
@@ -36,7 +36,7 @@ def replace_surrogates(text: str) -> str:
     return text if text.isascii() else SURROGATES.sub("\ufffd", text)
 
 
-def encode(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
     """Return a text as UTF-8, with U+FFFD in place of lone surrogates."""
     try:
         return text.encode()
@@ -70,7 +70,7 @@ def compile_pattern(pattern: str, memory: int = PATTERN_MEMORY) -> re2._Regexp:
     """
     try:
         with limit_blocking():
-            return re2.compile(pattern, _options(memory))
+            return re2.compile(pattern, _re2_options(memory))
     except re2.error as error:
         message = error.args[0] if error.args else ""
         text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
@@ -142,9 +142,9 @@ class PatternSet:
     searched together, unless ``by_lines`` is False. Each pattern is replaced by its ``relaxed``
     form, so that a hit is not always a match.
 
-    ``open_ends`` are additional patterns for partial matches at the end of a text. ``hits`` omits
-    them. Raises ``ValueError`` for invalid syntax, and for patterns that need more than ``memory``
-    bytes together.
+    ``open_ends`` are additional patterns for partial matches at the end of a text, which
+    ``matching_indexes`` omits. Raises ``ValueError`` for invalid syntax, and for patterns that
+    need more than ``memory`` bytes together.
     """
 
     __slots__ = ("_all", "_count", "by_lines", "shared_prefilter")
@@ -152,19 +152,19 @@ class PatternSet:
     def __init__(
         self, patterns: Iterable[str], memory: int = SET_MEMORY, open_ends: Iterable[str] = ()
     ) -> None:
-        set_ = re2.Set.SearchSet(_options(memory))
+        set_ = re2.Set.SearchSet(_re2_options(memory))
         self._count = 0
         self.by_lines = True
         for pattern in patterns:
-            _add(set_, _by_lines(relax(pattern)), pattern)
+            _add_pattern(set_, _match_by_lines(relax_repetitions(pattern)), pattern)
             self._count += 1
             self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
         self._all = self._count
         for pattern in open_ends:
-            _add(set_, relax(pattern), pattern)
+            _add_pattern(set_, relax_repetitions(pattern), pattern)
             self._all += 1
         try:
-            set_.Add(r"\z")  # matches every text: see ``hits``
+            set_.Add(r"\z")  # matches every text: see ``matching_indexes``
             with limit_blocking():
                 set_.Compile()  # without it, a set matches nothing
         except re2.error:
@@ -172,7 +172,7 @@ class PatternSet:
         # The function in C, without the wrapper that also accepts text.
         self.shared_prefilter = SharedPrefilter(getattr(set_, "_set", set_).Match, [self._all])
 
-    def hits(self, data: bytes) -> Sequence[int]:
+    def matching_indexes(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, in order."""
         matched = self.shared_prefilter.match(data)
         if not matched:
@@ -183,29 +183,29 @@ class PatternSet:
             return indexes[: bisect_left(indexes, self._count)]
         return indexes
 
-    def all_hits(self, data: bytes) -> Sequence[int]:
+    def matching_or_partial_indexes(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, followed by those of ``open_ends``."""
         return sorted(self.shared_prefilter.match(data) or range(self._all + 1))[:-1]
 
-    def may_hit(self, data: bytes) -> bool:
+    def may_match(self, data: bytes) -> bool:
         return self.shared_prefilter.match(data) != self.shared_prefilter.nothing
 
 
-def _add(set_: re2.Set, pattern: str, written: str) -> None:
+def _add_pattern(set_: re2.Set, pattern: str, written: str) -> None:
     try:
         set_.Add(pattern)
     except re2.error as error:
         raise ValueError(f"not a valid RE2 pattern: {written[:80]}") from error
 
 
-def _by_lines(pattern: str) -> str:
+def _match_by_lines(pattern: str) -> str:
     """Return a pattern whose text edges match at the edges of lines."""
     if _BY_TEXT.search(pattern):
         return pattern
     return "(?m)" + _ESCAPES.sub(lambda escape: _LINE_EDGES.get(escape[1], escape[0]), pattern)
 
 
-def prefilter(
+def build_prefilter(
     sets: Sequence[PatternSet], translation: Mapping[int, str] | None = None
 ) -> Prefilter | None:
     """Return a prefilter of several sets, or None if one of them cannot match line by line."""
@@ -226,19 +226,19 @@ class Prefilter:
     confirm: MayFind | None = None
 
     @property
-    def sieves(self) -> tuple[SharedPrefilter[Any], ...]:
+    def shared_prefilters(self) -> tuple[SharedPrefilter[Any], ...]:
         """The prefilters of the sets, which may also match a finding that begins at the end."""
         return tuple(pattern_set.shared_prefilter for pattern_set in self.sets)
 
     def __call__(self, lines: bytes) -> bool:
         if self.translation is not None and not lines.isascii():
             lines = lines.decode().translate(self.translation).encode()
-        if not any(pattern_set.hits(lines) for pattern_set in self.sets):
+        if not any(pattern_set.matching_indexes(lines) for pattern_set in self.sets):
             return False
         return self.confirm is None or self.confirm(lines)
 
 
-class Characters:
+class CharacterOffsets:
     """Converts offsets in UTF-8 data to offsets in the text, from left to right."""
 
     __slots__ = ("_byte", "_character", "_data", "_is_ascii", "_text")
@@ -249,7 +249,7 @@ class Characters:
         self._is_ascii = len(text) == len(data)
         self._byte = self._character = 0
 
-    def span(self, start: int, end: int) -> Span:
+    def to_character_span(self, start: int, end: int) -> Span:
         """Convert a byte span to characters and move to its start.
 
         The start must not be before the current position.
@@ -261,15 +261,15 @@ class Characters:
         size = len(self._data[start:end].decode("utf-8", "replace"))
         return self._character, self._character + size
 
-    def finding(self, start: int, end: int, kind: str, score: float = 1.0) -> Finding:
-        start_index, end_index = self.span(start, end)
+    def to_finding(self, start: int, end: int, kind: str, score: float = 1.0) -> Finding:
+        start_index, end_index = self.to_character_span(start, end)
         return Finding(start_index, end_index, kind=kind, score=score)
 
-    def move(self, character: int) -> int:
+    def seek(self, character: int) -> int:
         """Move to a character and return its offset in bytes."""
         if self._is_ascii:
             return character
-        self._byte += len(encode(self._text[self._character : character]))
+        self._byte += len(encode_utf8(self._text[self._character : character]))
         self._character = character
         return self._byte
 
@@ -278,7 +278,7 @@ def _spans(match: re2._Match) -> Sequence[Span]:
     return [match.span(group) for group in range(match.re.groups + 1)]
 
 
-def _options(memory: int) -> re2.Options:
+def _re2_options(memory: int) -> re2.Options:
     options = re2.Options()
     options.max_mem = memory
     options.log_errors = False

@@ -16,7 +16,13 @@ from pydantic import Field, TypeAdapter
 from proxy.config.scalars import Duration, Name, PositiveInt, Prose, Reference, Section, Share
 from proxy.config.shapes import Requirement, equals, has, if_then, not_
 from proxy.dialects.findings import flag_details
-from proxy.guards.guard_kind import ByContext, GuardContext, GuardKind, WrongKey, only_under
+from proxy.guards.guard_kind import (
+    ByContext,
+    GuardContext,
+    GuardKind,
+    InvalidGuardKey,
+    wrong_stage_message,
+)
 from proxy.guards.matching import english
 from proxy.guards.services.wire import (
     MEANINGFUL_KINDS,
@@ -172,7 +178,7 @@ class Judge:
             elif self.check == "relevant":
                 yield _place(number, piece.text)
             else:
-                for sentence in english.sentences(piece.text):
+                for sentence in english.split_sentences(piece.text):
                     yield _place(number, piece.text, sentence.start, sentence.end)
 
     def evidence(self, question: PromptContext) -> str:
@@ -301,7 +307,7 @@ def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ByContext[Judge]:
     if keys.check == "criteria":
         return make_judge(keys, context, keys.criteria or "", "violation")
     if context.stage == "input":
-        raise WrongKey("check", only_under(keys.check, "output"))
+        raise InvalidGuardKey("check", wrong_stage_message(keys.check, "output"))
     rule, kind = RESPONSE_CHECKS[keys.check]
     return response_judge(make_judge(keys, context, rule, kind, keys.check))
 

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, TypeAdapter
 from proxy.config.scalars import Duration, Model, Name, Reference, Section, Share
 from proxy.dialects.findings import TOXICITY
 from proxy.dialects.requests.upstream_request import url_and_headers
-from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey
+from proxy.guards.guard_kind import GuardContext, GuardKind, InvalidGuardKey
 from proxy.guards.services.wire import (
     MEANINGFUL_KINDS,
     BadAnswer,
@@ -120,7 +120,7 @@ def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:
     upstream = context.upstreams[keys.upstream]
     if upstream.dialect != "openai":
         message = f"must be an upstream with dialect openai, not {upstream.dialect}"
-        raise WrongKey("upstream", message)
+        raise InvalidGuardKey("upstream", message)
     return Moderation(upstream, keys.model, keys.categories)
 
 

@@ -197,7 +197,7 @@ class ServiceStage:
         self._collecting = StreamFilter.for_rules(tallies, run_job=run_job, to_last=True)
 
     def results(self) -> list[GuardResult]:
-        return [tally.result() for tally in self._tallies]
+        return [tally.to_result() for tally in self._tallies]
 
     async def inspect(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Return the frames that may be sent. Raises ``GuardBlocked``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from proxy.guards.findings import Replace, RuleTally, named
+from proxy.guards.findings import Replace, RuleTally, replace_by_kind
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.stream.window import Window
 from proxy.guards.text.documents import TEXT_WEIGHT, weight_of
@@ -43,7 +43,7 @@ class ArgumentsWindow:
         self._bare = ""
 
     @classmethod
-    def for_rules(cls, tallies: Sequence[RuleTally], replace: Replace = named) -> Self:
+    def for_rules(cls, tallies: Sequence[RuleTally], replace: Replace = replace_by_kind) -> Self:
         """Return a window that applies these rules to all values."""
         string = Window(tallies, escaped=True, replace=replace)
         return cls(string, Window(tallies, replace=replace), tallies)

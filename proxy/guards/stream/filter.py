@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple, Protocol, Self, TypeVar
 
-from proxy.guards.findings import Replace, RuleTally, named
+from proxy.guards.findings import Replace, RuleTally, replace_by_kind
 from proxy.guards.stream.arguments import weight_of_parts
 from proxy.guards.stream.frame_texts import (
     CHAT,
@@ -121,7 +121,7 @@ class StreamFilter:
     def for_rules(
         cls,
         tallies: Sequence[RuleTally],
-        replace: Replace = named,
+        replace: Replace = replace_by_kind,
         run_job: JobRunner = run_at_once,
         *,
         to_last: bool = False,

@@ -15,7 +15,7 @@ from secrets import token_bytes
 from typing import NamedTuple
 from urllib.parse import quote
 
-from proxy.guards.findings import RuleTally, named
+from proxy.guards.findings import RuleTally, replace_by_kind
 from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.text.hosts import is_listed
@@ -206,7 +206,7 @@ class Masks:
         It is a placeholder if the rule restores values, else the name of the kind.
         """
         if not rule.restore:
-            return named(rule, kind, text)
+            return replace_by_kind(rule, kind, text)
         return self.placeholder(kind, text, rule.restore_hosts)
 
     def placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:

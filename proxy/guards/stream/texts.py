@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings import Replace, RuleTally, named
+from proxy.guards.findings import Replace, RuleTally, replace_by_kind
 from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.frame_texts import (
     CHAT,
@@ -230,7 +230,7 @@ class RuleFilters:
     """Makes windows of rules."""
 
     tallies: Sequence[RuleTally]
-    replace: Replace = named
+    replace: Replace = replace_by_kind
     to_last: bool = False
 
     def concerns(self, text: Text) -> bool:

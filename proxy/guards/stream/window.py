@@ -20,9 +20,9 @@ from proxy.guards.findings import (
     RuleCursor,
     RuleTally,
     TextMatch,
+    escape_replacement,
     match_start_limit,
-    named,
-    within_json,
+    replace_by_kind,
 )
 from proxy.guards.stream.text_filter import ReleasedPiece
 from proxy.guards.stream.word_scanner import (
@@ -76,16 +76,16 @@ class Window:
         tallies: Sequence[RuleTally],
         *,
         escaped: bool = False,
-        replace: Replace = named,
+        replace: Replace = replace_by_kind,
         cpu_clock: Clock = time.thread_time,
     ) -> None:
         self._tallies = tallies
         self._escaped = escaped
-        self._replace = within_json(replace) if escaped else replace
+        self._replace = escape_replacement(replace) if escaped else replace
         self._cursors = [
             RuleCursor(tally, rule, tally.detector.lookback) for rule, tally in enumerate(tallies)
         ]
-        holding = [cursor.lookback for cursor in self._cursors if cursor.holds]
+        holding = [cursor.lookback for cursor in self._cursors if cursor.may_withhold]
         self._needs_whole = None in holding
         finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
         self.lookback = max((lookback for lookback in holding if lookback is not None), default=0)
@@ -170,7 +170,7 @@ class Window:
     def _at_pauses(self) -> list[ReleasedPiece]:
         """Inspect several pieces together, and release the text before the longest lookback."""
         if self._unread > self._pause or len(self._text) > self._limit:
-            if any(cursor.looks for cursor in self._cursors):
+            if any(cursor.is_incremental for cursor in self._cursors):
                 self._inspect(self._cursors)
             else:
                 self._last_weight = self._unread = 0
@@ -212,7 +212,7 @@ class Window:
     def _release_or_give_up(self) -> list[ReleasedPiece]:
         pieces = self._release()
         if len(self._text) > self._limit:
-            for cursor in [cursor for cursor in self._cursors if cursor.looks]:
+            for cursor in [cursor for cursor in self._cursors if cursor.is_incremental]:
                 cursor.tally.fail("too_long_to_hold")
             pieces += self._release()
         return pieces
@@ -280,7 +280,7 @@ class Window:
         if self._parts is not None:
             self._parts = []
         for cursor in self._cursors:
-            cursor.begin_anew(self._length)
+            cursor.restart_at(self._length)
         return pieces
 
     def _inspect(
@@ -328,11 +328,11 @@ class Window:
             # A cursor that moved word by word updates how far back the text must be kept.
             if base + decided <= cursor.decided and floor is None:
                 continue
-            for match in cursor.see(read.views, base, base + decided, floor=floor):
+            for match in cursor.find_new_matches(read.views, base, base + decided, floor=floor):
                 if cursor.tally.rule.enforces:
                     insort(self._pending, match, key=_order)
                 else:
-                    cursor.tally.count(match.kind, match.score)
+                    cursor.tally.count_finding(match.kind, match.score)
         return min(read.effort, 2 * self._max_lookback)
 
     def _release(self) -> list[ReleasedPiece]:
@@ -360,9 +360,9 @@ class Window:
 
     def _mask(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
         tally = self._tallies[match.rule]
-        tally.count(match.kind, match.score)
+        tally.count_finding(match.kind, match.score)
         if tally.rule.can_block:
-            raise tally.block(match.kind)
+            raise tally.block_call(match.kind)
         self._release_masked(match, pieces)
 
     def _release_masked(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:

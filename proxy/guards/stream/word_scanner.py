@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 
 from proxy.guards.findings import MARGIN, RuleCursor, TextMatch, find_matches
-from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, last_unspaced
+from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, find_last_unspaced_letter
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
 from proxy.guards.text.disguises import has_one_reading, open_mark_start
 from proxy.guards.text.documents import SHEET
@@ -31,7 +31,7 @@ def find_held(
     return [
         replace(match, start=match.start + base, end=match.end + base)
         for cursor in cursors
-        if cursor.holds
+        if cursor.may_withhold
         for match in find_matches(cursor.tally, cursor.rule, views, cursor.since - base)
         if match.start + base >= cursor.decided and match.end + base > cursor.until
     ]
@@ -46,7 +46,7 @@ def count_whole(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> N
     for cursor in cursors:
         if cursor.lookback is None:
             for match in find_matches(cursor.tally, cursor.rule, views):
-                cursor.tally.count(match.kind, match.score)
+                cursor.tally.count_finding(match.kind, match.score)
 
 
 WORDS = 24  # characters, about three words, that are inspected together
@@ -135,7 +135,7 @@ def word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner
 
     Each enforcing rule needs a partial matcher, and a lookback too long to hold the text.
     """
-    holding = [cursor for cursor in cursors if cursor.holds]
+    holding = [cursor for cursor in cursors if cursor.may_withhold]
     longest = max((cursor.lookback or 0 for cursor in holding), default=0)
     if longest <= LEAST_REACH or any(cursor.hold is None for cursor in holding):
         return None
@@ -190,7 +190,7 @@ def last_end(text: str, start_at: int, end: int) -> int:
     return (
         position
         if text.isascii()
-        else max(position, last_unspaced(text, max(start_at, position), end))
+        else max(position, find_last_unspaced_letter(text, max(start_at, position), end))
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from unicodedata import decimal
 
-from proxy.guards.matching.re2set import encode
+from proxy.guards.matching.re2set import encode_utf8
 from proxy.guards.text import base64_text, disguises
 
 _UNSEEN = re.compile(f"[{disguises.UNSEEN}]+")
@@ -228,7 +228,7 @@ def _read(
     if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
         views.append(normal)
     bare = _composed(visible, bare=True) if disguises.marked(visible.cased) else normal
-    hits = disguises.DISGUISES.hits(encode(bare.cased))
+    hits = disguises.DISGUISES.matching_indexes(encode_utf8(bare.cased))
     close = _edited(bare, disguises.gaps(bare.cased)) if disguises.SEPARATED in hits else bare
     if close.cased != normal.cased:
         views.append(close)

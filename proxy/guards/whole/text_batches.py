@@ -168,7 +168,7 @@ class RuleInspection:
             size if is_last else match_start_limit(piece.read, cursor.lookback or 0)
         )
         if decided > cursor.decided:
-            matches = cursor.see(piece.read.views, piece.base, decided, self._left_s)
+            matches = cursor.find_new_matches(piece.read.views, piece.base, decided, self._left_s)
             outside = []
             for match in matches:
                 index = bisect_right(self._runs, match.start, key=itemgetter(0))
@@ -194,7 +194,7 @@ class RuleInspection:
 
     def _record(self, place: int, matches: Sequence[TextMatch]) -> None:
         for match in matches:
-            self.tally.count(match.kind, match.score)
+            self.tally.count_finding(match.kind, match.score)
             self._keep(place, match)
 
     def _keep(self, place: int, match: TextMatch) -> None:
@@ -276,7 +276,7 @@ def _pieces(
     min_run = max(0, min((cursor.lookback or 0 for cursor in cursors.values()), default=0) - 1)
     max_run = 0 if part.text.decoded else MOST_RUN
     base, size = 0, batch
-    while any(cursor.looks for cursor in cursors.values()):
+    while any(cursor.is_incremental for cursor in cursors.values()):
         piece = text[base : base + size]
         torn = base > 0 and text[base - 1] in ALPHABET and piece[0] in ALPHABET
         is_last = base + size >= len(text)
@@ -295,7 +295,9 @@ def _pieces(
         if is_last:
             return
         end = base + size
-        next_start = min((cursor.since for cursor in cursors.values() if cursor.looks), default=end)
+        next_start = min(
+            (cursor.since for cursor in cursors.values() if cursor.is_incremental), default=end
+        )
         size_beyond = batch if next_start - base >= batch // 2 else max(batch, size)
         base, size = next_start, end - next_start + size_beyond
 
@@ -321,7 +323,7 @@ def _together(
         if known_in is not None:
             new += joined.continued(match, new_pieces, known_in, tally.detector)
         elif joined.is_one_finding(match, tally.detector):
-            tally.count(match.kind, match.score)
+            tally.count_finding(match.kind, match.score)
             new += new_pieces
     return new
 

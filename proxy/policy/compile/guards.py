@@ -11,11 +11,11 @@ from proxy.config.scalars import references, referring_keys
 from proxy.errors.words import quoted
 from proxy.guards.guard_kind import (
     NO_CONTEXT,
+    CostLimit,
     GuardContext,
     GuardKind,
-    MostCost,
-    WrongKey,
-    only_under,
+    InvalidGuardKey,
+    wrong_stage_message,
 )
 from proxy.guards.kinds import KINDS
 from proxy.guards.text.disguises import compositions
@@ -98,9 +98,13 @@ class GuardCompiler:
         for index, config in enumerate(outputs or ()):
             output_path: KeyPath = (*path, "output", index)
             if config.restore:
-                self._context.report((*output_path, "restore"), only_under("restore", "input"))
+                self._context.report(
+                    (*output_path, "restore"), wrong_stage_message("restore", "input")
+                )
             if config.action == "route":
-                self._context.report((*output_path, "action"), only_under("route", "input"))
+                self._context.report(
+                    (*output_path, "action"), wrong_stage_message("route", "input")
+                )
         on_input = self._rules(path, "input", inputs)
         on_output = self._rules(path, "output", outputs)
         return RuleGuards(
@@ -130,10 +134,10 @@ class GuardCompiler:
             detector = kind.make(config, context)
             restore_hosts = frozenset(map(entry_of, config.restore_hosts or ()))
         except ValueError as error:
-            key = (error.key,) if isinstance(error, WrongKey) else ()
+            key = (error.key,) if isinstance(error, InvalidGuardKey) else ()
             self._context.report((*path, *key), str(error))
             return None
-        if isinstance(detector, MostCost):
+        if isinstance(detector, CostLimit):
             return CostCap(
                 name=name,
                 max_nano_usd=detector.nano_usd,
@@ -198,7 +202,7 @@ class GuardCompiler:
         if any(name not in upstreams for _, name in names):
             return None
         if stage == "input" and not isinstance(config, PluginGuard) and KINDS[config.guard].answers:
-            raise ValueError(only_under(config.guard, "output"))
+            raise ValueError(wrong_stage_message(config.guard, "output"))
         document, secrets = self._context.document, references(config, "secret")
         return GuardContext(
             name=config.name or config.guard,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.guards.kinds.evidence import MAX_MODEL_PAIRS, EntailmentModel
-from proxy.guards.kinds.onnx import HINT, MAX_CHARACTERS, REQUIRED_PACKAGES, Unjudged
+from proxy.guards.kinds.onnx import HINT, MAX_CHARACTERS, REQUIRED_PACKAGES, CannotClassify
 from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.types.guard import Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
@@ -66,7 +66,7 @@ async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:
         ("Yes.", "x" * (MAX_CHARACTERS + 1)),
         ("It is open. " * MAX_MODEL_PAIRS, CONTEXT),
     ):
-        with pytest.raises(Unjudged):
+        with pytest.raises(CannotClassify):
             await judged(guard, text, context)
 
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.guards.kinds.evidence import KINDS, MAX_CONTEXT, Grounded, Relevant, grounded, relevant
+from proxy.guards.kinds.evidence import (
+    KINDS,
+    MAX_CONTEXT,
+    Grounded,
+    Relevant,
+    build_grounded_detector,
+    build_relevant_detector,
+)
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio
@@ -54,12 +61,12 @@ def test_what_it_bears_or_what_says_nothing_passes(text: str) -> None:
 
 
 def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
-    about = grounded(0.5).about(PromptContext(asked="When?", context=CONTEXT))
+    about = build_grounded_detector(0.5).about(PromptContext(asked="When?", context=CONTEXT))
 
     assert about is not None
     assert [finding.kind for finding in about.find("Fines are 9 cents per day.")] == ["number"]
     assert about.weight == len(CONTEXT)
-    assert grounded(0.5).about(PromptContext(asked="When?", context=" ")) is None
+    assert build_grounded_detector(0.5).about(PromptContext(asked="When?", context=" ")) is None
 
 
 @pytest.mark.parametrize(
@@ -130,12 +137,12 @@ def test_an_answer_or_one_too_short_to_tell_passes(text: str) -> None:
 
 
 def test_the_question_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
-    about = relevant(0.8).about(PromptContext(asked=QUESTION))
+    about = build_relevant_detector(0.8).about(PromptContext(asked=QUESTION))
 
     assert about is not None
     assert about.find("Simmer the rice with the lid on, then fluff it with a fork.")
     assert about.weight == len(QUESTION)
-    assert relevant(0.8).about(PromptContext(system=QUESTION)) is None
+    assert build_relevant_detector(0.8).about(PromptContext(system=QUESTION)) is None
 
 
 def test_words_of_the_context_are_relevant_too() -> None:

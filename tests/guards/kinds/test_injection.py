@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine
-from proxy.guards.findings import RuleTally, find_matches, masked, named
+from proxy.guards.findings import RuleTally, apply_masks, find_matches, replace_by_kind
 from proxy.guards.kinds.injection import KIND, KINDS, Injection
 from proxy.guards.stream.window import Window
 from proxy.guards.text.documents import request_texts
@@ -90,7 +90,7 @@ def test_a_stream_says_the_same_after_a_long_run_without_spaces(filler: str, siz
     text = (filler * size)[:size] + attack
     rule = GuardRule("injection", Injection(), "mask")
     findings = find_matches(RuleTally(rule, monotonic), 0, variants(text))
-    masked_text = masked(text, findings, [rule], named)
+    masked_text = apply_masks(text, findings, [rule], replace_by_kind)
 
     for cut in (17, 1000):
         window = Window([RuleTally(rule, monotonic)])

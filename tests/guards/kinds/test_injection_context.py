@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from proxy.guards.findings import RuleTally, find_matches, masked, named
+from proxy.guards.findings import RuleTally, apply_masks, find_matches, replace_by_kind
 from proxy.guards.kinds.injection import Injection
 from proxy.guards.stream.window import Window
 from proxy.guards.text.normalize import variants
@@ -39,7 +39,7 @@ def test_a_stream_is_judged_like_its_whole_text(text: str) -> None:
     for lead in ("", LONG):
         full_text = lead + text
         findings = find_matches(RuleTally(RULE, monotonic), 0, variants(full_text))
-        expected = masked(full_text, findings, [RULE], named)
+        expected = apply_masks(full_text, findings, [RULE], replace_by_kind)
         for size in (1, 5, 11, 40):
             window = Window([RuleTally(RULE, monotonic)])
             parts = [full_text[index : index + size] for index in range(0, len(full_text), size)]

@@ -12,7 +12,13 @@ import re2
 import yaml
 
 from proxy.guards.engine import Engine
-from proxy.guards.kinds.injection import KINDS, OTHER_LANGUAGES, Injection, RuleBook, language_rules
+from proxy.guards.kinds.injection import (
+    KINDS,
+    OTHER_LANGUAGES,
+    Injection,
+    RuleBook,
+    load_language_rules,
+)
 from proxy.guards.matching.phrase_rules import WORD_SEPARATOR
 from proxy.guards.text.documents import request_texts
 from proxy.types.guard import GuardRule
@@ -80,7 +86,7 @@ def test_who_asks_not_to_forget_says_nothing_bad(text: str) -> None:
 
 
 def test_a_match_of_a_rule_opens_its_language() -> None:
-    for language in map(language_rules, OTHER_LANGUAGES):
+    for language in map(load_language_rules, OTHER_LANGUAGES):
         opening = re2.compile(f"(?i){language.opening}")
         for rule in language.rules:
             assert rule.kind in KINDS
@@ -107,7 +113,7 @@ def test_a_word_that_opens_a_language_is_not_yet_a_finding(text: str, may_find: 
 
 
 def test_plain_english_opens_no_language() -> None:
-    assert not BOOK.openings.hits(
+    assert not BOOK.openings.matching_indexes(
         b"The parcel left the warehouse and will arrive by Thursday noon."
     )
 

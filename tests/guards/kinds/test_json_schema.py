@@ -52,8 +52,8 @@ def test_without_a_schema_any_json_passes() -> None:
 def test_a_problem_names_the_schema_and_nothing_of_the_text() -> None:
     secret = "driver is a thief"
 
-    kind, where = JsonSchema(ORDER).problem('{"order": "' + secret + '"}')
-    _, path = JsonSchema(ORDER).problem('{"' + secret + '": 1}')
+    kind, where = JsonSchema(ORDER).find_problem('{"order": "' + secret + '"}')
+    _, path = JsonSchema(ORDER).find_problem('{"' + secret + '": 1}')
 
     assert kind == "invalid_schema"
     assert where.endswith("type")
@@ -67,7 +67,7 @@ def test_the_place_of_a_problem_is_bounded() -> None:
     for _ in range(40):
         deep, text = {"properties": {"parcels": deep}}, '{"parcels":' + text + "}"
 
-    _, where = JsonSchema(deep).problem(text)
+    _, where = JsonSchema(deep).find_problem(text)
 
     assert len(where) == MAX_PATH
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.kinds.language import HINT, Language, parts
+from proxy.guards.kinds.language import HINT, Language, split_classifiable_parts
 from tests.for_each import for_each
 from tests.guards.growth import growth
 
@@ -73,7 +73,7 @@ def test_what_says_too_little_is_not_judged(text: str, guard: Callable[..., Lang
 def test_a_text_is_cut_into_parts_without_a_gap() -> None:
     text = f"{ENGLISH * 3}\n\n{'x' * 5000} Fine."
 
-    cut = list(parts(text))
+    cut = list(split_classifiable_parts(text))
 
     assert cut[0][0] == 0
     assert cut[-1][1] == len(text)

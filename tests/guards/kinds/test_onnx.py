@@ -19,8 +19,8 @@ from proxy.guards.kinds.onnx import (
     MAX_CHARACTERS,
     REQUIRED_PACKAGES,
     WINDOW_TOKENS,
+    CannotClassify,
     Onnx,
-    Unjudged,
 )
 from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.types.guard import Busy, Finding, PromptContext
@@ -104,7 +104,7 @@ async def test_what_is_too_long_or_no_number_cannot_be_told(folder: str, tmp_pat
         (Onnx(odd, {"rival": 0.9}), "x"),
         (Onnx(two_labels, {"rival": 0.9}), "x"),
     ):
-        with pytest.raises(Unjudged):
+        with pytest.raises(CannotClassify):
             await judged(guard, text)
 
 

@@ -6,7 +6,13 @@ import itertools
 
 import pytest
 
-from proxy.guards.kinds.passages import MAX_PROMPT, MAX_TEXTS, Copyright, Passages, system_prompt
+from proxy.guards.kinds.passages import (
+    MAX_PROMPT,
+    MAX_TEXTS,
+    Copyright,
+    Passages,
+    build_system_prompt_detector,
+)
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 from tests.guards.growth import growth
@@ -73,10 +79,10 @@ def test_several_texts_are_known_apart() -> None:
 def test_how_much_of_a_text_is_known_is_a_share() -> None:
     passages = Passages([PROMPT], 5)
 
-    assert passages.share(PROMPT)[0] == 1.0
-    assert passages.share("Where is my parcel? It was sent on Monday.")[0] == 0.0
-    assert 0.3 < passages.share(f"{PROMPT} {' '.join(map(str, range(60)))}")[0] < 0.7
-    assert passages.share("") == (0.0, 0)
+    assert passages.measure_known_share(PROMPT)[0] == 1.0
+    assert passages.measure_known_share("Where is my parcel? It was sent on Monday.")[0] == 0.0
+    assert 0.3 < passages.measure_known_share(f"{PROMPT} {' '.join(map(str, range(60)))}")[0] < 0.7
+    assert passages.measure_known_share("") == (0.0, 0)
 
 
 def test_pieces_come_in_order_apart_and_within_the_reach() -> None:
@@ -106,7 +112,7 @@ def test_hostile_text_takes_linear_time(piece: str) -> None:
 
 
 def find_leaks(text: str, prompt: str, words: int = 12) -> list[str]:
-    detector = system_prompt(words).about(PromptContext(system=prompt))
+    detector = build_system_prompt_detector(words).about(PromptContext(system=prompt))
     assert detector is not None
     return [text[finding.start : finding.end] for finding in detector.find(text)]
 
@@ -129,7 +135,7 @@ def test_a_short_prompt_is_found_as_a_whole() -> None:
 
 @pytest.mark.parametrize("prompt", ["", "Be kind."])
 def test_a_call_without_a_prompt_to_speak_of_has_nothing_to_judge_by(prompt: str) -> None:
-    assert system_prompt().about(PromptContext(system=prompt)) is None
+    assert build_system_prompt_detector().about(PromptContext(system=prompt)) is None
 
 
 def test_of_a_very_long_prompt_the_beginning_is_known() -> None:
@@ -141,7 +147,7 @@ def test_of_a_very_long_prompt_the_beginning_is_known() -> None:
 
 
 def test_a_prompt_that_came_before_is_not_read_again() -> None:
-    guard = system_prompt()
+    guard = build_system_prompt_detector()
 
     detector, cached_detector = (
         guard.about(PromptContext(system=PROMPT, asked=question)) for question in ("a", "b")

@@ -14,7 +14,7 @@ from proxy.guards.kinds.resources import (
     Sponge,
     count_lines,
     count_tokens,
-    slices,
+    slice_text,
 )
 from proxy.types.guard import Finding
 from tests.for_each import for_each
@@ -75,7 +75,7 @@ def test_documentation_and_code_pass() -> None:
 )
 def test_a_text_has_the_same_words_in_slices_as_whole(parts: list[str], size: int) -> None:
     text = "".join(parts)
-    cut = [*slices(text, size)]
+    cut = [*slice_text(text, size)]
 
     assert "".join(cut) == text
     assert max(map(len, cut), default=0) <= 2 * size

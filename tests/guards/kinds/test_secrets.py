@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guards.kinds.secrets import MAX_SHARED, MIN_REACH, REACH, Secrets, shared_detector
+from proxy.guards.kinds.secrets import MAX_SHARED, MIN_REACH, REACH, Secrets, load_shared_detector
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import END, START
 from tests.for_each import for_each
@@ -358,7 +358,7 @@ def test_hostile_text_takes_linear_time(secrets: Secrets, shape: str) -> None:
 
 def test_of_the_reaches_that_policies_had_once_few_are_kept() -> None:
     for reach in range(REACH + 1, REACH + MAX_SHARED + 2):
-        shared_detector(reach)
+        load_shared_detector(reach)
 
-    assert shared_detector.cache_info().currsize == MAX_SHARED
-    assert shared_detector(reach) is shared_detector(reach)
+    assert load_shared_detector.cache_info().currsize == MAX_SHARED
+    assert load_shared_detector(reach) is load_shared_detector(reach)

@@ -59,7 +59,7 @@ def test_a_finding_is_the_text_with_its_score() -> None:
     (finding,) = GUARD.find(text)
 
     assert text[finding.start : finding.end] == text.strip()
-    assert finding.score == GUARD.likeness(text)["medicine"] >= GUARD.threshold
+    assert finding.score == GUARD.topic_similarities(text)["medicine"] >= GUARD.threshold
 
 
 @for_each(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.matching import english
-from proxy.guards.matching.english import OPPOSITES, find_contradiction, parse_clauses, stem
+from proxy.guards.matching.english import OPPOSITES, find_contradiction, parse_clauses, stem_word
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio
 
@@ -17,11 +17,11 @@ from tests.guards.growth import LINEAR, ratio
     [["plan", "plans", "planned", "planning"], ["library", "libraries"], ["open", "opens"]],
 )
 def test_words_of_a_family_have_one_stem(family: list[str]) -> None:
-    assert len({english.stem(word) for word in family}) == 1
+    assert len({english.stem_word(word) for word in family}) == 1
 
 
 def test_words_that_tell_nothing_are_left_out() -> None:
-    assert english.stems("What would the libraries have to do?") == ["librar"]
+    assert english.content_stems("What would the libraries have to do?") == ["librar"]
 
 
 @for_each(
@@ -35,18 +35,21 @@ def test_words_that_tell_nothing_are_left_out() -> None:
     ],
 )
 def test_a_number_is_one_however_it_is_written(text: str, numbers: set[str]) -> None:
-    assert english.numbers(text) == numbers
+    assert english.find_normalized_numbers(text) == numbers
 
 
 def test_names_are_capitals_within_a_sentence() -> None:
     text = "Yesterday Marijke met the mayor of Ghent. Nobody else came. He left."
 
-    assert english.names(text) == {english.stem("marijke"), english.stem("ghent")}
+    assert english.find_name_stems(text) == {
+        english.stem_word("marijke"),
+        english.stem_word("ghent"),
+    }
 
 
 def test_a_sentence_knows_where_it_is() -> None:
     text = " It opens at 9. It isn't free!\nNew line"
-    start_sentence, second, third = english.sentences(text)
+    start_sentence, second, third = english.split_sentences(text)
 
     assert [text[s.start : s.end] for s in (start_sentence, second, third)] == [
         "It opens at 9.",
@@ -59,7 +62,7 @@ def test_a_sentence_knows_where_it_is() -> None:
 @given(st.text())
 def test_sentences_are_in_order_short_and_within_the_text(text: str) -> None:
     previous_end = 0
-    for sentence in english.sentences(text):
+    for sentence in english.split_sentences(text):
         assert previous_end <= sentence.start < sentence.end <= len(text)
         assert sentence.end - sentence.start <= english.MAX_SENTENCE
         previous_end = sentence.end
@@ -67,7 +70,7 @@ def test_sentences_are_in_order_short_and_within_the_text(text: str) -> None:
 
 @for_each("text", ["a", "a ", ". ", "A.", "1,", "\n", "it's "])
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
-    assert ratio(lambda t: list(english.sentences(t)), text * (4_000 // len(text))) < LINEAR
+    assert ratio(lambda t: list(english.split_sentences(t)), text * (4_000 // len(text))) < LINEAR
 
 
 @for_each(
@@ -121,7 +124,7 @@ def test_each_clause_is_held_against_its_own() -> None:
 
 
 def test_opposites_know_each_other() -> None:
-    assert stem("closed") in OPPOSITES["open"]
+    assert stem_word("closed") in OPPOSITES["open"]
     assert all(
         side in OPPOSITES[opposite]
         for side, opposites in OPPOSITES.items()

@@ -11,12 +11,12 @@ from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import (
     MAX_BYTES,
     SecretRule,
-    entropy,
     is_basic_credential,
     is_generated_token,
     is_literal,
     is_password,
     read_rules,
+    shannon_entropy,
 )
 from proxy.guards.matching.re2set import compile_each
 from tests.for_each import for_each
@@ -135,7 +135,7 @@ def test_a_value_below_the_least_entropy_is_no_secret(tmp_path: Path) -> None:
 
     assert secret_in(secret_rule, "order-abcabcabc") is None
     assert secret_in(secret_rule, "order-abcdefghi") == "abcdefghi"
-    assert (entropy(b""), entropy(b"aaaa"), entropy(b"abcd")) == (0, 0, 2)
+    assert (shannon_entropy(b""), shannon_entropy(b"aaaa"), shannon_entropy(b"abcd")) == (0, 0, 2)
 
 
 def test_a_rule_that_re2_does_not_know_is_told(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from proxy.guards.kinds.pii import TRANSLATION
 from proxy.guards.matching.identifiers import (
     ACCOUNT_LENGTHS,
     FORMS,
+    build_national_id_detectors,
     find_cards,
     find_iban,
     is_luhn_valid,
-    national_ids,
 )
 from proxy.guards.matching.numbers import DigitRun
 from tests.for_each import for_each
@@ -136,7 +136,7 @@ def find_id_scores(kind: str, text: str) -> list[tuple[str, float]]:
     translated = text.translate(TRANSLATION)
     return [
         (text[finding.start : finding.end], finding.score)
-        for form in national_ids(kind)
+        for form in build_national_id_detectors(kind)
         for match in re2.finditer(form.regex, translated)
         for finding in form.find(DigitRun(translated, *match.span()))
     ]
@@ -186,4 +186,4 @@ def test_bare_digits_count_by_how_much_they_prove(kind: str, text: str, score: f
 
 def test_an_unknown_country_has_none() -> None:
     with pytest.raises(KeyError):
-        national_ids("id_XX")
+        build_national_id_detectors("id_XX")

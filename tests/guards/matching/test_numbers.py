@@ -7,10 +7,10 @@ import re
 from proxy.guards.matching.numbers import (
     DigitRun,
     find_numbers,
-    is_cut,
-    is_named,
-    split_run,
-    word_set,
+    has_keyword_nearby,
+    is_value_split_at,
+    parse_word_set,
+    split_digit_run,
 )
 from tests.for_each import for_each
 
@@ -31,7 +31,7 @@ from tests.for_each import for_each
     ],
 )
 def test_a_run_is_cut_where_another_number_begins(text: str, parts: list[str]) -> None:
-    assert [part.raw for part in split_run(text, 0, len(text))] == parts
+    assert [part.raw for part in split_digit_run(text, 0, len(text))] == parts
 
 
 def numbers(text: str, min_digits: int, max_digits: int, accepted: set[str]) -> list[str]:
@@ -78,7 +78,7 @@ def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
 def test_a_word_counts_if_it_is_near(text: str, was_called: bool) -> None:
     start = text.index("5550123")
 
-    assert is_named(text, start, start + 7, word_set("phone 电话")) == was_called
+    assert has_keyword_nearby(text, start, start + 7, parse_word_set("phone 电话")) == was_called
 
 
 @for_each(
@@ -110,7 +110,7 @@ def is_cut_in(kind: str, marked: str) -> bool:
     signs = [match.start() for match in re.finditer(r"[<|>]", marked)]
     start, *cuts, end = [place - number for number, place in enumerate(signs)]
     text = re.sub(r"[<|>]", "", marked)
-    return is_cut(kind, text, start, end, [(cut, cut) for cut in cuts])
+    return is_value_split_at(kind, text, start, end, [(cut, cut) for cut in cuts])
 
 
 @for_each(

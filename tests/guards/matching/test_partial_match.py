@@ -22,7 +22,7 @@ from proxy.guards.matching.partial_match import (
     PartialMatchers,
     Shape,
     Shapes,
-    beginnings,
+    build_partial_pattern,
 )
 from proxy.guards.matching.pattern_syntax import SPACES
 from proxy.types.hold import PartialMatcher, partial_matcher_of
@@ -112,7 +112,7 @@ def test_a_value_that_is_given_to_a_name_has_no_white_space_inside() -> None:
     for rule in gitleaks.read_rules():
         if rule.names is not None:
             value = re.split(r"\[\\x60'\"\\s=\]\{0,5\}", rule.pattern, maxsplit=1)[1]
-            assert beginnings(f"x{value}") is None, rule.kind
+            assert build_partial_pattern(f"x{value}") is None, rule.kind
 
 
 @for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.KEYWORD_APART))
@@ -152,7 +152,7 @@ def test_what_takes_too_much_memory_with_its_beginnings_is_found_and_holds_its_r
 def test_a_beginning_is_known_where_it_ends_with_white_space(
     pattern: str, started: list[str], other_items: list[str]
 ) -> None:
-    known_text = beginnings(pattern)
+    known_text = build_partial_pattern(pattern)
     assert known_text is not None
 
     for text in started:
@@ -163,8 +163,13 @@ def test_a_beginning_is_known_where_it_ends_with_white_space(
 
 PATTERNS = [
     numbers.RUN,
-    *(rule.pattern for rule in gitleaks.read_rules() if beginnings(rule.pattern)),
-    *(rf"(?m){cue}" for cues in CUES.values() for cue in cues if beginnings(f"(?m){cue}")),
+    *(rule.pattern for rule in gitleaks.read_rules() if build_partial_pattern(rule.pattern)),
+    *(
+        rf"(?m){cue}"
+        for cues in CUES.values()
+        for cue in cues
+        if build_partial_pattern(f"(?m){cue}")
+    ),
     FENCE,
 ]
 
@@ -178,7 +183,7 @@ def texts(pattern: str, chance: random.Random) -> Iterator[str]:
 
 @for_each("pattern", PATTERNS, ids=range(len(PATTERNS)))
 def test_each_beginning_of_a_match_is_known(pattern: str) -> None:
-    partial_pattern = re2.compile(beginnings(pattern) or "")
+    partial_pattern = re2.compile(build_partial_pattern(pattern) or "")
 
     for text in texts(pattern, random.Random(pattern)):
         match = re2.search(pattern, text)
@@ -200,7 +205,7 @@ RESULT = st.lists(st.tuples(PIECES, TIMES), min_size=1, max_size=4).map(
 
 @given(st.lists(RESULT, min_size=1, max_size=2).map("|".join), st.text("ab \n", max_size=12))
 def test_what_a_pattern_matches_has_begun_as_is_told(pattern: str, text: str) -> None:
-    partial_pattern = beginnings(pattern)
+    partial_pattern = build_partial_pattern(pattern)
     full_pattern = re2.compile(pattern)
     for start, upto in itertools.combinations(range(len(text) + 1), 2):
         if full_pattern.fullmatch(text, start, upto) is None:

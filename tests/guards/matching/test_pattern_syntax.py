@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from proxy.guards.matching.pattern_syntax import (
     UNSPACED_LETTER,
     check_syntax,
-    last_unspaced,
-    max_length,
-    parse,
-    relax,
+    find_last_unspaced_letter,
+    max_match_length,
+    parse_pattern,
+    relax_repetitions,
 )
 from tests.for_each import for_each
 
@@ -34,7 +34,7 @@ from tests.for_each import for_each
 def test_the_longest_match_is_read_off_the_pattern(pattern: str, length: int | None) -> None:
     re2.compile(pattern)
 
-    assert max_length(parse(pattern)) == (inf if length is None else length)
+    assert max_match_length(parse_pattern(pattern)) == (inf if length is None else length)
 
 
 def test_deeply_nested_groups_are_refused() -> None:
@@ -62,7 +62,7 @@ PIECES = st.recursive(
 
 @given(PIECES, st.text("abé", max_size=40))
 def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
-    bound = max_length(parse(pattern))
+    bound = max_match_length(parse_pattern(pattern))
     assert bound < inf
 
     for match in re2.compile(pattern).finditer(text):
@@ -77,7 +77,7 @@ def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
     ],
 )  # fmt: skip
 def test_the_last_letter_is_found(text: str, start: int, end: int, place: int) -> None:
-    assert last_unspaced(text, start, end) == place
+    assert find_last_unspaced_letter(text, start, end) == place
 
 
 def test_letters_of_words_that_stand_apart_are_none() -> None:
@@ -116,11 +116,11 @@ def test_where_a_pattern_matches_its_relaxed_form_does(pattern: str, text: str, 
         return
     text *= times
     if exact.search(text) is not None:
-        assert re2.compile(relax(pattern), options).search(text) is not None
+        assert re2.compile(relax_repetitions(pattern), options).search(text) is not None
 
 
 def test_long_repeats_are_relaxed() -> None:
-    assert relax(r"key[a-z]{17,600}=[0-9a-f]{64}") == r"key[a-z]{17,}=[0-9a-f]{64}"
-    assert relax(r"[0-9a-f]{80}\{1,600}[{1,600}]a{2000}") == (
+    assert relax_repetitions(r"key[a-z]{17,600}=[0-9a-f]{64}") == r"key[a-z]{17,}=[0-9a-f]{64}"
+    assert relax_repetitions(r"[0-9a-f]{80}\{1,600}[{1,600}]a{2000}") == (
         r"[0-9a-f]{64,}\{1,600}[{1,600}]a{2000}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guards.matching.numbers import split_run
+from proxy.guards.matching.numbers import split_digit_run
 from proxy.guards.matching.phones import Phones
 from tests.for_each import for_each
 
@@ -17,7 +17,7 @@ def find_scores(text: str, phones: Phones = PHONES) -> list[tuple[str, float]]:
     start, end = places[0], places[-1] + 1
     return [
         (text[finding.start : finding.end], finding.score)
-        for part in split_run(text, start, end)
+        for part in split_digit_run(text, start, end)
         for finding in phones.find(part)
     ]
 

@@ -8,8 +8,8 @@ from proxy.guards.matching.phrase_rules import (
     SET_SIZE,
     PhraseRule,
     PhraseRules,
-    phrase,
-    with_both_cases,
+    build_phrase_pattern,
+    expand_letter_case,
 )
 from proxy.types.guard import Finding
 from tests.for_each import for_each
@@ -46,32 +46,32 @@ def test_half_a_character_is_no_obstacle() -> None:
 
 
 def test_a_space_is_whatever_stands_between_words() -> None:
-    pattern = re2.compile(phrase("größe haben"))
+    pattern = re2.compile(build_phrase_pattern("größe haben"))
 
     assert pattern.search("größe -- haben")
     assert not pattern.search("größehaben")
 
 
 def test_words_may_stand_between_up_to_a_number() -> None:
-    pattern = re2.compile(phrase("send <2>money"))
+    pattern = re2.compile(build_phrase_pattern("send <2>money"))
 
     assert pattern.search("send all the money")
     assert not pattern.search("send all of the money")
-    assert re2.search(phrase("a <10>b"), "a" + " c" * 10 + " b")
+    assert re2.search(build_phrase_pattern("a <10>b"), "a" + " c" * 10 + " b")
 
 
 def test_a_list_stands_for_its_words() -> None:
-    assert re2.search(phrase("my <law>", {"law": "(?:rule|policy)"}), "my policy")
+    assert re2.search(build_phrase_pattern("my <law>", {"law": "(?:rule|policy)"}), "my policy")
 
 
 @for_each("written", [r"\pL", r"\PL", r"[\pL\pN]", " "])
 def test_a_pattern_that_compiles_faster_matches_the_same_in_letters_of_either_case(
     written: str,
 ) -> None:
-    pattern = f"(?i){phrase(written)}"
-    regexp, fast = re2.compile(pattern), re2.compile(with_both_cases(pattern))
+    pattern = f"(?i){build_phrase_pattern(written)}"
+    regexp, fast = re2.compile(pattern), re2.compile(expand_letter_case(pattern))
 
     every = "".join(chr(code) for code in range(0x11000) if not 0xD800 <= code < 0xE000)
 
-    assert "(?-i:" in with_both_cases(pattern)
+    assert "(?-i:" in expand_letter_case(pattern)
     assert regexp.findall(every) == fast.findall(every) != []

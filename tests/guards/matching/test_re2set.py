@@ -6,16 +6,22 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import re2
 
-from proxy.guards.matching.re2set import Characters, Pattern, PatternSet, encode, replace_surrogates
+from proxy.guards.matching.re2set import (
+    CharacterOffsets,
+    Pattern,
+    PatternSet,
+    encode_utf8,
+    replace_surrogates,
+)
 from tests.for_each import for_each
 
 
 def test_a_set_tells_which_patterns_hit_and_gives_nothing_for_none() -> None:
     pattern_set = PatternSet(["refund", r"order \d+", "parcel"])
 
-    assert list(pattern_set.hits(b"where is my parcel of order 17")) == [1, 2]
-    assert list(pattern_set.hits(b"good morning")) == []
-    assert list(PatternSet([]).hits(b"good morning")) == []
+    assert list(pattern_set.matching_indexes(b"where is my parcel of order 17")) == [1, 2]
+    assert list(pattern_set.matching_indexes(b"good morning")) == []
+    assert list(PatternSet([]).matching_indexes(b"good morning")) == []
 
 
 def test_a_set_that_gives_up_hides_nothing() -> None:
@@ -26,7 +32,7 @@ def test_a_set_that_gives_up_hides_nothing() -> None:
         match=re2.Set.SearchSet().Match
     )
 
-    assert list(pattern_set.hits(b"a mill")) == [0, 1]
+    assert list(pattern_set.matching_indexes(b"a mill")) == [0, 1]
 
 
 @for_each("pattern", ["(", "(?=a)", r"(a)\1", "a{2000}"])
@@ -47,21 +53,21 @@ def test_matches_are_spans_of_the_whole_and_of_groups() -> None:
 
 def test_places_in_bytes_become_places_in_characters() -> None:
     text = "Grüße, 🙂 order"
-    characters = Characters(text, data := encode(text))
+    characters = CharacterOffsets(text, data := encode_utf8(text))
 
     words = ("ü", "ß", "🙂", "order")
     starts = [data.index(word.encode()) for word in words]
     spans = [
-        characters.span(position, position + len(word.encode()))
+        characters.to_character_span(position, position + len(word.encode()))
         for position, word in zip(starts, words, strict=True)
     ]
 
     assert [text[start:end] for start, end in spans] == [*words]
-    assert characters.move(len(text)) == len(data)
+    assert characters.seek(len(text)) == len(data)
 
 
 def test_half_a_surrogate_pair_takes_one_place() -> None:
-    assert encode("a\ud800b").decode() == replace_surrogates("a\ud800b") == "a\ufffdb"
+    assert encode_utf8("a\ud800b").decode() == replace_surrogates("a\ud800b") == "a\ufffdb"
 
 
 def test_a_thread_beside_the_main_one_gives_way_for_as_long_as_it_has_compiled() -> None:

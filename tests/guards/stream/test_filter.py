@@ -270,7 +270,7 @@ def test_inspected_texts_are_counted() -> None:
     for frame in made.whole((made.part(), ["a s", "ec", "ret"]), (made.part(choice=1), ["ok"])):
         feeding.feed(frame)
 
-    result = work[0].result()
+    result = work[0].to_result()
     assert (result.verdict, result.findings) == ("masked", {"word": 1})
     assert (result.bytes, result.fields) == (10, 2)
 

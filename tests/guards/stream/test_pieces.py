@@ -174,7 +174,7 @@ def test_flagging_guard_fails_on_text_after_its_end() -> None:
     chunks = [chunk({"content": "sec"}, finish="stop"), chunk({"content": "ret"})]
 
     assert "".join(map(content_of, fed(chunks, flagging))) == "secret"
-    assert (flagging.result().verdict, flagging.error) == ("failed", "text_after_finish")
+    assert (flagging.to_result().verdict, flagging.error) == ("failed", "text_after_finish")
 
 
 @pytest.mark.parametrize("path", [("delta", "x" * 2000), ("delta", *["x" * 20] * 60)])

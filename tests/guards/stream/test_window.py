@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings import RuleTally, find_matches, masked
+from proxy.guards.findings import RuleTally, apply_masks, find_matches
 from proxy.guards.services.stage import Reading, TextCollector
 from proxy.guards.stream.window import MAX_WHOLE, Window
 from proxy.guards.text.base64_text import MOST_RUN
@@ -70,7 +70,7 @@ def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
 
 
 def results_of(tallies: list[RuleTally]) -> list[GuardResult]:
-    return [tally.result() for tally in tallies]
+    return [tally.to_result() for tally in tallies]
 
 
 def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
@@ -82,7 +82,7 @@ def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
         if tally.rule.enforces
         for match in find_matches(tally, index, views)
     ]
-    return masked(
+    return apply_masks(
         text, sorted(matches, key=lambda match: match.order), rules, lambda r, k, t: f"[{k}]"
     )
 
@@ -150,7 +150,7 @@ def test_forced_release_is_inspected_with_what_follows(bits: list[str], cuts: li
             around(text, edges),
             None,
         )
-        assert tallied[0].result().findings.get("word", 0) == text.count("secret")
+        assert tallied[0].to_result().findings.get("word", 0) == text.count("secret")
     observed, blocked = let_go(Window(tallies(rule("secret", action="block"))), pieces(text, cuts))
     assert (blocked is not None) == ("secret" in text)
     assert "secret" not in observed
@@ -327,7 +327,7 @@ def test_a_detector_that_is_late_has_failed() -> None:
     tally = RuleTally(GuardRule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
 
     assert stream(Window([tally]), ["some text"]) == ("", "slow could_not_check")
-    assert tally.result().error == "deadline"
+    assert tally.to_result().error == "deadline"
 
 
 def test_bytes_and_fields_are_counted_once() -> None:

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings import find_matches, masked
+from proxy.guards.findings import apply_masks, find_matches
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds import KINDS
-from proxy.guards.kinds.injection import OTHER_LANGUAGES, language_rules
+from proxy.guards.kinds.injection import OTHER_LANGUAGES, load_language_rules
 from proxy.guards.kinds.pii import ENTITIES
 from proxy.guards.kinds.wordlist import PHRASES_FILE
 from proxy.guards.matching.phrase_rules import WORD_SEPARATOR, PhraseRule, read_rules
@@ -110,7 +110,7 @@ def phrases(rules: Sequence[PhraseRule]) -> list[str]:
 
 
 ATTACKS = phrases(
-    [rule for name in ("en", *OTHER_LANGUAGES) for rule in language_rules(name).rules]
+    [rule for name in ("en", *OTHER_LANGUAGES) for rule in load_language_rules(name).rules]
 )
 RUDE = phrases([*read_rules(orjson.loads(PHRASES_FILE.read_bytes()))])
 PASSAGES = [*PROMPT.split(" "), PROMPT[:60], PROMPT[90:150], PROMPT[155:190], PROMPT[170:]]
@@ -164,7 +164,7 @@ def whole(text: str, rules: Sequence[GuardRule]) -> str:
         for number, tally in enumerate(tallies(*rules))
         for match in find_matches(tally, number, views)
     ]
-    return masked(text, sorted(matches, key=lambda match: match.order), rules, bracketed)
+    return apply_masks(text, sorted(matches, key=lambda match: match.order), rules, bracketed)
 
 
 def streamed(parts: Sequence[str], rules: Sequence[GuardRule]) -> str:

@@ -9,7 +9,7 @@ from unicodedata import category, combining, decomposition, normalize
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.guards.matching.re2set import encode
+from proxy.guards.matching.re2set import encode_utf8
 from proxy.guards.text import base64_text
 from proxy.guards.text.disguises import (
     CONTROLS,
@@ -182,7 +182,7 @@ TEXT = st.one_of(
 @example("\uff0ct h e")
 @example("é~~é")
 def test_prefilter_sees_each_disguise(text: str) -> None:
-    hits = DISGUISES.hits(encode(text))
+    hits = DISGUISES.matching_indexes(encode_utf8(text))
 
     assert ESCAPED in hits or not ([*unescaped(text)] or re.search(f"[{CONTROLS}]", text))
     assert ENCODED in hits or not [*base64_text.runs(text)]
@@ -195,7 +195,7 @@ def test_prefilter_sees_each_disguise(text: str) -> None:
     "text", ["two words, in a row.", "U.S. is a b", "x" * 15, "2 * 3 < 4", "日本語です", "größer"]
 )
 def test_prefilter_passes_plain_text(text: str) -> None:
-    assert DISGUISES.hits(encode(text)) == []
+    assert DISGUISES.matching_indexes(encode_utf8(text)) == []
 
 
 @given(st.lists(TEXT, max_size=3))

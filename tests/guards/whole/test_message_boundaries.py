@@ -39,7 +39,7 @@ CARD = "4111 1111 1111 1111"
 PROSE = "It was raining when we came to the mill, and the river stood high. "
 
 PII = GuardRule("pii", pii.Pii(["card", "email"]), "mask", cased=True)
-SECRETS = GuardRule("secrets", secrets.shared_detector(), "mask", cased=True)
+SECRETS = GuardRule("secrets", secrets.load_shared_detector(), "mask", cased=True)
 
 
 def body(*messages: Any, role: str = "user") -> dict[str, Any]:

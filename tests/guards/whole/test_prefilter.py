@@ -38,7 +38,7 @@ DETECTORS: dict[str, Detector] = {
     "within": keywords.Keywords("word", ["gnu"], whole_words=False),
     **{pattern: keywords.Keywords("word", regexes=[pattern]) for pattern in PATTERNS},
     "pii": pii.Pii(pii.ENTITIES),
-    "secrets": secrets.shared_detector(),
+    "secrets": secrets.load_shared_detector(),
     "injection": injection.Injection(),
     "code": code.Code(),
     "urls": urls.Urls(allow=["docs.example.com"]),

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.guards.guard_kind import ByContext
 from proxy.guards.kinds import KINDS
-from proxy.guards.kinds.injection import rule_book
+from proxy.guards.kinds.injection import load_rule_book
 from proxy.guards.services.judge import Judge
 from proxy.guards.services.moderation import Moderation
 from proxy.guards.services.webhook import Webhook
@@ -65,11 +65,11 @@ WRITTEN = {
 
 
 def test_what_a_guard_loads_is_loaded_with_the_policy(tmp_path: Path) -> None:
-    rule_book.cache_clear()
+    load_rule_book.cache_clear()
 
     read(tmp_path, "{guard: injection, action: block}")
 
-    assert rule_book.cache_info().currsize == 1
+    assert load_rule_book.cache_info().currsize == 1
 
 
 SONG = "When the river bends below the mill and the evening is slow to go"
