@@ -111,8 +111,6 @@ SILENT_CALL: Final[Shape] = {
 }
 """Shapes of the members of a tool call that guards need not read. `Begin` has its name, so a name
 in a later chunk has none of these shapes."""
-
-
 _MAY_BE_EMPTY = frozenset(
     {"annotations", "audio", "content", "function_call", "reasoning", "reasoning_content"}
     | {"refusal", "text", "tool_calls"}
@@ -156,7 +154,7 @@ class ChoiceReader:
 
     __slots__ = (
         *("_counts", "_crossing", "_form", "_inspect", "_is_whole", "_max_parts", "_numbers"),
-        *("_parts", "_split", "finished"),
+        *("_parts", "_split", "finished", "homes"),
     )
 
     def __init__(self, form: ChatForm, options: ReadOptions) -> None:
@@ -170,6 +168,7 @@ class ChoiceReader:
         self._counts: dict[int, int] = {}  # of parts, by choice
         self._numbers: dict[int, CallNumbers] = {}
         self.finished: set[int] = set()
+        self.homes: dict[tuple[int, Kind], Slot] = {}  # members that had the first texts
 
     @property
     def begun(self) -> set[int]:
@@ -180,7 +179,7 @@ class ChoiceReader:
         """Read the choice at `position` in the list of choices."""
         number, holder = index_of(value, position), self._form.holder
         message = value.get(holder) if holder else value
-        is_native = self._inspect and not self._is_silent(value, message)
+        is_native = self._inspect and not self._is_silent(value, message, number)
         if number in self.finished:
             is_native = is_native or (self._inspect and bool(message))
             return Choice(number, value, units=[], finish=None, is_native=is_native)
@@ -203,7 +202,7 @@ class ChoiceReader:
     def _texts(self, message: Json, number: int, value: Json, slot: Slot) -> Iterator[Unit]:
         for name, kind in self._form.texts.items():
             text = message.get(name)
-            if type(text) is not str or not text or _is_repeated(name, message):
+            if type(text) is not str or not text or self._is_repeated(name, message, number):
                 continue
             part, begin = self._part(number, kind, kind)
             if part is None:
@@ -312,7 +311,13 @@ class ChoiceReader:
             return (*events, Delta(part, text, (*slot, member)))
         return events
 
-    def _is_silent(self, value: Json, message: Any) -> bool:
+    def _is_repeated(self, name: str, message: Json, number: int) -> bool:
+        """Return True for reasoning that the message has under another name too."""
+        home = self.homes.get((number, "reasoning"), ("reasoning_content",))
+        first = "reasoning" if home[-1] == "reasoning" else "reasoning_content"
+        return name in THOUGHTS and name != first and message.get(first) == message[name]
+
+    def _is_silent(self, value: Json, message: Any, number: int) -> bool:
         holder = self._form.holder
         if holder:
             other_members = {name: member for name, member in value.items() if name != holder}
@@ -324,12 +329,14 @@ class ChoiceReader:
         if text and type(text) is str:  # the text has an event for log-probabilities
             other_members.pop("logprobs", None)
         return fits(other_members, SILENT_OF_CHOICE) and all(
-            [self._is_silent_member(name, member, message) for name, member in message.items()]
+            [self._is_silent_member(name, message, number) for name in message]
         )
 
-    def _is_silent_member(self, name: str, value: Any, message: Json) -> bool:
+    def _is_silent_member(self, name: str, message: Json, number: int) -> bool:
+        value = message[name]
         if name in self._form.texts:
-            return not _is_repeated(name, message) and (value is None or type(value) is str)
+            is_repeated = value and self._is_repeated(name, message, number)
+            return (value is None or type(value) is str) and not is_repeated
         if name == "role":
             return _IS_ROLE(value)
         if name == "tool_calls" and type(value) is list:
@@ -376,11 +383,6 @@ class ChoiceReader:
 def _tool_call(id_: str, inner: Json, kind: str) -> ToolCall:
     name = inner.get("name")
     return ToolCall(id_, name if type(name) is str else "", kind)  # type: ignore[arg-type]
-
-
-def _is_repeated(name: str, message: Json) -> bool:
-    """Return True for reasoning that the message has under another name too."""
-    return name == THOUGHTS[1] and bool(message.get(THOUGHTS[0]))
 
 
 def _texts_of_parts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:

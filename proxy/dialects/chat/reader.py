@@ -24,7 +24,9 @@ from proxy.dialects.frames.sequencer import SPACE
 from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import (
+    SHOWN,
     STOP,
+    Attach,
     Begin,
     Delta,
     Event,
@@ -36,6 +38,7 @@ from proxy.types.events import (
     Start,
     UsageReport,
     index_of,
+    replaced,
 )
 
 _new: Final = tuple.__new__
@@ -122,7 +125,9 @@ class ChatReader:
             frames = self._split(doc, head, choices, tail)
         else:
             frames = [self._frame((*head, *_events_of(choices), *tail), doc, raw)]
-        if not tail:
+        if self._inspect:
+            frames = [moved for frame in frames for moved in self._move(frame)]
+        if not tail and frames[-1].doc is not None:
             self._note_shape(doc, choices)
         return frames
 
@@ -231,6 +236,28 @@ class ChatReader:
             *frames,
             self._frame((*other_events, *natives), {**identity, "choices": [], **usage}),
         ]
+
+    def _move(self, frame: Frame) -> list[Frame]:
+        """Return a frame with its text in the member that had the first text of the part.
+
+        Guards read all texts of a part as one, and so must a client that reads one member.
+        """
+        doc = frame.doc
+        delta = next((event for event in frame.events if type(event) is Delta), None)
+        if doc is None or delta is None or delta.part.kind not in SHOWN:
+            return [frame]
+        members = tuple(step for step in delta.slot[2:] if type(step) is str)
+        part = delta.part
+        if self._choices.homes.setdefault((part.choice, part.kind), members) == members:
+            return [frame]
+        moved = self._frame((delta._replace(slot=()),))
+        other_events = tuple(e for e in frame.events if type(e) not in (Delta, Attach))
+        if not other_events:
+            return [moved]
+        for event in frame.events:
+            if type(event) is Delta or type(event) is Attach:
+                doc = replaced(doc, event.slot, "" if event is delta else None)
+        return [self._frame(other_events, doc), moved]
 
     def _note_shape(self, doc: Json, choices: list[Choice]) -> None:
         """Keep the shape of a document that is one delta, for the next document."""

@@ -117,13 +117,17 @@ class ChunkMaker:
 
     def _note_form(self, frame: Frame, delta: Delta) -> None:
         part, slot = delta.part, delta.slot
-        if part in self._forms or frame.doc is None or frame.family != "chat" or len(slot) < 4:
+        depth = {"chat": 3, "completions": 2}.get(frame.family)
+        if part in self._forms or frame.doc is None or depth is None:
             return
-        if slot[3] == "tool_calls" or slot[3:] == (MEMBERS.get(part.kind),):
+        usual: tuple[Slot, ...] = (), ("text",), (MEMBERS.get(part.kind, ""),)
+        if slot[depth:] in usual or "tool_calls" in slot:
             return
-        message = frame.doc["choices"][slot[1]][slot[2]]
-        path = tuple(0 if type(step) is int else step for step in slot[3:])
-        self._forms[part] = alone(message, slot[3:], ""), path
+        message: Any = frame.doc
+        for step in slot[:depth]:
+            message = message[step]
+        path = tuple(0 if type(step) is int else step for step in slot[depth:])
+        self._forms[part] = alone(message, slot[depth:], ""), path
 
     def _head_of(self, start: Start) -> Json:
         created = self._created if start.created is None else start.created

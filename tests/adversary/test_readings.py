@@ -1,0 +1,62 @@
+"""No client assembles a guarded word from a stream, whichever members and indexes it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+
+from tests.adversary.readings import chunks_of, shown_texts
+from tests.adversary.test_cut_texts import (
+    ACTIONS,
+    CONTENT_FORMS,
+    GUARD,
+    chunks,
+    send,
+    thoughts,
+)
+from tests.doubles import Json, ScriptedUpstream
+from tests.for_each import for_each
+from tests.guards.calls import guarded
+
+WORD = "hydropolis"
+PIECES = ("We go to hydro", " XX ", "polis now", " and on.")
+REASONING: Mapping[str, object] = {
+    "reasoning_content": lambda text: {"reasoning_content": text},
+    "reasoning": lambda text: {"reasoning": text},
+    "thinking part": lambda text: {"content": thoughts(text)},
+    "both": lambda text: {"reasoning_content": text, "reasoning": text},
+    "both, unequal": lambda text: {"reasoning_content": text, "reasoning": text[::-1]},
+    "both, unequal, backwards": lambda text: {"reasoning_content": text[::-1], "reasoning": text},
+}
+CONTENT = {name: CONTENT_FORMS[name] for name in ("text", "typed part", "refusal")}
+
+
+def alternating(forms: Mapping[str, object], size: int) -> dict[str, list[Json]]:
+    """Return streams whose pieces take each sequence of forms."""
+    return {
+        ", ".join(names): [forms[n](text) for n, text in zip(names, PIECES, strict=False)]  # type: ignore[operator]
+        for names in product(forms, repeat=size)
+    }
+
+
+@ACTIONS
+@for_each("client", ["chat", "completions"])
+@for_each("kind", [REASONING, CONTENT], ids=["reasoning", "content"])
+async def test_alternating_members_show_no_guarded_word(
+    kind: Mapping[str, object],
+    client: str,
+    action: str,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+) -> None:
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        for name, deltas in alternating(kind, 3).items():
+            upstream.answer_with(chunks(*deltas, {"content": "Yes."}, {}))
+            reply = await send(proxy, client, stream=True)
+            texts = shown_texts(chunks_of(reply.raw))
+            leaks = [reading for reading, text in texts.items() if WORD in text]
+            assert leaks == [], (name, reply.raw)
+            if action == "mask":
+                assert any("We go to" in text for text in texts.values()), (name, reply.raw)
+                assert any("Yes." in text for text in texts.values()), (name, reply.raw)
