@@ -10,19 +10,7 @@ from proxy.dialects.families import FAMILIES, client_family, nobody
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
 from proxy.dialects.wire import sse
-from proxy.types import CacheRule, Call, Json, ResponseHead
-from proxy.types.events import (
-    CALLS,
-    Begin,
-    Delta,
-    Event,
-    Extension,
-    FamilyName,
-    Fault,
-    Finish,
-    Frame,
-    Native,
-)
+from proxy.types import CacheRule, Call, Json, ResponseHead, events
 
 _DATA = b"data: "
 
@@ -53,8 +41,8 @@ class AnswerRecorder:
 
     rule: CacheRule
     expected: int
-    family: FamilyName
-    open_writer: Callable[[FamilyName], FamilyWriter]
+    family: events.FamilyName
+    open_writer: Callable[[events.FamilyName], FamilyWriter]
     streamed: bool
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -67,7 +55,7 @@ class AnswerRecorder:
     _started: set[int] = field(default_factory=set)
     _finished: set[int] = field(default_factory=set)
 
-    def encode(self, frame: Frame) -> bytes:
+    def encode(self, frame: events.Frame) -> bytes:
         """Encode a frame in its API family. Takes long for a large frame."""
         if frame.doc is None and not frame.events:  # a keep-alive
             return b""
@@ -76,7 +64,7 @@ class AnswerRecorder:
             self._writer = self.open_writer(self.family)
         return self._writer.feed(frame)
 
-    def feed(self, frame: Frame, encoded: bytes | None = None) -> None:
+    def feed(self, frame: events.Frame, encoded: bytes | None = None) -> None:
         """Record a frame, which the caller may have passed to ``encode`` before.
 
         An oversize response is not held.
@@ -84,7 +72,7 @@ class AnswerRecorder:
         if not self.is_oversize:
             self._add(self.encode(frame) if encoded is None else encoded)
         for event in frame.events:
-            if type(event) is not Delta:
+            if type(event) is not events.Delta:
                 self._judge(event, frame)
         if not self._is_cacheable:
             self.lines.clear()
@@ -100,21 +88,23 @@ class AnswerRecorder:
         if self.size > self.rule.max_bytes:
             self.is_oversize, self._is_cacheable, self._writer = True, False, None
 
-    def _judge(self, event: Event, frame: Frame) -> None:
+    def _judge(self, event: events.Event, frame: events.Frame) -> None:
         match event:
-            case Begin(part):
+            case events.Begin(part):
                 self._started.add(part.choice)
-                self._is_cacheable &= part.kind not in CALLS or self.rule.tool_calls
-            case Finish(choice, reason, native):
+                self._is_cacheable &= part.kind not in events.CALLS or self.rule.tool_calls
+            case events.Finish(choice, reason, native):
                 self._started.add(choice)
                 self._finished.add(choice)
                 self._is_cacheable &= reason != "content_filter" and native != "error"
                 self._is_cacheable &= reason != "tool_calls" or self.rule.tool_calls
-            case Extension(name, value):
+            case events.Extension(name, value):
                 self.is_flagged = self.is_flagged or is_flagged({name: value})
-            case Native() if frame.doc is not None and isinstance(frame.doc.get("data"), list):
+            case events.Native() if frame.doc is not None and isinstance(
+                frame.doc.get("data"), list
+            ):
                 self._vectors += len(frame.doc["data"])
-            case Fault():
+            case events.Fault():
                 self._is_cacheable = False
             case _:
                 pass
@@ -129,7 +119,7 @@ def _documents(encoded: bytes) -> list[bytes]:
 def open_recorder(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
     """Return the recorder of a response to a call."""
 
-    def open_writer(family: FamilyName) -> FamilyWriter:
+    def open_writer(family: events.FamilyName) -> FamilyWriter:
         return FAMILIES[family].writer(WriteOptions(call, not head.streamed, nobody, complete=True))
 
     family, streamed = client_family(call), head.streamed

@@ -10,17 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from proxy import errors
 from proxy.call.meter import Meter
-from proxy.errors import (
-    BadRequest,
-    GuardBlocked,
-    InvalidField,
-    RequestTimeout,
-    RequestTooLarge,
-    UpstreamFinding,
-    UpstreamRejected,
-    UpstreamTimeout,
-)
 from proxy.errors.causes import ErrorCause
 from proxy.errors.words import Word
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_quarters
@@ -42,7 +33,7 @@ CallOutcome = Literal[
 AttemptReason = Literal["first", "retry", "fallback", "hedge", "guard"]
 
 
-TIMED_OUT = frozenset({RequestTimeout.code, *UpstreamTimeout.codes})
+TIMED_OUT = frozenset({errors.RequestTimeout.code, *errors.UpstreamTimeout.codes})
 """Error codes of attempts that ran out of time, the client's or the upstream's."""
 
 
@@ -95,7 +86,7 @@ class Attempt:
     error: str | None = None
     cause: ErrorCause | None = None
     system_text: str | None = None
-    findings: tuple[UpstreamFinding, ...] = ()
+    findings: tuple[errors.UpstreamFinding, ...] = ()
     remaining: Mapping[str, int] = field(default_factory=dict)
     most_answered: int = 0
     bill: Bill | None = None
@@ -202,12 +193,12 @@ def loss_reason(attempt: Attempt, use: SpendUse, outcome: CallOutcome) -> LossRe
 
 LOSS_OF_USE: Mapping[SpendUse, LossReason] = {"blocked": "guard", "retried": "retry"}
 LOSS_OF_ERROR: Mapping[str, LossReason] = {
-    InvalidField.code: "refused",
-    BadRequest.code: "refused",
-    GuardBlocked.code: "guard",
-    RequestTimeout.code: "client_left",
-    RequestTooLarge.code: "refused",
-    UpstreamRejected.code: "refused",
+    errors.InvalidField.code: "refused",
+    errors.BadRequest.code: "refused",
+    errors.GuardBlocked.code: "guard",
+    errors.RequestTimeout.code: "client_left",
+    errors.RequestTooLarge.code: "refused",
+    errors.UpstreamRejected.code: "refused",
 }
 """Loss by an attempt's error code. All other codes are the upstream's fault."""
 LOSS_OF_OUTCOME: Mapping[CallOutcome, LossReason] = {

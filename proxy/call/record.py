@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from proxy import errors
 from proxy.call.attempts import (
     Attempt,
     AttemptReason,
@@ -29,17 +30,6 @@ from proxy.call.attempts import (
 )
 from proxy.call.facts import CacheResult, CallSummary
 from proxy.call.meter import Meter
-from proxy.errors import (
-    ClientDisconnected,
-    GuardBlocked,
-    LimitExceeded,
-    ProxyError,
-    RequestError,
-    UpstreamError,
-    UpstreamNotFound,
-    UpstreamRejected,
-    UpstreamTimeout,
-)
 from proxy.errors.words import MAX_NAME, MAX_WORDS, Word, word
 from proxy.money.estimate import HiddenOutput
 from proxy.runtime.deferred_free import drop_tracebacks
@@ -122,7 +112,7 @@ class Record:
     guard_round: int = 0
     skips: list[Skip] = field(default_factory=list)
     used_attempts: dict[int, Attempt] = field(default_factory=dict)
-    error: ProxyError | None = None
+    error: errors.ProxyError | None = None
     is_internal_error: bool = False
     status: int | None = None
     cache: CacheResult = "bypass"
@@ -162,7 +152,7 @@ class Record:
             self.sample_id = self.head.parent.trace_id
             self.parent_sampled = self.head.parent.is_sampled
 
-    def fail(self, error: ProxyError) -> None:
+    def fail(self, error: errors.ProxyError) -> None:
         """Set the error that ends the call."""
         drop_tracebacks(error)
         self.error = error
@@ -349,14 +339,14 @@ async def _run_and_report(
         fail(type(bug).__name__)
 
 
-OUTCOME_OF_ERROR: tuple[tuple[type[ProxyError], CallOutcome], ...] = (
-    (ClientDisconnected, "client_abort"),
-    (UpstreamTimeout, "timeout"),
-    (UpstreamNotFound, "upstream_error"),
-    (UpstreamRejected, "client_error"),
-    (UpstreamError, "upstream_error"),
-    (LimitExceeded, "limited"),
-    (GuardBlocked, "blocked"),
-    (RequestError, "client_error"),
+OUTCOME_OF_ERROR: tuple[tuple[type[errors.ProxyError], CallOutcome], ...] = (
+    (errors.ClientDisconnected, "client_abort"),
+    (errors.UpstreamTimeout, "timeout"),
+    (errors.UpstreamNotFound, "upstream_error"),
+    (errors.UpstreamRejected, "client_error"),
+    (errors.UpstreamError, "upstream_error"),
+    (errors.LimitExceeded, "limited"),
+    (errors.GuardBlocked, "blocked"),
+    (errors.RequestError, "client_error"),
 )
 """Outcomes by error class. The first matching class counts."""

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+from proxy import errors
 from proxy.call.attempts import Attempt, CallOutcome, lost_cost
 from proxy.call.facts import CallSummary, Failure, Side
 from proxy.call.meter import Meter
 from proxy.call.record import Record
-from proxy.errors import (
-    BlockedByUpstream,
-    LimitExceeded,
-    LimitStoreUnavailable,
-    PathNotFound,
-    ProxyError,
-    Unauthorized,
-    UpstreamError,
-    UpstreamFinding,
-    UpstreamRejected,
-)
 from proxy.errors.words import MAX_WORDS, word
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
@@ -114,8 +104,8 @@ def _set_decided(facts: CallSummary, record: Record) -> None:
     facts.saved = record.saved
 
 
-def _findings(attempts: list[Attempt]) -> list[tuple[str, UpstreamFinding]]:
-    findings: list[tuple[str, UpstreamFinding]] = []
+def _findings(attempts: list[Attempt]) -> list[tuple[str, errors.UpstreamFinding]]:
+    findings: list[tuple[str, errors.UpstreamFinding]] = []
     for attempt in attempts:
         if attempt.findings:
             findings += [(attempt.target.upstream.name, finding) for finding in attempt.findings]
@@ -140,12 +130,16 @@ def _attempts_duration_s(attempts: list[Attempt]) -> float:
     return 0.0 if ended_at is None else ended_at - attempts[0].started
 
 
-def _failure(error: ProxyError, outcome: CallOutcome) -> Failure:
-    refused = error if isinstance(error, LimitExceeded | LimitStoreUnavailable) else None
-    unauthorized = error if isinstance(error, Unauthorized) else None
-    is_upstreams = isinstance(error, UpstreamError | BlockedByUpstream)
+def _failure(error: errors.ProxyError, outcome: CallOutcome) -> Failure:
+    refused = (
+        error if isinstance(error, errors.LimitExceeded | errors.LimitStoreUnavailable) else None
+    )
+    unauthorized = error if isinstance(error, errors.Unauthorized) else None
+    is_upstreams = isinstance(error, errors.UpstreamError | errors.BlockedByUpstream)
     side: Side = "upstream" if is_upstreams else "proxy"
-    is_about_request = isinstance(error, UpstreamRejected | BlockedByUpstream)  # may quote it
+    is_about_request = isinstance(
+        error, errors.UpstreamRejected | errors.BlockedByUpstream
+    )  # may quote it
     return Failure(
         code=error.code,
         side="client" if outcome == "client_abort" else side,
@@ -153,7 +147,7 @@ def _failure(error: ProxyError, outcome: CallOutcome) -> Failure:
         limit=refused.limit if refused else None,
         lapse=unauthorized.lapse if unauthorized else None,
         lapsed_key=unauthorized.key if unauthorized else None,
-        path=error.path if isinstance(error, PathNotFound) else None,
+        path=error.path if isinstance(error, errors.PathNotFound) else None,
         cause=error.cause,
         text=error.system_text,
         upstream_type=None if is_about_request else error.upstream_type,

@@ -13,17 +13,8 @@ from typing import Any, Literal
 
 import orjson
 
+from proxy import errors
 from proxy.dialects.findings import find_findings
-from proxy.errors import (
-    BlockedByUpstream,
-    ProxyError,
-    UpstreamError,
-    UpstreamFinding,
-    UpstreamForbids,
-    UpstreamRejected,
-    UpstreamRejectedKey,
-    UpstreamUnavailable,
-)
 from proxy.errors.words import MAX_TEXT
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -110,7 +101,7 @@ class ErrorBody:
     code: str | None = None
     type: str | None = None
     status: int | None = None
-    findings: tuple[UpstreamFinding, ...] = ()
+    findings: tuple[errors.UpstreamFinding, ...] = ()
 
 
 def meaning_of(statuses: Statuses, status: int) -> Meaning:
@@ -133,7 +124,7 @@ def meaning_of_error(
     return "forbidden" if meaning == "request" and is_about_account(error) else meaning
 
 
-def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> ProxyError:
+def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> errors.ProxyError:
     """Return the client's error for an upstream error.
 
     The message passes unless it is about the proxy's credential or account.
@@ -141,22 +132,24 @@ def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> ProxyErr
     if status == 402:
         error = replace(error, code=QUOTA, type=QUOTA)
     is_quota = error.code == QUOTA
-    result: BlockedByUpstream | UpstreamError
+    result: errors.BlockedByUpstream | errors.UpstreamError
     if meaning in ("credential", "forbidden"):
-        kind = UpstreamRejectedKey if meaning == "credential" else UpstreamForbids
+        kind = errors.UpstreamRejectedKey if meaning == "credential" else errors.UpstreamForbids
         text = "The operator's account at the upstream has no credit." if is_quota else ""
         result = kind(text, status=429 if is_quota else None, upstream_status=status)
         if is_quota or meaning == "forbidden":
             result.with_code(error.code, error.type)
     elif meaning == "denied":
-        result = BlockedByUpstream(upstream_status=status).with_code(None, None, error.message)
+        result = errors.BlockedByUpstream(upstream_status=status).with_code(
+            None, None, error.message
+        )
     elif meaning == "request":
-        result = UpstreamRejected(upstream_status=status or 400, param=error.param)
+        result = errors.UpstreamRejected(upstream_status=status or 400, param=error.param)
         result.with_code(error.code, error.type, error.message)
         result.status = 400 if error.code == CONTEXT else result.status
     else:
         client_status = {429: 429, 503: 503, 529: 503}.get(status or 0, 502)
-        result = UpstreamUnavailable(status=client_status, upstream_status=status)
+        result = errors.UpstreamUnavailable(status=client_status, upstream_status=status)
         result.with_code(error.code, error.type, error.message)
         result.should_retry = False if is_quota else None
     result.findings = error.findings

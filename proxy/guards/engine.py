@@ -19,16 +19,7 @@ from typing import Any, TypeVar
 
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked
-from proxy.guards.findings import (
-    Clock,
-    FailedDetector,
-    Replace,
-    RuleTally,
-    TextMatch,
-    apply_masks,
-    escape_replacement,
-    replace_by_kind,
-)
+from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads, ignore_wait
 from proxy.guards.services.stage import (
     NoGuardClients,
@@ -36,14 +27,7 @@ from proxy.guards.services.stage import (
     ServiceCalls,
     uncalled_tallies,
 )
-from proxy.guards.text.documents import (
-    MOST_TEXTS,
-    PLAIN_READERS,
-    TEXT_WEIGHT,
-    TextWalker,
-    in_steps,
-    weight_of,
-)
+from proxy.guards.text import documents
 from proxy.guards.text.walk import Found, Path, Text, Texts
 from proxy.guards.whole.joined_parts import joined_parts, joined_texts
 from proxy.guards.whole.prefilter import prefilter_rules
@@ -101,21 +85,21 @@ class Engine:
     of one document.
     """
 
-    clock: Clock
+    clock: findings.Clock
     pool: Executor | None = None
     above: int = ABOVE
     outsides: GuardClients = NoGuardClients()  # it is frozen
-    most_texts: int = MOST_TEXTS
+    most_texts: int = documents.MOST_TEXTS
     turns: FairSemaphore = field(default_factory=partial(FairSemaphore, SHEETS))
     most_wait_s: float = MOST_WAIT_S
     on_wait: Callable[[float], None] = ignore_wait
-    now: Clock | None = None
+    now: findings.Clock | None = None
 
     async def inspect(
         self,
         rules: Sequence[GuardRule],
         texts: Texts | Sequence[Text],
-        replace: Replace = replace_by_kind,
+        replace: findings.Replace = findings.replace_by_kind,
         caller: object = None,
     ) -> Inspection:
         """Inspect whole texts in the turns of a caller. Raises nothing for a finding."""
@@ -144,9 +128,9 @@ class Engine:
         return [None] * len(rules)
 
     async def _inspect_all_rules(
-        self, rules: Sequence[GuardRule], read: Texts, replace: Replace, caller: object
+        self, rules: Sequence[GuardRule], read: Texts, replace: findings.Replace, caller: object
     ) -> Inspection:
-        tallies = [RuleTally(rule, self.clock, opaque=bool(read.opaque)) for rule in rules]
+        tallies = [findings.RuleTally(rule, self.clock, opaque=bool(read.opaque)) for rule in rules]
         if read.unread is not None:
             return _fail_all(tallies, read.unread, read.texts, replace)
         if not self._is_heavy(rules, read):
@@ -167,14 +151,14 @@ class Engine:
         """
         if self.pool is None:
             return False
-        if TEXT_WEIGHT * len(read.texts) > self.above:
+        if documents.TEXT_WEIGHT * len(read.texts) > self.above:
             return True
         remaining = self.above - _inspection_weight(rules, read.texts)
         if remaining < 0 or read.apart:
             return remaining < 0
         # Short messages of one role are joined twice, with a space between them and without.
         joined = joined_texts(read.texts)
-        return sum(weight_of(joined_text.text.text) for joined_text in joined) > remaining
+        return sum(documents.weight_of(joined_text.text.text) for joined_text in joined) > remaining
 
     async def offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Run a job: at once if its weight is small, otherwise in a thread."""
@@ -197,10 +181,10 @@ class Engine:
         other is read in steps.
         """
         if self.pool is None or size <= LARGE_BYTES:
-            read_plain = PLAIN_READERS.get(walk)
+            read_plain = documents.PLAIN_READERS.get(walk)
             plain = read_plain(data) if read_plain else None
-            return plain or await in_steps(walk(data), self.most_texts)
-        walker, threads = TextWalker(walk(data), self.most_texts), self.threads(caller)
+            return plain or await documents.in_steps(walk(data), self.most_texts)
+        walker, threads = documents.TextWalker(walk(data), self.most_texts), self.threads(caller)
         is_unfinished = True
         while is_unfinished:  # each step has a turn: a cancelled call takes no more of them
             is_unfinished = await threads(partial(walker.advance, STEP_ASIDE))
@@ -211,7 +195,7 @@ class Engine:
         rules: Sequence[GuardRule],
         read: Texts,
         calls: ServiceCalls,
-        replace: Replace = replace_by_kind,
+        replace: findings.Replace = findings.replace_by_kind,
         caller: object = None,
     ) -> Inspection:
         """Inspect whole texts by rules that call services, otherwise like ``inspect``."""
@@ -258,11 +242,11 @@ def _inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
     contexts = sum(detector.weight for detector in detectors if has_weight(detector))
-    return contexts + sum(TEXT_WEIGHT + weight_of(text.text) for text in texts)
+    return contexts + sum(documents.TEXT_WEIGHT + documents.weight_of(text.text) for text in texts)
 
 
 def inspect_now(
-    tallies: Sequence[RuleTally], texts: Sequence[Text], replace: Replace
+    tallies: Sequence[findings.RuleTally], texts: Sequence[Text], replace: findings.Replace
 ) -> Inspection:
     """Inspect whole texts on the calling thread, without yielding to the event loop."""
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
@@ -274,7 +258,10 @@ def inspect_now(
 
 
 def _fail_all(
-    tallies: Sequence[RuleTally], error: str, texts: Sequence[Text], replace: Replace
+    tallies: Sequence[findings.RuleTally],
+    error: str,
+    texts: Sequence[Text],
+    replace: findings.Replace,
 ) -> Inspection:
     """Return an inspection in which every rule failed, because texts could not be read."""
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
@@ -284,12 +271,12 @@ def _fail_all(
 
 
 def _build_inspection(
-    inspections: Sequence[RuleInspection], texts: Sequence[Text], replace: Replace
+    inspections: Sequence[RuleInspection], texts: Sequence[Text], replace: findings.Replace
 ) -> Inspection:
     """Return the results and the masked texts of finished inspections."""
     rules = [inspection.tally.rule for inspection in inspections]
     blocked = _find_first_block(inspections)
-    by_text: dict[int, list[TextMatch]] = {}
+    by_text: dict[int, list[findings.TextMatch]] = {}
     for inspection in inspections if blocked is None else ():
         if _must_mask(inspection):
             for place, match in inspection.matches:
@@ -297,9 +284,9 @@ def _build_inspection(
     changes: dict[Path, str] = {}
     for place, matches in by_text.items():
         text = texts[place]
-        written = escape_replacement(replace) if text.escaped else replace
+        written = findings.escape_replacement(replace) if text.escaped else replace
         ordered = sorted(matches, key=attrgetter("order"))
-        changes[text.path] = apply_masks(text.text, ordered, rules, written)
+        changes[text.path] = findings.apply_masks(text.text, ordered, rules, written)
     routing = (
         each.tally.rule
         for each in inspections
@@ -359,9 +346,9 @@ def _bind_rule(rule: GuardRule, context: PromptContext) -> GuardRule:
     try:
         detector = rule.detector.about(context)
     except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
-        detector = FailedDetector(error)
+        detector = findings.FailedDetector(error)
     if detector is None:
-        return copied(rule, detector=FailedDetector(LookupError()), fields=frozenset())
+        return copied(rule, detector=findings.FailedDetector(LookupError()), fields=frozenset())
     return copied(rule, detector=detector)
 
 

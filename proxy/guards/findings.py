@@ -13,23 +13,11 @@ from proxy.guards.text.disguises import MAX_MARKS
 from proxy.guards.text.documents import MOST_TEXTS
 from proxy.guards.text.normalize import Beginning, View
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import (
-    UNCHECKED,
-    UNCHECKED_YET,
-    Action,
-    Busy,
-    Detector,
-    Finding,
-    GuardResult,
-    GuardRule,
-    NotReady,
-    Verdict,
-    is_detector,
-)
+from proxy.types import guard
 from proxy.types.hold import PartialMatcher
 
 Clock = Callable[[], float]
-VERDICT_OF: dict[Action, Verdict] = {
+VERDICT_OF: dict[guard.Action, guard.Verdict] = {
     "block": "blocked",
     "mask": "masked",
     "flag": "flagged",
@@ -63,7 +51,7 @@ class RuleTally:
     detector.
     """
 
-    rule: GuardRule
+    rule: guard.GuardRule
     clock: Clock
     findings: dict[str, int] = field(default_factory=dict)
     score: float = 0.0
@@ -77,14 +65,16 @@ class RuleTally:
     is_away: bool = False
     until: float = inf
     most_texts: int = MOST_TEXTS
-    detector: Detector = field(init=False)
+    detector: guard.Detector = field(init=False)
 
     def __post_init__(self) -> None:
-        if not is_detector(self.rule.detector):
+        if not guard.is_detector(self.rule.detector):
             raise TypeError(self.rule.name)
         self.detector = self.rule.detector
 
-    def find(self, view: View, start_at: int = 0, left_s: float | None = None) -> Sequence[Finding]:
+    def find(
+        self, view: View, start_at: int = 0, left_s: float | None = None
+    ) -> Sequence[guard.Finding]:
         """Return the findings from a position of a reading on, none after a failure.
 
         ``left_s`` is the remaining time, which is checked afterwards: nothing interrupts a
@@ -127,9 +117,9 @@ class RuleTally:
         """Return the error for a failure. The message of the policy is for findings only."""
         name = self.rule.name
         if not (self.is_away or error in PASSING):
-            return GuardBlocked(UNCHECKED.format(name), guard=name, kind="could_not_check")
+            return GuardBlocked(guard.UNCHECKED.format(name), guard=name, kind="could_not_check")
         unavailable = GuardUnavailable(
-            UNCHECKED_YET.format(name), guard=name, kind="could_not_check"
+            guard.UNCHECKED_YET.format(name), guard=name, kind="could_not_check"
         )
         unavailable.retry_after_s = RETRY_AFTER_S
         return unavailable
@@ -144,8 +134,8 @@ class RuleTally:
         stops = GuardRetryRequested if self.rule.action == "retry" else GuardBlocked
         return stops(self.rule.message, guard=self.rule.name, kind=kind)
 
-    def to_result(self) -> GuardResult:
-        return GuardResult(
+    def to_result(self) -> guard.GuardResult:
+        return guard.GuardResult(
             guard=self.rule.name,
             verdict=self._verdict(),
             shadow=self.rule.shadow,
@@ -160,7 +150,7 @@ class RuleTally:
             detections=self.rule.detections,
         )
 
-    def _verdict(self) -> Verdict:
+    def _verdict(self) -> guard.Verdict:
         if self.error is not None:
             return "failed"
         if not self.findings and not self.blocked:
@@ -169,9 +159,9 @@ class RuleTally:
 
 
 def _error_code(error: Exception) -> str:
-    if isinstance(error, NotReady):
+    if isinstance(error, guard.NotReady):
         return "not_ready"
-    if isinstance(error, Busy):
+    if isinstance(error, guard.Busy):
         return BUSY
     if isinstance(error, ConnectionFailed):
         return error.cause
@@ -194,11 +184,11 @@ class TextMatch:
         return self.start, -self.end, self.rule
 
 
-Replace = Callable[[GuardRule, str, str], str]
+Replace = Callable[[guard.GuardRule, str, str], str]
 """Returns the replacement of a text, by the rule, the kind of the finding and the text."""
 
 
-def replace_by_kind(rule: GuardRule, kind: str, text: str) -> str:
+def replace_by_kind(rule: guard.GuardRule, kind: str, text: str) -> str:
     """Replace a text by the name of its kind."""
     return f"[{kind.upper()}]"
 
@@ -206,7 +196,7 @@ def replace_by_kind(rule: GuardRule, kind: str, text: str) -> str:
 def escape_replacement(replace: Replace) -> Replace:
     """Return a replacement for escaped texts in a JSON string."""
 
-    def replaced(rule: GuardRule, kind: str, text: str) -> str:
+    def replaced(rule: guard.GuardRule, kind: str, text: str) -> str:
         try:
             plain = json.loads(f'"{text}"', strict=False)
         except ValueError:
@@ -250,7 +240,7 @@ def find_matches(
 
 
 def apply_masks(
-    text: str, matches: Sequence[TextMatch], rules: Sequence[GuardRule], replace: Replace
+    text: str, matches: Sequence[TextMatch], rules: Sequence[guard.GuardRule], replace: Replace
 ) -> str:
     """Replace matches, which must be in order.
 
@@ -385,5 +375,5 @@ class FailedDetector:
     error: Exception
     lookback: int | None = 0
 
-    def find(self, text: str) -> Sequence[Finding]:
+    def find(self, text: str) -> Sequence[guard.Finding]:
         raise self.error

@@ -14,16 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proxy.ledger.crashes import (
-    Crash,
-    Position,
-    counters_folder,
-    find_crashes,
-    forget_counts,
-    mark,
-    read_position,
-    write_position,
-)
+from proxy.ledger import crashes
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import VERSION, migrate, read_version, require_current, upgrade
 from proxy.ledger.statements import PRUNE_BATCH, Pruned, insert, prune, prune_limit_ms
@@ -78,7 +69,7 @@ class SqliteStore:
 
     path: Path
     run: ProcessRun
-    on_crash: Callable[[Crash], None]
+    on_crash: Callable[[crashes.Crash], None]
     on_new_file: Callable[[Path | None], None]
     dead: frozenset[str] = frozenset()
     _id: int = 0
@@ -92,20 +83,20 @@ class SqliteStore:
         """Mark the dead runs, once, and report them after that."""
         if self._has_marked:
             return
-        now, position = self.run.now_ms(), read_position(self.path)
+        now, position = self.run.now_ms(), crashes.read_position(self.path)
         with self._writing() as file:
             is_new = self._id == 1 and position is not None
-            dead = dict(find_crashes(file, self.run.folder, None if is_new else position))
+            dead = dict(crashes.find_crashes(file, self.run.folder, None if is_new else position))
             dead.pop(self.run.name, None)
             for name, crash in dead.items():
-                mark(file, name, crash, now)
+                crashes.mark(file, name, crash, now)
         self._has_marked = True
         self.dead = frozenset(dead)
-        write_position(self.path, Position(self.run.name, self._written))
+        crashes.write_position(self.path, crashes.Position(self.run.name, self._written))
         if is_new:
             self.on_new_file(None)
         for name, crash in dead.items():
-            forget_counts(self.run.folder, name)
+            crashes.forget_counts(self.run.folder, name)
             self.on_crash(crash)
 
     def write(self, rows: Rows, counts: Counts) -> None:
@@ -115,7 +106,7 @@ class SqliteStore:
             self._update_run(file, counts, self._written + len(rows.calls), new_calls)
             query = "SELECT written FROM runs WHERE id = ?"
             [written] = file.execute(query, [self._id]).fetchone()
-        write_position(self.path, Position(self.run.name, written))
+        crashes.write_position(self.path, crashes.Position(self.run.name, written))
         self._written += len(rows.calls)
 
     def prune(self) -> bool:
@@ -271,7 +262,7 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
     if not path.stat().st_size:
         raise Unusable("the file is not a Headrace ledger")
     try:
-        with closing(_connect(path, counters_folder(path.parent))) as file:
+        with closing(_connect(path, crashes.counters_folder(path.parent))) as file:
             file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")

@@ -12,20 +12,7 @@ from proxy.dialects.responses.stored import CONVERSATIONS_PATH
 from proxy.dialects.vendors import anthropic, openai
 from proxy.money.usage import read_usage
 from proxy.policytest.cases import ScriptedAnswer
-from proxy.types import Call, Endpoint, Json, RequestHead
-from proxy.types.events import (
-    STOP,
-    Begin,
-    Delta,
-    End,
-    FamilyName,
-    Finish,
-    FinishReason,
-    Frame,
-    Part,
-    Start,
-    UsageReport,
-)
+from proxy.types import Call, Endpoint, Json, RequestHead, events
 
 CONVERSATION = {"id": "conv_policytest", "object": "conversation", "created_at": 0}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -43,7 +30,9 @@ def response_pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[byt
         return [orjson.dumps(document)]
     frames = response_frames(answer.pieces, _usage(answer), request)
     if answer.fault == "cut" and request.get("stream"):
-        frames = [frame for frame in frames if any(type(event) is Delta for event in frame.events)]
+        frames = [
+            frame for frame in frames if any(type(event) is events.Delta for event in frame.events)
+        ]
     written = write_frames(frames, url, request)
     if request.get("stream"):
         return [frame for frame in written if frame]
@@ -68,7 +57,7 @@ def _usage(answer: ScriptedAnswer) -> dict[str, int]:
     return answer.usage if answer.usage is not None else USAGE
 
 
-def write_frames(frames: Sequence[Frame], url: str, request: Json) -> list[bytes]:
+def write_frames(frames: Sequence[events.Frame], url: str, request: Json) -> list[bytes]:
     """Return a response to a request in the API of a path, frame by frame."""
     dialect, endpoint, family = _api_of(url)
     head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="simulated")
@@ -78,7 +67,7 @@ def write_frames(frames: Sequence[Frame], url: str, request: Json) -> list[bytes
     return [writer.feed(frame) for frame in frames]
 
 
-def _api_of(url: str) -> tuple[str, Endpoint, FamilyName]:
+def _api_of(url: str) -> tuple[str, Endpoint, events.FamilyName]:
     if url.endswith(anthropic.PATHS["chat"]):
         return "anthropic", "chat", "messages"
     if url.endswith(openai.PATHS["responses"]):
@@ -89,11 +78,14 @@ def _api_of(url: str) -> tuple[str, Endpoint, FamilyName]:
 
 
 def response_frames(
-    texts: Sequence[str], usage: dict[str, int], request: Json, finish: FinishReason = "stop"
-) -> list[Frame]:
+    texts: Sequence[str], usage: dict[str, int], request: Json, finish: events.FinishReason = "stop"
+) -> list[events.Frame]:
     """Return the frames of a response with a text in pieces, and its usage in OpenAI's form."""
-    part, report = Part("text", 0), UsageReport(read_usage(usage), dict(usage))
-    opening = (Start("simulated", request.get("model"), 0), report, Begin(part))
-    frames = [Frame((Delta(part, text),)) for text in texts or [""]]
-    frames[0] = Frame((*opening, *frames[0].events))
-    return [*frames, Frame((End(part), Finish(0, finish), report, STOP), last=True)]
+    part, report = events.Part("text", 0), events.UsageReport(read_usage(usage), dict(usage))
+    opening = (events.Start("simulated", request.get("model"), 0), report, events.Begin(part))
+    frames = [events.Frame((events.Delta(part, text),)) for text in texts or [""]]
+    frames[0] = events.Frame((*opening, *frames[0].events))
+    return [
+        *frames,
+        events.Frame((events.End(part), events.Finish(0, finish), report, events.STOP), last=True),
+    ]

@@ -14,23 +14,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
+from proxy import errors
 from proxy.call.attempts import Attempt
 from proxy.dialects import DIALECTS
 from proxy.dialects.statuses import ErrorBody, error_of, meaning_of, meaning_of_error, parse_error
-from proxy.errors import (
-    CircuitOpen,
-    InvalidField,
-    ProxyError,
-    ResponseTooLarge,
-    UpstreamBusy,
-    UpstreamError,
-    UpstreamInvalid,
-    UpstreamNotFound,
-    UpstreamRejected,
-    UpstreamRejectedKey,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
 from proxy.errors.words import MAX_ID, MAX_TEXT
 from proxy.types import Call, Retry, Target, Upstream
 from proxy.types.target import CREDENTIAL_WORDS
@@ -74,16 +61,16 @@ _CREDENTIAL_NAME = re.compile("|".join(CREDENTIAL_WORDS), re.IGNORECASE)
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
-async def read_error(reply: Reply, upstream: Upstream) -> ProxyError:
+async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
     """Return the error for a reply that is no response. Reads a bounded part of its body."""
     status, server = reply.status, DIALECTS[upstream.dialect].server
     meaning = meaning_of(server.statuses, status)
     if meaning == "credential":
         return error_of(meaning, ErrorBody(), status)
     if meaning == "invalid":
-        return UpstreamInvalid(f"The upstream sent an unexpected status ({status}).")
+        return errors.UpstreamInvalid(f"The upstream sent an unexpected status ({status}).")
     body = bytearray()
-    with suppress(UpstreamError, TimeoutError):
+    with suppress(errors.UpstreamError, TimeoutError):
         async with asyncio.timeout(BODY_TIMEOUT_S):
             while len(body) < MAX_BODY_BYTES and (piece := await reply.read()):
                 body += piece
@@ -92,11 +79,11 @@ async def read_error(reply: Reply, upstream: Upstream) -> ProxyError:
         error_body = parse_error(orjson.loads(body[:MAX_BODY_BYTES]))
     meaning = meaning_of_error(server.statuses, server.denials, error_body, status)
     error = error_of(meaning, error_body, status)
-    if isinstance(error, UpstreamRejected):
+    if isinstance(error, errors.UpstreamRejected):
         has_code = error_body.code is not None and not error_body.code.isdigit()
         is_bare = not has_code and UNKNOWN_PATH_MESSAGE.fullmatch(error_body.message or "")
         error.in_words = error_body != ErrorBody() and not is_bare
-    if isinstance(error, UpstreamUnavailable):
+    if isinstance(error, errors.UpstreamUnavailable):
         error.retry_after_s = retry_after(reply.headers)
     should_retry = reply.headers.get("x-should-retry")
     if should_retry in ("true", "false"):
@@ -122,7 +109,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return min(seconds, MAX_RETRY_AFTER_S) if seconds > 0 else None
 
 
-def blame(error: UpstreamRejected, call: Call, target: Target) -> UpstreamRejected:
+def blame(error: errors.UpstreamRejected, call: Call, target: Target) -> errors.UpstreamRejected:
     """Return the error, as ``UpstreamNotFound`` if the policy is at fault.
 
     The policy is at fault if it names a model or path that the upstream does not know. The client
@@ -131,12 +118,12 @@ def blame(error: UpstreamRejected, call: Call, target: Target) -> UpstreamReject
     if not _is_policy_fault(error, call, target):
         return error
     status = error.upstream_status or error.status
-    not_found = UpstreamNotFound(error.message, upstream_status=status, param=error.param)
+    not_found = errors.UpstreamNotFound(error.message, upstream_status=status, param=error.param)
     vars(not_found).update(vars(error), should_retry=False)
     return not_found
 
 
-def _is_policy_fault(error: UpstreamRejected, call: Call, target: Target) -> bool:
+def _is_policy_fault(error: errors.UpstreamRejected, call: Call, target: Target) -> bool:
     if error.upstream_code in UNKNOWN_MODEL_CODES or error.upstream_type in UNKNOWN_MODEL_CODES:
         return error.param in (None, "model")  # other fields have models named by the client
     if error.upstream_status not in UNKNOWN_STATUSES:
@@ -176,7 +163,7 @@ def _is_id(name: str, value: Any) -> bool:
     return bool(value) and isinstance(value, (str, list))
 
 
-def redact_credentials(error: ProxyError, upstream: Upstream) -> None:
+def redact_credentials(error: errors.ProxyError, upstream: Upstream) -> None:
     """Redact our credentials in all text of the upstream. Drops codes that contain a part."""
     if error.system_text is not None:
         error.system_text = redact(error.system_text, upstream)
@@ -242,28 +229,28 @@ def _secret_parts(upstream: Upstream) -> Iterator[str]:
             yield from {value[start : start + MIN_SECRET_PART] for start in starts}
 
 
-NOT_SENT = (CircuitOpen, UpstreamBusy)
-NOT_RETRIED = (ResponseTooLarge, *NOT_SENT)
-UNDONE = (InvalidField, *NOT_SENT, UpstreamNotFound, UpstreamRejectedKey)
+NOT_SENT = (errors.CircuitOpen, errors.UpstreamBusy)
+NOT_RETRIED = (errors.ResponseTooLarge, *NOT_SENT)
+UNDONE = (errors.InvalidField, *NOT_SENT, errors.UpstreamNotFound, errors.UpstreamRejectedKey)
 """Failures before any work: not sent, or refused for our credential, account, model or path."""
 UNDONE_STATUSES = frozenset({429, 503, 529})
 
 
-def retry_cause(failure: ProxyError) -> int | str | None:
+def retry_cause(failure: errors.ProxyError) -> int | str | None:
     """Return the failure's name in the policy's ``on``, None if no retry can help."""
-    if isinstance(failure, NOT_RETRIED) or not isinstance(failure, UpstreamError):
+    if isinstance(failure, NOT_RETRIED) or not isinstance(failure, errors.UpstreamError):
         return None
-    if isinstance(failure, UpstreamTimeout):
+    if isinstance(failure, errors.UpstreamTimeout):
         return {"upstream_connect_timeout": "connect", "upstream_total_timeout": None}.get(
             failure.code, "timeout"
         )
-    if isinstance(failure, UpstreamInvalid):
+    if isinstance(failure, errors.UpstreamInvalid):
         return "invalid"
     return failure.upstream_status or "connect"
 
 
 def retry_delay(
-    retry: Retry | None, failure: ProxyError, attempts: int, random: Callable[[], float]
+    retry: Retry | None, failure: errors.ProxyError, attempts: int, random: Callable[[], float]
 ) -> float | None:
     """Return the seconds before the next attempt at the same target, None for no retry.
 
@@ -272,7 +259,7 @@ def retry_delay(
     """
     if retry is None or attempts > retry.times or retry_cause(failure) not in retry.on:
         return None
-    if isinstance(failure, UpstreamUnavailable) and failure.should_retry is False:
+    if isinstance(failure, errors.UpstreamUnavailable) and failure.should_retry is False:
         return None
     requested_s = failure.retry_after_s or 0.0
     if requested_s > retry.max_wait:
@@ -281,7 +268,7 @@ def retry_delay(
     return max(requested_s, random() * max_s)
 
 
-def is_undone(failure: ProxyError, attempts: list[Attempt]) -> bool:
+def is_undone(failure: errors.ProxyError, attempts: list[Attempt]) -> bool:
     """Return True if no upstream can have done any work for the last attempt.
 
     Such a call may be repeated even if it must be executed only once.
@@ -291,7 +278,7 @@ def is_undone(failure: ProxyError, attempts: list[Attempt]) -> bool:
     return attempts[-1].sent_at is None or attempts[-1].status in UNDONE_STATUSES
 
 
-def most_useful(failures: Sequence[ProxyError]) -> ProxyError:
+def most_useful(failures: Sequence[errors.ProxyError]) -> errors.ProxyError:
     """Return the failure that helps the client most, of the failures in the order of targets.
 
     1. The first that blames the request: only another request helps.
@@ -303,7 +290,7 @@ def most_useful(failures: Sequence[ProxyError]) -> ProxyError:
     for failure in failures:
         if failure.is_final:
             return failure
-    sent = [error for error in failures if not isinstance(error, (*NOT_SENT, InvalidField))]
+    sent = [error for error in failures if not isinstance(error, (*NOT_SENT, errors.InvalidField))]
     retryable = [error for error in sent if error.should_retry is not False]
     if retryable:
         return retryable[-1]

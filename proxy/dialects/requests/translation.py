@@ -19,22 +19,9 @@ from proxy.dialects.requests.field_filter import permitted_fields
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
+from proxy.fields import token_bounds
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import FIELDS, SAME_FIELD, UNDECLARED
-from proxy.fields.token_bounds import (
-    BOUNDS,
-    BUDGETS,
-    CHOICES,
-    FLOORS,
-    GROUPS,
-    LEGACY_DEFAULT,
-    LENGTHS,
-    counts_as,
-    groups,
-    most_tokens,
-    prompts_of,
-    with_maxima,
-)
 from proxy.types import (
     UNCHANGED,
     Endpoint,
@@ -99,7 +86,8 @@ def translate(
         accepts_zero_bound=zero,
         max_output_tokens=0
         if from_endpoint in UNANSWERED
-        else most_tokens(result, obeyed, takes_zero=zero) * prompts_of(result),
+        else token_bounds.most_tokens(result, obeyed, takes_zero=zero)
+        * token_bounds.prompts_of(result),
     )
 
 
@@ -198,7 +186,7 @@ def fields_of(target: Target, endpoint: Endpoint) -> Fields:
         fields = {name: field for name, field in fields.items() if traits.takes(name)}
     elif endpoint == "responses" and target.upstream.open_ranges:
         fields = {name: field for name, field in fields.items() if not FIELDS[name].only_openai}
-    return with_maxima(fields, target.upstream.most)
+    return token_bounds.with_maxima(fields, target.upstream.most)
 
 
 def obeyed_by(upstream: Upstream, fields: Fields) -> Collection[str]:
@@ -236,12 +224,12 @@ def _is_nothing(value: object, *nothing: object) -> bool:
 
 
 SAME: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(BOUNDS, frozenset(LENGTHS)),
-    "n": frozenset(CHOICES) - {"best_of"},
+    **dict.fromkeys(token_bounds.BOUNDS, frozenset(token_bounds.LENGTHS)),
+    "n": frozenset(token_bounds.CHOICES) - {"best_of"},
 }
 """Names of a parameter at servers, if it has more than one."""
 
-READ = GROUPS.union(LENGTHS, CHOICES, WISHES)
+READ = token_bounds.GROUPS.union(token_bounds.LENGTHS, token_bounds.CHOICES, WISHES)
 """Fields that may affect the changes of a request, in addition to those that rules name."""
 
 Change = Callable[[str, Any], Any]
@@ -272,16 +260,16 @@ def apply_parameters(
 
 def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
     is_known = name in OPENAI.fields[endpoint] or endpoint in FIELDS.get(name, UNDECLARED).elsewhere
-    if not is_known and name not in BOUNDS:
+    if not is_known and name not in token_bounds.BOUNDS:
         return body
 
     def change(field: str, old: Any) -> Any:
-        if field in BUDGETS:
+        if field in token_bounds.BUDGETS:
             return _below_maximum(old, value)
-        return min(old, value) if field in FLOORS else None
+        return min(old, value) if field in token_bounds.FLOORS else None
 
     body = _map_numbers(body, name, change)
-    if name in BOUNDS:
+    if name in token_bounds.BOUNDS:
         bound = _bound_name(endpoint, body, name)
         return body if bound is None else body | {bound: value}
     return body | {name: value}
@@ -297,17 +285,17 @@ def _cap(
     minimum, maximum = bounds
 
     def change(field: str, old: Any) -> Any:
-        if field in BUDGETS:
+        if field in token_bounds.BUDGETS:
             return _below_maximum(old, maximum)
-        if field not in BOUNDS:
+        if field not in token_bounds.BOUNDS:
             return min(old, maximum)
-        return min(max(old, minimum), maximum) if old >= BOUNDS[field] else maximum
+        return min(max(old, minimum), maximum) if old >= token_bounds.BOUNDS[field] else maximum
 
     body = _map_numbers(body, name, change)
-    bound = _bound_name(endpoint, body, name) if name in BOUNDS else None
+    bound = _bound_name(endpoint, body, name) if name in token_bounds.BOUNDS else None
     if bound is None:
         return body
-    for field in BOUNDS.keys() & body.keys():
+    for field in token_bounds.BOUNDS.keys() & body.keys():
         if field in obeyed and body[field] is not None:
             return body
     return body | {bound: _lowest(endpoint, body, maximum)}
@@ -321,14 +309,14 @@ def _below_maximum(budget: Any, maximum: Any) -> Any:
 def _map_numbers(body: Json, name: str, change: Change, path: str = "") -> Json:
     """Change a number under all its names, also in groups of options. None removes the field."""
     names = SAME.get(name) or {name}
-    if names.isdisjoint(body) and GROUPS.isdisjoint(body):
+    if names.isdisjoint(body) and token_bounds.GROUPS.isdisjoint(body):
         return body
     changed: Json = {}
     for field, value in body.items():
         if field in names and type(value) in (int, float):
-            if (new := change(counts_as(path, field), value)) is not None:
+            if (new := change(token_bounds.counts_as(path, field), value)) is not None:
                 changed[field] = new
-        elif field in GROUPS and isinstance(value, dict):
+        elif field in token_bounds.GROUPS and isinstance(value, dict):
             changed[field] = _map_numbers(value, name, change, f"{path}{field}.")
         else:
             changed[field] = value
@@ -354,9 +342,12 @@ def _lowest(endpoint: Endpoint, body: Json, maximum: float) -> float:
     It is the lowest of ``maximum``, the limits in the request, and for legacy completions the
     default of that API; at least 1.
     """
-    lowest = min(maximum, LEGACY_DEFAULT) if endpoint == "completions" else maximum
-    for path, group in groups(body):
-        for name in BOUNDS.keys() & group.keys():
-            if group[name] is not None and counts_as(path, name) in BOUNDS:
+    lowest = min(maximum, token_bounds.LEGACY_DEFAULT) if endpoint == "completions" else maximum
+    for path, group in token_bounds.groups(body):
+        for name in token_bounds.BOUNDS.keys() & group.keys():
+            if (
+                group[name] is not None
+                and token_bounds.counts_as(path, name) in token_bounds.BOUNDS
+            ):
                 lowest = min(lowest, group[name])
     return max(1, lowest)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from proxy import errors
 from proxy.dialects.base import (
     ClientDialect,
     Dialect,
@@ -19,14 +20,6 @@ from proxy.dialects.base import (
 from proxy.dialects.messages.to_chat import check_blocks
 from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
 from proxy.dialects.vendors import openai
-from proxy.errors import (
-    CircuitOpen,
-    InvalidField,
-    Overloaded,
-    ProxyError,
-    UpstreamBusy,
-    UpstreamError,
-)
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, MAX_TEXT
 from proxy.fields.checks import Fields, tokens
@@ -66,7 +59,7 @@ def user_of(body: Json) -> str | None:
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
     if user is not None and not (isinstance(user, str) and len(user) <= MAX_NAME):
-        raise InvalidField("metadata.user_id", BAD_NAME)
+        raise errors.InvalidField("metadata.user_id", BAD_NAME)
     return user
 
 
@@ -81,17 +74,18 @@ def check_thinking(body: Json) -> None:
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     problem = None if budget is None else tokens(1).check(budget)
     if problem is not None:
-        raise InvalidField("thinking.budget_tokens", problem)
+        raise errors.InvalidField("thinking.budget_tokens", problem)
 
 
-def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+def refuse(error: errors.ProxyError, request_id: str) -> ErrorResponse:
     """Return Anthropic's error object. The message begins with the invalid field."""
     status, message = error.status, error.message
-    is_busy = isinstance(error, CircuitOpen | Overloaded | UpstreamBusy)
+    is_busy = isinstance(error, errors.CircuitOpen | errors.Overloaded | errors.UpstreamBusy)
     if error.upstream_code == QUOTA:
         status = 402
     elif is_busy or (
-        isinstance(error, UpstreamError) and error.upstream_status in (503, OVERLOADED_STATUS)
+        isinstance(error, errors.UpstreamError)
+        and error.upstream_status in (503, OVERLOADED_STATUS)
     ):
         status = OVERLOADED_STATUS
     kind = MESSAGES_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
@@ -100,7 +94,7 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     if error.upstream_code == CONTEXT and TOO_LONG not in message.lower():
         message = f"{TOO_LONG}: {message}"[:MAX_TEXT]
     inner: Json = {"type": kind, "message": message}
-    if isinstance(error, InvalidField) and error.param == "thread":
+    if isinstance(error, errors.InvalidField) and error.param == "thread":
         inner["details"] = THREADS_UNSUPPORTED
     body = {"type": "error", "error": inner, "request_id": request_id}
     return ErrorResponse(status, body, ((REQUEST_ID, request_id), *openai.retry_headers(error)))
@@ -112,7 +106,7 @@ def check_page_size(head: RequestHead) -> None:
     if limit is not None and not (
         limit.isascii() and limit.isdigit() and 1 <= int(limit[:5]) <= MAX_PAGE_MODELS
     ):
-        raise InvalidField("limit", f"must be an integer between 1 and {MAX_PAGE_MODELS}")
+        raise errors.InvalidField("limit", f"must be an integer between 1 and {MAX_PAGE_MODELS}")
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:

@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from proxy.dialects import request_headers
-from proxy.dialects.base import (
-    ClientDialect,
-    Dialect,
-    ErrorResponse,
-    Findings,
-    Headers,
-    UpstreamDialect,
-)
+from proxy.dialects import base, request_headers
 from proxy.dialects.findings import DETECTIONS, enkrypt_detections, join_detections
 from proxy.dialects.vendors import openai
 from proxy.errors import ProxyError, Unauthorized
@@ -32,11 +24,11 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def add_verdicts(data: Json, verdicts: GuardResults, findings: Findings = ()) -> Json:
+def add_verdicts(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
     return {**data, DETECTIONS: join_detections(data, findings, enkrypt_detections(verdicts))}
 
 
-def read_enkrypt_headers(headers: Headers, head: RequestHead) -> RequestHead:
+def read_enkrypt_headers(headers: base.Headers, head: RequestHead) -> RequestHead:
     return replace(
         head,
         deployment=head.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
@@ -56,18 +48,18 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     return {**parts[0], "prompt": []}
 
 
-def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+def refuse(error: ProxyError, request_id: str) -> base.ErrorResponse:
     """Return an error. A bad credential is refused in the form of Enkrypt's gateway."""
     if isinstance(error, Unauthorized):
-        return ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
+        return base.ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
     body = add_verdicts({"error": openai.error_object(error)}, ())
-    return ErrorResponse(error.status, body, openai.retry_headers(error))
+    return base.ErrorResponse(error.status, body, openai.retry_headers(error))
 
 
-ENKRYPT = Dialect(
+ENKRYPT = base.Dialect(
     name="enkrypt",
     fields=FIELDS,
-    client=ClientDialect(
+    client=base.ClientDialect(
         routes={
             ("POST", "/ai-proxy/completions"): "completions",
             ("POST", "/ai-proxy/chat/completions"): "chat",
@@ -84,7 +76,7 @@ ENKRYPT = Dialect(
         add_verdicts=add_verdicts,
         streams_verdicts=True,  # its document: both objects share the same shape
     ),
-    server=UpstreamDialect(
+    server=base.UpstreamDialect(
         prefix="/ai-proxy",
         paths={"completions": "/completions", "chat": "/chat/completions"},
         key_header="apikey",

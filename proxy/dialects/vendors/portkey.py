@@ -16,15 +16,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import request_headers
-from proxy.dialects.base import (
-    ClientDialect,
-    Dialect,
-    ErrorResponse,
-    Findings,
-    Headers,
-    UpstreamDialect,
-)
+from proxy.dialects import base, request_headers
 from proxy.dialects.findings import DETECTIONS, HOOKS, hook, join_hooks
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, bad_header
 from proxy.dialects.statuses import DENIALS, USUAL
@@ -52,7 +44,7 @@ _CACHE_STATUS = {
 }
 
 
-def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
+def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
         raise bad_header("x-portkey-custom-host", "clients may not set this header")
     deployments, warnings = _deployments(headers, head.call_id)
@@ -75,7 +67,7 @@ def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
     )
 
 
-def _object(name: str, headers: Headers) -> dict[str, Any]:
+def _object(name: str, headers: base.Headers) -> dict[str, Any]:
     text = headers.get(name, "").strip()
     if not text:
         return {}
@@ -88,7 +80,7 @@ def _object(name: str, headers: Headers) -> dict[str, Any]:
     return value
 
 
-def _deployments(headers: Headers, call_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _deployments(headers: base.Headers, call_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # A config is a saved id, or inline with one target or several.
     text = headers.get(CONFIG, "").strip()
     if not text.startswith("{"):
@@ -149,7 +141,7 @@ def _weight(index: int, target: Any) -> float:
     return float(weight)
 
 
-def _timeout_s(headers: Headers) -> float | None:
+def _timeout_s(headers: base.Headers) -> float | None:
     name = "x-portkey-request-timeout"
     text = headers.get(name, "").strip()
     if not text:
@@ -160,7 +152,7 @@ def _timeout_s(headers: Headers) -> float | None:
     return int(text) / 1000
 
 
-def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
+def _metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
     name = "x-portkey-metadata"
     values = _object(name, headers)
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
@@ -184,13 +176,13 @@ def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[
     )
 
 
-def add_verdicts(data: Json, verdicts: GuardResults, findings: Findings = ()) -> Json:
+def add_verdicts(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
     if not verdicts and not findings and DETECTIONS not in data:
         return data
     return {**data, HOOKS: join_hooks(data, findings, hook_results(verdicts))}
 
 
-def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+def refuse(error: ProxyError, request_id: str) -> base.ErrorResponse:
     """Return an error. A guard that blocks is a hook that denies the call."""
     response = openai.refuse(error, request_id)
     if not isinstance(error, GuardBlocked) or isinstance(error, GuardUnavailable):
@@ -244,12 +236,12 @@ def _hook(result: GuardResult) -> Json:
     return hook(result.guard, check, verdict=has_passed, deny=is_block, skip=is_skipped)
 
 
-PORTKEY = Dialect(
+PORTKEY = base.Dialect(
     name="portkey",
     fields=openai.OPENAI.fields,
     families=openai.RESPONSES,
     client=openai.with_endpoints(
-        ClientDialect(
+        base.ClientDialect(
             routes=openai.OPENAI.client.routes,
             key_headers=("x-portkey-api-key", "authorization"),  # the SDK always sends the second
             header_prefix="x-portkey-",  # the routes are OpenAI's
@@ -262,7 +254,7 @@ PORTKEY = Dialect(
             status=status,
         )
     ),
-    server=UpstreamDialect(
+    server=base.UpstreamDialect(
         prefix="/v1",
         paths=openai.PATHS,
         key_header="x-portkey-api-key",

@@ -15,16 +15,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from proxy.dialects.wire.large_json import (
-    MOST_DEPTH,
-    PIECE,
-    PieceReader,
-    ValueAllowance,
-    check_pieces,
-    decode_pieces,
-    dump_pieces,
-    too_many_values,
-)
+from proxy.dialects.wire import large_json
 from proxy.errors import BadRequest, ResponseTooLarge, UpstreamInvalid
 from proxy.errors.words import ascii_word
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -36,11 +27,11 @@ MAX_NAME = 128
 MOST_VALUES = 100_000
 LOGPROBS_TIMES = 10  # times as many values, if the others are in log-probabilities
 DEEPER = "abcdefgh"  # one letter for each level that may be put around a response
-MOST_SHALLOW = MOST_DEPTH - len(DEEPER)
+MOST_SHALLOW = large_json.MOST_DEPTH - len(DEEPER)
 SHALLOW = 2 * MOST_SHALLOW  # bytes of a document that cannot be too deep
 SMALL = 4 * 1024  # bytes of a request whose values need no exact count
 SPACE = b" \t\r\n"
-TOO_DEEP = f"The body must not be nested more than {MOST_DEPTH} levels deep."
+TOO_DEEP = f"The body must not be nested more than {large_json.MOST_DEPTH} levels deep."
 UNWRITABLE = {
     "Integer exceeds 64-bit range": "The body contains an integer that does not fit in 64 bits.",
     "Recursion limit reached": TOO_DEEP,
@@ -61,7 +52,7 @@ Document = bytes | bytearray
 # Values and decoders
 
 
-def count_values(raw: bytes, maximum: int, size: int = PIECE) -> int:
+def count_values(raw: bytes, maximum: int, size: int = large_json.PIECE) -> int:
     """Return the number of values in JSON bytes. Counting stops above ``maximum``.
 
     A value follows a comma, or is the first one of an object or a list. Strings are skipped.
@@ -174,7 +165,7 @@ def is_name(value: Any) -> bool:
 def dump(value: Any, size: int) -> bytes:
     """Return a value of about ``size`` bytes as JSON. Half a surrogate pair stays escaped."""
     try:
-        return orjson.dumps(value) if size <= PIECE else dump_pieces(value)
+        return orjson.dumps(value) if size <= large_json.PIECE else large_json.dump_pieces(value)
     except TypeError:
         return json.dumps(value).encode()
 
@@ -218,8 +209,10 @@ def read_json(raw: bytes) -> Json:
     """
     try:
         if len(raw) > LARGE_BYTES:
-            document = PieceReader(decode_pieces(raw), _request_decoder).read()
-            check_pieces(document)
+            document = large_json.PieceReader(
+                large_json.decode_pieces(raw), _request_decoder
+            ).read()
+            large_json.check_pieces(document)
         else:
             document = _read_small(raw)
     except ValueError as error:
@@ -323,20 +316,20 @@ class Documents:
         if not self.vectors:
             count = count_values(raw, max_values)  # before the first value is made
             if count > max_values:
-                raise too_many_values()
+                raise large_json.too_many_values()
         if len(raw) <= LARGE_BYTES:
             document = read_distinct(raw)
             _check_depth(raw, document)
         else:
-            allowance = ValueAllowance(self.most_values) if self.vectors else None
-            document = PieceReader(
-                decode_pieces(raw), _response_decoder, allowance=allowance
+            allowance = large_json.ValueAllowance(self.most_values) if self.vectors else None
+            document = large_json.PieceReader(
+                large_json.decode_pieces(raw), _response_decoder, allowance=allowance
             ).read()
-            check_pieces(deeper(document))
+            large_json.check_pieces(deeper(document))
         if count > self.most_values:
             members = document.values() if isinstance(document, dict) else ()
             items = [item for member in members if isinstance(member, list) for item in member]
             logprobs = [item["logprobs"] for item in items if "logprobs" in as_object(item)]
             if values_of(document) - sum(map(values_of, logprobs)) > self.most_values:
-                raise too_many_values()
+                raise large_json.too_many_values()
         return document

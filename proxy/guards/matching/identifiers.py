@@ -10,15 +10,7 @@ from itertools import islice
 
 from stdnum import iban as ibans
 
-from proxy.guards.matching.numbers import (
-    CHARS_BEFORE,
-    ESCAPED,
-    GROUP,
-    NAMES,
-    DigitRun,
-    find_numbers,
-    parse_word_set,
-)
+from proxy.guards.matching import numbers
 from proxy.guards.matching.phrase_rules import DATA
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
@@ -64,18 +56,18 @@ ACCOUNT_SHAPE = rf"(?i)(?:{_ACCOUNT_LANDS})[0-9]{{2}}(?:[ -]?[A-Z0-9]){{1,{LONGE
 SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 
 
-def find_cards(part: DigitRun) -> Iterator[Finding]:
+def find_cards(part: numbers.DigitRun) -> Iterator[Finding]:
     """Yield card numbers with a known brand, a length of that brand and a valid Luhn checksum."""
-    for number, score in find_numbers(part, 12, 19, _score_card, CARD_SHAPE):
+    for number, score in numbers.find_numbers(part, 12, 19, _score_card, CARD_SHAPE):
         yield Finding(start=number.start, end=number.end, kind="card", score=score)
 
 
-def _score_card(part: DigitRun) -> float:
+def _score_card(part: numbers.DigitRun) -> float:
     brand_score = _brand_score(part.digits)
     if not brand_score or not part.is_isolated:
         return 0.0
-    groups = tuple([len(group) for group in GROUP.findall(part.raw)])
-    if part.has_keyword_nearby(NAMES["card"]):
+    groups = tuple([len(group) for group in numbers.GROUP.findall(part.raw)])
+    if part.has_keyword_nearby(numbers.NAMES["card"]):
         return 1.0 if len(groups) <= MAX_GROUPS else 0.0
     preceding = part.text[max(0, part.start - NEARBY_CHARS) : part.start]
     following = part.text[part.end :][:NEARBY_CHARS]
@@ -97,13 +89,15 @@ def _brand_score(digits: str) -> float:
     return max(scores) if scores and is_luhn_valid(digits) else 0.0
 
 
-def _is_grouped(part: DigitRun, groups: tuple[int, ...], preceding: str, following: str) -> bool:
+def _is_grouped(
+    part: numbers.DigitRun, groups: tuple[int, ...], preceding: str, following: str
+) -> bool:
     """Return True if digits are grouped as on a card, and are not part of a row of such groups."""
     if groups not in GROUPS or _has_adjacent_groups(preceding, following):
         return False
     has_one_separator = len({*SEPARATORS.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(preceding), FOURS_AFTER.match(following)))]
-    in_row = any(_is_not_card("".join(GROUP.findall(match[0]))) for match in row)
+    in_row = any(_is_not_card("".join(numbers.GROUP.findall(match[0]))) for match in row)
     return has_one_separator and not in_row
 
 
@@ -117,17 +111,17 @@ def _has_adjacent_groups(preceding: str, following: str) -> bool:
 
 def _count_neighbors(match: re.Match[str] | None) -> int:
     """Return the number of adjacent groups, or 0 if they form a card number."""
-    groups = [] if match is None else GROUP.findall(match[0])
+    groups = [] if match is None else numbers.GROUP.findall(match[0])
     return len(groups) if _is_not_card("".join(groups)) else 0
 
 
 def _is_listed(digits: str, preceding: str, following: str) -> bool:
     """Return True if digits belong to a list of numbers on their line."""
     for listed in (LISTED_BEFORE.search(preceding), LISTED_AFTER.match(following)):
-        if listed is not None and any(map(_is_not_card, GROUP.findall(listed[0]))):
+        if listed is not None and any(map(_is_not_card, numbers.GROUP.findall(listed[0]))):
             return True
     matches = SIMILAR_BEFORE.search(preceding), SIMILAR_AFTER.match(following)
-    neighbors = [number for match in matches if match for number in GROUP.findall(match[0])]
+    neighbors = [number for match in matches if match for number in numbers.GROUP.findall(match[0])]
     similar = [number for number in neighbors if abs(len(number) - len(digits)) <= 1]
     return sum(map(_is_not_card, similar)) >= MIN_SIMILAR
 
@@ -147,7 +141,7 @@ def is_luhn_valid(digits: str) -> bool:
 def find_iban(text: str, start: int, end: int) -> Iterator[Finding]:
     """Yield the IBAN whose country code and check digits extend from ``start`` to ``end``."""
     length = ACCOUNT_LENGTHS.get(text[start : start + 2].upper())
-    if length is None or DigitRun(text, start, end).prefix[-1:].isalnum():
+    if length is None or numbers.DigitRun(text, start, end).prefix[-1:].isalnum():
         return
     match = SPACED.match(text, start)
     if match is None:
@@ -217,15 +211,15 @@ class NationalId:
     def __init__(self, kind: str, form: Form) -> None:
         self._kind, self._names, self._is_valid = (
             kind,
-            parse_word_set(form.names),
+            numbers.parse_word_set(form.names),
             load_validator(form),
         )
         self._unsure = re.compile(form.unsure)
         self.regex = rf"(?:\b|{LINE_END})(?:{form.pattern})\b"
 
-    def find(self, part: DigitRun) -> Iterator[Finding]:
-        if part.raw[:2] in ESCAPED:
-            part = DigitRun(part.text, part.start + 2, part.end)
+    def find(self, part: numbers.DigitRun) -> Iterator[Finding]:
+        if part.raw[:2] in numbers.ESCAPED:
+            part = numbers.DigitRun(part.text, part.start + 2, part.end)
         following = part.text[part.end : part.end + 2]
         if not part.is_isolated or CODE_BEFORE.search(
             part.text[max(0, part.start - 2) : part.start]
@@ -236,8 +230,8 @@ class NationalId:
         if self._is_valid(part.raw):
             yield Finding(start=part.start, end=part.end, kind=self._kind, score=self._score(part))
 
-    def _score(self, part: DigitRun) -> float:
-        preceding = part.text[max(0, part.start - CHARS_BEFORE) : part.start]
+    def _score(self, part: numbers.DigitRun) -> float:
+        preceding = part.text[max(0, part.start - numbers.CHARS_BEFORE) : part.start]
         if part.has_keyword_nearby(self._names) or ANY_NAME.search(preceding):
             return NAMED_SCORE
         if SEPARATED.search(part.raw):

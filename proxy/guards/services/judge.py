@@ -24,15 +24,7 @@ from proxy.guards.guard_kind import (
     wrong_stage_message,
 )
 from proxy.guards.matching import english
-from proxy.guards.services.wire import (
-    MEANINGFUL_KINDS,
-    BadAnswer,
-    StrictAnswer,
-    TooLong,
-    Unsure,
-    nonblank_indexes,
-    read,
-)
+from proxy.guards.services import wire
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
@@ -106,7 +98,7 @@ def schema(places: int) -> dict[str, Any]:
     }
 
 
-class Verdict(StrictAnswer):
+class Verdict(wire.StrictAnswer):
     """Response of the model.
 
     The reason improves the verdict. It may quote a text and is dropped.
@@ -161,13 +153,13 @@ class Judge:
         if not places:
             return [[] for _ in texts]
         if len(places) > MAX_PLACES or sum(len(place.text) for place in places) > self.longest:
-            raise TooLong
+            raise wire.TooLong
         body = self._body(places, evidence)
         answer = await outside.complete(self.name, self.asked_deployment, body)
-        return self._findings(texts, places, read(ANSWER, answer))
+        return self._findings(texts, places, wire.read(ANSWER, answer))
 
     def _places(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
-        for number in nonblank_indexes(texts):
+        for number in wire.nonblank_indexes(texts):
             piece = texts[number]
             if self.check == "criteria":
                 role = piece.role if piece.role in ROLES else None
@@ -223,9 +215,9 @@ class Judge:
         """
         findings: list[list[Finding]] = [[] for _ in texts]
         if verdict.verdict == "unsure":
-            raise Unsure
+            raise wire.Unsure
         if any(number > len(places) for number in verdict.where):
-            raise BadAnswer
+            raise wire.BadAnswer
         if verdict.verdict == "pass" or verdict.score < self.threshold:
             return findings
         for number in sorted(set(verdict.where)) or range(1, len(places) + 1):
@@ -312,7 +304,7 @@ def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ByContext[Judge]:
     return response_judge(make_judge(keys, context, rule, kind, keys.check))
 
 
-KIND = GuardKind(JudgeConfig, _make, fields=MEANINGFUL_KINDS, asks=True)
+KIND = GuardKind(JudgeConfig, _make, fields=wire.MEANINGFUL_KINDS, asks=True)
 
 
 class PolicyViolationConfig(ByModelConfig):
@@ -331,7 +323,7 @@ POLICY_VIOLATION = GuardKind(
     lambda keys, context: make_judge(
         keys, context, f"A text must not break this policy:\n{keys.policy}", "policy_violation"
     ),
-    fields=MEANINGFUL_KINDS,
+    fields=wire.MEANINGFUL_KINDS,
     asks=True,
     detections=(
         DetectionFormat(
@@ -344,7 +336,7 @@ POLICY_VIOLATION = GuardKind(
 BIAS_GUARD = GuardKind(
     BiasConfig,
     lambda keys, context: make_judge(keys, context, BIAS, "bias"),
-    fields=MEANINGFUL_KINDS,
+    fields=wire.MEANINGFUL_KINDS,
     asks=True,
     detections=(DetectionFormat("bias", "bias", flag_details("bias_detected")),),
 )

@@ -11,14 +11,7 @@ from proxy.config.scalars import Duration, Model, Name, Reference, Section, Shar
 from proxy.dialects.findings import TOXICITY
 from proxy.dialects.requests.upstream_request import url_and_headers
 from proxy.guards.guard_kind import GuardContext, GuardKind, InvalidGuardKey
-from proxy.guards.services.wire import (
-    MEANINGFUL_KINDS,
-    BadAnswer,
-    ServiceAnswer,
-    nonblank_indexes,
-    post,
-    read,
-)
+from proxy.guards.services import wire
 from proxy.runtime.frozen import frozen
 from proxy.types import Upstream
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
@@ -33,7 +26,7 @@ CATEGORIES = (
 OTHER_CATEGORY = "other"  # kind of any category that the policy does not list either
 
 
-class Moderated(ServiceAnswer):
+class Moderated(wire.ServiceAnswer):
     """Result for one text. Categories may be missing."""
 
     flagged: bool
@@ -41,7 +34,7 @@ class Moderated(ServiceAnswer):
     category_scores: dict[str, float | None]
 
 
-class Moderations(ServiceAnswer):
+class Moderations(wire.ServiceAnswer):
     """Response with one result per text, in the same order."""
 
     results: list[Moderated]
@@ -62,7 +55,7 @@ class Moderation:
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
-        numbers = nonblank_indexes(texts)
+        numbers = wire.nonblank_indexes(texts)
         for start in range(0, len(numbers), MAX_TEXTS):
             part = numbers[start : start + MAX_TEXTS]
             results = await self._moderated([texts[number].text for number in part], outside)
@@ -73,9 +66,9 @@ class Moderation:
     async def _moderated(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = url_and_headers(self.upstream, PATH)
-        answer = read(ANSWER, await post(outside, url, body, headers))
+        answer = wire.read(ANSWER, await wire.post(outside, url, body, headers))
         if len(answer.results) != len(texts):
-            raise BadAnswer
+            raise wire.BadAnswer
         return answer.results
 
     def _worst(self, result: Moderated, length: int) -> list[Finding]:
@@ -83,7 +76,7 @@ class Moderation:
         scores = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:
             if not self.categories.keys() <= scores.keys():  # the endpoint does not know it
-                raise BadAnswer
+                raise wire.BadAnswer
             matches = {
                 name for name, threshold in self.categories.items() if scores[name] >= threshold
             }
@@ -125,5 +118,5 @@ def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:
 
 
 KIND = GuardKind(
-    ModerationConfig, _make, fields=MEANINGFUL_KINDS, asks=True, detections=(TOXICITY,)
+    ModerationConfig, _make, fields=wire.MEANINGFUL_KINDS, asks=True, detections=(TOXICITY,)
 )

@@ -15,16 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings import (
-    BUSY,
-    DEADLINE,
-    Clock,
-    RuleCursor,
-    RuleTally,
-    TextMatch,
-    find_matches,
-    match_start_limit,
-)
+from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, runs
 from proxy.guards.text.documents import SHEET, TEXT_WEIGHT
@@ -58,7 +49,7 @@ class LongTextPiece(NamedTuple):
     text: Text
     read: Beginning
     base: int
-    cursors: dict[int, RuleCursor]
+    cursors: dict[int, findings.RuleCursor]
     bytes: int | None
 
 
@@ -77,12 +68,12 @@ TextBatch = Sequence[TextViews] | LongTextPiece | Base64Run
 class RuleInspection:
     """Inspects the texts of a call with one rule, and collects matches by text index."""
 
-    tally: RuleTally
+    tally: findings.RuleTally
     number: int
-    matches: list[tuple[int, TextMatch]] = field(default_factory=list)
+    matches: list[tuple[int, findings.TextMatch]] = field(default_factory=list)
     failure: GuardBlocked | None = None
     _runs: list[tuple[int, int]] = field(default_factory=list)  # base64 with findings, of one text
-    _by_text: dict[int, list[TextMatch]] = field(default_factory=dict)
+    _by_text: dict[int, list[findings.TextMatch]] = field(default_factory=dict)
 
     @property
     def has_failed(self) -> bool:
@@ -96,7 +87,7 @@ class RuleInspection:
         """
         self.tally.seconds += read_s
         if self._left_s < 0:
-            self.fail(DEADLINE)
+            self.fail(findings.DEADLINE)
             return
         try:
             if isinstance(batch, LongTextPiece):
@@ -130,7 +121,7 @@ class RuleInspection:
         return self.tally.rule.deadline_s - self.tally.seconds
 
     def _see_part(self, part: TextViews) -> None:
-        matches = find_matches(self.tally, self.number, part.views, left_s=self._left_s)
+        matches = findings.find_matches(self.tally, self.number, part.views, left_s=self._left_s)
         if self.has_failed:
             return
         if part.joined is not None:
@@ -142,7 +133,7 @@ class RuleInspection:
         self._record(part.place, matches)
         self._count(part.bytes)
 
-    def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
+    def _known_of(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
         """Return by text the matches that do not need the joining.
 
         These are the earlier matches of each text, and the matches in the part of one message
@@ -151,7 +142,7 @@ class RuleInspection:
         known_matches = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
         for start, end in joined.shares:
             views = variants(joined.text.text[start:end])
-            matches = find_matches(self.tally, self.number, views, left_s=self._left_s)
+            matches = findings.find_matches(self.tally, self.number, views, left_s=self._left_s)
             shifted = (replace(m, start=m.start + start, end=m.end + start) for m in matches)
             for pieces in joined.in_parts(shifted):
                 for number, piece in pieces:
@@ -165,7 +156,7 @@ class RuleInspection:
         is_last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
         decided = piece.base + (
-            size if is_last else match_start_limit(piece.read, cursor.lookback or 0)
+            size if is_last else findings.match_start_limit(piece.read, cursor.lookback or 0)
         )
         if decided > cursor.decided:
             matches = cursor.find_new_matches(piece.read.views, piece.base, decided, self._left_s)
@@ -184,7 +175,7 @@ class RuleInspection:
     def _see_run(self, run: Base64Run) -> None:
         if not (finds_spans(self.tally.rule) and self._applies(run.text)):
             return
-        matches = find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
+        matches = findings.find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
         if not self.has_failed:
             self._record(run.place, matches)
             self._runs += [(match.start, match.end) for match in matches]
@@ -192,12 +183,12 @@ class RuleInspection:
     def _applies(self, text: Text) -> bool:
         return self.tally.rule.applies(text.role, text.kind)
 
-    def _record(self, place: int, matches: Sequence[TextMatch]) -> None:
+    def _record(self, place: int, matches: Sequence[findings.TextMatch]) -> None:
         for match in matches:
             self.tally.count_finding(match.kind, match.score)
             self._keep(place, match)
 
-    def _keep(self, place: int, match: TextMatch) -> None:
+    def _keep(self, place: int, match: findings.TextMatch) -> None:
         self.matches.append((place, match))
         self._by_text.setdefault(place, []).append(match)
 
@@ -266,7 +257,7 @@ def _pieces(
     """
     text = part.text.text
     cursors = {
-        inspection.number: RuleCursor(
+        inspection.number: findings.RuleCursor(
             inspection.tally, inspection.number, inspection.tally.detector.lookback
         )
         for inspection in inspections
@@ -303,11 +294,11 @@ def _pieces(
 
 
 def _together(
-    tally: RuleTally,
+    tally: findings.RuleTally,
     joined: JoinedParts,
-    matches: Sequence[TextMatch],
-    known_matches: Mapping[int, Sequence[TextMatch]],
-) -> list[tuple[int, TextMatch]]:
+    matches: Sequence[findings.TextMatch],
+    known_matches: Mapping[int, Sequence[findings.TextMatch]],
+) -> list[tuple[int, findings.TextMatch]]:
     """Return the matches in joined texts that none of them has by itself.
 
     A match that one text has in part is not counted again, and only the rest of it is new.
@@ -316,7 +307,7 @@ def _together(
     if not matches:
         return []
     spans = {number: FoundSpans.of(known_matches.get(number, ())) for number in joined.numbers}
-    new: list[tuple[int, TextMatch]] = []
+    new: list[tuple[int, findings.TextMatch]] = []
     for match, pieces in zip(matches, joined.in_parts(matches), strict=True):
         new_pieces = [piece for piece in pieces if not spans[piece[0]].has(piece[1])]
         known_in = next((number for number, part in pieces if spans[number].meets(part)), None)
@@ -330,8 +321,8 @@ def _together(
 
 async def inspect_in_threads(
     threads: GuardThreads,
-    clock: Clock,
-    tallies: Sequence[RuleTally],
+    clock: findings.Clock,
+    tallies: Sequence[findings.RuleTally],
     texts: Sequence[Text],
     most_wait_s: float,
 ) -> list[RuleInspection]:
@@ -362,10 +353,10 @@ async def inspect_in_threads(
     except TimeoutError:  # a running thread continues with a tally that nobody reads
         for inspection in [each for each in inspections if not each.has_failed]:
             inspections[inspection.number] = _new_inspection(inspection.tally, inspection.number)
-            inspections[inspection.number].fail(BUSY)
+            inspections[inspection.number].fail(findings.BUSY)
     return inspections
 
 
-def _new_inspection(tally: RuleTally, number: int) -> RuleInspection:
+def _new_inspection(tally: findings.RuleTally, number: int) -> RuleInspection:
     """Return an inspection with a new, empty tally for the same rule."""
-    return RuleInspection(RuleTally(tally.rule, tally.clock, opaque=tally.opaque), number)
+    return RuleInspection(findings.RuleTally(tally.rule, tally.clock, opaque=tally.opaque), number)

@@ -9,14 +9,7 @@ from typing import Any, cast
 
 from proxy.config.scalars import references, referring_keys
 from proxy.errors.words import quoted
-from proxy.guards.guard_kind import (
-    NO_CONTEXT,
-    CostLimit,
-    GuardContext,
-    GuardKind,
-    InvalidGuardKey,
-    wrong_stage_message,
-)
+from proxy.guards import guard_kind
 from proxy.guards.kinds import KINDS
 from proxy.guards.text.disguises import compositions
 from proxy.guards.text.hosts import entry_of
@@ -27,26 +20,12 @@ from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.files.source import KeyPath
 from proxy.policy.schema.guards import AnyGuard, GuardConfig, PluginGuard
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import (
-    BLOCKED,
-    TOO_EXPENSIVE,
-    AnyDetector,
-    Capture,
-    CostCap,
-    Detector,
-    GuardRule,
-    Preparable,
-    PromptContext,
-    Stage,
-    is_contextual,
-    is_detector,
-    is_preparable,
-)
+from proxy.types import guard
 from proxy.types.hold import partial_matcher_of
 
-PLUGIN = GuardKind(PluginGuard, lambda config, context: config.make_detector())
+PLUGIN = guard_kind.GuardKind(PluginGuard, lambda config, context: config.make_detector())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
-SAMPLE_CONTEXT = PromptContext(SAMPLE, SAMPLE, SAMPLE)
+SAMPLE_CONTEXT = guard.PromptContext(SAMPLE, SAMPLE, SAMPLE)
 
 
 @frozen
@@ -67,16 +46,16 @@ UNICODE_TABLES = UnicodeTables()
 class PreparePartialMatcher:
     """Loads the partial matcher of a detector, which only streams need."""
 
-    detector: AnyDetector
+    detector: guard.AnyDetector
 
     def prepare(self) -> None:
         matcher = partial_matcher_of(self.detector)
-        if is_preparable(matcher):
+        if guard.is_preparable(matcher):
             matcher.prepare()
 
     def load_rest(self) -> Iterator[None]:
         matcher = partial_matcher_of(self.detector)
-        return matcher.load_rest() if is_preparable(matcher) else iter(())
+        return matcher.load_rest() if guard.is_preparable(matcher) else iter(())
 
 
 class GuardCompiler:
@@ -85,7 +64,7 @@ class GuardCompiler:
     def __init__(self, context: CompileContext, targets: TargetCompiler) -> None:
         self._context = context
         self._targets = targets
-        self.unprepared: list[Preparable] = []
+        self.unprepared: list[guard.Preparable] = []
 
     def compile(
         self, path: KeyPath, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
@@ -99,24 +78,24 @@ class GuardCompiler:
             output_path: KeyPath = (*path, "output", index)
             if config.restore:
                 self._context.report(
-                    (*output_path, "restore"), wrong_stage_message("restore", "input")
+                    (*output_path, "restore"), guard_kind.wrong_stage_message("restore", "input")
                 )
             if config.action == "route":
                 self._context.report(
-                    (*output_path, "action"), wrong_stage_message("route", "input")
+                    (*output_path, "action"), guard_kind.wrong_stage_message("route", "input")
                 )
         on_input = self._rules(path, "input", inputs)
         on_output = self._rules(path, "output", outputs)
         return RuleGuards(
-            tuple(rule for rule in on_input if isinstance(rule, GuardRule)),
-            tuple(rule for rule in on_output if isinstance(rule, GuardRule)),
-            tuple(rule for rule in on_input if isinstance(rule, CostCap)),
+            tuple(rule for rule in on_input if isinstance(rule, guard.GuardRule)),
+            tuple(rule for rule in on_output if isinstance(rule, guard.GuardRule)),
+            tuple(rule for rule in on_input if isinstance(rule, guard.CostCap)),
         )
 
     def _rules(
-        self, path: KeyPath, stage: Stage, configs: Sequence[AnyGuard] | None
-    ) -> list[GuardRule | CostCap]:
-        rules: list[GuardRule | CostCap] = []
+        self, path: KeyPath, stage: guard.Stage, configs: Sequence[AnyGuard] | None
+    ) -> list[guard.GuardRule | guard.CostCap]:
+        rules: list[guard.GuardRule | guard.CostCap] = []
         for index, config in enumerate(configs or ()):
             guard_path = (*path, stage, index)
             with self._context.errors_at(guard_path):
@@ -124,8 +103,12 @@ class GuardCompiler:
                     rules.append(rule)
         return rules
 
-    def _rule(self, path: KeyPath, stage: Stage, config: GuardConfig) -> GuardRule | CostCap | None:
-        kind: GuardKind[Any] = PLUGIN if isinstance(config, PluginGuard) else KINDS[config.guard]
+    def _rule(
+        self, path: KeyPath, stage: guard.Stage, config: GuardConfig
+    ) -> guard.GuardRule | guard.CostCap | None:
+        kind: guard_kind.GuardKind[Any] = (
+            PLUGIN if isinstance(config, PluginGuard) else KINDS[config.guard]
+        )
         name = config.name or config.guard
         try:
             context = self._guard_context(path, stage, config)
@@ -134,29 +117,29 @@ class GuardCompiler:
             detector = kind.make(config, context)
             restore_hosts = frozenset(map(entry_of, config.restore_hosts or ()))
         except ValueError as error:
-            key = (error.key,) if isinstance(error, InvalidGuardKey) else ()
+            key = (error.key,) if isinstance(error, guard_kind.InvalidGuardKey) else ()
             self._context.report((*path, *key), str(error))
             return None
-        if isinstance(detector, CostLimit):
-            return CostCap(
+        if isinstance(detector, guard_kind.CostLimit):
+            return guard.CostCap(
                 name=name,
                 max_nano_usd=detector.nano_usd,
                 action=config.action,
                 shadow=config.mode == "shadow",
                 on_error=config.on_error,
-                message=config.message or TOO_EXPENSIVE.format(name),
+                message=config.message or guard.TOO_EXPENSIVE.format(name),
                 digest=_digest(config, context),
                 kind=config.guard,
             )
         with suppress(Exception):  # each call reports the error
             # Load now what the detector loads at first use, so that no call waits for it.
-            bound = detector.about(SAMPLE_CONTEXT) if is_contextual(detector) else detector
-            if bound is not None and is_detector(bound):
+            bound = detector.about(SAMPLE_CONTEXT) if guard.is_contextual(detector) else detector
+            if bound is not None and guard.is_detector(bound):
                 bound.find(SAMPLE)
         self._prepare(detector)
         if stage == "output" and config.mode != "shadow" and config.action != "flag":
             self._prepare(PreparePartialMatcher(detector))
-        return GuardRule(
+        return guard.GuardRule(
             name=name,
             detector=detector,
             action=config.action,
@@ -167,7 +150,7 @@ class GuardCompiler:
             roles_left_out=kind.roles_left_out if config.roles is None else frozenset(),
             fields=kind.fields if config.fields is None else frozenset(map(str, config.fields)),
             cased=kind.cased,
-            message=config.message or BLOCKED.format(name),
+            message=config.message or guard.BLOCKED.format(name),
             digest=_digest(config, context),
             kind=config.guard,
             restore=config.restore,
@@ -178,12 +161,12 @@ class GuardCompiler:
 
     def _prepare(self, detector: object) -> None:
         for part in (UNICODE_TABLES, detector):
-            if is_preparable(part) and part not in self.unprepared:
+            if guard.is_preparable(part) and part not in self.unprepared:
                 self.unprepared.append(part)
 
     def _guard_context(
-        self, path: KeyPath, stage: Stage, config: GuardConfig
-    ) -> GuardContext | None:
+        self, path: KeyPath, stage: guard.Stage, config: GuardConfig
+    ) -> guard_kind.GuardContext | None:
         """Return the objects that a guard refers to, or None if an upstream does not exist.
 
         Raise ``ValueError`` if a text file cannot be read or the guard has the wrong stage.
@@ -202,9 +185,9 @@ class GuardCompiler:
         if any(name not in upstreams for _, name in names):
             return None
         if stage == "input" and not isinstance(config, PluginGuard) and KINDS[config.guard].answers:
-            raise ValueError(wrong_stage_message(config.guard, "output"))
+            raise ValueError(guard_kind.wrong_stage_message(config.guard, "output"))
         document, secrets = self._context.document, references(config, "secret")
-        return GuardContext(
+        return guard_kind.GuardContext(
             name=config.name or config.guard,
             stage=stage,
             texts={name: document.text(name) for _, name in references(config, "text")},
@@ -213,7 +196,7 @@ class GuardCompiler:
         )
 
 
-def _digest(config: GuardConfig, context: GuardContext) -> str:
+def _digest(config: GuardConfig, context: guard_kind.GuardContext) -> str:
     """Return a digest of a guard's keys and of the text files that it names."""
     contents: list[str | list[str]] = []
     for key in referring_keys(type(config), "text"):
@@ -226,14 +209,14 @@ def _digest(config: GuardConfig, context: GuardContext) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def compile_capture(config: schema.CaptureConfig) -> Capture:
+def compile_capture(config: schema.CaptureConfig) -> guard.Capture:
     """Return the texts that traces may contain, and the guards that redact them."""
     redact = []
     for name in ("secrets", "pii"):
-        detector = cast(Detector, KINDS[name].make(KINDS[name].Keys(), NO_CONTEXT))
-        rule = GuardRule(name=name, detector=detector, action="mask", cased=True, kind=name)
+        detector = cast(guard.Detector, KINDS[name].make(KINDS[name].Keys(), guard_kind.NO_CONTEXT))
+        rule = guard.GuardRule(name=name, detector=detector, action="mask", cased=True, kind=name)
         redact.append(rule)
-    return Capture(
+    return guard.Capture(
         share=config.share,
         input="input" in config.fields,
         output="output" in config.fields,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from proxy import types
 from proxy.dialects import DIALECTS
 from proxy.errors.words import quoted
 from proxy.policy import schema
@@ -18,15 +19,6 @@ from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuar
 from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import does_not_exist
 from proxy.policy.schema.keys import glob
-from proxy.types import (
-    UNCHANGED,
-    CacheRule,
-    Endpoint,
-    ParameterOverrides,
-    RuleRefusal,
-    ScopedLimit,
-    SemanticCacheRule,
-)
 from proxy.types.guard import GuardPlan
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
@@ -34,7 +26,7 @@ from proxy.types.windows import Calendar
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 FACT_VALUES = {
     "dialect": tuple(DIALECTS),
-    "endpoint": tuple(endpoint for endpoint in get_args(Endpoint) if endpoint != "models"),
+    "endpoint": tuple(endpoint for endpoint in get_args(types.Endpoint) if endpoint != "models"),
 }
 """All values that a fact may have."""
 
@@ -56,12 +48,12 @@ class LimitCompiler:
 
     def limits_at(
         self, path: KeyPath, configs: Sequence[schema.LimitConfig] | None
-    ) -> tuple[ScopedLimit, ...]:
+    ) -> tuple[types.ScopedLimit, ...]:
         """Return the limits of the list at a path."""
         limits = (self._by_path.get((*path, index)) for index, _ in enumerate(configs or ()))
         return tuple(limit for limit in limits if limit is not None)
 
-    def _scoped_limit(self, path: KeyPath, config: schema.LimitConfig) -> ScopedLimit | None:
+    def _scoped_limit(self, path: KeyPath, config: schema.LimitConfig) -> types.ScopedLimit | None:
         if config.name in self.paths:
             message = f"another limit is also called {quoted(config.name)}. "
             self._context.report((*path, "name"), f"{message}Limit names must be unique.")
@@ -72,7 +64,7 @@ class LimitCompiler:
         try:
             limit = self._limit(path, config)
             needs_prices = limit.is_budget and config.unpriced != "allow"
-            return ScopedLimit(limit, self._scope(config), needs_prices)
+            return types.ScopedLimit(limit, self._scope(config), needs_prices)
         except ValueError as error:
             self._context.report(path, str(error).removeprefix(f"{config.name}: "))
             return None
@@ -126,9 +118,9 @@ class RuleCompiler:
         sections = (self._sections[policy] for policy in self._orders[name])
         return tuple(section for section in sections if section.rules)
 
-    def scoped_limits(self, name: str) -> tuple[ScopedLimit, ...]:
+    def scoped_limits(self, name: str) -> tuple[types.ScopedLimit, ...]:
         """Return the limits of a policy and of the policies that it extends."""
-        limits: tuple[ScopedLimit, ...] = ()
+        limits: tuple[types.ScopedLimit, ...] = ()
         for policy in self._orders[name]:
             path = ("policies", policy, "limits")
             limits += self.limit_compiler.limits_at(path, self._policies[policy].limits)
@@ -208,8 +200,10 @@ class RuleCompiler:
             routes=routes,
             fallback=fallback,
             model=config.model,
-            changes=ParameterOverrides(set_values, caps) if set_values or caps else UNCHANGED,
-            refusal=RuleRefusal(name, refuse.message, refuse.status) if refuse else None,
+            changes=types.ParameterOverrides(set_values, caps)
+            if set_values or caps
+            else types.UNCHANGED,
+            refusal=types.RuleRefusal(name, refuse.message, refuse.status) if refuse else None,
             limits=self.limit_compiler.limits_at((*path, "limits"), config.limits),
             cache=compile_cache(config.cache),
             guards=self.guard_compiler.compile(path, config.input, config.output),
@@ -284,8 +278,8 @@ def compile_cache(config: schema.CacheConfig | None) -> CacheDecision | None:
         return None
     fields = config.model_dump(exclude={"off", "semantic"})
     semantic = config.semantic
-    rule = None if semantic is None else SemanticCacheRule(**semantic.model_dump())
-    return "off" if config.off else CacheRule(**fields, semantic=rule)
+    rule = None if semantic is None else types.SemanticCacheRule(**semantic.model_dump())
+    return "off" if config.off else types.CacheRule(**fields, semantic=rule)
 
 
 def _values(match: schema.Match) -> conditions.Values:

@@ -7,18 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
-from proxy.config.scalars import (
-    NAME,
-    HeaderName,
-    Model,
-    Name,
-    Section,
-    TagKey,
-    Zone,
-    as_list,
-    one_or_several,
-    text,
-)
+from proxy.config import scalars
 from proxy.config.shapes import (
     Requirement,
     any_of,
@@ -38,11 +27,14 @@ MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"
 TIME_SPAN = rf"(?!(.{{5}})-\1){MINUTE}-({MINUTE}|24:00)"
 MODES = Literal["enforce", "shadow"]
 TimeSpan = Annotated[
-    str, *text(TIME_SPAN, "must be a start and a different end, such as 09:00-17:30", "09:00-17:30")
+    str,
+    *scalars.text(
+        TIME_SPAN, "must be a start and a different end, such as 09:00-17:30", "09:00-17:30"
+    ),
 ]
 
 
-class Match(Section):
+class Match(scalars.Section):
     """Comparison of one value. All given conditions must match."""
 
     equals: str | None = None
@@ -75,7 +67,7 @@ class Match(Section):
         return {"in": value} if isinstance(value, list) else value
 
 
-class Hours(Section):
+class Hours(scalars.Section):
     """A time of day on certain days of the week."""
 
     REQUIREMENTS = (Requirement(any_of(has("between"), has("days")), "must have between or days"),)
@@ -84,7 +76,7 @@ class Hours(Section):
     """Start (included) and end (excluded). An earlier end is on the next day."""
     days: Annotated[list[Day], Field(min_length=1)] | None = None
     """Days on which the time span starts. Default: every day."""
-    zone: Zone = "UTC"
+    zone: scalars.Zone = "UTC"
     """IANA time zone."""
 
 
@@ -94,7 +86,7 @@ CONDITIONS = (
 )
 
 
-class When(Section):
+class When(scalars.Section):
     """Conditions of a call. All of them must match."""
 
     REQUIREMENTS = (
@@ -115,9 +107,9 @@ class When(Section):
     """Name of a model that the call may reach."""
     stream: bool | None = None
     """Whether the response is streamed."""
-    tag: dict[TagKey, Match] = Field(default_factory=dict)
+    tag: dict[scalars.TagKey, Match] = Field(default_factory=dict)
     """Tags of the call, by name."""
-    header: dict[HeaderName, Match] = Field(default_factory=dict)
+    header: dict[scalars.HeaderName, Match] = Field(default_factory=dict)
     """Request headers, by name."""
     time: Hours | None = None
     """Time of arrival."""
@@ -136,7 +128,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
-class Cap(Section):
+class Cap(scalars.Section):
     """Upper bounds of request parameters."""
 
     max_tokens: Tokens | None = None
@@ -153,7 +145,7 @@ class Cap(Section):
     """Maximum of top_p, if the request has one."""
 
 
-class Set(Section):
+class Set(scalars.Section):
     """Request parameters that are always set to these values."""
 
     max_tokens: Tokens | None = None
@@ -182,7 +174,7 @@ class Set(Section):
     """Whether the provider stores the response."""
 
 
-class RefusalConfig(Section):
+class RefusalConfig(scalars.Section):
     """Rejection of a call, written in the dialect of the client."""
 
     message: Annotated[str, StringConstraints(min_length=1, max_length=500)]
@@ -198,16 +190,16 @@ class RefusalConfig(Section):
         return {"message": value} if isinstance(value, str) else value
 
 
-class Without(Section):
+class Without(scalars.Section):
     """Limits and guards that do not apply to the calls of a rule."""
 
     REQUIREMENTS = (
         Requirement(any_of(has("limits"), has("guards")), "must have limits or guards"),
     )
 
-    limits: Annotated[list[Name], Field(min_length=1)] | None = None
+    limits: Annotated[list[scalars.Name], Field(min_length=1)] | None = None
     """Names of limits that do not count these calls."""
-    guards: Annotated[list[Name], Field(min_length=1)] | None = None
+    guards: Annotated[list[scalars.Name], Field(min_length=1)] | None = None
     """Names of guards that do not inspect these calls."""
 
 
@@ -217,7 +209,7 @@ EFFECTS = (
 )
 
 
-class RuleConfig(Section):
+class RuleConfig(scalars.Section):
     """A rule: its condition and its effects."""
 
     REQUIREMENTS = (
@@ -231,7 +223,7 @@ class RuleConfig(Section):
         *WEIGHTS,
     )
 
-    name: Name
+    name: scalars.Name
     """Name within the policy, used in tests, logs and metrics."""
     description: str = ""
     """Description for readers."""
@@ -243,7 +235,7 @@ class RuleConfig(Section):
     """Targets that replace the deployment's targets and fallback."""
     fallback: list[TargetConfig] | None = None
     """Targets to try if an upstream fails. An empty list means none."""
-    model: Model | None = None
+    model: scalars.Model | None = None
     """Model name that replaces the requested one."""
     set: Set | None = None
     """Parameters that are set in the request."""
@@ -263,7 +255,7 @@ class RuleConfig(Section):
     """Reject the call with a message."""
 
 
-class CaptureConfig(Section):
+class CaptureConfig(scalars.Section):
     """Prompt and response text in spans. Without it, spans contain no text."""
 
     share: Percentage
@@ -276,7 +268,7 @@ class CaptureConfig(Section):
     """Maximum characters per side. Longer text is truncated."""
 
 
-class PolicyConfig(Section):
+class PolicyConfig(scalars.Section):
     """A named set of rules, limits and guards for deployments. Policies can extend others."""
 
     REQUIREMENTS = (
@@ -296,9 +288,9 @@ class PolicyConfig(Section):
     description: str = ""
     """Description for readers."""
     extends: Annotated[
-        list[Name],
-        BeforeValidator(as_list),
-        WithJsonSchema(one_or_several({"type": "string", "pattern": f"^{NAME}$"})),
+        list[scalars.Name],
+        BeforeValidator(scalars.as_list),
+        WithJsonSchema(scalars.one_or_several({"type": "string", "pattern": f"^{scalars.NAME}$"})),
     ] = Field(default_factory=list)
     """Policies whose rules follow these rules."""
     mode: MODES = "enforce"

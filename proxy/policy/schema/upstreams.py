@@ -14,20 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from proxy.config.scalars import (
-    CREDENTIAL,
-    VARIABLE,
-    Duration,
-    KeyRef,
-    ListedWord,
-    Name,
-    Section,
-    Size,
-    Switched,
-    Url,
-    any_case,
-    text,
-)
+from proxy.config import scalars
 from proxy.dialects import DIALECTS
 from proxy.errors.words import quoted
 
@@ -35,16 +22,16 @@ FRAMING = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
     | {"expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-HEADER_TEXT = rf"(?:(?!\$\{{)[ -~]|{VARIABLE})*"
-_FRAMING = "|".join(map(any_case, sorted(FRAMING)))
+HEADER_TEXT = rf"(?:(?!\$\{{)[ -~]|{scalars.VARIABLE})*"
+_FRAMING = "|".join(map(scalars.any_case, sorted(FRAMING)))
 HEADERS = {
     "type": "object",
     "patternProperties": {
-        rf"^(?!(?:{_FRAMING})$)(?=.*(?:{CREDENTIAL}))[A-Za-z0-9-]+$": {
+        rf"^(?!(?:{_FRAMING})$)(?=.*(?:{scalars.CREDENTIAL}))[A-Za-z0-9-]+$": {
             "type": "string",
-            "pattern": rf"^(?=.*{VARIABLE}|file:.){HEADER_TEXT}$",
+            "pattern": rf"^(?=.*{scalars.VARIABLE}|file:.){HEADER_TEXT}$",
         },
-        rf"^(?!(?:{_FRAMING})$)(?!.*(?:{CREDENTIAL}))[A-Za-z0-9-]+$": {
+        rf"^(?!(?:{_FRAMING})$)(?!.*(?:{scalars.CREDENTIAL}))[A-Za-z0-9-]+$": {
             "type": "string",
             "pattern": f"^{HEADER_TEXT}$",
         },
@@ -59,7 +46,7 @@ def _field_name(name: str) -> str:
     return name.lower()
 
 
-_REQUIRED = "|".join(map(any_case, sorted(REQUIRED_FIELDS)))
+_REQUIRED = "|".join(map(scalars.any_case, sorted(REQUIRED_FIELDS)))
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200),
@@ -106,51 +93,51 @@ OPENAI_VARIANTS = (COMPATIBLE, AZURE)
 """Servers with their own value ranges, and Azure with its own paths and credential."""
 QueryName = Annotated[
     str,
-    *text(
-        rf"(?!(?:.*(?:{CREDENTIAL}|[kK][eE][yY])))[A-Za-z0-9_.-]{{1,64}}",
+    *scalars.text(
+        rf"(?!(?:.*(?:{scalars.CREDENTIAL}|[kK][eE][yY])))[A-Za-z0-9_.-]{{1,64}}",
         "must be a parameter name that does not refer to a key or secret; use headers for secrets",
         "api-version",
     ),
 ]
 QueryValue = Annotated[
     str,
-    *text(
+    *scalars.text(
         r"[A-Za-z0-9_.,:~-]{1,200}", "must consist of letters, digits and . _ , : ~ -", "2024-10-21"
     ),
 ]
 
 
-class TimeoutsConfig(Section):
+class TimeoutsConfig(scalars.Section):
     """Timeouts of an upstream."""
 
-    connect: Duration = 5.0
+    connect: scalars.Duration = 5.0
     """Time to connect. Default 5s."""
-    first_byte: Duration = 600.0
+    first_byte: scalars.Duration = 600.0
     """Time from the request to the first byte of a stream. Default 10m."""
-    idle: Duration = 600.0
+    idle: scalars.Duration = 600.0
     """Time between two bytes of a stream, including comments. Default 10m."""
-    total: Duration = 600.0
+    total: scalars.Duration = 600.0
     """Total time of a request. Default 10m."""
 
 
-class BreakerConfig(Switched):
+class BreakerConfig(scalars.Switched):
     """Circuit breaker of a target."""
 
     failures: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Consecutive failures that open the circuit. Default 5."""
-    rest: Duration = 10.0
+    rest: scalars.Duration = 10.0
     """Time until one call may try the target again. Default 10s."""
 
 
-class UpstreamConfig(Section):
+class UpstreamConfig(scalars.Section):
     """A provider or server that calls can go to."""
 
-    dialect: Annotated[str, ListedWord((*DIALECTS, *OPENAI_VARIANTS))]
+    dialect: Annotated[str, scalars.ListedWord((*DIALECTS, *OPENAI_VARIANTS))]
     """API dialect. `openai_compatible` is OpenAI's without its value ranges, `azure` OpenAI's at
     Azure's paths."""
-    base_url: Url
+    base_url: scalars.Url
     """Base URL. Without a path, the default prefix of the dialect is added."""
-    api_key: KeyRef | None = None
+    api_key: scalars.KeyRef | None = None
     """Credential as ${VARIABLE} or file:/path; or azure:SCOPE, google:SCOPE or aws:REGION for a
     token of the machine's identity."""
     headers: Annotated[dict[str, str], WithJsonSchema(HEADERS)] = Field(default_factory=dict)
@@ -159,7 +146,7 @@ class UpstreamConfig(Section):
     """Query parameters of every request, such as `api-version`. No secrets."""
     timeouts: TimeoutsConfig = Field(default_factory=TimeoutsConfig)
     """Timeouts of requests."""
-    provider: Name | None = None
+    provider: scalars.Name | None = None
     """Provider name, used for the price table and telemetry."""
     accepts: list[AcceptedField] = Field(default_factory=list)
     """Additional request fields that it supports, or `NAME: MAX` for the largest number or the
@@ -175,7 +162,7 @@ class UpstreamConfig(Section):
     refuse: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
     """Request fields to reject, in addition to those that choose a model, an address or a key.
     A field that `drop` or `accepts` names is not rejected."""
-    max_answer_bytes: Size | None = None
+    max_answer_bytes: scalars.Size | None = None
     """Maximum size of a response that is not streamed. Default 64MiB, embeddings 256MiB."""
     max_answer_values: Annotated[int, Field(ge=1_000, le=10_000_000)] = 100_000
     """Maximum number of JSON values in a response or stream event. Log probabilities may have ten
@@ -219,8 +206,10 @@ def _header_problem(name: str, content: str) -> str | None:
         return f"header {quoted(name)} must have an ASCII name and a printable ASCII value"
     if name.lower() in FRAMING:
         return f"header {quoted(name)} is set by Headrace and cannot be configured"
-    if "${" in re.sub(VARIABLE, "", content):
+    if "${" in re.sub(scalars.VARIABLE, "", content):
         return f"header {quoted(name)} contains ${{ without a valid variable name"
-    if re.search(CREDENTIAL, name) and not re.search(rf"{VARIABLE}|^file:.", content):
+    if re.search(scalars.CREDENTIAL, name) and not re.search(
+        rf"{scalars.VARIABLE}|^file:.", content
+    ):
         return f"header {quoted(name)} must use ${{VARIABLE}} or file:/path, not the secret itself"
     return None

@@ -13,17 +13,9 @@ from operator import attrgetter
 from typing import get_args
 
 import proxy
-from proxy import dialects
+from proxy import dialects, errors
 from proxy.call.attempts import CallOutcome, LossReason, SpendUse
 from proxy.call.facts import UNKNOWN, CacheResult, SemanticResult
-from proxy.errors import (
-    CircuitOpen,
-    StaleConnection,
-    UpstreamBusy,
-    UpstreamInvalid,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
 from proxy.errors.causes import ErrorCause
 from proxy.errors.table import CODES
 from proxy.money.usage import TOKEN_TYPES
@@ -36,7 +28,11 @@ OTHER = "other"
 NONE = "none"
 ERRORS = ("cancelled", *CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
-CONNECTION_ERRORS = (UpstreamInvalid.code, StaleConnection.code, UpstreamUnavailable.code)
+CONNECTION_ERRORS = (
+    errors.UpstreamInvalid.code,
+    errors.StaleConnection.code,
+    errors.UpstreamUnavailable.code,
+)
 SINKS = (
     "metrics", "calllog", "traces", "genai_metrics", "ledger", "past", "candidate", "decisions",
 )  # fmt: skip
@@ -158,7 +154,7 @@ def _results(roster: LabelCatalog) -> Iterator[Values]:
     """Yield the results of attempts, with the cause of a failed connection."""
     yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
     yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
-    yield from product(UpstreamTimeout.codes, ("timeout", "pool"))
+    yield from product(errors.UpstreamTimeout.codes, ("timeout", "pool"))
 
 
 def _rules(roster: LabelCatalog) -> list[Values]:
@@ -214,7 +210,7 @@ FALLBACK = LabelSet(
 )
 RESULT = LabelSet(("result", "cause"), _results, lambda roster: [("2xx", NONE)])
 WHY = closed("why", "retry", "hedge", "guard")
-SKIPPED = closed("reason", CircuitOpen.code, UpstreamBusy.code)
+SKIPPED = closed("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
 SIDE = closed("side", "client", "upstream", "proxy")
 PHASE = closed("phase", "before_first", "after_first")
 RULE = LabelSet(("deployment", "rule"), _rules, _rules)
