@@ -8,15 +8,20 @@ export class Refused extends Error {}
 const listeners = new Set()
 let reachable = true
 let signedOut = () => {}
-export const onSignedOut = listener => { signedOut = listener }
+export const onSignedOut = listener => {
+  signedOut = listener
+}
 
-export const onReachable = listener => { listeners.add(listener); return () => listeners.delete(listener) }
-export function setReachable (state) {
+export const onReachable = listener => {
+  listeners.add(listener)
+  return () => listeners.delete(listener)
+}
+export function setReachable(state) {
   if (state === reachable) return
   reachable = state
   listeners.forEach(listener => listener(state))
 }
-export async function api (path, options) {
+export async function api(path, options) {
   let response
   try {
     response = await fetch('/api/v1/' + path, { cache: 'no-store', ...options })
@@ -33,10 +38,15 @@ export async function api (path, options) {
   signedOut()
   throw new SignedOut(message)
 }
-export const post = (path, body) => api(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })
+export const post = (path, body) =>
+  api(path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body)
+  })
 
-// The data of a path, asked for again every `every` milliseconds while the page is `live` and visible.
-export function useData (path, every, live = true) {
+// The data of a path, requested every `every` milliseconds while the page is `live` and visible.
+export function useData(path, every, live = true) {
   const [state, setState] = useState({ path: null, data: null, error: null })
   useEffect(() => {
     let timer
@@ -48,7 +58,8 @@ export function useData (path, every, live = true) {
           const data = await api(path)
           if (!ended) setState({ path, data, error: null })
         } catch (error) {
-          if (!ended) setState(old => ({ path, data: old.path === path ? old.data : null, error }))
+          if (!ended)
+            setState(old => ({ path, data: old.path === path ? old.data : null, error }))
         }
       }
       if (!ended && every && live) timer = setTimeout(load, reachable ? every : 4000)
@@ -57,7 +68,12 @@ export function useData (path, every, live = true) {
     const again = () => document.visibilityState === 'visible' && live && load()
     document.addEventListener('visibilitychange', again)
     const stop = onReachable(up => up && live && load())
-    return () => { ended = true; clearTimeout(timer); stop(); document.removeEventListener('visibilitychange', again) }
+    return () => {
+      ended = true
+      clearTimeout(timer)
+      stop()
+      document.removeEventListener('visibilitychange', again)
+    }
   }, [path, every, live])
   return state.path === path ? state : { ...state, data: null, error: null }
 }

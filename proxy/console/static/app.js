@@ -1,6 +1,13 @@
 // The shell: navigation, time range, theme, time zone, and the states of the connection.
 
-import { html, render, useEffect, useLayoutEffect, useRef, useState } from './vendor/preact-htm.module.js'
+import {
+  html,
+  render,
+  useEffect,
+  useLayoutEffect,
+  useRef,
+  useState
+} from './vendor/preact-htm.module.js'
 import { amend, go, link, readRoute } from './address.js'
 import { api, onReachable, onSignedOut } from './api.js'
 import { Calls } from './calls.js'
@@ -12,19 +19,49 @@ import { Glyph, Icon, Time, setAnnouncer } from './parts.js'
 import { Policy } from './policy.js'
 import { Try } from './try.js'
 
-const PAGES = [['overview', 'Overview', Overview], ['calls', 'Calls', Calls], ['policy', 'Policy', Policy], ['try', 'Try', Try], ['money', 'Money', Money]]
-const RANGES = { overview: [['5m', 'Last 5 min'], ['15m', 'Last 15 min'], ['1h', 'Last 1 h']], money: [['7d', 'Last 7 days'], ['30d', 'Last 30 days'], ['90d', 'Last 90 days']] }
+const PAGES = [
+  ['overview', 'Overview', Overview],
+  ['calls', 'Calls', Calls],
+  ['policy', 'Policy', Policy],
+  ['try', 'Try', Try],
+  ['money', 'Money', Money]
+]
+const RANGES = {
+  overview: [
+    ['5m', 'Last 5 min'],
+    ['15m', 'Last 15 min'],
+    ['1h', 'Last 1 h']
+  ],
+  money: [
+    ['7d', 'Last 7 days'],
+    ['30d', 'Last 30 days'],
+    ['90d', 'Last 90 days']
+  ]
+}
 const FIRST_RANGE = { overview: '15m', money: '30d' }
 const NEXT_THEME = { auto: 'light', light: 'dark', dark: 'auto' }
 
 // A choice of the reader that the browser remembers.
-function useSetting (name, fallback) {
-  const [value, setValue] = useState(() => { try { return localStorage.getItem('headrace.' + name) || fallback } catch { return fallback } })
-  const set = next => { setValue(next); try { localStorage.setItem('headrace.' + name, next) } catch { /* private mode */ } }
+function useSetting(name, fallback) {
+  const [value, setValue] = useState(() => {
+    try {
+      return localStorage.getItem('headrace.' + name) || fallback
+    } catch {
+      return fallback
+    }
+  })
+  const set = next => {
+    setValue(next)
+    try {
+      localStorage.setItem('headrace.' + name, next)
+    } catch {
+      /* private mode */
+    }
+  }
   return [value, set]
 }
 
-function App () {
+function App() {
   const [route, setRoute] = useState(readRoute())
   const [dialog, setDialog] = useState(null)
   const [toast, setToast] = useState('')
@@ -39,46 +76,167 @@ function App () {
   const retryTimer = useRef(null)
   const keysOn = keys !== 'off'
   setFormatZone(zone)
-  setAnnouncer(text => { setToast(text); clearTimeout(toastTimer.current); toastTimer.current = setTimeout(() => setToast(''), 2500) })
-  useLayoutEffect(() => { if (theme === 'auto') delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = theme }, [theme])
-  const check = () => api('session').then(
-    state => { setSession(state.authorized ? 'open' : 'closed'); setCanSignOut(state.can_sign_out) },
-    () => { clearTimeout(retryTimer.current); retryTimer.current = setTimeout(check, 4000) })
+  setAnnouncer(text => {
+    setToast(text)
+    clearTimeout(toastTimer.current)
+    toastTimer.current = setTimeout(() => setToast(''), 2500)
+  })
+  useLayoutEffect(() => {
+    if (theme === 'auto') delete document.documentElement.dataset.theme
+    else document.documentElement.dataset.theme = theme
+  }, [theme])
+  const check = () =>
+    api('session').then(
+      state => {
+        setSession(state.authorized ? 'open' : 'closed')
+        setCanSignOut(state.can_sign_out)
+      },
+      () => {
+        clearTimeout(retryTimer.current)
+        retryTimer.current = setTimeout(check, 4000)
+      }
+    )
   onSignedOut(() => setSession('closed'))
-  useEffect(() => { check(); return onReachable(up => { setDown(up ? null : Date.now()); check() }) }, [])
   useEffect(() => {
-    const onHash = () => setRoute(old => { const next = readRoute(); if (next.page !== old.page) window.scrollTo(0, 0); return next })
+    check()
+    return onReachable(up => {
+      setDown(up ? null : Date.now())
+      check()
+    })
+  }, [])
+  useEffect(() => {
+    const onHash = () =>
+      setRoute(old => {
+        const next = readRoute()
+        if (next.page !== old.page) window.scrollTo(0, 0)
+        return next
+      })
     window.addEventListener('hashchange', onHash)
     const onKey = e => {
-      if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === 'k') { e.preventDefault(); setDialog('palette'); return }
-      if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, select, textarea, dialog') || !keysOn) return
+      if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === 'k') {
+        e.preventDefault()
+        setDialog('palette')
+        return
+      }
+      if (
+        e.ctrlKey ||
+        e.metaKey ||
+        e.altKey ||
+        e.target.closest('input, select, textarea, dialog') ||
+        !keysOn
+      )
+        return
       if (e.key === '?') setDialog('help')
       if (/^[1-9]$/.test(e.key) && PAGES[e.key - 1]) go(PAGES[e.key - 1][0])
     }
     document.addEventListener('keydown', onKey)
-    return () => { window.removeEventListener('hashchange', onHash); document.removeEventListener('keydown', onKey) }
+    return () => {
+      window.removeEventListener('hashchange', onHash)
+      document.removeEventListener('keydown', onKey)
+    }
   }, [keysOn])
   const [page, name, Page] = PAGES.find(p => p[0] === route.page) || PAGES[0]
-  useEffect(() => { document.title = `${name} · Headrace` }, [name])
+  useEffect(() => {
+    document.title = `${name} · Headrace`
+  }, [name])
   if (session === 'closed') return html`<${SignIn} onDone=${check} />`
   const close = () => setDialog(null)
   return html`<div class=${down ? 'stale' : ''}>
-    <a class="skip" href="#main" onClick=${e => { e.preventDefault(); const main = document.getElementById('main'); main.tabIndex = -1; main.focus() }}>Skip to the content</a>
+    <a class="skip" href="#main"
+      onClick=${e => {
+        e.preventDefault()
+        const main = document.getElementById('main')
+        main.tabIndex = -1
+        main.focus()
+      }}>
+      Skip to the content
+    </a>
     <header class="top">
-      <a class="brand" href=${link('overview')} aria-label="Headrace, overview"><svg viewBox="0 0 16 16" aria-hidden="true"><rect class="tile" width="16" height="16" rx="3" /><path class="ways" d="M3 4.5h10M3 8h6.5M3 11.5h10M9.5 8l3.5 3.5" /></svg><span>Headrace</span></a>
-      <nav class="nav" aria-label="Pages">${PAGES.map(([id, text]) => html`<a key=${id} href=${link(id)} aria-current=${id === page ? 'page' : undefined}><${Icon} n=${id} />${text}</a>`)}</nav>
+      <a class="brand" href=${link('overview')} aria-label="Headrace, overview">
+        <svg viewBox="0 0 16 16" aria-hidden="true">
+          <rect class="tile" width="16" height="16" rx="3" />
+          <path class="ways" d="M3 4.5h10M3 8h6.5M3 11.5h10M9.5 8l3.5 3.5" />
+        </svg>
+        <span>Headrace</span>
+      </a>
+      <nav class="nav" aria-label="Pages">${PAGES.map(([id, text]) => html`
+        <a key=${id} href=${link(id)} aria-current=${id === page ? 'page' : undefined}>
+          <${Icon} n=${id} />${text}
+        </a>
+      `)}</nav>
       <span class="spacer"></span>
-      <button type="button" class="btn jump" onClick=${() => setDialog('palette')}><${Icon} n="search" /><span class="text">Jump to…</span><span class="vh"> a call, key, deployment or page </span><kbd>Ctrl K</kbd></button>
-      ${RANGES[page] ? html`<label><span class="vh">Time range</span><select class="soft" value=${route.query.range || FIRST_RANGE[page]} onChange=${e => amend({ range: e.target.value })}>${RANGES[page].map(([v, text]) => html`<option value=${v} selected=${(route.query.range || FIRST_RANGE[page]) === v}>${text}</option>`)}</select></label>` : null}
-      <label class="desk"><span class="vh">Time zone</span><select class="soft" value=${zone} onChange=${e => setZone(e.target.value)}><option value="local" selected=${zone === 'local'}>Local time</option><option value="utc" selected=${zone === 'utc'}>UTC</option></select></label>
-      <button type="button" class="btn quiet live" disabled=${Boolean(down)} aria-label=${down ? 'Reconnecting' : live ? 'Live. Pause the updates' : 'Paused. Resume the updates'} title=${down ? 'Reconnecting' : live ? 'Updates arrive as they happen. Click to pause' : 'Paused. Click to resume'} onClick=${() => setLive(!live)}><svg class=${'dot ' + (down ? 'wait' : live ? '' : 'off')} viewBox="0 0 8 8" aria-hidden="true"><circle cx="4" cy="4" r="3" /></svg><span class="text">${down ? 'Reconnecting' : live ? 'Live' : 'Paused'}</span></button>
-      <button type="button" class="btn quiet icon desk" aria-label=${`Theme: ${theme}. Change`} title=${`Theme: ${theme}`} onClick=${() => setTheme(NEXT_THEME[theme])}><${Icon} n=${{ auto: 'auto', light: 'sun', dark: 'moon' }[theme]} /></button>
-      <button type="button" class="btn quiet icon desk" aria-label="Keyboard help" title="Keyboard (?)" onClick=${() => setDialog('help')}><${Icon} n="help" /></button>
+      <button type="button" class="btn jump" onClick=${() => setDialog('palette')}>
+        <${Icon} n="search" /><span class="text">Jump to…</span>
+        <span class="vh"> a call, key, deployment or page </span><kbd>Ctrl K</kbd>
+      </button>
+      ${RANGES[page] ? html`<label>
+        <span class="vh">Time range</span>
+        <select class="soft" value=${route.query.range || FIRST_RANGE[page]}
+          onChange=${e => amend({ range: e.target.value })}>${RANGES[page].map(([v, text]) => html`
+          <option value=${v} selected=${(route.query.range || FIRST_RANGE[page]) === v}>
+            ${text}
+          </option>
+        `)}</select>
+      </label>` : null}
+      <label class="desk">
+        <span class="vh">Time zone</span>
+        <select class="soft" value=${zone} onChange=${e => setZone(e.target.value)}>
+          <option value="local" selected=${zone === 'local'}>Local time</option>
+          <option value="utc" selected=${zone === 'utc'}>UTC</option>
+        </select>
+      </label>
+      <button type="button" class="btn quiet live" disabled=${Boolean(down)}
+        aria-label=${
+          down
+            ? 'Reconnecting'
+            : live
+              ? 'Live. Pause the updates'
+              : 'Paused. Resume the updates'
+        }
+        title=${
+          down
+            ? 'Reconnecting'
+            : live
+              ? 'Updates arrive as they happen. Click to pause'
+              : 'Paused. Click to resume'
+        }
+        onClick=${() => setLive(!live)}>
+        <svg class=${'dot ' + (down ? 'wait' : live ? '' : 'off')} viewBox="0 0 8 8"
+          aria-hidden="true"><circle cx="4" cy="4" r="3" /></svg>
+        <span class="text">${down ? 'Reconnecting' : live ? 'Live' : 'Paused'}</span>
+      </button>
+      <button type="button" class="btn quiet icon desk" aria-label=${`Theme: ${theme}. Change`}
+        title=${`Theme: ${theme}`} onClick=${() => setTheme(NEXT_THEME[theme])}>
+        <${Icon} n=${{ auto: 'auto', light: 'sun', dark: 'moon' }[theme]} />
+      </button>
+      <button type="button" class="btn quiet icon desk" aria-label="Keyboard help"
+        title="Keyboard (?)" onClick=${() => setDialog('help')}><${Icon} n="help" /></button>
     </header>
-    ${down ? html`<div class="banner" role="alert"><${Glyph} n="warn" /><b>The proxy does not answer.</b><span>It may be restarting. What you see is from <${Time} t=${down} />. It is tried again every 4 s.</span><button type="button" class="btn tiny" onClick=${check}>Try now</button></div>` : null}
-    ${session === 'open' ? html`<${Page} key=${page + zone} query=${route.query} live=${live} keysOn=${keysOn} />` : html`<main id="main" class="page"></main>`}
-    ${dialog === 'palette' ? html`<${Palette} close=${close} pages=${PAGES} setTheme=${setTheme} setZone=${setZone} />` : null}
-    ${dialog === 'help' ? html`<${Help} close=${close} keysOn=${keysOn} setKeysOn=${on => setKeys(on ? 'on' : 'off')} signOut=${canSignOut && (() => { close(); api('session', { method: 'DELETE' }).then(check) })} />` : null}
+    ${down ? html`<div class="banner" role="alert">
+      <${Glyph} n="warn" /><b>The proxy does not answer.</b>
+      <span>
+        It may be restarting. What you see is from <${Time} t=${down} />. It is tried again every
+        4 s.
+      </span>
+      <button type="button" class="btn tiny" onClick=${check}>Try now</button>
+    </div>` : null}
+    ${session === 'open'
+      ? html`<${Page} key=${page + zone} query=${route.query} live=${live} keysOn=${keysOn} />`
+      : html`<main id="main" class="page"></main>`}
+    ${dialog === 'palette'
+      ? html`<${Palette} close=${close} pages=${PAGES} setTheme=${setTheme} setZone=${setZone} />`
+      : null}
+    ${dialog === 'help' ? html`
+      <${Help} close=${close} keysOn=${keysOn} setKeysOn=${on => setKeys(on ? 'on' : 'off')}
+        signOut=${
+          canSignOut &&
+          (() => {
+            close()
+            api('session', { method: 'DELETE' }).then(check)
+          })
+        }
+      />
+    ` : null}
     <div class="toast" role="status" aria-live="polite">${toast}</div>
   </div>`
 }

@@ -7,57 +7,157 @@ import { OUTCOMES, timeOf } from './call-fields.js'
 import { clock } from './format.js'
 import { Icon, word } from './parts.js'
 
-function useModal () {
+function useModal() {
   const ref = useRef(null)
-  useEffect(() => { ref.current.showModal() }, [])
+  useEffect(() => {
+    ref.current.showModal()
+  }, [])
   return ref
 }
 
-export function Palette ({ close, pages, setTheme, setZone }) {
+export function Palette({ close, pages, setTheme, setZone }) {
   const ref = useModal()
   const [text, setText] = useState('')
   const [index, setIndex] = useState(0)
   const [calls, setCalls] = useState([])
   const [policy, setPolicy] = useState({ deployments: [], keys: [] })
   useEffect(() => {
-    api('calls').then(page => setCalls(page.calls), () => {})
+    api('calls').then(
+      page => setCalls(page.calls),
+      () => {}
+    )
     api('policy').then(setPolicy, () => {})
   }, [])
   const items = useMemo(() => {
     return [
       ...pages.map(([id, name]) => ({ kind: 'Page', text: name, pick: () => go(id) })),
-      ...policy.deployments.map(({ name }) => ({ kind: 'Deployment', text: name, note: 'its recent calls', pick: () => go('calls', { deployment: name }) })),
-      ...policy.keys.map(({ name }) => ({ kind: 'Key', text: name, note: 'its recent calls', pick: () => go('calls', { key: name }) })),
-      ...OUTCOMES.map(name => ({ kind: 'Calls', text: word(name), note: 'recent calls with this outcome', pick: () => go('calls', { outcome: name }) })),
-      ...calls.slice(0, 200).map(call => ({ kind: 'Call', text: call.request_id || '', note: `${clock(timeOf(call))} ${call.deployment || ''}, ${word(call.outcome)}`, pick: () => go('calls', { call: call.number }) })),
-      ...['auto', 'light', 'dark'].map(name => ({ kind: 'Theme', text: name, pick: () => setTheme(name) })),
-      ...[['local', 'local time'], ['utc', 'UTC']].map(([name, label]) => ({ kind: 'Time zone', text: label, pick: () => setZone(name) }))
+      ...policy.deployments.map(({ name }) => ({
+        kind: 'Deployment',
+        text: name,
+        note: 'its recent calls',
+        pick: () => go('calls', { deployment: name })
+      })),
+      ...policy.keys.map(({ name }) => ({
+        kind: 'Key',
+        text: name,
+        note: 'its recent calls',
+        pick: () => go('calls', { key: name })
+      })),
+      ...OUTCOMES.map(name => ({
+        kind: 'Calls',
+        text: word(name),
+        note: 'recent calls with this outcome',
+        pick: () => go('calls', { outcome: name })
+      })),
+      ...calls
+        .slice(0, 200)
+        .map(call => ({
+          kind: 'Call',
+          text: call.request_id || '',
+          note: `${clock(timeOf(call))} ${call.deployment || ''}, ${word(call.outcome)}`,
+          pick: () => go('calls', { call: call.number })
+        })),
+      ...['auto', 'light', 'dark'].map(name => ({
+        kind: 'Theme',
+        text: name,
+        pick: () => setTheme(name)
+      })),
+      ...[
+        ['local', 'local time'],
+        ['utc', 'UTC']
+      ].map(([name, label]) => ({ kind: 'Time zone', text: label, pick: () => setZone(name) }))
     ]
   }, [calls, policy])
   const words = text.toLowerCase().split(/\s+/).filter(Boolean)
-  const found = items.filter(item => words.every(part => `${item.kind} ${item.text} ${item.note || ''}`.toLowerCase().includes(part))).slice(0, words.length ? 40 : 16)
-  const pick = item => { close(); item.pick() }
-  useEffect(() => { const option = document.getElementById('option' + index); if (option) option.scrollIntoView({ block: 'nearest' }) }, [index])
-  const onKey = e => {
-    if (e.key === 'ArrowDown') { e.preventDefault(); setIndex(Math.min(found.length - 1, index + 1)) }
-    if (e.key === 'ArrowUp') { e.preventDefault(); setIndex(Math.max(0, index - 1)) }
-    if (e.key === 'Enter' && found[index]) { e.preventDefault(); pick(found[index]) }
+  const found = items
+    .filter(item =>
+      words.every(part =>
+        `${item.kind} ${item.text} ${item.note || ''}`.toLowerCase().includes(part)
+      )
+    )
+    .slice(0, words.length ? 40 : 16)
+  const pick = item => {
+    close()
+    item.pick()
   }
-  return html`<dialog ref=${ref} class="palette" aria-label="Jump to" onClose=${close} onClick=${e => { if (e.target === ref.current) close() }}>
-    <input type="text" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? 'option' + index : undefined} aria-label="Call id, key, deployment or page" placeholder="Call id, key, deployment or page" value=${text} onInput=${e => { setText(e.target.value); setIndex(0) }} onKeyDown=${onKey} autocomplete="off" spellcheck="false" />
-    <ul id="found" role="listbox" aria-label="Matches">${found.map((item, n) => html`<li id=${'option' + n} role="option" aria-selected=${String(n === index)} onClick=${() => pick(item)} onPointerMove=${() => n !== index && setIndex(n)}><span class="kind">${item.kind}</span><span class=${'cut ' + (item.kind === 'Call' ? 'mono' : '')}>${item.text}</span><span class="muted small cut">${item.note}</span></li>`)}</ul>
-    ${found.length ? null : html`<p class="empty muted">Nothing here has this name. A call is found by its id while it is among the last 1,000.</p>`}
-    <div class="hint"><span><kbd>↑</kbd> <kbd>↓</kbd> move</span><span><kbd>Enter</kbd> go</span><span><kbd>Esc</kbd> close</span></div></dialog>`
+  useEffect(() => {
+    const option = document.getElementById('option' + index)
+    if (option) option.scrollIntoView({ block: 'nearest' })
+  }, [index])
+  const onKey = e => {
+    if (e.key === 'ArrowDown') {
+      e.preventDefault()
+      setIndex(Math.min(found.length - 1, index + 1))
+    }
+    if (e.key === 'ArrowUp') {
+      e.preventDefault()
+      setIndex(Math.max(0, index - 1))
+    }
+    if (e.key === 'Enter' && found[index]) {
+      e.preventDefault()
+      pick(found[index])
+    }
+  }
+  return html`<dialog ref=${ref} class="palette" aria-label="Jump to" onClose=${close}
+    onClick=${e => {
+      if (e.target === ref.current) close()
+    }}>
+    <input type="text" role="combobox" aria-expanded="true" aria-controls="found"
+      aria-activedescendant=${found.length ? 'option' + index : undefined}
+      aria-label="Call id, key, deployment or page" placeholder="Call id, key, deployment or page"
+      value=${text}
+      onInput=${e => {
+        setText(e.target.value)
+        setIndex(0)
+      }}
+      onKeyDown=${onKey} autocomplete="off" spellcheck="false" />
+    <ul id="found" role="listbox" aria-label="Matches">${found.map((item, n) => html`
+      <li id=${'option' + n} role="option" aria-selected=${String(n === index)}
+        onClick=${() => pick(item)} onPointerMove=${() => n !== index && setIndex(n)}>
+        <span class="kind">${item.kind}</span>
+        <span class=${'cut ' + (item.kind === 'Call' ? 'mono' : '')}>${item.text}</span>
+        <span class="muted small cut">${item.note}</span>
+      </li>
+    `)}</ul>
+    ${found.length ? null : html`<p class="empty muted">
+      Nothing here has this name. A call is found by its id while it is among the last 1,000.
+    </p>`}
+    <div class="hint">
+      <span><kbd>↑</kbd> <kbd>↓</kbd> move</span><span><kbd>Enter</kbd> go</span>
+      <span><kbd>Esc</kbd> close</span>
+    </div>
+  </dialog>`
 }
 
-export function Help ({ close, keysOn, setKeysOn, signOut }) {
+export function Help({ close, keysOn, setKeysOn, signOut }) {
   const ref = useModal()
-  return html`<dialog ref=${ref} class="help" aria-label="Keyboard" onClose=${close} onClick=${e => { if (e.target === ref.current) close() }}><header><h2>Keyboard</h2><button type="button" class="btn quiet icon" aria-label="Close" onClick=${close}><${Icon} n="close" /></button></header>
-    <dl><dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>Jump to a call, key, deployment or page</dd><dt><kbd>1</kbd> to <kbd>5</kbd></dt><dd>Change the page</dd><dt><kbd>/</kbd></dt><dd>Filter the calls</dd><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>Next or previous call</dd><dt><kbd>Enter</kbd></dt><dd>Open the call</dd><dt><kbd>Esc</kbd></dt><dd>Close the call, a dialog, or leave a field</dd><dt><kbd>←</kbd> <kbd>→</kbd></dt><dd>Move the cursor of a chart that has the focus</dd><dt><kbd>?</kbd></dt><dd>This list</dd></dl>
-    <label class="switch"><input type="checkbox" checked=${keysOn} onChange=${e => setKeysOn(e.target.checked)} />Single-key shortcuts (1 to 5, /, j, k, ?)</label>${signOut ? html`<button type="button" class="btn" onClick=${signOut}>Sign out</button>` : null}</dialog>`
+  return html`<dialog ref=${ref} class="help" aria-label="Keyboard" onClose=${close}
+    onClick=${e => {
+      if (e.target === ref.current) close()
+    }}>
+    <header>
+      <h2>Keyboard</h2>
+      <button type="button" class="btn quiet icon" aria-label="Close" onClick=${close}>
+        <${Icon} n="close" />
+      </button>
+    </header>
+    <dl>
+      <dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>Jump to a call, key, deployment or page</dd>
+      <dt><kbd>1</kbd> to <kbd>5</kbd></dt><dd>Change the page</dd><dt><kbd>/</kbd></dt>
+      <dd>Filter the calls</dd><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>Next or previous call</dd>
+      <dt><kbd>Enter</kbd></dt><dd>Open the call</dd><dt><kbd>Esc</kbd></dt>
+      <dd>Close the call, a dialog, or leave a field</dd><dt><kbd>←</kbd> <kbd>→</kbd></dt>
+      <dd>Move the cursor of a chart that has the focus</dd><dt><kbd>?</kbd></dt><dd>This list</dd>
+    </dl>
+    <label class="switch">
+      <input type="checkbox" checked=${keysOn} onChange=${e => setKeysOn(e.target.checked)} />
+      Single-key shortcuts (1 to 5, /, j, k, ?)
+    </label>
+    ${signOut ? html`<button type="button" class="btn" onClick=${signOut}>Sign out</button>` : null}
+  </dialog>`
 }
 
-export function SignIn ({ onDone }) {
+export function SignIn({ onDone }) {
   const [fault, setFault] = useState(null)
   const field = useRef(null)
   const send = async e => {
@@ -70,6 +170,20 @@ export function SignIn ({ onDone }) {
       field.current.select()
     }
   }
-  return html`<main id="main"><section class="panel login" aria-label="Sign in"><h1>Headrace console</h1><p class="muted">The admin listener asks for its token: the value of <code>HEADRACE_ADMIN_TOKEN</code>.</p>
-    <form class="stack" onSubmit=${send}><label>Admin token<input ref=${field} class="field" type="password" autocomplete="current-password" aria-invalid=${fault ? 'true' : undefined} aria-describedby=${fault ? 'fault' : undefined} /></label>${fault ? html`<p class="error" id="fault" role="alert">${fault}</p>` : null}<button class="btn primary" type="submit">Sign in</button></form></section></main>`
+  return html`<main id="main"><section class="panel login" aria-label="Sign in">
+    <h1>Headrace console</h1>
+    <p class="muted">
+      The admin listener asks for its token: the value of <code>HEADRACE_ADMIN_TOKEN</code>.
+    </p>
+    <form class="stack" onSubmit=${send}>
+      <label>
+        Admin token
+        <input ref=${field} class="field" type="password" autocomplete="current-password"
+          aria-invalid=${fault ? 'true' : undefined}
+          aria-describedby=${fault ? 'fault' : undefined} />
+      </label>
+      ${fault ? html`<p class="error" id="fault" role="alert">${fault}</p>` : null}
+      <button class="btn primary" type="submit">Sign in</button>
+    </form>
+  </section></main>`
 }

@@ -6,80 +6,237 @@ import { useData } from './api.js'
 import { Chart } from './chart.js'
 import { fixed, int, pct, usd, usdCents, usdExact } from './format.js'
 import { Limits } from './limits.js'
-import { Code, Failure, Icon, Meter, Panel, Seg, Skeleton } from './parts.js'
+import { Code, Failure, Icon, Meter, Panel, Seg, Skeleton, Table } from './parts.js'
 
 const DAYS = { '7d': 7, '30d': 30, '90d': 90 }
 const DAY_MS = 86400000
 const NANO = 1e9
-const CAUSES = { client_left: 'Client disconnected', upstream_broke: 'Upstream failed or timed out', retry: 'Attempt failed, another was made', guard: 'Guard withheld the response', hedge: 'Another attempt was faster', refused: 'Upstream refused the request', stopped: 'Proxy ended the call' }
-const money = nano => nano == null ? null : nano / NANO
-const sumKnown = values => { const known = values.filter(value => value != null); return known.length || !values.length ? known.reduce((a, b) => a + b, 0) : null }
-const title = name => name == null ? 'none' : name
+const CAUSES = {
+  client_left: 'Client disconnected',
+  upstream_broke: 'Upstream failed or timed out',
+  retry: 'Attempt failed, another was made',
+  guard: 'Guard withheld the response',
+  hedge: 'Another attempt was faster',
+  refused: 'Upstream refused the request',
+  stopped: 'Proxy ended the call'
+}
+const money = nano => (nano == null ? null : nano / NANO)
+const sumKnown = values => {
+  const known = values.filter(value => value != null)
+  return known.length || !values.length ? known.reduce((a, b) => a + b, 0) : null
+}
+const title = name => (name == null ? 'none' : name)
 
 // Periods begin at midnight in the zone of the data, which is rarely that of the browser.
-const dateIn = zone => new Intl.DateTimeFormat('en-US', { month: 'short', day: 'numeric', timeZone: zone }).format
+const dateIn = zone =>
+  new Intl.DateTimeFormat('en-US', { month: 'short', day: 'numeric', timeZone: zone }).format
 
 // The index of the first day of this month, null if it is before the range.
-function monthStart (times, date) {
+function monthStart(times, date) {
   const index = times.map(date).findLastIndex(text => text.endsWith(' 1'))
   return index < 0 ? null : index
 }
 
-export function Money ({ query, live }) {
+export function Money({ query, live }) {
   const days = DAYS[query.range] || 30
   const unit = query.unit === 'week' ? 'week' : 'day'
   const by = query.by ? `&by=${encodeURIComponent(query.by)}` : ''
   const { data, error } = useData(`money?days=${days}&unit=${unit}${by}`, 30000, live)
   const [cursor, setCursor] = useState(null)
-  useEffect(() => { const part = query.at && document.getElementById(query.at); if (part) part.scrollIntoView({ block: 'start' }) }, [query.at, Boolean(data)])
-  const seg = data && html`<${Seg} label="Group by" value=${data.by} onPick=${v => amend({ by: v })} options=${data.options.slice(0, 8).map(name => [name, name])} />`
-  if (!data) return html`<main id="main" class="page" aria-busy=${error ? undefined : 'true'}><div class="head"><h1>Money</h1></div>${error ? html`<${Failure} error=${error} />` : html`<section class="panel"><${Skeleton} rows=${3} tall /></section>`}</main>`
+  useEffect(() => {
+    const part = query.at && document.getElementById(query.at)
+    if (part) part.scrollIntoView({ block: 'start' })
+  }, [query.at, Boolean(data)])
+  const seg = data && html`<${Seg} label="Group by" value=${data.by} onPick=${v => amend({ by: v })}
+    options=${data.options.slice(0, 8).map(name => [name, name])} />`
+  if (!data)
+    return html`<main id="main" class="page" aria-busy=${error ? undefined : 'true'}>
+      <div class="head"><h1>Money</h1></div>
+      ${error ? html`<${Failure} error=${error} />`
+        : html`<section class="panel"><${Skeleton} rows=${3} tall /></section>`}
+    </main>`
   const budgets = data.limits && data.limits.filter(limit => limit.kind === 'usd')
-  const budgetPanel = note => html`<${Panel} id="budgets" title="Budgets" note=${note} actions=${html`<a class="small" href=${link('policy', { at: 'limits' })}>All limits</a>`}><${Limits} list=${budgets} noun="budgets" columns=${2} where /></>`
+  const budgetPanel = note => html`<${Panel} id="budgets" title="Budgets" note=${note}
+    actions=${html`<a class="small" href=${link('policy', { at: 'limits' })}>All limits</a>`}>
+    <${Limits} list=${budgets} noun="budgets" columns=${2} where />
+  </${Panel}>`
   if (!data.ledger) {
-    return html`<main id="main" class="page"><div class="head"><h1>Money</h1></div><section class="panel empty" aria-label="No ledger"><h2>No ledger is kept</h2><p class="muted">Spend by day needs a SQLite ledger: one row for each call and attempt, without prompt and response. Start the proxy with</p><${Code} text="HEADRACE_LEDGER=sqlite:/var/lib/headrace/ledger.db headrace serve --policies policies/" what="the command" /><p class="muted">Until then the spend since the start of the process is on the <a href=${link('overview')}>Overview</a>.</p></section>${budgetPanel('counted by the limit store')}</main>`
+    return html`
+      <main id="main" class="page">
+        <div class="head"><h1>Money</h1></div>
+        <section class="panel empty" aria-label="No ledger">
+          <h2>No ledger is kept</h2>
+          <p class="muted">
+            Spend by day needs a SQLite ledger: one row for each call and attempt, without prompt
+            and response. Start the proxy with
+          </p>
+          <${Code}
+            text=${`HEADRACE_LEDGER=sqlite:/var/lib/headrace/ledger.db \\
+  headrace serve --policies policies/`}
+            what="the command" />
+          <p class="muted">
+            Until then the spend since the start of the process is on the${' '}
+            <a href=${link('overview')}>Overview</a>.
+          </p>
+        </section>
+        ${budgetPanel('counted by the limit store')}
+      </main>
+    `
   }
   const { groups, total, times } = data
   const last = times.length - 1
   const now = cursor == null || cursor > last ? null : cursor
-  const shown = group => now == null ? group.cost : group.values[now]
+  const shown = group => (now == null ? group.cost : group.values[now])
   const shownTotal = sumKnown(groups.map(shown))
   const today = unit === 'day' ? sumKnown(groups.map(group => group.values[last])) : null
   const date = dateIn(data.zone)
   const first = monthStart(times, date)
-  const month = unit === 'day' && first != null ? sumKnown(groups.flatMap(group => group.values.slice(first))) : null
+  const month =
+    unit === 'day' && first != null
+      ? sumKnown(groups.flatMap(group => group.values.slice(first)))
+      : null
   const passed = data.now - times[last]
-  const forecast = today != null && passed > 3600000 ? today * DAY_MS / passed : null
-  const series = groups.map((group, i) => ({ cls: i < 6 ? 'c-' + (i + 1) : 'c-other', values: group.values.map(money) }))
+  const forecast = today != null && passed > 3600000 ? (today * DAY_MS) / passed : null
+  const series = groups.map((group, i) => ({
+    cls: i < 6 ? 'c-' + (i + 1) : 'c-other',
+    values: group.values.map(money)
+  }))
   series.xtick = date
   if (forecast) series.ghost = money(forecast)
-  const ticks = width => { const every = Math.max(1, Math.ceil(times.length / (width > 600 ? 10 : 4))); return times.map((_, i) => i).filter(i => (last - i) % every === 0) }
-  return html`<main id="main" class="page">
-    <div class="head"><h1>Money</h1><div class="hscroll">${seg}</div><${Seg} label="Per" value=${unit} onPick=${v => amend({ unit: v })} options=${[['day', 'by day'], ['week', 'by week']]} /><span class="spacer"></span><a class="btn" download href=${`/api/v1/money?days=${days}&by=${encodeURIComponent(data.by)}&format=csv`}><${Icon} n="download" />CSV</a></div>
-    <dl class="strip"><div><dt>${unit === 'day' ? `Last ${days} days` : `Since ${date(times[0])}`}</dt><dd><b title=${usdExact(money(total.cost))}>${usd(money(total.cost))}</b><span>${int(total.calls)} calls</span></dd></div>
-      ${unit !== 'day' ? null : html`<div><dt>Today</dt><dd><b title=${usdExact(money(today))}>${usd(money(today))}</b><span>${forecast == null ? 'no forecast in the first hour' : `forecast ≈ ${usd(money(forecast))}`}</span></dd></div>`}
-      ${unit !== 'day' || first == null ? null : html`<div><dt>This month</dt><dd><b title=${usdExact(money(month))}>${usd(money(month))}</b><span>until now</span></dd></div>`}
-      <div><dt>Lost</dt><dd><b title=${usdExact(money(total.lost))}>${usd(money(total.lost))}</b><span>${total.cost && total.lost != null ? pct(total.lost / total.cost) : '–'} of the spend</span></dd></div>
-      <div><dt>Saved by the cache</dt><dd><b>${usd(money(total.saved))}</b><span>not part of the spend</span></dd></div>
-      <div><dt>Unpriced attempts</dt><dd><b>${total.attempts ? pct(total.unpriced / total.attempts, 2) : '–'}</b><span>${total.attempts ? pct(total.estimated / total.attempts) : '–'} estimated</span></dd></div></dl>
-    <${Panel} title=${`Spend by ${unit} and ${data.by}`} note=${`USD, days in ${data.zone}, from the ledger${forecast ? '; the dashed bar is the forecast of today' : ''}`}>${groups.length ? html`<${Chart} t=${times} series=${series} kind="bars" height=${216} tick=${v => v >= 1 ? '$' + fixed(v, v % 1 ? 2 : 0) : usd(v)} label=${`Spend by ${unit}, stacked by ${data.by}, in USD. The table below has the sums.`} cursor=${now} onCursor=${setCursor} xs=${ticks} />` : html`<p class="muted">The ledger has no calls in this time.</p>`}</>
-    <${Groups} data=${data} series=${series} shown=${shown} shownTotal=${shownTotal} at=${now == null ? null : times[now]} />
-    <div class="cols money"><${Losses} list=${data.losses} />${budgetPanel('')}</div>
-  </main>`
+  const ticks = width => {
+    const every = Math.max(1, Math.ceil(times.length / (width > 600 ? 10 : 4)))
+    return times.map((_, i) => i).filter(i => (last - i) % every === 0)
+  }
+  return html`
+    <main id="main" class="page">
+      <div class="head">
+        <h1>Money</h1><div class="hscroll">${seg}</div>
+        <${Seg} label="Per" value=${unit} onPick=${v => amend({ unit: v })}
+          options=${[['day', 'by day'], ['week', 'by week']]} />
+        <span class="spacer"></span>
+        <a class="btn" download
+          href=${`/api/v1/money?days=${days}&by=${encodeURIComponent(data.by)}&format=csv`}>
+          <${Icon} n="download" />CSV
+        </a>
+      </div>
+      <dl class="strip">
+        <div>
+          <dt>${unit === 'day' ? `Last ${days} days` : `Since ${date(times[0])}`}</dt>
+          <dd>
+            <b title=${usdExact(money(total.cost))}>${usd(money(total.cost))}</b>
+            <span>${int(total.calls)} calls</span>
+          </dd>
+        </div>
+        ${unit !== 'day' ? null : html`<div>
+          <dt>Today</dt>
+          <dd>
+            <b title=${usdExact(money(today))}>${usd(money(today))}</b>
+            <span>${forecast == null
+              ? 'no forecast in the first hour'
+              : `forecast ≈ ${usd(money(forecast))}`}</span>
+          </dd>
+        </div>`}
+        ${unit !== 'day' || first == null ? null : html`<div>
+          <dt>This month</dt>
+          <dd><b title=${usdExact(money(month))}>${usd(money(month))}</b><span>until now</span></dd>
+        </div>`}
+        <div>
+          <dt>Lost</dt>
+          <dd>
+            <b title=${usdExact(money(total.lost))}>${usd(money(total.lost))}</b>
+            <span>
+              ${total.cost && total.lost != null ? pct(total.lost / total.cost) : '–'} of
+              the spend
+            </span>
+          </dd>
+        </div>
+        <div>
+          <dt>Saved by the cache</dt>
+          <dd><b>${usd(money(total.saved))}</b><span>not part of the spend</span></dd>
+        </div>
+        <div>
+          <dt>Unpriced attempts</dt>
+          <dd>
+            <b>${total.attempts ? pct(total.unpriced / total.attempts, 2) : '–'}</b>
+            <span>${total.attempts ? pct(total.estimated / total.attempts) : '–'} estimated</span>
+          </dd>
+        </div>
+      </dl>
+      <${Panel} title=${`Spend by ${unit} and ${data.by}`}
+        note=${`USD, days in ${data.zone}, from the ledger` +
+          (forecast ? '; the dashed bar is the forecast of today' : '')}>
+        ${groups.length ? html`
+          <${Chart} t=${times} series=${series} kind="bars" height=${216}
+            tick=${v => (v >= 1 ? '$' + fixed(v, v % 1 ? 2 : 0) : usd(v))}
+            label=${`Spend by ${unit} and ${data.by}, in USD. The table below has the sums.`}
+            cursor=${now} onCursor=${setCursor} xs=${ticks} />
+        ` : html`<p class="muted">The ledger has no calls in this time.</p>`}
+      </${Panel}>
+      <${Groups} data=${data} series=${series} shown=${shown} shownTotal=${shownTotal}
+        at=${now == null ? null : times[now]} />
+      <div class="cols money"><${Losses} list=${data.losses} />${budgetPanel('')}</div>
+    </main>
+  `
 }
 
-function Groups ({ data, series, shown, shownTotal, at }) {
+function Groups({ data, series, shown, shownTotal, at }) {
   const { groups, total, by } = data
   const date = dateIn(data.zone)
-  const owner = name => name != null && by === 'key' ? html`<a href=${link('policy', { at: 'key.' + name })}>${name}</a>` : name != null && by === 'deployment' ? html`<a href=${link('policy', { at: 'deployment.' + name })}>${name}</a>` : name == null ? html`<span class="faint">none</span>` : name
-  const share = (part, whole, digits) => whole ? pct(part / whole, digits) : html`<span class="faint">–</span>`
-  return html`<section class="panel" aria-label=${`By ${by}`}><div class="wrap"><table class="stacked"><thead><tr><th>${by}</th><th class="num">${at == null ? 'Spend, $' : `${date(at)}, $`}</th><th class="num">Share</th><th class="num">Calls</th><th class="num">Tokens in</th><th class="num">Tokens out</th><th class="num">Per 1,000 calls, $</th><th class="num">Lost, $</th><th class="num">Saved, $</th><th class="num">Unpriced</th><th class="num">Estimated</th></tr></thead>
-    <tbody>${groups.map((g, i) => html`<tr key=${title(g.name)}><td><i class=${`sw ${series[i].cls}`}></i> ${owner(g.name)}</td><td class="num" data-label="Spend, $" title=${usdExact(money(shown(g)))}>${usdCents(money(shown(g)))}</td><td class="num" data-label="Share">${share(shown(g) || 0, shownTotal)}</td><td class="num" data-label="Calls">${int(g.calls)}</td><td class="num" data-label="Tokens in">${int(g.tokens_in)}</td><td class="num" data-label="Tokens out">${int(g.tokens_out)}</td><td class="num" data-label="Per 1,000, $">${g.cost == null ? 'unknown' : fixed(g.cost / NANO * 1000 / g.calls, 4)}</td><td class="num" data-label="Lost, $">${usdCents(money(g.lost))}</td><td class="num" data-label="Saved, $">${usdCents(money(g.saved))}</td><td class="num" data-label="Unpriced">${share(g.unpriced, g.attempts, 2)}</td><td class="num" data-label="Estimated">${share(g.estimated, g.attempts)}</td></tr>`)}</tbody>
-    <tfoot><tr><td>Total</td><td class="num" data-label="Spend, $" title=${usdExact(money(shownTotal))}>${usdCents(money(shownTotal))}</td><td class="num skip-narrow">100 %</td><td class="num" data-label="Calls">${int(total.calls)}</td><td class="num skip-narrow">${int(total.tokens_in)}</td><td class="num skip-narrow">${int(total.tokens_out)}</td><td class="num skip-narrow"></td><td class="num skip-narrow">${usdCents(money(total.lost))}</td><td class="num skip-narrow">${usdCents(money(total.saved))}</td><td class="num skip-narrow"></td><td class="num skip-narrow"></td></tr></tfoot></table></div></section>`
+  const owner = name =>
+    name != null && by === 'key' ? html`
+      <a href=${link('policy', { at: 'key.' + name })}>${name}</a>
+    ` : name != null && by === 'deployment' ? html`
+      <a href=${link('policy', { at: 'deployment.' + name })}>${name}</a>
+    ` : name == null ? html`<span class="faint">none</span>` : name
+  const share = (part, whole, digits) =>
+    whole ? pct(part / whole, digits) : html`<span class="faint">–</span>`
+  const spend = cost => html`<span title=${usdExact(money(cost))}>${usdCents(money(cost))}</span>`
+  const columns = [
+    [by, (g, i) => html`<i class=${`sw ${series[i].cls}`}></i> ${owner(g.name)}`],
+    [at == null ? 'Spend, $' : `${date(at)}, $`, g => spend(shown(g)), 'num'],
+    ['Share', g => share(shown(g) || 0, shownTotal), 'num'],
+    ['Calls', g => int(g.calls), 'num'],
+    ['Tokens in', g => int(g.tokens_in), 'num'],
+    ['Tokens out', g => int(g.tokens_out), 'num'],
+    ['Per 1,000 calls, $', g =>
+      g.cost == null ? 'unknown' : fixed(((g.cost / NANO) * 1000) / g.calls, 4), 'num'],
+    ['Lost, $', g => usdCents(money(g.lost)), 'num'],
+    ['Saved, $', g => usdCents(money(g.saved)), 'num'],
+    ['Unpriced', g => share(g.unpriced, g.attempts, 2), 'num'],
+    ['Estimated', g => share(g.estimated, g.attempts), 'num']
+  ]
+  const sums = [
+    'Total', spend(shownTotal), '100 %', int(total.calls), int(total.tokens_in),
+    int(total.tokens_out), '', usdCents(money(total.lost)), usdCents(money(total.saved)), '', ''
+  ]
+  const foot = html`<tfoot><tr>${sums.map((sum, n) => html`
+    <td class=${n && 'num' + (n === 1 || n === 3 ? '' : ' skip-narrow')}
+      data-label=${n ? columns[n][0] : undefined}>${sum}</td>
+  `)}</tr></tfoot>`
+  return html`
+    <section class="panel" aria-label=${`By ${by}`}>
+      <${Table} rows=${groups} columns=${columns} foot=${foot} />
+    </section>
+  `
 }
 
-function Losses ({ list }) {
+function Losses({ list }) {
   const ordered = list.slice().sort((a, b) => (b.nano || 0) - (a.nano || 0))
   const most = ordered.length ? ordered[0].nano || 1 : 1
-  return html`<${Panel} title="Lost cost by cause" note="paid for responses that no client received in full">${ordered.length ? html`<div class="hbars"><span class="faint small">Cause</span><span></span><span class="faint small num">Cost</span><span class="faint small num">Attempts</span>${ordered.map(loss => html`<span title=${loss.cause}>${CAUSES[loss.cause] || loss.cause}</span><${Meter} share=${(loss.nano || 0) / most} tone="c-failed" /><span class="num" title=${usdExact(money(loss.nano))}>${loss.nano == null ? 'unknown' : usd(money(loss.nano))}</span><span class="num faint">${int(loss.attempts)}</span>`)}</div>` : html`<p class="muted">Nothing was lost in this time.</p>`}</>`
+  return html`
+    <${Panel} title="Lost cost by cause" note="paid for responses that no client received in full">
+      ${ordered.length ? html`<div class="hbars">
+        <span class="faint small">Cause</span><span></span>
+        <span class="faint small num">Cost</span><span class="faint small num">Attempts</span>
+        ${ordered.map(loss => html`
+          <span title=${loss.cause}>${CAUSES[loss.cause] || loss.cause}</span>
+          <${Meter} share=${(loss.nano || 0) / most} tone="c-failed" />
+          <span class="num" title=${usdExact(money(loss.nano))}>
+            ${loss.nano == null ? 'unknown' : usd(money(loss.nano))}
+          </span>
+          <span class="num faint">${int(loss.attempts)}</span>
+        `)}
+      </div>` : html`<p class="muted">Nothing was lost in this time.</p>`}
+    </${Panel}>
+  `
 }
