@@ -75,14 +75,13 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("tests/test_pipeline.py::test_an_answered_call", "core"),
     ("tests/test_vocabulary.py", "heavy"),
     ("tests/tools/test_compat.py", "process"),
-    ("tests/fields/test_spelling.py::test_all_forms_of_ascii_are_folded", "heavy"),
+    ("tests/fields/test_field_table.py::test_all_forms_of_ascii_are_folded", "heavy"),
     ("tests/upstream/test_health.py::test_what_is_kept", "heavy"),
 )
 """Markers by how the names of tests begin."""
 LONGEST = (
     "tests/sdks/",
     "tests/demo/test_messages.py",
-    "tests/demo/test_responses.py",
     "tests/adversary/test_growth.py",
     "tests/adversary/test_streams_hold_nobody.py",
     "tests/adversary/test_large_answers.py",
@@ -95,7 +94,6 @@ LONGEST = (
     "tests/policy/test_reload_under_load.py",
     "tests/adversary/test_large_bodies.py",
     "tests/demo/test_init.py",
-    "tests/limits/test_midway.py",
 )
 """Files with tests of ten seconds and more: whoever ends with one of these works on alone. First of
 all those that drive SDKs: each worker that runs one imports them all, and what begins first is run

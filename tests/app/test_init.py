@@ -23,7 +23,7 @@ from proxy.telemetry.metrics import Metrics
 from tests.conftest import world
 from tests.doubles import TRUST, ScriptedUpstream, answer, chat
 from tests.for_each import for_each
-from tests.guards.kinds.test_injection_languages import TEXTS as LANGUAGES
+from tests.guards.kinds.test_injection import TEXTS as LANGUAGES
 from tests.policy.test_cold_starts import GUARDS, TEXTS, with_more
 from tests.test_pipeline import BEARER, ROUTES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import ClientSession
 
-from tests.conformance import test_anthropic, test_multimodel
+from tests.conformance import test_anthropic
 from tests.conformance.checking import (
     Document,
     missing_fields,
@@ -19,13 +19,14 @@ from tests.conformance.checking import (
 from tests.conformance.test_vendors import (
     ENKRYPT_DOCUMENT,
     FIREWORKS_DOCUMENT,
+    MULTIMODEL_DOCUMENT,
     PORTKEY_DOCUMENT,
     SCALE_DOCUMENT,
 )
 from tests.doubles import ScriptedUpstream
 
 COMPLETIONS = (ENKRYPT_DOCUMENT, FIREWORKS_DOCUMENT, PORTKEY_DOCUMENT, SCALE_DOCUMENT)
-DOCUMENTS = (*COMPLETIONS, test_multimodel.DOCUMENT, test_anthropic.DOCUMENT)
+DOCUMENTS = (*COMPLETIONS, MULTIMODEL_DOCUMENT, test_anthropic.DOCUMENT)
 of_each_document = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=lambda document: document.deployment
 )

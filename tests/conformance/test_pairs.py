@@ -16,7 +16,7 @@ from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
-from tests.conformance.test_multimodel import OWN_RESPONSE
+from tests.conformance.test_vendors import OWN_RESPONSE
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.dialects.test_responses import accumulated as accumulated_response
 from tests.dialects.vendors.test_anthropic import accumulated, events_of

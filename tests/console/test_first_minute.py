@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.demo.test_serving import FREE, TOP, Demo, policies_with
+from tests.demo.test_init import FREE, TOP, Demo, policies_with
 from tests.servers import free_port, program
 
 pytestmark = [pytest.mark.model, pytest.mark.process]

@@ -1,10 +1,22 @@
-"""Bounded texts and lists in messages."""
+"""Errors: causes of failed connections, the table of errors, and bounded texts."""
 
 from __future__ import annotations
 
+import errno
+import importlib
+import pkgutil
 import re
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import proxy
+from proxy.errors import ProxyError, RequestError, UpstreamError
+from proxy.errors.causes import ErrorCause, cause_of
+from proxy.errors.table import CODES, ERROR_TABLE
 from proxy.errors.words import (
     MAX_LISTED,
     MAX_WORD,
@@ -15,7 +27,75 @@ from proxy.errors.words import (
     word,
     word_of,
 )
+from proxy.guards.findings import GuardRetryRequested
+from proxy.upstream.client import PoolExhausted
 from tests.for_each import for_each
+
+
+@for_each(
+    ("error", "cause"),
+    [
+        (None, "closed"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "dns"),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), "dns"),
+        (UnicodeError("label too long"), "dns"),
+        (OSError(errno.ECONNREFUSED, "x"), "refused"),
+        (OSError(errno.ENETUNREACH, "x"), "unreachable"),
+        (OSError(errno.EHOSTUNREACH, "x"), "unreachable"),
+        (ssl.SSLCertVerificationError("certificate has expired"), "tls_certificate"),
+        (ssl.SSLEOFError("EOF occurred"), "tls"),
+        (ssl.SSLError("WRONG_VERSION_NUMBER"), "tls"),
+        (ConnectionResetError(), "reset"),
+        (OSError(errno.ECONNRESET, "x"), "reset"),
+        (BrokenPipeError(errno.EPIPE, "x"), "reset"),
+        (OSError(errno.ETIMEDOUT, "x"), "timeout"),
+        (OSError(errno.EMFILE, "Too many open files"), "local"),
+        (OSError(errno.EADDRNOTAVAIL, "x"), "local"),
+        (OSError("no number"), "local"),
+    ],
+    ids=repr,
+)
+def test_error_is_classified(error: Exception | None, cause: ErrorCause) -> None:
+    assert cause_of(error) == cause
+
+
+INTERNAL = [RequestError, UpstreamError, GuardRetryRequested, PoolExhausted]
+"""Base classes and errors that the proxy catches."""
+
+
+def kinds(kind: type[ProxyError]) -> Iterator[type[ProxyError]]:
+    if kind.__module__.startswith("proxy."):
+        yield kind
+    for item in kind.__subclasses__():
+        yield from kinds(item)
+
+
+def test_each_error_is_in_the_table_once() -> None:
+    for module in pkgutil.walk_packages(proxy.__path__, "proxy."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+    listed = [kind for row in ERROR_TABLE for kind in (row.error, *row.alike)]
+
+    assert sorted(kind.__name__ for kind in [*listed, *INTERNAL]) == sorted(
+        kind.__name__ for kind in kinds(ProxyError)
+    )
+    assert len(CODES) == len(set(CODES))
+    assert [kind for row in ERROR_TABLE for kind in row.alike if kind.code != row.error.code] == []
+
+
+def test_error_page_is_independent_of_imports() -> None:
+    entry = "from proxy import guards, pipeline, server; from tools import docs; "
+    pages = {
+        subprocess.run(
+            [sys.executable, "-c", f"{imports}print(*docs.codes())"],
+            check=True,
+            capture_output=True,
+        ).stdout
+        for imports in ("from tools import docs; ", entry)
+    }
+
+    assert len(pages) == 1
 
 
 @for_each(

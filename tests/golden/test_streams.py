@@ -1,12 +1,11 @@
-"""Each recorded stream reaches clients of all families as it did when it was recorded.
-
-``pytest tests/golden/test_streams.py --update-golden`` records the outputs again.
-"""
+"""Recorded streams and requests reach clients and upstreams of all families unchanged."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from difflib import unified_diff
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +31,24 @@ async def test_clients_receive_the_recorded_output(
 def _changes(data_before: bytes, data_after: bytes) -> str:
     old, new = (text.decode().splitlines(keepends=True) for text in (data_before, data_after))
     return "".join(unified_diff(old, new, "recorded", "now", n=1))
+
+
+PATHS = sorted((Path(__file__).parent / "requests").glob("*.json"))
+UPSTREAMS = ("chat", "messages", "responses")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
+async def test_upstreams_get_the_recorded_request(
+    path: Path, replay: Replay, update_golden: bool
+) -> None:
+    case = json.loads(path.read_text())
+
+    forwarded = {
+        family: await replay.forwarded(case["client"], case["request"], family)
+        for family in UPSTREAMS
+    }
+
+    if update_golden:
+        case["forwarded"] = forwarded
+        path.write_text(json.dumps(case, indent=1) + "\n")
+    assert forwarded == case["forwarded"]

@@ -63,19 +63,6 @@ CALL = BudgetQuery(MONTH, ("tag.team",), frozenset({"support-chat"}))
 RULED = BudgetQuery(MONTH, ("tag.team",), None)
 
 
-async def test_budget_survives_restart(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
-    policies = world(upstream.url) + BUDGET
-    upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
-    statuses = []
-    for _ in range(2):
-        async with running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy:
-            statuses.append(await call(proxy.client, model="support-chat", max_tokens=20))
-
-    assert statuses == [200, 429]
-    assert len(upstream.requests) == 1
-
-
 async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
     policies = world(upstream.url) + BUDGET

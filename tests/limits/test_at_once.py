@@ -1,4 +1,4 @@
-"""250 concurrent calls never exceed a limit, and every end settles actual usage."""
+"""250 concurrent calls never exceed a limit, also while its store is away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.test_init import serving
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
+from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, legacy
 from tests.ledger.kept import kept, until
 from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
@@ -98,74 +98,6 @@ async def test_admits_at_once(narrow: str, tmp_path: Path, upstream: ScriptedUps
     assert len(upstream.requests) == ALLOWED
     assert standing["money"] == really_spent(proxy.records) == ALLOWED * 2550
     assert standing["at-once"] == 1.0
-
-
-GUARD = "    output: [{guard: keywords, words: [Paris]}]\n"
-CACHE = "    cache: {ttl: 1h}\n"
-Way = tuple[Script, dict[str, Any], str]
-WAYS: dict[str, Way] = {
-    "done": (answer(legacy()), {}, ""),
-    "cancelled": (hang(), {}, ""),
-    "upstream error": (answer({}, 500), {}, ""),
-    "blocked": (answer(legacy()), {}, GUARD),
-    "cache hit": (answer(legacy()), {}, CACHE),
-    "retry": (answer(legacy()), {"model": "resilient"}, ""),
-    "fallback": (answer(legacy()), {"model": "resilient"}, ""),
-}
-
-
-def failing(first_names: set[int], later: Script) -> Script:
-    """An upstream whose requests of these numbers fail, and that answers the others."""
-    count = 0
-
-    async def script(request: Asked, wire: Wire) -> None:
-        nonlocal count
-        count += 1
-        await (answer({}, 503) if count in first_names else later)(request, wire)
-
-    return script
-
-
-async def cancel_all(
-    asking: Sequence[asyncio.Future[Any]], proxy: Proxy, received: list[Any]
-) -> None:
-    """Have every client leave once all that were admitted wait for the upstream."""
-    await until(lambda: len(proxy.records) == CALLS - ALLOWED and len(received) == ALLOWED)
-    for item in asking:
-        item.cancel()
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    script, fields, extra = WAYS[way]
-    if way == "retry":
-        script = failing(set(range(1, 9)), script)
-    elif way == "fallback":
-        upstream.by_model = {"primary": answer({}, 503), "spare": script}
-    upstream.answer_with(script)
-    async with bounded(tmp_path, upstream, "calls", extra) as (proxy, client):
-        asking = [asyncio.ensure_future(ask(client, **fields)) for _ in range(CALLS)]
-        if way == "cancelled":
-            await cancel_all(asking, proxy, upstream.requests)
-        await asyncio.gather(*asking, return_exceptions=True)
-        await until(lambda: len(proxy.records) == CALLS)
-        standing = await gauges(proxy)
-
-    admitted = [record for record in proxy.records if record.outcome != "limited"]
-    attempts = [attempt for record in admitted for attempt in record.attempts]
-    assert len(admitted) == ALLOWED
-    assert standing["money"] == really_spent(admitted)
-    assert standing["at-once"] == 1.0
-    used = sum(record.billing.tokens.total for record in admitted)
-    assert standing["tokens"] == pytest.approx(1 - used / 100_000, abs=3e-4)  # it drains
-    outcomes = {record.outcome for record in admitted}
-    assert outcomes == {OUTCOMES.get(way, "success")}
-    assert {attempt.reason for attempt in attempts} >= WHY.get(way, set())
-    assert len(upstream.requests) == (1 if way == "cache hit" else len(attempts))
-
-
-OUTCOMES = {"cancelled": "client_abort", "upstream error": "upstream_error", "blocked": "blocked"}
-WHY = {"retry": {"retry"}, "fallback": {"fallback"}}
 
 
 Instance = tuple[Proxy, ClientSession]

@@ -83,20 +83,6 @@ async def test_bills_once(tmp_path: Path, upstream: ScriptedUpstream, server: Se
         assert sorted(local_value + context) == [0] * 13 + [PRICED]
 
 
-async def test_bills_in_outage(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
-    async with two(tmp_path, upstream, server) as (single_house, other_house):
-        upstream.answer_with(answer(QUEUED))
-        response_id = await single_house.id_of(background=True)
-        server.kill()
-        upstream.answer_with(answer(RESULT))
-
-        for house in (single_house, single_house, other_house, other_house):
-            assert await ask_for(house, response_id) == 200
-
-        assert await costs((single_house, 3), (other_house, 2)) == [[0, PRICED, 0], [PRICED, 0]]
-        server.start()
-
-
 async def test_closed_limit(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     limit = "{name: money, usd: 1 per month, on_store_error: closed}"
     async with two(tmp_path, upstream, server, limit) as (single_house, other_house):

@@ -258,17 +258,6 @@ async def test_while_it_is_away_it_is_looked_for_ever_more_rarely(server: Server
         assert node.rests[:7] == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
 
 
-async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) -> None:
-    server.kill()
-    async with instance(server) as node:
-        waits = 0
-        for number in range(20):
-            waits += await has_to_wait(node.store.admit(f"call-{number}", claims((PLACES, 1))))
-
-        assert waits <= node.store.max_failures
-        assert node.told == ["degraded"]
-
-
 async def test_call_takes_one_round_trip(server: Server) -> None:
     """Nobody waits for a settlement: it is with the server before whatever is asked next."""
     one_place = replace(PLACES, amount=1)
@@ -285,19 +274,6 @@ async def test_call_takes_one_round_trip(server: Server) -> None:
         assert node.remote.in_flight == 0
         standings = await node.store.read(call_claims)
         assert [standing.used for standing in standings] == [0, 140]
-
-
-async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server: Server) -> None:
-    async with instance(server) as node:
-        await node.store.admit("call", claims((BUDGET, 100)))
-        server.signal(signal.SIGSTOP)
-        await node.store.settle("call", [5])
-        await eventually(lambda: node.store.pending == 1)
-        server.signal(signal.SIGCONT)
-        await node.recovered()
-
-        assert node.told == []
-        assert (await node.store.read(claims((BUDGET, 0))))[0].used == 5
 
 
 async def test_bills_of_an_outage_reach_the_store(server: Server) -> None:

@@ -155,23 +155,6 @@ async def test_the_servers_clock_counts(shared_server: Server) -> None:
         assert 0 < wait <= 0.5 <= time.monotonic() - started_at + 0.002
 
 
-async def test_cancelled_admission_is_released(shared_server: Server) -> None:
-    call_claims = claims((MONTH, 10), (PLACES, 1))
-    async with shared(shared_server) as store:
-        for number in range(50):
-            call = asyncio.ensure_future(store.admit(f"call-{number}", call_claims))
-            for _ in range(number % 10):
-                await asyncio.sleep(0)
-            call.cancel()
-            with suppress(asyncio.CancelledError):
-                await call
-            await store.release(f"call-{number}")
-
-        standings = await store.read(call_claims)
-        assert [standing.used for standing in standings] == [0, 0]
-        assert store.in_flight == 0
-
-
 async def test_hanging_server_counts_nothing_twice(server: Server) -> None:
     call_claims = claims((MONTH, 10), (PLACES, 1))
     async with shared(server, timeout_s=0.2) as store:

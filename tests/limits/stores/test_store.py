@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from uuid import uuid4
 
-import aiohttp
 import pytest
-from aiohttp import ClientSession
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.store import CounterStore, renew_leases
 from proxy.types.limit import LEASE_S, Claim, CounterState, Limit, LimitDecision
 from proxy.types.windows import Calendar
-from tests.cli.test_init import serving
-from tests.conftest import world
-from tests.doubles import ScriptedUpstream, answer, hang, legacy
 from tests.limits.conftest import shared
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims, would_refuse
 from tests.servers import Cluster, Server
-from tests.test_pipeline import BEARER, ROUTES
 
 CALLS = 500
 WIDE = Limit("wide", KINDS["requests"], 10_000, 60)
@@ -231,10 +223,6 @@ async def test_count_only_limit_never_refuses(instances: Instances, limit: Limit
     assert (standing.used, standing.would_refuse) == (limit.capacity + 10, True)
 
 
-ROUTE = ROUTES["openai"]
-SINGLE = "\npolicies: {default: {limits: [{name: at-once, concurrency: 1}]}}\n"
-
-
 async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
     clock, call_claims = Clock(), claims((Limit("at-once", KINDS["concurrency"], 1), 1))
     store = clock.memory()
@@ -254,35 +242,3 @@ async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
         await task
 
     assert not (await store.admit("other", call_claims)).admitted
-
-
-async def test_a_process_that_is_killed_leaves_places_that_come_free(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
-    """The lease itself is let pass by moving its end, as the server keeps it."""
-    upstream.then(hang())
-    upstream.answer_with(answer(legacy()))
-    shared = {"HEADRACE_REDIS_URL": server.url, "HEADRACE_SECRET": "0123456789abcdef"}
-    body = ROUTE.body(streamed=False)
-    async with ClientSession(headers=BEARER) as client:
-        async with serving(tmp_path / "one", world(upstream.url) + SINGLE, **shared) as (
-            served,
-            url,
-        ):
-            asking = asyncio.ensure_future(client.post(url + ROUTE.path, json=body))
-            await upstream.came.wait()
-            served.process.send_signal(signal.SIGKILL)
-            with pytest.raises(aiohttp.ClientError):
-                await asking
-        [key] = server.told("KEYS", "*concurrency*").split()
-        place = server.told("ZRANGE", key, 0, -1)
-        ends = float(server.told("ZSCORE", key, place))
-        now = int(server.told("TIME").split()[0])
-        assert ends / 1000 - now <= LEASE_S + 1  # the clock tells whole seconds
-
-        async with serving(tmp_path / "two", world(upstream.url) + SINGLE, **shared) as (_, url):
-            async with client.post(url + ROUTE.path, json=body) as response:
-                assert response.status == 429
-            server.told("ZADD", key, now * 1000, place)
-            async with client.post(url + ROUTE.path, json=body) as response:
-                assert response.status == 200
