@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from asyncio.subprocess import PIPE
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from bench.processes import (
-    CORES,
-    NICE,
     TICK_S,
-    compile_modules,
     free_port,
     parse_memory_mb,
     parse_stat,
@@ -49,13 +44,6 @@ def test_stat_is_parsed_with_any_process_name() -> None:
     assert parse_stat(stat) == (77, 200 * TICK_S)
 
 
-def test_stat_of_this_process_is_parsed() -> None:
-    session, seconds = parse_stat(Path("/proc/self/stat").read_text())
-
-    assert session == os.getsid(0)
-    assert seconds > 0
-
-
 def test_memory_is_the_proportional_set_size() -> None:
     rollup = "00-ff rollup\nRss:  9000 kB\nPss:  2048 kB\nPss_Dirty:  1 kB\n"
 
@@ -76,30 +64,10 @@ async def test_program_is_measured_with_its_threads() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(os.geteuid() != 0, reason="requires root")
-@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="requires autogroups")
-async def test_pinned_program_has_priority() -> None:
-    port = free_port()
-
-    async with program(port, sys.executable, "-c", SERVER, str(port), cores=CORES) as running:
-        group = Path(f"/proc/{running.process.pid}/autogroup").read_text()
-
-    assert group.endswith(f"nice {NICE}\n")
-
-
-@pytest.mark.process
 async def test_program_that_ends_at_once_raises() -> None:
     with pytest.raises(RuntimeError, match="does not listen"):
         async with program(free_port(), sys.executable, "-c", "pass"):
             pass
-
-
-def test_modules_are_compiled(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text("ONE = 1\n")
-
-    compile_modules(tmp_path)
-
-    assert [path.suffix for path in (tmp_path / "__pycache__").iterdir()] == [".pyc"]
 
 
 @pytest.mark.process

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from tests.for_each import for_each
 from tools.compat import Trial, find_pythons, min_version, plan_trials, python_folders
@@ -42,39 +38,6 @@ def test_lowest_python_also_gets_lowest_dependencies() -> None:
         Trial((3, 11), Path("one"), has_lowest=True),
     ]
     assert plan_trials({}) == []
-
-
-TOOL = Path(__file__).parents[2] / "tools" / "pip_install.py"
-FAILURES = {
-    "no-network": (
-        ("--index-url", "http://127.0.0.1:9/", "--retries", "1", "headrace-none==1"),
-        "the package index cannot be reached. Check the network, then run make again.",
-        1,
-    ),
-    "no-wheel": (
-        ("--no-index", "headrace-none==1"),
-        "a package does not exist for this platform and version of Python.",
-        3,
-    ),
-    "no-lock": (("-r", "none.lock"), "Could not open requirements file", 1),
-}
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(("arguments", "reason", "code"), FAILURES.values(), ids=FAILURES)
-def test_failure_of_pip_is_one_line(arguments: tuple[str, ...], reason: str, code: int) -> None:
-    ran = subprocess.run(
-        [sys.executable, str(TOOL), *arguments],
-        capture_output=True,
-        text=True,
-        env={"PIP_CONFIG_FILE": "/dev/null"},
-        check=False,
-    )
-
-    assert ran.stdout == ""
-    assert ran.stderr.startswith(f"Cannot install {arguments[-1]}: {reason}")
-    assert ran.stderr.count("\n") == 1
-    assert ran.returncode == code
 
 
 @for_each(
