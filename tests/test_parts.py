@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 
 from tests.for_each import for_each
-from tests.parts import (
-    FIXTURES,
-    LONGEST,
-    PLACES,
-    PROGRAMS,
-    USES,
-    Mentions,
-    RunningTest,
-)
+from tests.parts import FIXTURES, LONGEST, PLACES, PROGRAMS, USES, Mentions, RunningTest
 from tests.servers import running_server
 
 TOP = Path(__file__).parents[1]

@@ -21,13 +21,7 @@ from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.conftest import running_proxy, world
-from tests.doubles import (
-    Script,
-    ScriptedUpstream,
-    message,
-    response,
-    stream,
-)
+from tests.doubles import Script, ScriptedUpstream, message, response, stream
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 

@@ -7,14 +7,7 @@ from itertools import product
 from pathlib import Path
 
 from tests.adversary.readings import chunks_of, shown_texts
-from tests.adversary.test_cut_texts import (
-    ACTIONS,
-    CONTENT_FORMS,
-    GUARD,
-    chunks,
-    send,
-    thoughts,
-)
+from tests.adversary.test_cut_texts import ACTIONS, CONTENT_FORMS, GUARD, chunks, send, thoughts
 from tests.doubles import Json, ScriptedUpstream
 from tests.for_each import for_each
 from tests.guards.calls import guarded

@@ -9,13 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from bench.processes import (
-    TICK_S,
-    free_port,
-    parse_memory_mb,
-    parse_stat,
-    program,
-)
+from bench.processes import TICK_S, free_port, parse_memory_mb, parse_stat, program
 
 SERVER = """
 import socket, sys, threading

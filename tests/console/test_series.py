@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.console.series import (
-    MAX_SERIES,
-    RANGES,
-    SAMPLE_S,
-    TimeSeries,
-    quantile,
-)
+from proxy.console.series import MAX_SERIES, RANGES, SAMPLE_S, TimeSeries, quantile
 from proxy.telemetry.metrics import Metrics
 from proxy.types.roster import LabelCatalog, ListedDeployment
 from tests.for_each import for_each

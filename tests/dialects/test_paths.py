@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects import (
-    PLAIN_ROUTES,
-    Received,
-    dialect_of,
-    parse_head,
-    read_key,
-    request_headers,
-)
+from proxy.dialects import PLAIN_ROUTES, Received, dialect_of, parse_head, read_key, request_headers
 from proxy.dialects.request_headers import (
     MOST_PARTS,
     PASSTHROUGH,

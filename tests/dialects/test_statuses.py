@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import (
-    EMBEDDINGS,
-    FAMILIES,
-    FAMILY_OF_ENDPOINT,
-    answer_status,
-    refusal,
-)
+from proxy.dialects.families import EMBEDDINGS, FAMILIES, FAMILY_OF_ENDPOINT, answer_status, refusal
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.statuses import (
     DENIALS,

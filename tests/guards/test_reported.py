@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Reply
-from tests.doubles import (
-    ScriptedUpstream,
-    answer,
-    chat,
-    chat_events,
-    legacy_events,
-    stream,
-)
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy_events, stream
 from tests.guards.calls import ask_route, chat_answer, cut, guarded
 from tests.guards.conftest import Guard
 from tests.guards.kinds.test_passages import PROMPT

@@ -9,15 +9,7 @@ import pytest
 
 from tests.conftest import Proxy
 from tests.dialects.test_responses import FULL_RESPONSE, FUNCTION, FUNCTION_CALL, STREAM
-from tests.doubles import (
-    Json,
-    ScriptedUpstream,
-    answer,
-    chat,
-    chat_events,
-    response,
-    stream,
-)
+from tests.doubles import Json, ScriptedUpstream, answer, chat, chat_events, response, stream
 from tests.sdks.conftest import Drive
 from tests.sdks.errands import says
 

@@ -14,15 +14,7 @@ from aiohttp import web
 
 from proxy.server.server import Handler, HttpServer
 from tests.conftest import Proxy
-from tests.doubles import (
-    PATIENCE_S,
-    ScriptedUpstream,
-    answer,
-    head,
-    legacy,
-    piece,
-    sends,
-)
+from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, head, legacy, piece, sends
 from tests.for_each import for_each
 from tests.test_pipeline import ROUTES
 

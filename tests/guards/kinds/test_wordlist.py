@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guards.kinds import wordlist
-from proxy.guards.kinds.wordlist import (
-    TOXIC_KINDS,
-    WORDS_FILE,
-    Nsfw,
-    Toxicity,
-    WordList,
-)
+from proxy.guards.kinds.wordlist import TOXIC_KINDS, WORDS_FILE, Nsfw, Toxicity, WordList
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio
 

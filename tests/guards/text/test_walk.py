@@ -11,13 +11,7 @@ from typing import Any
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.fields.checks import FieldType
-from proxy.guards.text.documents import (
-    STEP,
-    answer_texts,
-    collect_texts,
-    in_steps,
-    request_texts,
-)
+from proxy.guards.text.documents import STEP, answer_texts, collect_texts, in_steps, request_texts
 from proxy.guards.text.members import is_silent, unshown_logprobs
 from proxy.guards.text.normalize import variants
 from proxy.guards.text.walk import (

@@ -18,14 +18,7 @@ from proxy.guards.kinds import code, injection, keywords, pii, secrets, urls, wo
 from proxy.guards.text.documents import request_texts
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.prefilter import prefilter_rules
-from proxy.types.guard import (
-    Action,
-    Detector,
-    Finding,
-    GuardResult,
-    GuardRule,
-    StageRules,
-)
+from proxy.types.guard import Action, Detector, Finding, GuardResult, GuardRule, StageRules
 from proxy.types.hold import is_cuttable
 from tests.for_each import for_each
 from tests.golden.pipeline import call_of
