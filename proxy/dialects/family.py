@@ -27,6 +27,7 @@ class ReadOptions:
     - stream: The client requested a stream, so a whole response becomes the frames of one.
     - inspect: Guards read the response: members without an event yield `Native`.
     - crossing: The client gets the events but not the documents.
+    - one_choice: The client asked for one choice, and gets no other from an inspected stream.
     - finishes: Finish reasons of the vendor and their equivalents in chat.
 
     With `inspect` or `crossing` a frame has at most one delta.
@@ -37,6 +38,7 @@ class ReadOptions:
     stream: bool = False
     inspect: bool = False
     crossing: bool = False
+    one_choice: bool = False
     model_call: int = 0
     finishes: tuple[tuple[str, str], ...] = ()
 

@@ -24,6 +24,7 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.errors.words import MAX_ID, MAX_WORD, ascii_word, first_items
+from proxy.fields.token_bounds import answers_of
 from proxy.money.usage import read_usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
@@ -150,12 +151,14 @@ def new_reader(
     server, plan = dialect.server, open_attempt.record.plan
     guards = None if plan is None else plan.guards
     finishes = server.finishes if call.head.dialect != dialect.name else {}
+    inspect = guards is not None and (guards.of_output.in_force or guards.input_stage.restores)
     options = ReadOptions(
         call=call,
         whole=not is_stream,
         stream=call.stream and not is_stream,
-        inspect=guards is not None and (guards.of_output.in_force or guards.input_stage.restores),
+        inspect=inspect,
         crossing=is_crossing,
+        one_choice=inspect and _has_one_choice(open_attempt),
         model_call=open_attempt.attempt.model_call,
         finishes=tuple(finishes.items()),
     )
@@ -172,6 +175,15 @@ def new_reader(
     return FamilyFrameReader(
         family, options, server, documents, limit=limit, rewrite=rewrite, order=order
     )
+
+
+def _has_one_choice(open_attempt: OpenAttempt) -> bool:
+    """Return True if neither the client nor a rule asks for several choices."""
+    body, plan = open_attempt.call.body, open_attempt.record.plan
+    if plan is not None:
+        model_call = plan.model_calls[open_attempt.attempt.model_call]
+        body = {**body, **model_call.overrides_for(open_attempt.target).set}
+    return answers_of(body) == 1
 
 
 def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:

@@ -103,7 +103,8 @@ async def test_an_odd_place_is_read_in_any_form(
             proxy.sink.forget()
 
             assert (reply.status, record.is_internal_error) == (200, False), name
-            assert (WORD.encode() in reply.raw) == (action == "flag"), name
+            is_shown = action == "flag" and name != "a number"  # which becomes 0
+            assert (WORD.encode() in reply.raw) == is_shown, name
 
 
 async def test_usage_beside_several_texts_is_guarded(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.adversary.readings import chunks_of, shown_texts
 from tests.adversary.test_cut_texts import ACTIONS, CONTENT_FORMS, GUARD, chunks, send, thoughts
-from tests.doubles import Json, ScriptedUpstream
+from tests.doubles import Json, ScriptedUpstream, stream
 from tests.for_each import for_each
 from tests.guards.calls import guarded
 
@@ -53,3 +53,36 @@ async def test_alternating_members_show_no_guarded_word(
             if action == "mask":
                 assert any("We go to" in text for text in texts.values()), (name, reply.raw)
                 assert any("Yes." in text for text in texts.values()), (name, reply.raw)
+
+
+ABSENT = "absent"
+INDEXES: list[object] = [
+    *(ABSENT, None, 0, 0.0, -0.0, "0", False, 1, 1.0, "1", True, -1, 1.5, 10**30, "x", {"a": 1}, [])
+]
+
+
+def at(index: object, delta: Json) -> Json:
+    choice: Json = {"delta": delta, "finish_reason": None}
+    return choice if index == ABSENT else {"index": index, **choice}
+
+
+@ACTIONS
+@for_each("choices", [1, 2])
+async def test_indexes_of_choices_hide_no_guarded_word(
+    choices: int, action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        for first, second in product(INDEXES, repeat=2):
+            cut = at(first, {"content": PIECES[0]}), at(second, {"content": PIECES[2]})
+            between = at(second, {"content": PIECES[1]}), at(first, {"content": PIECES[2]})
+            for script in ([[cut[0]], [cut[1]]], [[*cut]], [[cut[0]], [between[0]], [between[1]]]):
+                end = {"choices": [{**at(first, {}), "finish_reason": "stop"}]}
+                upstream.answer_with(stream([*({"id": "c", "choices": c} for c in script), end]))
+                reply = await send(proxy, "chat", stream=True, n=choices)
+                texts = shown_texts(chunks_of(reply.raw), is_single=choices == 1)
+                leaks = [reading for reading, text in texts.items() if WORD in text]
+                assert leaks == [], (first, second, reply.raw)
+                [record] = await proxy.sink.wait()
+                proxy.sink.forget()
+                assert not record.is_internal_error
+                assert (choices == 1 and action == "mask") <= (reply.status == 200)

@@ -136,6 +136,8 @@ class Replay:
         }
         path, request = REQUESTS[family]
         body = {"model": MODEL, "stream": True, **request}
+        if "n=2" in recording.about and family in ("chat", "completions"):
+            body["n"] = 2
         deployment = f"{recording.family}-{guard}"
         headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": deployment}
         async with self.session.post(f"{proxy.url}{path}", headers=headers, json=body) as response:

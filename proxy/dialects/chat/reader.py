@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from operator import is_
+from typing import Any
 
 from proxy.dialects.chat.choices import (
     CHAT,
     IDENTITY,
+    MAX_PARTS,
     PADDING,
     SILENT_MEMBERS,
     ChatForm,
@@ -16,11 +18,13 @@ from proxy.dialects.chat.choices import (
     Unit,
 )
 from proxy.dialects.chat.merging import as_stream
+from proxy.dialects.chat.same_shape import NEW, SameShape
 from proxy.dialects.chat.splitting import split
 from proxy.dialects.chat.tool_calls import EMPTY
 from proxy.dialects.family import ReadOptions, fits, incomplete_stream
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.frames.sequencer import SPACE
+from proxy.errors import UpstreamInvalid
 from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import (
@@ -41,9 +45,6 @@ from proxy.types.events import (
     replaced,
 )
 
-_new: Final = tuple.__new__
-"""Makes a named tuple from all of its fields, in a third of the time of a call of its class."""
-
 
 class ChatReader:
     """Reads the documents of one response.
@@ -53,8 +54,8 @@ class ChatReader:
     """
 
     __slots__ = (
-        *("_choices", "_crossing", "_form", "_held", "_inspect", "_is_started", "_only_choice"),
-        *("_options", "_shape", "_splits"),
+        *("_choices", "_crossing", "_form", "_held", "_inspect", "_is_started"),
+        *("_only_choice", "_options", "_shape", "_splits"),
     )
 
     def __init__(self, options: ReadOptions, form: ChatForm = CHAT) -> None:
@@ -67,8 +68,8 @@ class ChatReader:
         self._inspect = options.inspect and not options.crossing
         self._choices = ChoiceReader(form, options)
         self._is_started = False
-        self._only_choice: int | None = None  # the choice that a client of another family gets
-        self._shape: _Shape | None = None
+        self._only_choice: int | None = None  # the number of the choice, if the client gets one
+        self._shape: SameShape | None = None
         self._held: dict[Part, str] = {}  # placeholders of arguments
 
     def read(self, doc: Json, raw: bytes | None) -> Sequence[Frame]:
@@ -79,7 +80,10 @@ class ChatReader:
             delta = self._shape.delta(doc)
             if delta is not None:
                 fields = (delta,), self._form.family, doc, raw, options.model_call, 0, False, None
-                return (_new(Frame, fields),)
+                return (NEW(Frame, fields),)
+        if self._splits and (options.crossing or options.stream or not options.whole):
+            numbered = self._with_numbers(doc)
+            doc, raw = numbered, raw if numbered is doc else None
         if options.finishes:
             doc, raw = _with_chat_finishes(doc, raw, dict(options.finishes))
         if not options.whole:
@@ -135,19 +139,38 @@ class ChatReader:
         listed = doc.get("choices")
         if type(listed) is not list:
             return []
-        response_id = doc.get("id")
-        choices: list[Choice] = []
-        for position, value in enumerate(listed):
+        return [
+            self._choices.read(value, position, doc.get("id"))
+            for position, value in enumerate(listed)
+            if type(value) is dict
+        ]
+
+    def _with_numbers(self, doc: Json) -> Json:
+        """Return a document whose choices have their numbers as integers.
+
+        A client that gets one choice gets the first of the stream, as number 0. Raises
+        `UpstreamInvalid` for a number that is not from 0 to `MAX_PARTS`.
+        """
+        listed, choices = doc.get("choices"), list[Any]()
+        for position, value in enumerate(listed if type(listed) is list else ()):
             if type(value) is not dict:
+                choices.append(value)
                 continue
-            if self._crossing:  # other families have one choice
-                number = index_of(value, position)
+            number = index_of(value, position)
+            if self._crossing or self._options.one_choice:
                 if self._only_choice is None:
                     self._only_choice = number
                 if number != self._only_choice:
                     continue
-            choices.append(self._choices.read(value, position, response_id))
-        return choices
+                number = 0
+            elif not 0 <= number < MAX_PARTS:
+                raise UpstreamInvalid("The upstream sent a choice with an invalid index.")
+            is_same = value.get("index") == number and type(value["index"]) is int
+            choices.append(value if is_same else {**value, "index": number})
+        is_same = type(listed) is not list or (
+            len(choices) == len(listed) and all(map(is_, choices, listed))
+        )
+        return doc if is_same else {**doc, "choices": choices}
 
     def _start(self, doc: Json) -> list[Event]:
         """Return the start of the response, at the first document with an id, a choice or usage."""
@@ -263,6 +286,8 @@ class ChatReader:
         """Keep the shape of a document that is one delta, for the next document."""
         if len(choices) != 1 or len(doc["choices"]) != 1 or (self._held and self._crossing):
             return
+        if self._only_choice not in (None, 0):  # the next document has another number
+            return
         [choice] = choices
         if len(choice.units) != 1 or choice.finish is not None or choice.value.get("logprobs"):
             return
@@ -271,59 +296,7 @@ class ChatReader:
         if type(delta) is not Delta or unit.is_changed or delta.slot[1] != 0:
             return
         if len(delta.slot) == (4 if self._form.holder else 3):
-            self._shape = _Shape(doc, self._form.holder, delta, exact=self._splits)
-
-
-class _Shape:
-    """The shape of a chunk with one choice and one text, to recognize the next such chunk.
-
-    With `exact`, all other values of the document must be equal, otherwise only those that can
-    make an event.
-    """
-
-    __slots__ = (
-        *("_choice", "_exact", "_holder", "_index", "_member", "_message", "_part", "_rest"),
-        *("_size", "_slot"),
-    )
-
-    def __init__(self, doc: Json, holder: str, delta: Delta, *, exact: bool) -> None:
-        choice: Json = doc["choices"][0]
-        message: Json = choice[holder] if holder else choice
-        self._exact = exact
-        self._part, _, self._slot = delta
-        self._holder = holder
-        self._member = str(delta.slot[-1])
-        self._index = choice.get("index")
-        self._rest = {**doc, "choices": None}
-        self._choice = {**choice, holder: None}
-        self._message = {**message, self._member: None}
-        self._size = len(message)
-
-    def delta(self, doc: Json) -> Delta | None:
-        """Return the delta of a chunk of this shape, None for any other chunk."""
-        try:
-            [choice] = doc["choices"]
-            message = choice[self._holder] if self._holder else choice
-            text = message[self._member]
-        except (KeyError, TypeError, ValueError):
-            return None
-        if type(text) is not str or not text or len(message) != self._size:
-            return None
-        if self._size > 1 and {**message, self._member: None} != self._message:
-            return None
-        if self._exact:
-            if {**doc, "choices": None} != self._rest:
-                return None
-            if self._holder and {**choice, self._holder: None} != self._choice:
-                return None
-        elif choice.get("finish_reason") or choice.get("index") != self._index or _has_more(doc):
-            return None
-        return _new(Delta, (self._part, text, self._slot))
-
-
-def _has_more(doc: Json) -> bool:
-    """Return True if a document yields events other than those of its choices."""
-    return ("usage" in doc and doc["usage"] is not None) or DETECTIONS in doc or HOOKS in doc
+            self._shape = SameShape(doc, self._form.holder, delta, exact=self._splits)
 
 
 def _usage_and_findings(doc: Json) -> list[Event]:

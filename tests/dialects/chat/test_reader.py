@@ -10,10 +10,11 @@ import pytest
 from proxy.dialects.chat.choices import MAX_PARTS
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
-from proxy.errors import ResponseTooLarge
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import STOP, Attach, Begin, Delta, Event, Finish, Frame, Native, Start
 from tests.dialects.chat.replay import call_for, read_documents, written
 from tests.doubles import Json
+from tests.for_each import for_each
 
 HEAD: Json = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
@@ -188,7 +189,6 @@ def test_log_probabilities_are_beside_their_text() -> None:
         {"object": 1},
         {"usage": {"note": "x"}},
         {"choices": [{"index": 0, "delta": {"role": "a poet"}}]},
-        {"choices": [{"index": "x", "delta": {}}]},
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "no reason"}]},
         {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "x": 1}]}}]},
         {"choices": [{"index": 0, "delta": {"content": 1}}]},
@@ -203,6 +203,48 @@ def test_a_member_without_an_event_is_native(change: Json) -> None:
 
     assert Native() not in frames[0].events
     assert Native() in frames[-1].events
+
+
+INVALID: list[Any] = ["seven", {"a": "b"}, ["b"], 1.5, -1, "-1", MAX_PARTS, 10**30]
+NUMBERS: list[tuple[Any, int]] = [(None, 0), (1, 1), (1.0, 1), ("1", 1), (True, 1), (False, 0)]
+
+
+@for_each("index", INVALID)
+def test_invalid_index_is_an_error_of_an_inspected_stream(index: Any) -> None:
+    choices = [{"index": index, "delta": {"content": "a"}}]
+    doc = {**HEAD, "choices": choices}
+
+    [frame] = FAMILIES["chat"].reader(ReadOptions(call_for())).read(doc, b"raw")
+    with pytest.raises(UpstreamInvalid, match="choice with an invalid index"):
+        FAMILIES["chat"].reader(ReadOptions(call_for(), inspect=True)).read(doc, b"raw")
+    one = ReadOptions(call_for(), inspect=True, one_choice=True)
+    [only, *_] = FAMILIES["chat"].reader(one).read(doc, b"raw")
+
+    assert frame.raw == b"raw"
+    assert (only.doc or {})["choices"][0]["index"] == 0
+
+
+@for_each(("index", "number"), NUMBERS)
+def test_index_of_an_inspected_stream_is_an_integer(index: Any, number: int) -> None:
+    reader = FAMILIES["chat"].reader(ReadOptions(call_for(), inspect=True))
+    docs = [{**HEAD, "choices": [{"index": i, "delta": {"content": "a"}}]} for i in (number, index)]
+
+    frames = [frame for doc in docs for frame in reader.read(doc, b"raw")]
+
+    indexes = [(frame.doc or {})["choices"][0]["index"] for frame in frames]
+    assert [(type(i), i) for i in indexes] == [(int, number)] * 2
+
+
+def test_client_of_one_choice_gets_the_first_as_number_0() -> None:
+    options = ReadOptions(call_for(), inspect=True, one_choice=True)
+    reader = FAMILIES["chat"].reader(options)
+    both = [{"index": i, "delta": {"content": f"of {i}"}} for i in (3, 0)]
+    docs = [{**HEAD, "choices": choices} for choices in ([both[0]], both, [both[1]])]
+
+    frames = [frame for doc in docs for frame in reader.read(doc, b"")]
+
+    shown = [(c["index"], c["delta"]) for f in frames for c in (f.doc or {})["choices"]]
+    assert shown == [(0, {"content": "of 3"})] * 2
 
 
 def test_padding_is_dropped_from_an_inspected_stream() -> None:

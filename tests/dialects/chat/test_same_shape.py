@@ -1,0 +1,52 @@
+"""A chunk that differs from another only in its text is recognized, and any other is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.dialects.chat.same_shape import SameShape
+from proxy.types.events import Delta, Part
+from tests.doubles import Json
+from tests.for_each import for_each
+
+SLOT = ("choices", 0, "delta", "content")
+
+
+def chunk(text: Any = "a", index: Any = 0, **members: Any) -> Json:
+    delta = {"content": text, **members}
+    return {"id": "c", "choices": [{"index": index, "delta": delta, "finish_reason": None}]}
+
+
+def shape(*, exact: bool) -> SameShape:
+    return SameShape(chunk(), "delta", Delta(Part("text", 0), "a", SLOT), exact=exact)
+
+
+@for_each("exact", [True, False])
+def test_next_text_is_recognized(exact: bool) -> None:
+    delta = shape(exact=exact).delta(chunk("b"))
+
+    assert delta is not None
+    assert (delta.text, delta.slot) == ("b", SLOT)
+
+
+OTHER: list[Json] = [
+    {"id": "c"},
+    {"choices": []},
+    chunk(""),
+    chunk(["b"]),
+    chunk("b", index=1),
+    chunk("b", role="assistant"),
+    {**chunk("b"), "usage": {"prompt_tokens": 1}},
+]
+
+
+@for_each("exact", [True, False])
+@for_each("doc", OTHER)
+def test_other_chunks_are_not_recognized(doc: Json, exact: bool) -> None:
+    assert shape(exact=exact).delta(doc) is None
+
+
+@for_each("doc", [chunk("b", index=False), chunk("b", index=0.0), {**chunk("b"), "id": "d"}])
+def test_exact_shape_has_equal_values_of_equal_types(doc: Json) -> None:
+    assert shape(exact=True).delta(doc) is None
+    assert shape(exact=False).delta(doc) is not None
