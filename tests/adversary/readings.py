@@ -50,7 +50,6 @@ READINGS: Mapping[str, Reading] = {
     "the last reasoning": lambda delta: next(filter(None, reversed(_thoughts(delta))), ""),
     "all reasoning": lambda delta: "".join(dict.fromkeys(_thoughts(delta))),
     "all reasoning, backwards": lambda delta: "".join(dict.fromkeys(reversed(_thoughts(delta)))),
-    "the first tool call": lambda delta: "".join(map(_arguments, _calls(delta)[:1])),
 }
 
 

@@ -86,3 +86,31 @@ async def test_indexes_of_choices_hide_no_guarded_word(
                 proxy.sink.forget()
                 assert not record.is_internal_error
                 assert (choices == 1 and action == "mask") <= (reply.status == 200)
+
+
+def calling(index: object, arguments: str, **call: object) -> Json:
+    fragment: Json = {"function": {"arguments": arguments, **call}}
+    calls = [fragment if index == ABSENT else {"index": index, **fragment}]
+    return {"tool_calls": calls}
+
+
+@ACTIONS
+async def test_indexes_of_tool_calls_hide_no_guarded_word(
+    action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        for first, second in product(INDEXES, repeat=2):
+            begin = calling(first, '{"a": "to hydro', name="f")
+            end = calling(second, 'polis"}')
+            between = calling(second, ' X", "b": "', name="f"), calling(first, 'polis"}')
+            both = {"tool_calls": [*begin["tool_calls"], *end["tool_calls"]]}
+            for deltas in ((begin, end), (both,), (begin, *between)):
+                upstream.answer_with(chunks(*deltas, {}, finish="tool_calls"))
+                reply = await send(proxy, "chat", stream=True)
+                texts = shown_texts(chunks_of(reply.raw))
+                calls = {key: text for key, text in texts.items() if "call" in str(key)}
+                leaks = [reading for reading, text in calls.items() if WORD in text]
+                assert leaks == [], (first, second, reply.raw)
+                [record] = await proxy.sink.wait()
+                proxy.sink.forget()
+                assert not record.is_internal_error

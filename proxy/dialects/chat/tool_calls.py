@@ -138,8 +138,8 @@ class CallNumbers:
             call.id = id_
             self._by_id[index, id_] = self._by_id[None, id_] = call
         call.end.feed(*text_of_call(part))
-        is_same = part is fragment and call.number == fragment.get("index")
-        return fragment if is_same else {**part, "index": call.number}
+        is_same = type(fragment.get("index")) is int and call.number == fragment["index"]
+        return fragment if is_same and part is fragment else {**part, "index": call.number}
 
     def _candidate(self, fragment: Json, index: int, id_: _Id | None) -> _Call | None:
         latest = self._latest.get(index)
