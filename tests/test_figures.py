@@ -27,10 +27,9 @@ from proxy.limits.stores import failover, redis_script
 from proxy.limits.stores import redis as limits_in_redis
 from proxy.policy import schema, store
 from proxy.policy.files import load, yaml_reader
-from proxy.policy.review import call_history
+from proxy.policy.review import call_history, check
 from proxy.policy.schema import keys
 from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
-from proxy.prices import checking
 from proxy.runtime import fair_queue, spool
 from proxy.runtime.otel_settings import BatchBounds
 from proxy.server import server
@@ -165,7 +164,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "and the last 8 revisions", 8, store.MAX_REVISIONS),
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
     ("policies.md", "A value is 1 to 64 visible characters", 64, keys.MAX_VALUE),
-    ("policies.md", "above 1000 USD", 1000, checking.MAX_PLAUSIBLE_USD),
+    ("policies.md", "above 1000 USD", 1000, check.MAX_PLAUSIBLE_USD),
     ("policies.md", "checked for changes four times a second", 1 / 4, store.INTERVAL_S),
     ("policies.md", "Two reloads start at least a second apart", 1, store.MIN_INTERVAL_S),
     ("settings.md", "after 0.1 s for counters", 0.1, limits_in_redis.TIMEOUT_S),

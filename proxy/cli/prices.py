@@ -1,8 +1,8 @@
-"""``headrace prices``: show, check and refresh token prices."""
+"""``headrace prices``: show and refresh token prices."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -12,28 +12,20 @@ from proxy.errors.words import counted
 from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review.check import FORMATS
-from proxy.prices import checking, listing
+from proxy.prices import listing
 from proxy.prices.refresh import Unavailable, prepare_refresh, write
 
 UNREADABLE = 2  # same code as for a missing folder
-at_option = click.option(
-    "--at", type=click.DateTime(["%Y-%m-%d"]), help="Day in UTC.  [default: today]"
-)
-
-
-def _day(at: datetime | None) -> date:
-    return (at or datetime.now(UTC)).date()
 
 
 @click.group("prices")
 def prices_group() -> None:
-    """Show, check and refresh the prices of tokens."""
+    """Show and refresh the prices of tokens."""
 
 
 @prices_group.command("show")
 @policies_option
-@at_option
+@click.option("--at", type=click.DateTime(["%Y-%m-%d"]), help="Day in UTC.  [default: today]")
 @click.option("--model", help="Only models of this name or pattern, such as gpt-4o*.")
 @format_option(listing.FORMATS, "table")
 def show(policies: Path, at: datetime | None, model: str | None, form: str) -> None:
@@ -47,25 +39,8 @@ def show(policies: Path, at: datetime | None, model: str | None, form: str) -> N
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    click.echo(listing.FORMATS[form](listing.list_prices(loaded, snapshot, _day(at), model)))
-
-
-@prices_group.command("check")
-@policies_option
-@at_option
-@click.option(
-    "--older-than", "days", type=click.IntRange(1), metavar="DAYS", help="Report older prices."
-)
-@format_option(FORMATS)
-def check(policies: Path, at: datetime | None, days: int | None, form: str) -> None:
-    """List missing, old, contradictory and implausible prices.
-
-    Exits 1 if there are any.
-    """
-    result = checking.check_prices(policies, _day(at), days)
-    click.echo(FORMATS[form](result))
-    if result.errors:
-        raise SystemExit(1)
+    day = (at or datetime.now(UTC)).date()
+    click.echo(listing.FORMATS[form](listing.list_prices(loaded, snapshot, day, model)))
 
 
 @prices_group.command("refresh")
@@ -84,7 +59,7 @@ def refresh(policies: Path, only: bool) -> None:
     prices.yaml cannot be read.
     """
     try:
-        new_prices = prepare_refresh(policies, _day(None))
+        new_prices = prepare_refresh(policies, datetime.now(UTC).date())
     except (PolicyError, Unavailable, OSError) as error:
         prefix = "" if isinstance(error, PolicyError) else "Error: "
         click.echo(f"{prefix}{error}", err=True)

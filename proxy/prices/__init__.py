@@ -1,1 +1,1 @@
-"""Commands for prices: list the current ones, check them, and refresh the price table."""
+"""Commands for prices: list the current ones, and refresh the price table."""

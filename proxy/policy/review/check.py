@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+from pydantic import ValidationError
 
 from proxy.dialects import DIALECTS
 from proxy.errors.words import counted, quoted
@@ -38,6 +41,7 @@ PROVIDER_BY_HOST = {
     if not provider.is_plain or provider.endpoints != ENDPOINTS
 }
 """Providers that lack features of OpenAI."""
+MAX_PLAUSIBLE_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
@@ -58,6 +62,7 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
         (("tags",), _tags(policies)),
         (("keys",), _ambiguous_models(snapshot)),
         (("keys",), _keys(policies, snapshot, now)),
+        (("prices",), _prices(loaded)),
         (("policies",), lint_rules.exceeded_limits(snapshot, now)),
         (("policies",), lint_guards.findings(policies, snapshot)),
         (("policies",), lint_rules.unused_policies(policies, snapshot)),
@@ -182,6 +187,37 @@ def _keys(policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime) ->
         yield path, f"{message}, so every call with it is rejected"
 
 
+def _prices(loaded: Loaded) -> Iterator[Finding]:
+    """Yield the invalid, repeated and implausible rows of the price table, in use or not."""
+    for provider, names in loaded.policies.prices.items():
+        for name, value in names.items():
+            starts: set[date | None] = set()
+            for index, data in enumerate(value if isinstance(value, list) else [value]):
+                path = loaded.document.path_in_files(("prices", provider, name, index))
+                try:
+                    row = schema.PriceConfig.model_validate(data)
+                except ValidationError:
+                    yield path, "is not a valid price. Targets of this model will be rejected."
+                    continue
+                if row.since in starts:
+                    yield path, "starts on the same day as another row. Remove one of them."
+                starts.add(row.since)
+                yield from ((path, problem) for problem in _implausible(row))
+
+
+def _implausible(row: schema.PriceConfig) -> Iterator[str]:
+    parts: list[Any] = [row, *row.tiers]
+    for part in parts:
+        for name, usd in part:
+            if isinstance(usd, Decimal) and usd > MAX_PLAUSIBLE_USD:
+                yield f"{name} is implausible: {usd:f} USD per million tokens. Check the unit."
+    if row.input is not None and row.cached_input is not None and row.cached_input > row.input:
+        yield "cached_input costs more than input. Check both prices."
+    bounds = [tier.above for tier in row.tiers]
+    if len(set(bounds)) < len(bounds):
+        yield "two tiers start above the same number of tokens. Remove one of them."
+
+
 @frozen
 class CheckReport:
     """Errors and warnings of a folder, notes on the delay of streams, and other notes.
@@ -215,17 +251,12 @@ def check_folder(
             notes = [*gateway_notes(loaded.policies), *opaque_notes(loaded.policies, snapshot)]
             notes += restore_notes(snapshot, environ) if environ is not None else ()
     except PolicyError as error:
-        return invalid(folder, error)
+        summary = f"invalid, {counted(len(error.problems), 'error')}"
+        return CheckReport(folder=folder, summary=summary, errors=error.problems)
     deployments, keys = counted(len(snapshot.deployments), "deployment"), len(snapshot.keys)
     total = f", {counted(len(problems), 'warning')}" if problems else ""
     summary = f"valid{total} (revision {snapshot.revision}, {deployments}, {counted(keys, 'key')})"
     return CheckReport(folder, summary, warnings=problems, delays=delays, notes=tuple(notes))
-
-
-def invalid(folder: Path, error: PolicyError) -> CheckReport:
-    """Return the report of a folder with errors."""
-    summary = f"invalid, {counted(len(error.problems), 'error')}"
-    return CheckReport(folder=folder, summary=summary, errors=error.problems)
 
 
 def as_text(report: CheckReport) -> str:
