@@ -335,7 +335,7 @@ async def test_it_is_explained_as_any_call(asker: Asker) -> None:
 
 
 async def test_names_missing_secret_setting(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
+    async with house(tmp_path / "one", upstream, secrets=()) as bare:
         status, body = await bare.ask(background=True)
 
     assert (status, body["error"]["param"]) == (400, "background")

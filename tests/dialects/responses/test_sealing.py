@@ -197,10 +197,9 @@ def replica(step: int) -> Settings:
 def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
     """While replicas go from one step to the next, any of them opens what any other has sealed,
     and what was sealed in any step before."""
-    replicas = [ResponseIds.of(replica(number).id_secrets) for number in (step - 1, step)]
+    replicas = [ResponseIds.of(replica(number).secrets) for number in (step - 1, step)]
     sealed = [
-        ResponseIds.of(replica(number).id_secrets).seal(*PLACE, "resp_1")
-        for number in range(step + 1)
+        ResponseIds.of(replica(number).secrets).seal(*PLACE, "resp_1") for number in range(step + 1)
     ]
 
     for ids in replicas:
