@@ -84,7 +84,6 @@ def build_pipeline(
     emitter: Emitters,
     start_record: Callable[[], Record] = new_record,
 ) -> Pipeline:
-    """Return a pipeline of these stages."""
     return Pipeline(
         policies=policies,
         limits=stages.limits,

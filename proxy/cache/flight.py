@@ -61,7 +61,6 @@ class Flight:
                     waiter.set_result(None)
 
     async def wait_for_change(self) -> None:
-        """Wait for the next change of the flight."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter

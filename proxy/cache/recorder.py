@@ -117,8 +117,6 @@ def _documents(encoded: bytes) -> list[bytes]:
 
 
 def open_recorder(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
-    """Return the recorder of a response to a call."""
-
     def open_writer(family: events.FamilyName) -> FamilyWriter:
         return FAMILIES[family].writer(WriteOptions(call, not head.streamed, nobody, complete=True))
 

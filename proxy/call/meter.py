@@ -77,7 +77,6 @@ class Meter:
     finish_reasons: dict[int, Word] = field(default_factory=dict)
 
     def feed(self, frame: Frame, now: float) -> None:
-        """Meter one frame."""
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
             self._note(events, frame.family)

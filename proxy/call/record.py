@@ -304,7 +304,6 @@ class Record:
 
     @property
     def outcome(self) -> CallOutcome:
-        """Outcome of the call."""
         if self.is_internal_error:
             return "proxy_error"
         if self.error is None:

@@ -280,7 +280,6 @@ def referring_keys(model: type[BaseModel], to: Referred) -> list[str]:
 
 
 def references(part: BaseModel, to: Referred) -> Iterator[tuple[str, str]]:
-    """Yield the references of a part, each with its key."""
     for key in referring_keys(type(part), to):
         value = getattr(part, key)
         values = value if isinstance(value, list) else [value]
@@ -309,10 +308,8 @@ Url = Annotated[
 
 
 def one_or_several(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
-    """Return the JSON Schema of one item or a list of items."""
     return {"anyOf": [item, {"type": "array", "items": item} | keywords]}
 
 
 def as_list(value: Any) -> Any:
-    """Return a list for one item or a list of items."""
     return value if isinstance(value, list) else [value]

@@ -63,7 +63,6 @@ def equals(key: str, value: str | bool) -> ShapeCondition:
 
 
 def all_of(*conditions: ShapeCondition) -> ShapeCondition:
-    """Match if all conditions match."""
     return _combine("allOf", all, conditions)
 
 

@@ -129,7 +129,6 @@ FAMILY_OF_ENDPOINT: Final[Mapping[Endpoint, FamilyName]] = {
 
 
 def family_name(dialect: Dialect, endpoint: Endpoint) -> FamilyName:
-    """Return the family of the responses at an endpoint."""
     family = FAMILY_OF_ENDPOINT[endpoint]
     return family if family == "document" else dialect.families.get(endpoint, family)
 
@@ -205,7 +204,6 @@ def has_content(frame: Frame) -> bool:
 def answer_writer(
     call: Call, head: ResponseHead, verdicts: Callable[[], GuardResults]
 ) -> FamilyWriter:
-    """Return the writer of a response for its client."""
     if head.passthrough is not None:
         return PassthroughWriter(head.passthrough)
     options = WriteOptions(call, whole=not head.streamed, verdicts=verdicts)

@@ -105,7 +105,6 @@ class ErrorBody:
 
 
 def meaning_of(statuses: Statuses, status: int) -> Meaning:
-    """Return the meaning of a status."""
     default: Meaning = "request" if status >= 400 else "invalid"
     return statuses.get(status, "outage" if status >= 500 else default)
 

@@ -52,7 +52,6 @@ def word_of(value: object, max_chars: int = MAX_WORD) -> Word | None:
 
 
 def first_items(values: Iterable[T], max_items: int = MAX_WORDS) -> list[T]:
-    """Return the first ``max_items`` items."""
     return list(islice(values, max_items))
 
 

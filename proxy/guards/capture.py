@@ -65,7 +65,6 @@ class Capturing:
                 self._remaining = max(0, self._remaining - len(text.text))
 
     def captured(self) -> Captured:
-        """Return the captured texts, redacted."""
         walk = islice(request_walk(self.request), MAX_VALUES) if self.capture.input else ()
         requests = [
             text

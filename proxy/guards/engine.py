@@ -165,7 +165,6 @@ class Engine:
         return job() if weight <= self.above else await self.threads(caller)(job)
 
     def threads(self, caller: object) -> GuardThreads:
-        """Return the threads for the jobs of a caller."""
         return GuardThreads(self.pool, self.turns.of(caller), self.on_wait)
 
     async def read(

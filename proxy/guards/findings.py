@@ -189,7 +189,6 @@ Replace = Callable[[guard.GuardRule, str, str], str]
 
 
 def replace_by_kind(rule: guard.GuardRule, kind: str, text: str) -> str:
-    """Replace a text by the name of its kind."""
     return f"[{kind.upper()}]"
 
 

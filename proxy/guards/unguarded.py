@@ -42,7 +42,6 @@ class NoOutputGuards:
         return (frame,)
 
     def abort(self) -> Sequence[Frame]:
-        """Return no frame: none is held."""
         return ()
 
 

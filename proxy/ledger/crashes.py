@@ -159,7 +159,6 @@ class Position:
 
 
 def position_file(ledger: Path) -> Path:
-    """Return the path of a ledger's position."""
     return ledger.with_name(f"{ledger.name}.position")
 
 
@@ -170,7 +169,6 @@ def write_position(ledger: Path, position: Position) -> None:
 
 
 def read_position(ledger: Path) -> Position | None:
-    """Return the position of a ledger, None if it is unknown."""
     with suppress(OSError, UnicodeDecodeError):
         match = _POSITION.fullmatch(position_file(ledger).read_text())
         return Position(match[1], int(match[2])) if match else None

@@ -115,7 +115,6 @@ def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
 
 
 def refused_path(ledger: Path) -> Path:
-    """Return the path of the refused rows of a ledger."""
     return ledger.with_name(f"{ledger.name}.refused.jsonl")
 
 

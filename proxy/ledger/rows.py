@@ -147,7 +147,6 @@ TRAILING_COLUMNS = len(ATTEMPT) - ATTEMPT.index("loss")
 def _call_row(
     seq: int, facts: CallSummary, started_ms: int, attempts: list[Row], charges: list[Row]
 ) -> Row:
-    """Return the row of a call, with the sums of the rows of its attempts and charges."""
     return (
         seq,
         started_ms,

@@ -224,7 +224,6 @@ def _referred(value: object) -> str | None:
 
 
 def referred_variables(config: Any) -> Iterator[str]:
-    """Yield all variables to which a configuration refers."""
     parts, visited = [config], set()
     while parts:
         part = parts.pop()

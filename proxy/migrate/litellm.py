@@ -322,7 +322,6 @@ def _durations(**seconds: float | None) -> dict[str, str]:
 
 
 def _add_target(params: ConfigPart, deployment: dict[str, Any], target: dict[str, Any]) -> None:
-    """Add a target to a deployment with its price, order and weight."""
     price = {
         name: round(cost * A_MILLION, 9)
         for name, member in PRICES.items()

@@ -64,7 +64,6 @@ class Tokens:
         return (*prompt, self.output, self.reasoning, self.audio_input, self.audio_output)
 
     def extra_counts(self) -> dict[str, int]:
-        """Return the counts of ``EXTRA_COUNTS`` that are not zero."""
         return {name: count for name in EXTRA_COUNTS if (count := getattr(self, name))}
 
     def billed(self) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 def response_pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
-    """Return the body of a response in pieces."""
     if answer.status != 200:
         message = answer.text or "simulated error of the policy test"
         return [orjson.dumps({"error": {"message": message, "type": "server_error"}})]

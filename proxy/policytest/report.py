@@ -174,7 +174,6 @@ def _texts(value: Any, name: str = "") -> Iterator[str]:
 
 
 def response_text(case_run: CaseRun) -> str:
-    """Return the text of a response, streamed or not."""
     if not case_run.headers.get("content-type", "").startswith("text/event-stream"):
         return _answer_text(_document(case_run.body))
     reader = sse.EventReader(limit=len(case_run.body) + 1)

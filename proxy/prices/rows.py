@@ -54,7 +54,6 @@ def yaml_members(amounts: Mapping[str, object]) -> str:
 
 
 def merge_tables(old: Table, new: Table, today: date) -> tuple[Table, TableChanges]:
-    """Merge a table with a later one."""
     table: dict[str, dict[str, Rows]] = {}
     added, changed, missing = [], [], []
     for provider in dict.fromkeys((*old, *new)):

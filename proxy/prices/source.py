@@ -39,7 +39,6 @@ Amounts = dict[str, Amount]
 
 
 def version() -> str:
-    """Return the version of the package."""
     return metadata.version(PACKAGE)
 
 

@@ -53,7 +53,6 @@ class Calls:
         return task
 
     def end(self, task: asyncio.Task[Any] | None) -> None:
-        """Unregister a task."""
         if task is not None:
             self._tasks.discard(task)
         if self._none is not None and not self._tasks:

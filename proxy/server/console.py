@@ -358,7 +358,6 @@ def dumps(value: Any) -> bytes:
 
 
 def data(body: bytes) -> web.Response:
-    """Return a response with JSON."""
     return web.Response(body=body, headers={**HEADERS, "content-type": "application/json"})
 
 

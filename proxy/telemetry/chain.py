@@ -40,7 +40,6 @@ class BadChain(Exception):
 
 
 def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
-    """Return the line of an entry, and its hash."""
     unsealed = {**entry, "seq": seq, "prev": prev}
     digest = _digest(orjson.dumps(unsealed, option=orjson.OPT_SORT_KEYS))
     line = orjson.dumps({**unsealed, "hash": digest}, option=orjson.OPT_SORT_KEYS)

@@ -27,7 +27,6 @@ LOG_EVERY = 10_000  # lines between two events that log the last hash
 
 
 def decision(facts: CallSummary) -> Entry:
-    """Return the entry of a call."""
     # Refusing limits come first, because a long line keeps only the first ones.
     limits = sorted(facts.limits, key=lambda decided: not decided[1])
     return {

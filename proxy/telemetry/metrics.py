@@ -34,7 +34,6 @@ class CallMetrics:
         self._tags = tags
 
     def count(self, facts: CallSummary) -> None:
-        """Count a finished call."""
         series, trace_id = self._series, facts.trace_id
         deployment, endpoint = facts.deployment or UNKNOWN, facts.endpoint or UNKNOWN
         dialect, stream = facts.dialect or UNKNOWN, "true" if facts.is_stream else "false"
@@ -327,7 +326,6 @@ class Metrics(Registry):
         self.child("headrace_cache_bytes", store).value = float(size)
 
     def evicted(self, why: str, count: int) -> None:
-        """Count evicted responses."""
         self.child("headrace_cache_evictions_total", why).inc(count)
 
     def failed(self, store: str) -> None:

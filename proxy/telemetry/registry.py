@@ -236,7 +236,6 @@ def _allowed(roster: LabelCatalog) -> dict[LabelSet, frozenset[Values]]:
 
 
 def _parts(metric: MetricSpec, labels: Values) -> Iterator[tuple[LabelSet, Values]]:
-    """Yield each label_set of a metric with its part of the labels."""
     start = 0
     for label_set in metric.label_sets:
         end = start + len(label_set.labels)

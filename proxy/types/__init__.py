@@ -236,7 +236,6 @@ class ModelCall:
     target_overrides: Mapping[str, ParameterOverrides] = field(default_factory=dict)
 
     def overrides_for(self, target: Target) -> ParameterOverrides:
-        """Return the overrides for one target."""
         if not self.target_overrides:
             return self.overrides
         return self.target_overrides.get(target.id, self.overrides)

@@ -319,7 +319,6 @@ class LimitDecision:
         )
 
     def used_amounts(self) -> list[int]:
-        """Return the used amount of the limit of each claim."""
         levels = self.readings[::READING]
         return [-(-levels[n] // claim.limit.debt_per_unit) for n, claim in enumerate(self.claims)]
 

@@ -90,11 +90,9 @@ class PassthroughPath:
 
     @property
     def names(self) -> list[str]:
-        """Names of the path parameters."""
         return _PARAMETER.findall(self.route)
 
     def fits(self, path: str) -> re.Match[str] | None:
-        """Return the match of a path, or None."""
         return self.pattern.fullmatch(path) if len(path) <= MOST_PATH else None
 
     def may_repeat(self, method: str) -> bool:
@@ -138,6 +136,5 @@ class PassthroughPaths:
         return None
 
     def methods(self, path: str) -> Sequence[str]:
-        """Return the methods that are allowed for a path."""
         fitting = (route for route in self.paths if route.fits(path))
         return sorted({method for route in fitting for method in route.methods})

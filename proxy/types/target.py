@@ -32,7 +32,6 @@ class Secret:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the secret."""
         return sha256(self._value.encode("utf-8", "surrogateescape")).digest()
 
     def __repr__(self) -> str:

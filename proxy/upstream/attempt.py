@@ -195,7 +195,6 @@ def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:
 
 
 def _sealing(open_attempt: OpenAttempt, ids: ResponseIds) -> Rewrite:
-    """Return the rewrite that seals ids for the key of the call."""
     record = open_attempt.record
     deployment = record.plan.deployment if record.plan is not None else None
     sealer = DocumentSealer(

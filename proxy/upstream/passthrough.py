@@ -170,5 +170,4 @@ def _sum(counts: Iterable[Any]) -> int | None:
 
 
 def _read_billed_units(holder: Any) -> Tokens | None:
-    """Return the tokens that Cohere has billed."""
     return _read(holder.get("billed_units") if type(holder) is dict else None)

@@ -176,7 +176,6 @@ class ChoiceReader:
         return {*self._counts}
 
     def read(self, value: Json, position: int, response_id: object) -> Choice:
-        """Read the choice at `position` in the list of choices."""
         number, holder = index_of(value, position), self._form.holder
         message = value.get(holder) if holder else value
         is_native = self._inspect and not self._is_silent(value, message, number)

@@ -217,7 +217,6 @@ def _delta_choice(choice: Json) -> Json:
 
 
 def choices_of(doc: Json) -> list[Json]:
-    """Return the choices that are objects."""
     return as_objects(doc.get("choices"))
 
 

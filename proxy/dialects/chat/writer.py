@@ -228,7 +228,6 @@ class _ChatWriter:
         self._findings: Json = {}  # of guards of the upstream
 
     def maker(self, frame: Frame) -> ChunkMaker:
-        """Return the maker of chunks for the model call of a frame."""
         maker = self._makers.get(frame.model_call)
         if maker is None:
             created = int(self._options.call.head.received_at.timestamp())

@@ -284,7 +284,6 @@ class MessageAccumulator:
         self._texts: dict[tuple[Any, str], list[str]] = {}  # by index and member
 
     def add(self, event: Json) -> None:
-        """Add the next event."""
         kind, index = event.get("type"), event.get("index")
         if kind == schema.MESSAGE_START:
             self._message = dict(event["message"])
@@ -305,7 +304,6 @@ class MessageAccumulator:
                 self._texts.setdefault((index, member), []).append(value)
 
     def message(self) -> Json:
-        """Return the whole message."""
         for (index, member), texts in self._texts.items():
             text, block = "".join(texts), self._blocks[index]
             if member == "partial_json":

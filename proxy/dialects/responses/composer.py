@@ -101,7 +101,6 @@ class Composer:
         self.response: Json = {}  # without items and usage until it ends
 
     def feed(self, frame: Frame) -> bytes:
-        """Return the bytes of the events of a frame."""
         events = frame.events
         if len(events) == 1 and type(event := events[0]) is Delta and not frame.last:
             return self._delta(event, ())

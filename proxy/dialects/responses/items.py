@@ -144,7 +144,6 @@ class OpenItems:
         return part
 
     def end(self, index: int, item: OpenItem) -> None:
-        """End an item and its open texts."""
         for text in item.texts.values():
             item.end_text(text)
         self.events += [End(part) for part in item.other_parts.values()]
@@ -161,7 +160,6 @@ class OpenItems:
 
 
 def begin_item(item: Json, index: int) -> Begin:
-    """Return the event that begins an item."""
     kind = schema.ITEM_KINDS.get(as_text(item.get("type")), "opaque")
     part = Part(kind, index, id=as_text(item.get("id")))
     if kind not in CALLS:

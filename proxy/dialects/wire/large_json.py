@@ -73,7 +73,6 @@ class PieceReader:
     allowance: ValueAllowance | None = None
 
     def read(self) -> Any:
-        """Return the document."""
         value, position = self._value(self._skip(0), 0)
         if self._skip(position) < len(self.text):
             raise ValueError("more than one document")
@@ -240,7 +239,6 @@ def check_pieces(value: Any) -> None:
 
 
 def dump_pieces(value: Any) -> bytes:
-    """Return a value as JSON."""
     return b"".join(write_pieces(value))
 
 

@@ -18,7 +18,6 @@ def event(payload: bytes) -> bytes:
 
 
 def named_event(kind: str, document: bytes) -> bytes:
-    """Return the bytes of an event with a name."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
 
 

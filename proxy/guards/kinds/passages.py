@@ -173,12 +173,10 @@ class Passages:
 
 
 def hash_word_sequences(words: tuple[str, ...], size: int) -> list[int]:
-    """Return a hash for each sequence of ``size`` words."""
     return [hash(words[i : i + size]) for i in range(len(words) - size + 1)]
 
 
 def normalized_words(text: str) -> Iterator[str]:
-    """Return the normalized words of a text."""
     return (word for _, _, word in _iter_normalized_words(text))
 
 

@@ -235,7 +235,6 @@ def _unspaced_letters() -> str:
 
 
 def build_repeat_pattern(part: Node, min_count: int, max_count: float) -> str:
-    """Return the pattern of a repeated part."""
     if max_count == 0:
         return ""
     text = str(part) if isinstance(part, Character | Alternation) else f"(?:{part})"

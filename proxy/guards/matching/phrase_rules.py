@@ -120,7 +120,6 @@ def join_alternatives(value: str | list[str]) -> str:
 
 
 def build_phrase_pattern(text: str, lists: Mapping[str, str] | None = None) -> str:
-    """Return the RE2 pattern of a phrase, with the names of ``lists`` replaced."""
     text = replace_lists(text, lists or {})
     text = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", text)
     for name, character_class in _CLASSES.items():

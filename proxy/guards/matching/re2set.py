@@ -110,7 +110,6 @@ class Pattern:
         return None if match is None else _spans(match)
 
     def match(self, data: bytes) -> Span | None:
-        """Return the span of a match at the start of the data, or None."""
         match = (self._regex or self.prepare()).match(data)
         return None if match is None else _spans(match)[0]
 

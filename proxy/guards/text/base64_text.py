@@ -314,7 +314,6 @@ def _one_by_one(raw: bytes) -> Iterator[str]:
 
 
 def _decode_text(raw: bytes, charset: str = "utf-8") -> str | None:
-    """Return bytes as text, or None."""
     try:
         text = raw.decode(charset)
     except UnicodeError:

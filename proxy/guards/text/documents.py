@@ -85,7 +85,6 @@ IN_A_SECOND = 250_000  # weight of one second of CPU
 
 
 def weight_of(text: str) -> int:
-    """Return the weight of inspecting a text."""
     return len(text) if text.isascii() else BEYOND_ASCII * len(text)
 
 
@@ -95,7 +94,6 @@ def split_batches(text: str) -> Iterator[str]:
 
 
 def request_texts(body: Json) -> Texts:
-    """Return all texts of a request, in order."""
     return collect_texts(request_walk(body))
 
 
@@ -105,7 +103,6 @@ def answer_texts(data: Json, *, is_event: bool = False) -> Texts:
 
 
 def collect_texts(walk: Iterator[Found]) -> Texts:
-    """Return the texts of a walk."""
     (walker := TextWalker(walk)).advance()
     return walker.texts
 

@@ -64,7 +64,6 @@ class JoinedParts:
         separator: str = "",
         run: tuple[int, str] | None = None,
     ) -> JoinedParts:
-        """Join parts of texts, and messages with a separator."""
         cuts = [cut for message in messages for cut in message]
         starts: list[int] = []
         shares: list[tuple[int, int]] = []

@@ -198,7 +198,6 @@ class MemoryStore:
         return counter, limit, (amount, mark, now, request_id)
 
     def drop(self, key: CounterKey) -> None:
-        """Drop a counter, if it exists."""
         self._counters.pop(key, None)
 
     def _read_clocks(self) -> tuple[int, int]:

@@ -45,7 +45,6 @@ class CompileContext:
         return compiled
 
     def check_name(self, path: KeyPath, section: str, kind: str, name: str) -> None:
-        """Report a name that does not exist."""
         names = self.document.data.get(section, {})
         if name not in names:
             hint = "" if names else f'. Add it under "{section}:".'

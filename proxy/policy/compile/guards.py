@@ -69,7 +69,6 @@ class GuardCompiler:
     def compile(
         self, path: KeyPath, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
-        """Return the guards of a policy or a rule."""
         for index, config in enumerate(inputs or ()):
             if config.action == "retry":
                 message = "retry is allowed under output only"

@@ -32,7 +32,6 @@ FACT_VALUES = {
 
 
 def limit_configs(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, schema.LimitConfig]]:
-    """Yield every limit with its path."""
     for path, part in policies.parts():
         yield from (((*path, "limits", n), limit) for n, limit in enumerate(part.limits or ()))
 
@@ -150,7 +149,6 @@ class RuleCompiler:
         return (policy for policy in policies if policy.mode == "enforce")
 
     def _policy_guards(self, name: str, config: schema.PolicyConfig) -> RuleGuards:
-        """Return the guards of one policy, in shadow mode if the policy is."""
         guards = self.guard_compiler.compile(("policies", name), config.input, config.output)
         if config.mode == "enforce":
             return guards

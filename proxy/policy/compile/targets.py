@@ -33,7 +33,6 @@ GATEWAY_HOSTS = GATEWAYS | {"gateway", "helicone", "portkey"}
 def compile_upstream(
     name: str, config: schema.UpstreamConfig, secret: Callable[[KeyPath, str], Secret]
 ) -> Upstream:
-    """Return the upstream. ``secret`` returns the secret of a reference at a path."""
     path: KeyPath = ("upstreams", name)
     key = secret((*path, "api_key"), config.api_key) if config.api_key else None
     key_header = "api-key" if config.dialect == AZURE else None
@@ -209,7 +208,6 @@ class TargetCompiler:
 
 
 def compile_routes(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes:
-    """Return the routes of targets, each with its weight; None if weights are not used."""
     by_name: dict[str, list[WeightedTarget]] = {}
     for target, weight in weighted:
         for name in target.names if weight != 0 else ():

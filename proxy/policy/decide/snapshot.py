@@ -173,7 +173,6 @@ class Credential:
         return self.digest.hex()[:8]
 
     def is_valid(self, time: datetime) -> bool:
-        """Return True if the credential has not expired."""
         return self.expires_at is None or time < self.expires_at
 
 

@@ -178,7 +178,6 @@ class CloudTokens:
         return frozenset((ref, 0, 0, slot.fetch_count, 0) for ref, slot in self._slots.items())
 
     def due(self) -> frozenset[str]:
-        """Return the clouds with a token to fetch."""
         now, slots = self._now(), [*self._slots.items()]
         return frozenset(ref.partition(":")[0] for ref, slot in slots if now >= slot.due_at)
 

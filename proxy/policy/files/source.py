@@ -41,7 +41,6 @@ class Problem:
 
     @staticmethod
     def located(place: SourceLocation, path: KeyPath, message: str) -> Problem:
-        """Return the problem of the part at ``path``."""
         return Problem(
             file=place.file,
             line=place.line,

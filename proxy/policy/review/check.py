@@ -109,7 +109,6 @@ def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
 
 
 def gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
-    """Yield a note on each upstream that is a gateway."""
     for name, upstream in policies.upstreams.items():
         if (sign := gateway_sign(upstream)) is not None:
             yield (
@@ -144,7 +143,6 @@ def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
 
 
 def _ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield the models for which calls with a key must select a deployment."""
     for key in snapshot.keys.values():
         for name, deployments in key.by_model.items():
             if key.default_of(deployments) is None and "/" not in name:
@@ -233,7 +231,6 @@ class CheckReport:
     notes: tuple[str, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, Problem]]:
-        """Yield each problem with its severity."""
         yield from (("error", problem) for problem in self.errors)
         yield from (("warning", problem) for problem in self.warnings)
 

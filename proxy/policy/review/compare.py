@@ -50,7 +50,6 @@ class Difference:
 
 
 def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> PlanOrError:
-    """Return the plan of a call, or the error that rejects it."""
     try:
         return decide(snapshot, key, call)
     except ProxyError as error:

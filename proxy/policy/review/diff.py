@@ -265,7 +265,6 @@ class RecordedCall(BaseModel):
 
 
 def read_call(line: bytes) -> RecordedCall | None:
-    """Return the call of a line, or None if the line is no call."""
     try:
         read_distinct(line)
         return RecordedCall.model_validate_json(line)
