@@ -33,7 +33,7 @@ UNTESTED = {
     "proxy/app/context.py": "composition: every test with a running proxy runs it",
     "proxy/app/stores.py": "composition: every test with a running proxy runs it",
     "proxy/app/tracing.py": "composition: tests/telemetry/test_otlp.py runs it",
-    "proxy/call/facts.py": "a value; tests/call/test_summary.py works it out",
+    "proxy/call/facts.py": "a value; tests/call/test_record.py works it out",
     "proxy/cli/demo.py": "tests/demo/test_init.py runs its command",
     "proxy/cli/ledger.py": "tests/cli/test_init.py runs its commands",
     "proxy/cli/parameters.py": "tests/cli/test_init.py runs its commands",

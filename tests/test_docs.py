@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,39 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from proxy import __version__
+from proxy import __version__, egress
+from proxy.app import GUARD_THREADS, telemetry
+from proxy.cache import redis as cache_in_redis
+from proxy.cache import semantic
 from proxy.demo.examples import KEY, examples
-from proxy.guards.kinds import KINDS
-from proxy.policy import schema
+from proxy.dialects.frames import reader
+from proxy.dialects.wire import large_json, strict_json
+from proxy.errors import words
+from proxy.fields import token_bounds
+from proxy.guards import engine
+from proxy.guards.kinds import KINDS, evidence, passages, pii, secrets
+from proxy.guards.services import judge, moderation, presidio, webhook
+from proxy.guards.text import base64_text
+from proxy.guards.text import documents as guard_documents
+from proxy.guards.whole import joined_parts
+from proxy.ledger import audit, statements, writer
+from proxy.limits import reconcile
+from proxy.limits.stores import failover, redis_script
+from proxy.limits.stores import redis as limits_in_redis
+from proxy.policy import schema, store
+from proxy.policy.files import load, yaml_reader
+from proxy.policy.review import call_history, check
+from proxy.policy.schema import keys
+from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
 from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policytest.cases import Suite, read_cases
+from proxy.runtime import fair_queue, spool
+from proxy.runtime.otel_settings import BatchBounds
+from proxy.server import server
+from proxy.telemetry import chain, decisions, lines, log, registry, span_queue, trace
+from proxy.types import limit
+from proxy.upstream import attempt, client, health
+from proxy.upstream.wire import dialing
 from tests.for_each import for_each
 from tools import docs
 
@@ -159,3 +187,157 @@ def test_changelog_entries_are_whole_and_unique() -> None:
 
     assert [entry for entry in entries if not entry.endswith(".")] == []
     assert len(set(entries)) == len(entries)
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+KIB, MIB, MINUTE = 1024, 1024 * 1024, 60
+CACHE, SEMANTIC = CacheConfig(), SemanticConfig(embeddings="e")
+UPSTREAM = schema.UpstreamConfig.model_fields
+BREAKER, TIMEOUTS, RETRY = schema.BreakerConfig(), schema.TimeoutsConfig(), schema.RetryConfig()
+
+
+def default(result: Any, name: str) -> Any:
+    """Return the default of a parameter."""
+    return inspect.signature(result).parameters[name].default
+
+
+FIGURES: list[tuple[str, str, object, object]] = [
+    ("cache.md", "of one line and at most 1024 characters", 1024, semantic.MAX_CHARACTERS),
+    (
+        "cache.md",
+        "`max_temperature` (1; a call without a temperature counts as 1)",
+        1,
+        SEMANTIC.max_temperature,
+    ),
+    (
+        "cache.md",
+        "at most 512 vectors of up to 8192 numbers",
+        (512, 8192),
+        (semantic.MAX_VECTORS, semantic.MAX_NUMBERS),
+    ),
+    (
+        "policies.md",
+        "threshold: 0.95, deadline: 1s",
+        (0.95, 1),
+        (SEMANTIC.threshold, SEMANTIC.deadline),
+    ),
+    ("cache.md", "a miss, within a quarter of a second", 0.25, cache_in_redis.TIMEOUT_S),
+    ("cache.md", "then not asked for a second", 1, default(cache_in_redis.Redis, "rest_s")),
+    ("errors.md", "cut to 2000 characters", 2000, words.MAX_TEXT),
+    ("guard-services.md", "more than 1 MiB", MIB, egress.MAX_RESPONSE_BYTES),
+    ("guard-services.md", "at most 1000 findings", 1000, webhook.MAX_FINDINGS),
+    ("guard-services.md", "at most 512 tokens are requested", 512, judge.ANSWER_TOKENS),
+    ("guard-services.md", "of the analyzer, four at a time", 4, presidio.MAX_REQUESTS),
+    ("guard-services.md", "32 in one request", 32, moderation.MAX_TEXTS),
+    ("guards.md", "at most 128 characters without white space", 128, strict_json.MAX_NAME),
+    ("guards.md", "from 16 KiB on leave the event loop", 16 * KIB, engine.ABOVE),
+    ("ledger.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
+    ("ledger.md", "five times a second at most", 1 / 5, writer.GATHER_S),
+    ("ledger.md", "with the next rows or within a minute", MINUTE, writer.IDLE_S),
+    ("ledger.md", "for at most 5 seconds", 5, writer.CLOSE_S),
+    ("ledger.md", "some 10 seconds after they ended", 10, audit.CHECKS_OF_LAG * audit.BETWEEN_S),
+    ("ledger.md", "some 500 calls at a time", 500, statements.PRUNE_BATCH),
+    ("ledger.md", "every 5 minutes, or less often", 5 * MINUTE, reconcile.INTERVAL_S),
+    ("ledger.md", "more than a twentieth of the time", 20, reconcile.IDLE_FACTOR),
+    ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, passages.MAX_PROMPT),
+    ("limits.md", "for a context of 64 KiB", 64 * KIB, evidence.MAX_CONTEXT),
+    ("limits.md", "`pii` withholds at most the last 400 characters", 400, pii.LOOKBACK),
+    ("limits.md", "`secrets` 4,096", 4096, secrets.SecretsConfig().reach),
+    ("limits.md", "parts of one message beyond 64 KiB", 64 * KIB, joined_parts.MAX_JOINED),
+    ("limits.md", "joined for 256 characters", 256, joined_parts.WINDOW),
+    ("guards.md", "the first 256 of the next", 256, joined_parts.WINDOW),
+    ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, guard_documents.SHEET),
+    ("limits.md", "the first 4096 characters are decoded", 4096, base64_text.MOST_RUN),
+    ("limits.md", "process paused longer than 30 seconds", 30, limit.LEASE_S),
+    ("limits.md", "1024 for an answer", 1024, token_bounds.ASSUMED_TOKENS),
+    ("limits.md", "within 10 seconds", 10, server.HEAD_S),
+    ("limits.md", "at most 1000", 1000, default(client.HttpClient, "connections")),
+    ("limits.md", "At most 64 names are looked up", 64, dialing.MAX_LOOKUPS),
+    ("logs.md", "names cut to 64 characters", 64, words.MAX_WORD),
+    ("logs.md", "the first 32 models of a list", 32, words.MAX_WORDS),
+    ("logs.md", "longer than 32 KiB", 32 * KIB, lines.MAX_LINE),
+    ("dialects.md", "(32, at most 1000)", 1000, words.MAX_MODELS),
+    ("logs.md", "Up to 10,000 lines wait", 10_000, lines.MAX_LINES),
+    ("logs.md", "or 32 MiB of them", 32 * MIB, spool.MAX_BYTES),
+    ("logs.md", "contain twenty at once", 20, log.BURST),
+    ("logs.md", "ten a minute after that", 10, log.PER_MINUTE),
+    ("logs.md", "every 10,000th line", 10_000, decisions.LOG_EVERY),
+    ("logs.md", "A line has at most 256 KiB", 256 * KIB, chain.MAX_LINE),
+    ("logs.md", "up to 10,000 decisions", 10_000, decisions.MAX_ENTRIES),
+    ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, registry.RETIRED_S),
+    ("policies.md", "may have 4 MiB", 4 * MIB, yaml_reader.MAX_FILE_BYTES),
+    ("policies.md", "100,000 values and 32 levels", 100_000, yaml_reader.MAX_NODES),
+    ("policies.md", "and 32 levels", 32, yaml_reader.MAX_DEPTH),
+    ("policies.md", "a folder 1000 files", 1000, load.MAX_ENTRIES),
+    ("policies.md", "{connect: 5s,", 5, TIMEOUTS.connect),
+    ("policies.md", "first_byte: 10m,", 10 * MINUTE, TIMEOUTS.first_byte),
+    ("policies.md", "idle: 10m,", 10 * MINUTE, TIMEOUTS.idle),
+    ("policies.md", "total: 10m}", 10 * MINUTE, TIMEOUTS.total),
+    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, attempt.MAX_RESPONSE_BYTES),
+    ("policies.md", "of embeddings 256MiB", 256 * MIB, attempt.MAX_EMBEDDINGS_BYTES),
+    ("policies.md", "max_answer_values: 100000", 100_000, UPSTREAM["max_answer_values"].default),
+    ("policies.md", "event of more than 8 MiB", 8 * MIB, reader.MAX_EVENT_BYTES),
+    ("policies.md", "deeper than 246", 246, large_json.MOST_DEPTH - len(strict_json.DEEPER)),
+    ("policies.md", "ten times", 10, strict_json.LOGPROBS_TIMES),
+    ("policies.md", "larger than 64 KiB", 64 * KIB, fair_queue.LARGE_BYTES),
+    ("policies.md", "propagate_trace: false", False, UPSTREAM["propagate_trace"].default),
+    ("policies.md", "{failures: 5, rest: 10s}", (5, 10), (BREAKER.failures, BREAKER.rest)),
+    ("policies.md", "times: 2,", 2, RETRY.times),
+    ("policies.md", "wait: 250ms,", 0.25, RETRY.wait),
+    ("policies.md", "max_wait: 5s}", 5, RETRY.max_wait),
+    ("policies.md", "1000 at most", 1000, words.MAX_MODELS),
+    ("policies.md", "default 32,", 32, schema.DeploymentConfig.model_fields["max_models"].default),
+    ("policies.md", "at most 20% of the requests to an upstream", 0.2, health.RETRY_SHARE),
+    ("policies.md", "plus a burst of 10", 10, health.MAX_SAVED_RETRIES),
+    (
+        "policies.md",
+        "1024 at least where it sets no known bound",
+        1024,
+        token_bounds.ASSUMED_TOKENS,
+    ),
+    ("policies.md", "or in a separate one within 5 ms", 0.005, redis_script.LINGER_S),
+    ("policies.md", "three round trips in a row", 3, failover.MAX_FAILURES),
+    ("policies.md", "for 2 seconds at most", 2, failover.CLOSE_TIMEOUT_S),
+    ("policies.md", "is leased for 30 seconds", 30, limit.LEASE_S),
+    ("policies.md", "renews it every 10", 10, limit.RENEW_S),
+    ("policies.md", "cache: {ttl: 1h,", 3600, CACHE.ttl),
+    (
+        "policies.md",
+        "max_bytes: 1MiB, store: memory,",
+        (MIB, "memory"),
+        (CACHE.max_bytes, CACHE.store),
+    ),
+    ("policies.md", "by_user: false,", False, CACHE.by_user),
+    ("policies.md", "tool_calls: false}", False, CACHE.tool_calls),
+    ("policies.md", "max_temperature: 1.0", 1.0, SEMANTIC.max_temperature),
+    ("policies.md", "It knows the last 1000 calls", 1000, call_history.MAX_CALLS),
+    ("policies.md", "and the last 8 revisions", 8, store.MAX_REVISIONS),
+    ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
+    ("policies.md", "A value is 1 to 64 visible characters", 64, keys.MAX_VALUE),
+    ("policies.md", "above 1000 USD", 1000, check.MAX_PLAUSIBLE_USD),
+    ("policies.md", "checked for changes four times a second", 1 / 4, store.INTERVAL_S),
+    ("policies.md", "Two reloads start at least a second apart", 1, store.MIN_INTERVAL_S),
+    ("settings.md", "after 0.1 s for counters", 0.1, limits_in_redis.TIMEOUT_S),
+    ("settings.md", "and 0.25 s for the cache", 0.25, cache_in_redis.TIMEOUT_S),
+    ("runbooks/availability.md", "keeps the last 1000 calls", 1000, call_history.MAX_CALLS),
+    ("runbooks/circuit-open.md", "times in a row (5)", 5, BREAKER.failures),
+    ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
+    ("runbooks/telemetry-lost.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
+    ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telemetry.LOG_EVERY_S),
+    ("traces.md", "At most 2048 spans wait", 2048, BatchBounds().max_spans),
+    ("traces.md", "for at most a second", 1000, BatchBounds().delay_ms),
+    ("traces.md", "batches are of 512", 512, BatchBounds().max_batch),
+    ("traces.md", "no batch begins after 3 seconds", 3, span_queue.CLOSE_S),
+    ("traces.md", "up to 50 a second", 50, trace.CALLS_PER_S),
+    ("traces.md", "1 % of the calls beyond", 0.01, trace.SHARE),
+]
+
+
+@for_each(
+    ("page", "words", "figure", "product"), FIGURES, ids=[f"{row[0]}: {row[1]}" for row in FIGURES]
+)
+def test_figure_matches_product(page: str, words: str, figure: object, product: object) -> None:
+    text = re.sub(r"\s+", " ", (DOCS / page).read_text())
+
+    assert words in text
+    assert figure == product

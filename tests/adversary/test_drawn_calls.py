@@ -25,7 +25,7 @@ from tests.adversary.fields import ROUTES, TEXTS
 from tests.adversary.grammar import LEAVES, requests
 from tests.adversary.house import house
 from tests.adversary.odd_values import places
-from tests.adversary.test_odd_answers import PARTS
+from tests.adversary.test_odd_requests import PARTS
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.dialects.vendors.test_anthropic import THOUGHT, TOOL_USE
 from tests.doubles import (

@@ -22,7 +22,7 @@ from proxy.types.events import Frame
 from proxy.types.guard import Action
 from tests.adversary.answers import documents_of, frames_of
 from tests.adversary.odd_values import SURROGATES, internal_errors, with_odd
-from tests.adversary.test_odd_answers import ITEMS, events_of_item, masked
+from tests.adversary.test_odd_requests import ITEMS, events_of_item, masked
 from tests.dialects.responses.test_items import (
     NUMBERS,
     RICH,

@@ -1,29 +1,37 @@
-"""Background loading of guard data, which does not change findings."""
+"""Background loading of guard data, activation of policy revisions, and event loop lag."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from proxy import app
+from proxy.app.telemetry import Enforcement, enforcing, reload_reporter
 from proxy.guards.kinds.injection import RuleBook
 from proxy.guards.kinds.pii import Pii
 from proxy.guards.kinds.secrets import Secrets
+from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.store import read_folder
+from proxy.policy.store import PolicyFolder, read_folder
 from proxy.runtime.background import run_in_background
 from proxy.server import Calls
 from proxy.server.admin import Readiness
 from proxy.settings import Address, Settings
-from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.metrics import LAG_EVERY_S, LoopLag, Metrics
 from tests.conftest import world
 from tests.doubles import TRUST, ScriptedUpstream, answer, chat
+from tests.fakes import EventLog
 from tests.for_each import for_each
+from tests.guards.growth import lines
 from tests.guards.kinds.test_injection import TEXTS as LANGUAGES
+from tests.policy.review.test_check import SIZES, TIMES, folder
 from tests.policy.test_cold_starts import GUARDS, TEXTS, with_more
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -117,3 +125,71 @@ async def all_are_answered(client: aiohttp.ClientSession, url: str) -> None:
 def snapshot(folder: Path) -> Snapshot:
     (folder / "policies.yaml").write_text(world("http://127.0.0.1:9") + GUARDS)
     return read_folder(folder, {"UPSTREAM_KEY": "k"})
+
+
+def activate(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
+    """Read a folder and return the number of lines that its activation runs."""
+    metrics, log = Metrics("1"), EventLog()
+    if kind == "policies":  # no secret seals ids, so that keys can share responses
+        enforcement = Enforcement(partial(enforcing, Settings(path), metrics, log))
+        tell = reload_reporter(metrics, enforcement, ())
+    else:
+        enforcement = Enforcement(
+            lambda read: [metrics.allow(list_labels(read), "candidate", start=False)]
+        )
+        tell = enforcement.activate
+    snapshot = PolicyFolder(path, {}, None, enforcement.prepare).read()
+    return lines(lambda: tell("in_force", snapshot)), metrics, log
+
+
+@pytest.mark.parametrize("kind", ["policies", "candidate"])
+def test_activation_time_is_independent_of_folder_size(kind: str, tmp_path: Path) -> None:
+    small = folder(tmp_path / "small", **SIZES)
+    large = folder(tmp_path / "large", **{name: size * TIMES for name, size in SIZES.items()})
+
+    steps, *_ = activate(small, kind)
+    more_steps, metrics, log = activate(large, kind)
+
+    assert more_steps == steps
+    assert ("ids.unsealed" in dict(log.entries)) is (kind == "policies")
+    metrics.count("headrace_candidate_decisions_total", "limits", "p59/a")
+    assert b'rule="p59/a"' in metrics.render()[0]
+
+
+def test_labels_are_registered_before_activation(tmp_path: Path) -> None:
+    metrics = Metrics("1")
+    enforcement = Enforcement(lambda read: [metrics.admit(list_labels(read))])
+
+    snapshot = PolicyFolder(folder(tmp_path / "f", **SIZES), {}, None, enforcement.prepare).read()
+
+    assert b'headrace_requests_total{deployment="d7"' in metrics.render()[0]
+    assert metrics.roster.revision == ""
+    enforcement.activate("in_force", snapshot)
+    assert metrics.roster.revision == snapshot.revision
+
+
+async def test_blocked_loop_is_reported() -> None:
+    lags: list[float] = []
+    is_reported = asyncio.Event()
+
+    def tell(lag: float) -> None:
+        lags.append(lag)
+        is_reported.set()
+
+    async with LoopLag(tell):
+        blocked_until = time.monotonic() + LAG_EVERY_S + 0.1
+        while time.monotonic() < blocked_until:
+            pass
+        await is_reported.wait()
+
+    assert lags[0] >= 0.09
+
+
+async def test_reports_nothing_after_exit() -> None:
+    lags: list[float] = []
+
+    lag = LoopLag(lags.append)
+    async with lag:
+        timer = lag._timer
+
+    assert timer.cancelled()

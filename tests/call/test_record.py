@@ -1,15 +1,25 @@
-"""Record of a call: outcomes, warnings and trace ids."""
+"""Record of a call: outcomes, warnings, attempts, bills and summary."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import fields, replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
-from proxy.call.attempts import Attempt
-from proxy.call.record import Record, TraceIds
+import pytest
+
+from proxy.call.attempts import (
+    LOSS_OF_OUTCOME,
+    TIMED_OUT,
+    Attempt,
+    CallOutcome,
+    LossReason,
+    SpendUse,
+    loss_reason,
+)
+from proxy.call.record import Record, TraceIds, new_record
 from proxy.call.summary import summarize
 from proxy.errors import (
     ClientDisconnected,
@@ -26,11 +36,14 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.errors.words import MAX_NAME, MAX_WORDS
-from proxy.money.usage import Price
+from proxy.errors.words import MAX_NAME, MAX_WORDS, word
+from proxy.money.usage import Price, Tokens
 from proxy.runtime.background import SideTasks
-from proxy.types import RequestHead, Target, TraceContext, Upstream
+from proxy.types import Call, RequestHead, Target, TraceContext, Upstream
+from proxy.types.guard import GuardResult
+from tests.doubles import legacy
 from tests.for_each import for_each
+from tests.frames import whole_frame
 
 PRICE = Price(input=Decimal("0.15"), output=Decimal("0.6"))
 UP = Upstream("openai", "openai", "http://127.0.0.1:9")
@@ -143,3 +156,221 @@ async def test_background_work_has_an_outcome(owner: str, expected: list[str]) -
         await asyncio.gather(*calls.pending)
 
     assert ends == expected
+
+
+UNPRICED = Target(Upstream("up", "openai", "http://127.0.0.1:9"), "m")
+
+
+def attempt(
+    error: str | None = None, *, lost_hedge: bool = False, response_at: float | None = None
+) -> Attempt:
+    return Attempt(
+        UNPRICED, 0, "1" * 16, 0.0, error=error, lost_hedge=lost_hedge, response_at=response_at
+    )
+
+
+@for_each(
+    ("use", "result", "outcome", "reason"),
+    [
+        ("useful", attempt(), "success", None),
+        ("cached", attempt(), "success", None),
+        ("shadow", attempt(), "success", None),
+        ("blocked", attempt(), "blocked", "guard"),
+        ("blocked", attempt(), "success", "guard"),
+        ("retried", attempt("upstream_unavailable"), "success", "retry"),
+        ("abandoned", attempt("cancelled", lost_hedge=True), "success", "hedge"),
+        ("abandoned", attempt("cancelled", lost_hedge=True), "client_abort", "hedge"),
+        ("abandoned", attempt("cancelled"), "client_abort", "client_left"),
+        ("abandoned", attempt(), "client_abort", "client_left"),
+        ("abandoned", attempt("upstream_unavailable"), "client_abort", "upstream_broke"),
+        ("abandoned", attempt("upstream_idle_timeout"), "timeout", "upstream_broke"),
+        ("abandoned", attempt("request_timeout"), "client_error", "client_left"),
+        ("abandoned", attempt("upstream_refused"), "client_error", None),
+        ("abandoned", attempt("upstream_refused", response_at=2.0), "client_error", "refused"),
+        ("abandoned", attempt("upstream_not_found"), "upstream_error", "upstream_broke"),
+        ("abandoned", attempt("invalid_value"), "client_error", None),
+        ("abandoned", attempt("guardrail_blocked"), "blocked", "guard"),
+        ("abandoned", attempt("upstream_unavailable"), "client_error", "upstream_broke"),
+        ("abandoned", attempt("cancelled"), "upstream_error", "upstream_broke"),
+        ("abandoned", attempt("cancelled"), "proxy_error", "stopped"),
+        ("abandoned", attempt("cancelled"), "blocked", "guard"),
+    ],
+)
+def test_loss_has_one_reason(
+    use: SpendUse, result: Attempt, outcome: CallOutcome, reason: LossReason | None
+) -> None:
+    assert loss_reason(result, use, outcome) == reason
+
+
+def test_each_outcome_has_a_loss_reason() -> None:
+    assert set(LOSS_OF_OUTCOME) == set(get_args(CallOutcome))
+
+
+def test_sent_attempt_is_billable() -> None:
+    result = attempt()
+    assert not result.is_billable
+    result.error = "cancelled"
+    assert not result.is_billable  # its request was not sent
+    result.sent_at = 1.0
+    assert result.is_billable
+    for result.error in TIMED_OUT:
+        assert result.is_billable
+    result.error = "upstream_unavailable"
+    assert not result.is_billable
+    result.response_at = 2.0
+    assert result.is_billable
+
+
+PRICED = Target(UP, "m", prices=(PRICE,))
+
+
+def test_refused_attempt_costs_nothing() -> None:
+    entry = record()
+    entry.start_attempt(PRICED, 0).error = "upstream_unavailable"
+    used_attempt(entry, PRICE)
+    entry.meter(whole_frame(legacy()))
+
+    assert entry.billing.tokens.total == 8
+    assert entry.billing.cost == 150 * 5 + 600 * 3
+
+
+def test_failed_response_is_estimated_and_lost() -> None:
+    entry = record()
+    entry.call = Call(HEAD, {"prompt": "x" * 40})
+    entry.start_attempt(PRICED, 0).response_at = 1.0
+    used_attempt(entry, PRICE)
+    entry.meter(whole_frame(legacy()))
+
+    attempts = summarize(entry).attempts
+    bills = [(result.served, bill.usage.tokens.total) for _, result, bill in attempts if bill]
+    assert bills == [(False, 10), (True, 8)]
+    assert summarize(entry).lost_cost == 150 * 10
+    assert entry.billing.cost == 150 * 10 + 150 * 5 + 600 * 3
+
+
+def test_lost_hedge_is_billed() -> None:
+    entry = record()
+    entry.call = Call(HEAD, {"prompt": "x" * 40})
+    slow = entry.start_attempt(PRICED, 0)
+    slow.sent_at, slow.error = 1.0, "cancelled"
+    used_attempt(entry, PRICE)
+    entry.meter(whole_frame(legacy()))
+
+    assert slow.lost_hedge
+    assert summarize(entry).lost_cost == 150 * 10
+
+
+def test_unsent_attempt_costs_nothing() -> None:
+    entry = record()
+    entry.start_attempt(PRICED, 0)
+
+    assert (entry.billing.cost, entry.billing.source) == (0, "none")
+
+
+def test_unknown_price_makes_cost_unknown() -> None:
+    entry = record()
+    for model_call, prices in enumerate([(PRICE,), ()]):
+        used_attempt(entry, *prices, model_call=model_call)
+        entry.meter(whole_frame(legacy(), model_call=model_call))
+
+    assert entry.billing.cost is None
+    assert entry.billing.tokens.total == 16
+
+
+def test_missing_usage_is_estimated() -> None:
+    entry = record()
+    entry.call = Call(HEAD, {"prompt": "x" * 40})
+    used_attempt(entry, PRICE)
+    entry.meter(whole_frame({"choices": [{"text": "y" * 9}]}))
+
+    assert entry.billing.source == "partial_estimate"
+    assert (entry.billing.tokens.input, entry.billing.tokens.output) == (10, 3)
+
+
+def test_price_applies_from_its_day() -> None:
+    entry = record()
+    later = Price(input=Decimal(100), output=Decimal(100), since=date(2026, 1, 2))
+    used_attempt(entry, PRICE, later)
+    entry.meter(whole_frame(legacy()))
+
+    assert entry.billing.cost == 150 * 5 + 600 * 3
+
+
+TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
+
+
+def ended_record(*attempts: tuple[float, float], total: float) -> Record:
+    record = replace(new_record(), started=100.0)
+    for started_at, ended_at in attempts:
+        attempt = record.start_attempt(TARGET, 0)
+        attempt.started = attempt.response_at = 100 + started_at
+        attempt.ended = 100 + ended_at
+    record.ended = 100 + total
+    return record
+
+
+@pytest.mark.parametrize(
+    ("attempts", "total", "overhead"),
+    [((), 0.5, 0.5), (((0.1, 0.9),), 1.0, 0.2), (((0.1, 0.2), (0.2, 0.9)), 1.0, 0.2)],
+)
+def test_overhead_excludes_upstream_time(
+    attempts: tuple[tuple[float, float], ...], total: float, overhead: float
+) -> None:
+    assert summarize(ended_record(*attempts, total=total)).overhead_s == pytest.approx(overhead)
+
+
+def test_first_token_time_starts_at_request() -> None:
+    record = ended_record((0.1, 0.9), total=1)
+    record.use_attempt(0, record.attempts[0])
+    record.attempts[0].meter.feed(whole_frame(legacy()), 100.4)
+
+    summary = summarize(record)
+    assert summary.ttft_s == pytest.approx(0.4)
+    assert summary.finish_reasons == ["stop"]
+    assert summary.tokens == Tokens(input=5, output=3)
+
+
+def test_call_without_upstream_has_unknowns() -> None:
+    record = ended_record(total=1)
+
+    summary = summarize(record)
+    assert summary.deployment is summary.dialect is None
+    assert summary.served is None
+    assert summary.ttft_s is None
+
+
+@pytest.mark.parametrize("attempts", [(), ((0.1, 0.9),), ((0.1, 0.2), (0.2, 0.9))])
+def test_summary_covers_the_call(attempts: tuple[tuple[float, float], ...]) -> None:
+    summary = summarize(ended_record(*attempts, total=1.0))
+
+    assert [field.name for field in fields(summary) if not hasattr(summary, field.name)] == []
+
+
+def test_unknown_finish_reasons_are_other() -> None:
+    record = ended_record((0.0, 1.0), total=1.0)
+    record.use_attempt(0, record.attempts[0])
+    for index, reason in enumerate(("stop", "length", "because of Paris")):
+        record.attempts[0].meter.finish_reasons[index] = word(reason)
+
+    assert summarize(record).finish_reasons == ["length", "other", "stop"]
+
+
+def test_results_of_list_items_are_merged() -> None:
+    record = ended_record((0.0, 1.0), total=1.0)
+    result = GuardResult("leaks", "passed", False, {}, 0.0, 10, 1, 0.5)
+    masked = result._replace(verdict="masked", findings={"aws": 1})
+    record.add_guard_results("output", [result, masked, result, masked, result])
+
+    assert summarize(record).verdicts == [
+        ("output", result._replace(bytes=30, fields=3, seconds=1.5)),
+        ("output", masked._replace(bytes=20, fields=2, seconds=1.0, findings={"aws": 2})),
+    ]
+
+
+def test_summary_is_computed_once() -> None:
+    record = ended_record((0.1, 0.9), total=1)
+    record.ended = None
+    running = summarize(record)
+    record.ended = 101.0
+
+    assert summarize(record) is summarize(record) is not running

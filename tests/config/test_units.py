@@ -1,4 +1,4 @@
-"""Types of policy keys: units, references and conditions."""
+"""Types of policy keys: units, references, conditions and descriptions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from typing import Annotated, Any, ClassVar
 
 import jsonschema_rs
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, create_model
 
 from proxy.config import units
-from proxy.config.scalars import FileName, Name, Reference, Section, references, referring_keys
+from proxy.config.scalars import (
+    FileName,
+    Name,
+    Reference,
+    Section,
+    descriptions_of,
+    references,
+    referring_keys,
+)
 from proxy.config.shapes import (
     Requirement,
     ShapeCondition,
@@ -211,3 +219,60 @@ def test_requirements_of_bases_apply() -> None:
     with pytest.raises(ValidationError, match="must have items"):
         Narrow.model_validate({"word": "a"})
     assert Narrow.model_validate({"word": "a", "items": ["a"]})
+
+
+class Heater(Section):
+    """A heater."""
+
+    watts: int
+    """Power;
+    never negative."""
+    silent: bool = False
+    name: str = Field("", description="Name.")
+    """Ignored."""
+
+
+class Stove(Heater):
+    """A stove."""
+
+    watts: int = 3
+    plates: int = 4
+    """Number of plates."""
+
+
+def test_string_below_a_key_is_its_description() -> None:
+    assert descriptions_of(Heater) == {
+        "watts": "Power;\nnever negative.",
+        "name": "Name.",
+    }
+
+
+def test_descriptions_of_bases_are_inherited() -> None:
+    assert descriptions_of(Stove) == {"name": "Name.", "plates": "Number of plates."}
+
+
+def test_created_model_inherits_descriptions() -> None:
+    fields: Any = {"fuel": (str, Field(description="Fuel."))}
+    result = create_model("Burner", __base__=Stove, **fields)
+
+    assert descriptions_of(result) == {**descriptions_of(Stove), "fuel": "Fuel."}
+    schema = result.model_json_schema()["properties"]
+    assert schema["plates"]["description"] == "Number of plates."
+    assert "description" not in schema["silent"]
+
+
+def test_nested_class_is_described() -> None:
+    class Lamp(Section):
+        """A lamp."""
+
+        class Bulb(Section):
+            """A bulb."""
+
+            lumens: int
+            """Brightness."""
+
+        watts: int
+        """Power."""
+
+    assert descriptions_of(Lamp) == {"watts": "Power."}
+    assert descriptions_of(Lamp.Bulb) == {"lumens": "Brightness."}

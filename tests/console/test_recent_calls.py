@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.console.recent_calls import MAX_CALLS, MAX_UNAUTHORIZED, RecentCalls
-from tests.call.test_summary import ended_record
+from tests.call.test_record import ended_record
 
 
 def test_keeps_the_last_calls_and_few_without_a_key() -> None:

@@ -13,15 +13,22 @@ import pytest
 from proxy.app import Stages, build_pipeline
 from proxy.cache import NullCache
 from proxy.call.record import Record, new_record, new_request_id
-from proxy.egress import MAX_RESPONSE_BYTES, HttpEgress, HttpGuardEgress, ResponseTooLong
-from proxy.errors import LimitExceeded, NotFound, ProxyError
+from proxy.egress import (
+    MAX_RESPONSE_BYTES,
+    HttpEgress,
+    HttpGuardEgress,
+    InternalExchange,
+    ResponseTooLong,
+)
+from proxy.errors import InvalidField, LimitExceeded, NotFound, ProxyError, UpstreamInvalid
 from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
 from proxy.limits import Limiter
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import ActivePolicy
 from proxy.telemetry import Emitters
-from proxy.types import RequestHead
+from proxy.types import RequestHead, ResponseHead
+from proxy.types.events import STOP, Frame
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -39,6 +46,7 @@ from tests.doubles import (
     head,
 )
 from tests.fakes import MemorySink
+from tests.for_each import for_each
 from tests.guards.elsewhere import ways
 from tests.policy.deciding import read_text
 
@@ -244,3 +252,51 @@ async def test_failed_connection_raises(upstream: ScriptedUpstream, script: Any)
         for url in (upstream.url, "http://127.0.0.1:1/"):
             with pytest.raises(ConnectionError):
                 await egress.post(url, {}, b"{}")
+
+
+HEAD = RequestHead(
+    "openai", "chat", "guard", "req_2", deployment="judge-smol", internal_key="guard/house"
+)
+QUESTION = {"messages": [{"role": "user", "content": "Is it?"}]}
+
+
+async def test_guard_call_names_the_deployment() -> None:
+    exchange = InternalExchange(HEAD, QUESTION)
+    call = await exchange.read_call(exchange.read_head())
+
+    assert (call.head, call.requested_models, call.stream) == (HEAD, ("judge-smol",), False)
+    assert call.body["messages"] == QUESTION["messages"]
+    assert exchange.is_disconnected
+    with pytest.raises(InvalidField):
+        await InternalExchange(HEAD, {"messages": []}).read_call(HEAD)
+
+
+async def test_response_is_its_first_choice() -> None:
+    exchange, record = InternalExchange(HEAD, QUESTION), new_record()
+    await exchange.read_call(HEAD)
+    await exchange.start(ResponseHead(streamed=False), record)
+    await exchange.send([Frame((STOP,), "chat", chat("It is."), last=True)])
+
+    assert exchange.text() == "It is."
+    assert record.status == 200
+    assert record.first_sent is not None
+
+
+@for_each("fields", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
+async def test_response_without_text_is_invalid(fields: Any) -> None:
+    exchange = InternalExchange(HEAD, QUESTION)
+    await exchange.read_call(HEAD)
+    await exchange.start(ResponseHead(streamed=False), new_record())
+    await exchange.send([Frame((STOP,), "chat", fields, last=True)])
+
+    with pytest.raises(UpstreamInvalid):
+        exchange.text()
+
+
+async def test_refusal_is_raised() -> None:
+    exchange, record = InternalExchange(HEAD, QUESTION), new_record()
+    await exchange.send_error(LimitExceeded("No.", "two", "requests", 1.0), record)
+
+    with pytest.raises(LimitExceeded):
+        exchange.text()
+    assert record.status == 429

@@ -1,7 +1,8 @@
-"""Policy tests: results, messages and coverage."""
+"""Policy tests: results, messages, coverage, and simulated time."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.schema import schema_of
 from proxy.policytest import run_cases
 from proxy.policytest.cases import Suite, read_cases
+from proxy.policytest.harness import run_simulated
 from proxy.policytest.report import Report
 from tests.for_each import for_each
 
@@ -266,3 +268,31 @@ def test_unknown_name_lists_known_names(tmp_path: Path) -> None:
 def test_folder_without_tests_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"^tests:1:1: does not exist"):
         read_cases(tmp_path)
+
+
+def test_sleeps_are_virtual_and_ordered() -> None:
+    ended: list[str] = []
+
+    async def wait(seconds: float, name: str) -> None:
+        await asyncio.sleep(seconds)
+        ended.append(name)
+
+    async def wait_twice() -> float:
+        await asyncio.gather(wait(7200, "long"), wait(3600, "short"))
+        return asyncio.get_running_loop().time()
+
+    elapsed = run_simulated(wait_twice())
+
+    assert ended == ["short", "long"]
+    assert elapsed == pytest.approx(7200, abs=1)
+
+
+def test_endless_wait_raises() -> None:
+    async def hang(timeout_s: float | None) -> None:
+        async with asyncio.timeout(timeout_s):
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        run_simulated(hang(600))
+    with pytest.raises(RuntimeError, match="no timer or response can trigger"):
+        run_simulated(hang(None))

@@ -1,14 +1,20 @@
-"""Presidio's analyzer: asked text by text, a few at a time, its places mapped as they are."""
+"""Services that inspect texts: Presidio, a moderation endpoint, and a webhook."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from proxy.guards.services.moderation import MAX_TEXTS, Moderation
 from proxy.guards.services.presidio import MAX_REQUESTS, Presidio
+from proxy.guards.services.webhook import MAX_FINDINGS, Webhook
 from proxy.guards.services.wire import BadAnswer, NoAnswer
+from proxy.types import Secret, Upstream
 from proxy.types.guard import Finding
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer
 from tests.guards.elsewhere import UNASKED, ScriptedPiece, ways
@@ -106,3 +112,212 @@ async def test_number_of_requests_at_once_is_bounded(upstream: ScriptedUpstream)
         await presidio(upstream).ask([ScriptedPiece(str(n)) for n in range(20)], UNASKED, outside)
 
     assert (highest, len(upstream.requests)) == (MAX_REQUESTS, 20)
+
+
+TEXTS = [
+    ScriptedPiece("My name is Jörg 🦛.", "content", "user"),
+    ScriptedPiece("smol", "user", None),
+]
+
+
+def webhook(upstream: ScriptedUpstream, *kinds: str) -> Webhook:
+    url = f"{upstream.url}/check"
+    return Webhook("house", "input", url, Secret("s3cret"), frozenset(kinds), lambda: 1000.9)
+
+
+async def ask_webhook(upstream: ScriptedUpstream, reply: Any, *kinds: str) -> list[list[Finding]]:
+    upstream.answer_with(answer(reply))
+    async with ways() as outside:
+        findings = await webhook(upstream, *kinds).ask(TEXTS, UNASKED, outside)
+    return [list(item) for item in findings]
+
+
+async def test_request_has_texts_roles_and_kinds(upstream: ScriptedUpstream) -> None:
+    await ask_webhook(upstream, {"findings": []})
+    [request] = upstream.requests
+
+    assert request.path == "/check"
+    assert request.json == {
+        "version": 1,
+        "guard": "house",
+        "stage": "input",
+        "request_id": "req_1",
+        "texts": [
+            {"text": "My name is Jörg 🦛.", "role": "user", "kind": "content"},
+            {"text": "smol", "role": None, "kind": "user"},
+        ],
+    }
+
+
+async def test_the_moment_and_the_body_are_signed(upstream: ScriptedUpstream) -> None:
+    await ask_webhook(upstream, {"findings": []})
+    [request] = upstream.requests
+
+    signed = hmac.new(b"s3cret", b"1000." + request.body, hashlib.sha256).hexdigest()
+    assert request.headers["x-headrace-timestamp"] == "1000"
+    assert request.headers["x-headrace-signature"] == f"v1={signed}"
+
+
+async def test_findings_are_places_in_characters_or_whole_texts(upstream: ScriptedUpstream) -> None:
+    reply = [
+        {"text": 0, "start": 16, "end": 17, "kind": "animal", "score": 0.5},
+        {"text": 0, "start": 11, "end": 15, "kind": "name"},
+        {"text": 1, "kind": "sort"},
+    ]
+
+    assert await ask_webhook(upstream, {"findings": reply}, "name", "animal") == [
+        [Finding(11, 15, "name"), Finding(16, 17, "animal", 0.5)],
+        [Finding(0, 4, "other")],
+    ]
+
+
+async def test_a_finding_without_a_kind_is_just_found(upstream: ScriptedUpstream) -> None:
+    assert await ask_webhook(upstream, {"findings": [{"text": 1}]}) == [
+        [],
+        [Finding(0, 4, "found")],
+    ]
+
+
+async def test_findings_that_overlap_are_put_apart(upstream: ScriptedUpstream) -> None:
+    reply = [{"text": 1, "start": 0, "end": 3}, {"text": 1, "start": 2, "end": 4}]
+
+    text_findings = await ask_webhook(upstream, {"findings": reply})
+    assert [(finding.start, finding.end) for finding in text_findings[1]] == [(0, 3), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {},
+        {"findings": None},
+        {"findings": [], "verdict": "pass"},
+        {"findings": [{"text": 2}]},
+        {"findings": [{"text": -1}]},
+        {"findings": [{"text": "0"}]},
+        {"findings": [{"text": 0, "start": 0}]},
+        {"findings": [{"text": 0, "end": 1}]},
+        {"findings": [{"text": 0, "start": 0, "end": 0}]},
+        {"findings": [{"text": 0, "start": 3, "end": 2}]},
+        {"findings": [{"text": 0, "start": -1, "end": 2}]},
+        {"findings": [{"text": 1, "start": 0, "end": 5}]},
+        {"findings": [{"text": 0, "score": 1.1}]},
+        {"findings": [{"text": 0, "kind": "k" * 65}]},
+        {"findings": [{"text": 0, "more": 1}]},
+        {"findings": [{"text": 0}] * (MAX_FINDINGS + 1)},
+        [],
+        b"<html>",
+        b"",
+    ],
+)
+async def test_response_outside_the_contract_is_invalid(
+    reply: Any, upstream: ScriptedUpstream
+) -> None:
+    with pytest.raises(BadAnswer):
+        await ask_webhook(upstream, reply)
+
+
+def moderated(*flagged: str, **scores: float) -> dict[str, Any]:
+    """What the endpoint says of one text."""
+    names = {"hate": 0.01, "violence": 0.02, **scores}
+    return {
+        "flagged": bool(flagged),
+        "categories": {name: name in flagged for name in (*names, *flagged)},
+        "category_scores": names,
+        "category_applied_input_types": {},
+    }
+
+
+def answered(*results: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "modr-1", "model": "omni", "results": list(results)}
+
+
+async def ask_moderation(
+    upstream: ScriptedUpstream, reply: Any, texts: list[str], categories: Mapping[str, float]
+) -> list[list[Finding]]:
+    upstream.answer_with(answer(reply))
+    openai = Upstream("openai", "openai", upstream.url, Secret("sk-1"))
+    guard = Moderation(openai, "omni", categories)
+    async with ways() as outside:
+        findings = await guard.ask([ScriptedPiece(text) for text in texts], UNASKED, outside)
+    return [list(item) for item in findings]
+
+
+async def test_nonblank_texts_share_one_request(
+    upstream: ScriptedUpstream,
+) -> None:
+    reply = answered(moderated(), moderated("hate", hate=0.9, violence=0.1))
+
+    findings = await ask_moderation(upstream, reply, ["Hello", " ", "Die!"], {})
+    [request] = upstream.requests
+
+    assert findings == [[], [], [Finding(0, 4, "hate", 0.9)]]
+    assert request.json == {"input": ["Hello", "Die!"], "model": "omni"}
+    assert (request.path, request.headers["authorization"]) == ("/v1/moderations", "Bearer sk-1")
+
+
+async def test_threshold_overrides_the_flag(
+    upstream: ScriptedUpstream,
+) -> None:
+    reply = answered(moderated("violence", violence=0.9, hate=0.3), moderated(hate=0.29))
+
+    assert await ask_moderation(upstream, reply, ["one", "two"], {"hate": 0.3}) == [
+        [Finding(0, 3, "hate", 0.3)],
+        [],
+    ]
+
+
+async def test_the_surest_of_several_categories_is_told(upstream: ScriptedUpstream) -> None:
+    reply = answered(moderated("violence", "hate", violence=0.8, hate=0.7))
+
+    assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
+
+
+async def test_unknown_category_is_reported_as_other(
+    upstream: ScriptedUpstream,
+) -> None:
+    reply = answered(moderated("rudeness", rudeness=0.8))
+
+    assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 0.8)]]
+    assert await ask_moderation(upstream, reply, ["x"], {"rudeness": 0.5}) == [
+        [Finding(0, 1, "rudeness", 0.8)]
+    ]
+
+
+async def test_flag_without_category_is_a_finding(upstream: ScriptedUpstream) -> None:
+    reply = answered({**moderated(), "flagged": True})
+
+    assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 1.0)]]
+
+
+async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpstream) -> None:
+    upstream.then(answer(answered(*[moderated()] * MAX_TEXTS)))
+
+    findings = await ask_moderation(
+        upstream, answered(moderated("hate")), ["x"] * (MAX_TEXTS + 1), {}
+    )
+
+    assert [len(request.json["input"]) for request in upstream.requests] == [MAX_TEXTS, 1]
+    assert [bool(request) for request in findings] == [False] * MAX_TEXTS + [True]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        answered(),
+        answered(moderated(), moderated()),
+        {"results": [{"flagged": False}]},
+        {"results": [{**moderated(), "flagged": "no"}]},
+        {"error": {"message": "no"}},
+        b"",
+    ],
+)
+async def test_results_must_fit_the_texts(reply: Any, upstream: ScriptedUpstream) -> None:
+    with pytest.raises(BadAnswer):
+        await ask_moderation(upstream, reply, ["x"], {})
+
+
+async def test_missing_category_is_invalid(
+    upstream: ScriptedUpstream,
+) -> None:
+    with pytest.raises(BadAnswer):
+        await ask_moderation(upstream, answered(moderated()), ["x"], {"rudeness": 0.5})
