@@ -47,20 +47,6 @@ async def test_every_route_is_guarded(name: str, guard: Guard, upstream: Scripte
     assert upstream.requests == []
 
 
-async def test_masks_request(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("Sure.")))
-    proxy = await guard(f"input: [{PII}]")
-
-    reply = await ask(proxy, f"Write to {EMAIL} please")
-
-    [record] = await proxy.sink.wait()
-    [request] = upstream.requests
-    [(stage, result)] = record.guard_results()
-    assert reply.status == 200
-    assert request.json["messages"][0]["content"] == "Write to [EMAIL] please"
-    assert (stage, result.verdict, result.findings) == ("input", "masked", {"email": 1})
-
-
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 100])
 async def test_masks_response(size: int, guard: Guard, upstream: ScriptedUpstream) -> None:
     pieces = cut(f"Please write to {EMAIL} tomorrow.", size or 100)
@@ -76,17 +62,6 @@ async def test_masks_response(size: int, guard: Guard, upstream: ScriptedUpstrea
     assert reply.raw.rstrip().endswith(b"data: [DONE]") is bool(size)
     assert (stage, result.verdict, result.findings) == ("output", "masked", {"email": 1})
     assert record.billing.tokens.total == 8
-
-
-async def test_blocked_response_is_billed(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("A hippo.")))
-    proxy = await guard(f"output: [{WORD}]")
-
-    reply = await ask(proxy, "Hi")
-
-    [record] = await proxy.sink.wait()
-    assert (reply.status, reply.error["code"]) == (400, "guardrail_blocked")
-    assert (record.outcome, record.billing.tokens.total) == ("blocked", 8)
 
 
 async def test_blocked_stream_hides_the_match(guard: Guard, upstream: ScriptedUpstream) -> None:

@@ -83,30 +83,6 @@ async def test_finding_in_response_is_masked(
     assert texts(ROUTES["openai-chat"], reply.raw, streamed=streamed) == output
 
 
-async def test_finding_in_response_requests_another(
-    remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
-) -> None:
-    upstream.then(answer(chat("A hippo.")), answer(chat("A horse.")))
-    running = await remote_guard("webhook", ", action: retry", "output")
-
-    reply = await ask(running.proxy, "Which?")
-
-    assert reply.json["choices"][0]["message"]["content"] == "A horse."
-    assert (len(upstream.requests), len(running.service.requests)) == (2, 2)
-
-
-async def test_finding_in_request_is_masked(
-    remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(answer(chat("Sure.")))
-    running = await remote_guard("presidio", ", action: mask")
-
-    await ask(running.proxy, "Is hippo there?")
-
-    [request] = upstream.requests
-    assert request.json["messages"][0]["content"] == "Is [PERSON] there?"
-
-
 @pytest.mark.parametrize("kind", GUARDS)
 async def test_inspected_text_is_in_no_log_or_metric(
     kind: str, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream

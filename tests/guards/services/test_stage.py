@@ -154,16 +154,6 @@ async def test_service_is_not_asked_about_a_blocked_call() -> None:
     assert verdicts == {"words": "blocked", "service": "not_applicable"}
 
 
-async def test_service_is_not_asked_without_its_fields() -> None:
-    way, record = Elsewhere(), new_record()
-    narrow = service(way=way, fields=frozenset({"suffix"}))
-
-    await inspected(record, {"prompt": "a secret"}, narrow)
-
-    assert way.asked == []
-    assert [result.verdict for _, result in record.guard_results()] == ["not_applicable"]
-
-
 @dataclass(slots=True)
 class Meeting:
     """Answers only once as many as ``most`` are asked at the same time."""

@@ -95,18 +95,6 @@ def test_arguments_without_findings_pass_as_they_are(value: Any, cuts: list[int]
     assert not any(piece.changed for piece in matches)
 
 
-@given(JSON)
-def test_segments_and_splicing_agree(value: Any) -> None:
-    arguments = json.dumps({"a": value})
-    same_value = {
-        number: arguments[start:end]
-        for number, (start, end, kind) in enumerate(segments(arguments))
-        if kind == "string"
-    }
-
-    assert spliced(arguments, same_value) == arguments
-
-
 def test_a_string_that_has_ended_is_not_held() -> None:
     window = ArgumentsWindow.for_rules(tallies(rule("secret")))
 

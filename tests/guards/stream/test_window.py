@@ -22,7 +22,7 @@ from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import variants
 from proxy.types.guard import Finding, GuardResult, GuardRule
 from tests.for_each import for_each
-from tests.guards.doubles import Broken, Ticks, Words, pieces, rule, tallies
+from tests.guards.doubles import Broken, Ticks, pieces, rule, tallies
 from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
 RUN = base64.b64encode(b"here is a secret").decode()
@@ -171,13 +171,6 @@ def test_stream_is_masked_as_the_whole_text(
     assert observed == whole(text, rules)
 
 
-@given(TEXT, CUTS)
-def test_clean_text_is_released_unchanged(text: str, cuts: list[int]) -> None:
-    window = Window(tallies(rule("never there")))
-
-    assert stream(window, pieces(text, cuts)) == (text, None)
-
-
 # Words that are too short for what may be base64, which is held as it goes on.
 @given(st.lists(st.text("abcdefg", min_size=2, max_size=7), max_size=12).map(" ".join), CUTS)
 def test_no_more_is_held_than_the_reach(text: str, cuts: list[int]) -> None:
@@ -186,23 +179,6 @@ def test_no_more_is_held_than_the_reach(text: str, cuts: list[int]) -> None:
     for part in pieces(text, cuts):
         window.feed(part)
         assert window.held_size <= len("forbidden") + 2  # a letter that is cut off may stand apart
-
-
-def test_clean_text_is_released_at_once() -> None:
-    window = Window(tallies(rule("forbidden", action="block")))
-
-    assert "".join(piece.text for piece in window.feed("it is known to all ")) == "it is know"
-    assert window.held_size == len("forbidden")
-
-
-def test_rules_that_only_flag_hold_nothing_back() -> None:
-    at_work = tallies(rule("forbidden", action="flag"), rule("known", action="block", shadow=True))
-    window = Window(at_work)
-
-    assert [piece.text for piece in window.feed("it is for")] == ["it is for"]
-    assert [piece.text for piece in window.feed("bidden")] == ["bidden"]
-    window.close()
-    assert [result.verdict for result in results_of(at_work)] == ["flagged", "passed"]
 
 
 @pytest.mark.parametrize(("action", "maximum"), [("mask", 1100), ("flag", 160)])
@@ -229,18 +205,6 @@ class Counted:
     def find(self, text: str) -> Sequence[Finding]:
         self.looks += 1
         return ()
-
-
-def test_nothing_of_a_block_is_released() -> None:
-    window = Window(tallies(rule("forbidden", action="block", message="No.")))
-    out = []
-
-    with pytest.raises(GuardBlocked, match=r"^No\.$") as blocked:
-        for letter in "this is forbidden, and so on":
-            out += window.feed(letter)
-
-    assert "".join(piece.text for piece in out) == "this is "
-    assert (blocked.value.guard, blocked.value.kind) == ("words", "word")
 
 
 def test_unbounded_rule_holds_to_the_end() -> None:
@@ -321,22 +285,6 @@ def test_failed_detector_blocks_if_it_enforces(keys: dict[str, Any], passes: boo
     )
     assert results_of(at_work)[0].verdict == "failed"
     assert results_of(at_work)[0].error == "ZeroDivisionError"
-
-
-def test_a_detector_that_is_late_has_failed() -> None:
-    tally = RuleTally(GuardRule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
-
-    assert stream(Window([tally]), ["some text"]) == ("", "slow could_not_check")
-    assert tally.to_result().error == "deadline"
-
-
-def test_bytes_and_fields_are_counted_once() -> None:
-    at_work = tallies(rule("secret"))
-    window = Window(at_work)
-    stream(window, list("déjà vu"))
-    stream(Window(at_work), ["more"])
-
-    assert (at_work[0].bytes, at_work[0].fields) == (len("déjà vumore".encode()), 2)
 
 
 def test_what_follows_the_end_is_another_text() -> None:
