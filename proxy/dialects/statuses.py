@@ -44,8 +44,10 @@ USUAL: Statuses = {
     505: "request",
     508: "request",  # clients control the number of proxies
 }
-DENIALS = frozenset({"guardrail_blocked"})
-"""Codes of denied calls that any upstream may use: Headrace's own."""
+POLICY_BLOCKED = "policy_blocked"
+"""Error type by which gateways tell Claude Code that a policy has blocked a call."""
+DENIALS = frozenset({"guardrail_blocked", POLICY_BLOCKED})
+"""Codes and types of denied calls that any upstream may use: Headrace's own."""
 CONTEXT, QUOTA = "context_length_exceeded", "insufficient_quota"
 """OpenAI's codes on which agents compact the conversation or stop."""
 

@@ -20,7 +20,7 @@ from proxy.dialects.request_headers import where_key_belongs
 from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.state_refs import resolve_state
-from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
+from proxy.errors import BadRequest, ClientDisconnected, GuardBlocked, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.server.request import BodyShare, Incoming, RequestUpload
@@ -275,6 +275,8 @@ class HttpExchange:
 
     async def _send_error(self, error: ProxyError) -> None:
         out, record = self._out, self._record
+        if isinstance(error, GuardBlocked):
+            error.ends_stream = out.begun
         refusal = families.refusal(self._client, error, self.request_id, record.guard_results())
         body = orjson.dumps(refusal.body)
         if not out.begun:

@@ -196,10 +196,7 @@ def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
     detections = refusals["enkrypt"].body["enkrypt_policy_detections"]
     assert detections["input_guardrails"]["summary"] == {"pii": 1}
     assert (refusals.pop("portkey").status, {r.status for r in refusals.values()}) == (446, {400})
-    assert refusals.pop("anthropic").body["error"] == {
-        "type": "invalid_request_error",
-        "message": "No.",
-    }
+    assert refusals.pop("anthropic").body["error"] == {"type": "policy_blocked", "message": "No."}
     assert all(r.body["error"]["code"] == "guardrail_blocked" for r in refusals.values())
 
 

@@ -87,9 +87,24 @@ async def test_finding_in_request_is_an_error_of_messages(
     reply = await ask(proxy, **request_fields)
 
     assert (reply.status, reply.json["type"]) == (400, "error")
-    assert reply.error["type"] == "invalid_request_error"
+    assert reply.error["type"] == "policy_blocked"
     assert "Guard" in reply.error["message"]
     assert upstream.requests == []
+
+
+async def test_block_in_a_stream_has_the_words_that_agents_know(
+    guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    texts = text_events(0, "It is a fine day. " * 40, "hippo", " and on")
+    upstream.answer_with(stream(message_events(texts), is_done=False))
+    proxy = await guard(f"output: [{WORD}]")
+
+    reply = await ask(proxy, stream=True)
+
+    name, data = events_of(reply.raw)[-1]
+    assert (reply.status, name, data["error"]["type"]) == (200, "error", "policy_blocked")
+    assert data["error"]["message"].startswith("Guard")
+    assert data["error"]["message"].endswith("(Output blocked by content filtering policy)")
 
 
 async def test_masked_thought_loses_its_signature(guard: Guard, upstream: ScriptedUpstream) -> None:

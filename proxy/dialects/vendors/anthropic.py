@@ -18,7 +18,7 @@ from proxy.dialects.base import (
     UpstreamDialect,
 )
 from proxy.dialects.messages.to_chat import check_blocks
-from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
+from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, POLICY_BLOCKED, QUOTA, USUAL
 from proxy.dialects.vendors import openai
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, MAX_TEXT
@@ -52,6 +52,8 @@ Messages."""
 OUTAGES = ("api_error", "overloaded_error", "timeout_error")
 TOO_LONG = "prompt is too long"
 """Text by which agents recognize that they must compact the conversation."""
+BLOCKED_OUTPUT = " (Output blocked by content filtering policy)"
+"""Anthropic's words for a blocked response. Claude Code repeats other streams that fail."""
 
 
 def user_of(body: Json) -> str | None:
@@ -91,6 +93,9 @@ def refuse(error: errors.ProxyError, request_id: str) -> ErrorResponse:
     kind = MESSAGES_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
     if status >= 500 and error.upstream_type in OUTAGES:
         kind = error.upstream_type
+    if isinstance(error, errors.GuardBlocked) and status < 500:
+        kind = POLICY_BLOCKED
+        message += BLOCKED_OUTPUT if error.ends_stream else ""
     if error.upstream_code == CONTEXT and TOO_LONG not in message.lower():
         message = f"{TOO_LONG}: {message}"[:MAX_TEXT]
     inner: Json = {"type": kind, "message": message}
