@@ -146,19 +146,6 @@ async def test_late_listener_gets_all_chunks(cached: Cached, upstream: ScriptedU
     assert texts(ROUTE, body, streamed=True) == " Paris."
 
 
-async def test_listeners_get_chunks_at_once(cached: Cached, upstream: ScriptedUpstream) -> None:
-    gate = asyncio.Event()
-    upstream.answer_with(good(streamed=True, gate=gate))
-    body = ROUTE.body(streamed=True)
-    async with (
-        cached.client.post(ROUTE.path, headers=BEARER, json=body) as leader,
-        cached.client.post(ROUTE.path, headers=BEARER, json=body) as follower,
-    ):
-        assert follower.headers["x-headrace-cache"] == "coalesced"
-        assert await follower.content.readany() == await leader.content.readany()
-        gate.set()
-
-
 async def test_timeout_or_form_prevents_sharing(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer(legacy())))

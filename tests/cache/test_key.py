@@ -170,13 +170,6 @@ def test_every_unlisted_field_changes_the_key(name: str) -> None:
     assert (key(first_call, rule=by_user) == key(second_call, rule=by_user)) == (name in TRANSPORT)
 
 
-def test_rule_by_user_adds_the_user_to_the_key() -> None:
-    by_user = replace(RULE, by_user=True)
-    anna = replace(CALL, head=replace(HEAD, user="anna"))
-
-    assert key(anna, rule=by_user) != key(rule=by_user)
-
-
 def test_two_parts_never_run_into_each_other() -> None:
     assert key(namespace="b", rule=replace(RULE, namespace="a")) != key(
         namespace="", rule=replace(RULE, namespace="ab")

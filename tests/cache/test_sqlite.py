@@ -177,22 +177,6 @@ def spoil(file: Path) -> None:
     file.write_bytes(raw[:100] + b"\xa5" * (len(raw) - 100))
 
 
-@pytest.mark.parametrize("content", [MAGIC, MAGIC[:7], MAGIC + b"\xa5" * 5000, b"\0" * 4096])
-async def test_damaged_file_is_renamed_and_replaced(content: bytes, tmp_path: Path) -> None:
-    events = StoreEventLog()
-    (tmp_path / "cache.db").write_bytes(content)
-    (tmp_path / "cache.db-wal").write_bytes(b"log")
-
-    async with store(tmp_path, events) as opened:
-        opened.put(KEY, b"value", 60)
-        await opened.flush()
-        assert await opened.get(KEY) == b"value"
-
-    assert events.replaced_files == [("damaged", "cache.db.damaged")]
-    assert (tmp_path / "cache.db.damaged").read_bytes() == content
-    assert events.failures == 0
-
-
 async def test_two_processes_replace_a_damaged_file_once(tmp_path: Path) -> None:
     events = StoreEventLog()
     (tmp_path / "cache.db").write_bytes(MAGIC + b"\xa5" * 5000)

@@ -326,14 +326,6 @@ async def test_a_client_of_chats_has_nothing_made_that_it_could_not_ask_for(aske
     assert asker.house.upstream.requests == []
 
 
-async def test_it_is_explained_as_any_call(asker: Asker) -> None:
-    asker.house.upstream.answer_with(answer(QUEUED))
-    body = {"model": "keeper", "input": "Go on.", "background": True}
-    _, _, headers = await asker.house.send("/v1/responses", "POST", body)
-
-    assert "cache: off" in await asker.house.explanation(headers["x-request-id"])
-
-
 async def test_names_missing_secret_setting(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with house(tmp_path / "one", upstream, secrets=()) as bare:
         status, body = await bare.ask(background=True)

@@ -107,16 +107,6 @@ def test_what_is_not_the_targets_fault_never_opens_the_circuit(failure: ProxyErr
     assert watched.told == []
 
 
-def test_each_endpoint_of_a_target_has_a_circuit_of_its_own() -> None:
-    watched = Watched()
-    for _ in range(2):
-        watched.ask(error=DOWN, endpoint="embeddings")
-
-    with pytest.raises(CircuitOpen):
-        watched.health.take(NEAR_TARGET, "embeddings", FIRST_CALLER)
-    watched.ask(endpoint="chat")
-
-
 def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
     watched = opened(now=10.0)
 
@@ -270,13 +260,6 @@ def test_retries_are_at_most_a_fifth_of_the_traffic_and_what_was_saved(wants: li
             retried += 1
 
     assert retried <= 0.2 * request + 10
-
-
-def test_storm_of_failures_is_not_multiplied() -> None:
-    watched = Watched()
-    retried = sum(watched.health.may_retry(UP) for _ in range(1000))
-
-    assert retried == 8
 
 
 def test_what_is_kept_of_targets_is_bounded() -> None:

@@ -224,17 +224,3 @@ async def test_keepalives_precede_the_preamble(
     assert (b"overloaded" in call.raw) is not falls_back
     assert starts(family, call.raw) == falls_back
     assert (call.record.outcome == "success") is falls_back
-
-
-@families
-async def test_client_leaves(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    gate = asyncio.Event()
-    async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (proxy, client):
-        upstream.by_model = {"primary": held_open(family, PREAMBLES[family], gate)}
-        async with asking(client, family) as answered:
-            await answered.until(b"\n\n")
-
-        [record] = await proxy.sink.wait()
-        gate.set()
-    assert record.outcome == "client_abort"
-    assert [attempt.error for attempt in record.attempts] == ["cancelled"]

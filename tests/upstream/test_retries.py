@@ -106,16 +106,6 @@ async def test_no_retry_of(failure: Script, tmp_path: Path, upstream: ScriptedUp
     assert len(upstream.requests) == 1
 
 
-async def test_no_retry_after_first_chunk(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as proxy:
-        upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
-
-        reply = await ask(proxy, stream=True)
-
-    assert b'"error"' in reply.raw
-    assert len(upstream.requests) == 1
-
-
 async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 9, wait: 200ms, max_wait: 200ms}"
     async with resilient_proxy(tmp_path, upstream, text) as proxy:

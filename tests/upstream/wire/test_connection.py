@@ -21,7 +21,6 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     closes,
     hang,
     head,
@@ -58,13 +57,6 @@ async def test_exchanges_whole_messages(http: HttpClient, upstream: ScriptedUpst
         "x": "y",
         "content-length": "4",
     }
-
-
-async def test_reads_status_and_headers(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(b"", 418, "X-Tea: pot"))
-
-    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
-        assert (reply.status, reply.headers["x-tea"]) == (418, "pot")
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb: c", "a\rb", "a\0b", "na\u00efve"])
@@ -262,29 +254,6 @@ async def test_bytes_before_fault_are_read(http: HttpClient, upstream: ScriptedU
         assert await reply.read() == b"good"
         with pytest.raises(UpstreamInvalid):
             await reply.read()
-
-
-async def test_cancel_leaves_upstream(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(hang())
-
-    asking = asyncio.create_task(ask(http, upstream.url))
-    await upstream.came.wait()
-    asking.cancel()
-    async with asyncio.timeout(PATIENCE_S):
-        await upstream.requests[0].closed.wait()
-
-    with pytest.raises(asyncio.CancelledError):
-        await asking
-
-
-async def test_leaving_early_cuts_reply(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(hang(STREAM, piece(b"ok")))
-
-    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
-        assert await reply.read() == b"ok"
-
-    async with asyncio.timeout(PATIENCE_S):
-        await upstream.requests[0].closed.wait()
 
 
 async def test_abandoned_reply_is_closed(http: HttpClient, upstream: ScriptedUpstream) -> None:
