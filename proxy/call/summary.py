@@ -74,11 +74,11 @@ def _set_served(facts: CallSummary, record: Record) -> None:
     duration_s = (record.ended or record.started) - record.started
     overhead_s = duration_s - record.wait_s - _attempts_duration_s(attempts)
     facts.duration_s = duration_s
-    facts.ttft_s = _first_token(meters, record.started)
+    facts.ttft_s = _seconds_to_first_token(meters, record.started)
     facts.overhead_s = overhead_s if overhead_s > 0 else 0.0
     facts.status = record.status
     facts.outcome = outcome
-    facts.failure = _failure(record.error, outcome) if record.error is not None else None
+    facts.failure = _describe_failure(record.error, outcome) if record.error is not None else None
     facts.attempts = billed
     last_used = reversed(record.used_attempts.values())
     facts.served = next(last_used, attempts[-1]) if attempts else None
@@ -89,14 +89,14 @@ def _set_served(facts: CallSummary, record: Record) -> None:
     facts.lost_cost = lost_cost(billed)
     facts.finish_reasons = _finish_reasons(meters)
     facts.skips = record.skips
-    facts.upstream_findings = _findings(attempts)
+    facts.upstream_findings = _collect_findings(attempts)
 
 
 def _set_decided(facts: CallSummary, record: Record) -> None:
     verdicts = record.guard_results()
     facts.limits = record.limit_decision.decisions() if record.limit_decision is not None else ()
     facts.charges = record.charges
-    facts.verdicts = _merged(verdicts) if verdicts else verdicts
+    facts.verdicts = _merge_guard_results(verdicts) if verdicts else verdicts
     facts.each_verdict = verdicts
     facts.cache = record.cache
     facts.semantic_match = record.semantic_match
@@ -104,7 +104,7 @@ def _set_decided(facts: CallSummary, record: Record) -> None:
     facts.saved = record.saved
 
 
-def _findings(attempts: list[Attempt]) -> list[tuple[str, errors.UpstreamFinding]]:
+def _collect_findings(attempts: list[Attempt]) -> list[tuple[str, errors.UpstreamFinding]]:
     findings: list[tuple[str, errors.UpstreamFinding]] = []
     for attempt in attempts:
         if attempt.findings:
@@ -112,7 +112,7 @@ def _findings(attempts: list[Attempt]) -> list[tuple[str, errors.UpstreamFinding
     return findings[:MAX_WORDS]
 
 
-def _first_token(meters: list[Meter], started: float) -> float | None:
+def _seconds_to_first_token(meters: list[Meter], started: float) -> float | None:
     first_at: float | None = None
     for meter in meters:
         token_at = meter.first_token_at
@@ -130,7 +130,7 @@ def _attempts_duration_s(attempts: list[Attempt]) -> float:
     return 0.0 if ended_at is None else ended_at - attempts[0].started
 
 
-def _failure(error: errors.ProxyError, outcome: CallOutcome) -> Failure:
+def _describe_failure(error: errors.ProxyError, outcome: CallOutcome) -> Failure:
     refused = (
         error if isinstance(error, errors.LimitExceeded | errors.LimitStoreUnavailable) else None
     )
@@ -165,7 +165,7 @@ def _finish_reasons(meters: list[Meter]) -> list[str]:
     return sorted(reasons)
 
 
-def _merged(verdicts: GuardResults) -> GuardResults:
+def _merge_guard_results(verdicts: GuardResults) -> GuardResults:
     """Merge results that a guard returned for several responses of the call."""
     if len({(stage, result.guard) for stage, result in verdicts}) == len(verdicts):
         return verdicts
@@ -173,11 +173,11 @@ def _merged(verdicts: GuardResults) -> GuardResults:
     for stage, result in verdicts:
         key = stage, result.guard, result.verdict, result.shadow, result.error
         earlier = merged.get(key)
-        merged[key] = (stage, result if earlier is None else _joined(earlier[1], result))
+        merged[key] = (stage, result if earlier is None else _add_guard_result(earlier[1], result))
     return verdicts if len(merged) == len(verdicts) else list(merged.values())
 
 
-def _joined(result: GuardResult, addition: GuardResult) -> GuardResult:
+def _add_guard_result(result: GuardResult, addition: GuardResult) -> GuardResult:
     kinds = {**result.findings, **addition.findings}
     return result._replace(
         findings={

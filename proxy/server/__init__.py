@@ -64,12 +64,12 @@ class Calls:
 
     async def drain(self, seconds: float) -> None:
         """Wait until all calls end, for at most ``seconds``. Then cancel them."""
-        await self._until_none(seconds)
+        await self._wait_until_idle(seconds)
         for task in tuple(self._tasks):
             task.cancel()
-        await self._until_none(LAST_WORDS_S)
+        await self._wait_until_idle(LAST_WORDS_S)
 
-    async def _until_none(self, seconds: float) -> None:
+    async def _wait_until_idle(self, seconds: float) -> None:
         if self._tasks:
             self._none = no_calls = asyncio.Event()
             with suppress(TimeoutError):
@@ -127,12 +127,12 @@ class CrossOrigin:
 
     def headers(self, origin: str) -> dict[str, str]:
         """Return the CORS headers of a response, none if the origin is not allowed."""
-        allowed = self._allowed(origin)
+        allowed = self._make_origin_headers(origin)
         return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED)}
 
     def preflight(self, request_headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a preflight response, none if the origin is not allowed."""
-        allowed = self._allowed(request_headers.get("origin", ""))
+        allowed = self._make_origin_headers(request_headers.get("origin", ""))
         if not allowed:
             return {}
         names = request_headers.get("access-control-request-headers", "")
@@ -144,7 +144,7 @@ class CrossOrigin:
             "vary": "origin, access-control-request-headers, access-control-request-method",
         }
 
-    def _allowed(self, origin: str) -> dict[str, str]:
+    def _make_origin_headers(self, origin: str) -> dict[str, str]:
         origins = self.origins()
         if WILDCARD in origins:
             return {"access-control-allow-origin": WILDCARD}
@@ -172,11 +172,15 @@ class Keyless:
         if HEALTH not in request.raw_path or path_of(request.raw_path) != HEALTH:
             return None
         if request.method not in ("GET", "HEAD"):
-            return _response(405, "Use GET or HEAD.", allow="GET, HEAD")
-        return _response(200, "ok") if self.is_ready() else _response(503, "not ready")
+            return _make_json_response(405, "Use GET or HEAD.", allow="GET, HEAD")
+        return (
+            _make_json_response(200, "ok")
+            if self.is_ready()
+            else _make_json_response(503, "not ready")
+        )
 
 
-def _response(status: int, word: str, **headers: str) -> web.Response:
+def _make_json_response(status: int, word: str, **headers: str) -> web.Response:
     body = orjson.dumps({"status": word})
     response_headers = {**_HEADERS, "content-type": "application/json", **headers}
     return web.Response(status=status, body=body, headers=response_headers)

@@ -75,13 +75,15 @@ def admin_handler(
         refused = access.refuses(request.method, path, request.headers, request.cookies)
         if refused is not None:
             is_api = sources.console is not None and path.startswith(API)
-            return problem(*refused) if is_api else _refusal(*refused)
+            return problem(*refused) if is_api else _make_refusal(*refused)
         sources.settle()
         if sources.console is not None and sources.console.owns(path):
             return await sources.console.handle(request, path)
         if path == "/metrics" and request.method in ("GET", "HEAD"):
             await sources.look()
-            body, headers = await asyncio.to_thread(_metrics_body, sources.render, request.headers)
+            body, headers = await asyncio.to_thread(
+                _render_metrics, sources.render, request.headers
+            )
             return web.Response(body=body, headers=headers)
         return _respond(sources, readiness, request, path)
 
@@ -94,7 +96,7 @@ def _respond(
     if path == LOG_LEVEL and request.method == "PUT":
         return _put_level(sources.levels, request)
     if request.method not in ("GET", "HEAD"):
-        return _refusal(405, "Use GET or HEAD.", allow="GET, HEAD")
+        return _make_refusal(405, "Use GET or HEAD.", allow="GET, HEAD")
     if path == "/readyz":
         ready = readiness.ready
         status, text = (200, "ready\n") if ready else (503, "not ready\n")
@@ -102,24 +104,24 @@ def _respond(
     as_json = "json" in request.headers.get("accept", "")
     if path.startswith(EXPLAIN):
         return _explain(sources.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
-    return _page(sources, path, as_json=as_json)
+    return _render_page(sources, path, as_json=as_json)
 
 
-def _refusal(status: int, reason: str, **headers: str) -> web.Response:
+def _make_refusal(status: int, reason: str, **headers: str) -> web.Response:
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     return web.Response(status=status, text=f"{reason}\n", headers=headers)
 
 
-def _page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
+def _render_page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
     if path == "/healthz":
         return web.Response(text="alive\n")
     if path == LOG_LEVEL:
-        return _level(sources.levels)
+        return _render_log_level(sources.levels)
     if path == "/candidate":
         if sources.candidate is None:
             return web.Response(status=404, text=NO_CANDIDATE)
-        return _explanation(sources.candidate(), as_json=as_json)
+        return _render_explanation(sources.candidate(), as_json=as_json)
     return web.Response(status=404, text=f"Unknown path. Available paths: {', '.join(PATHS)}.\n")
 
 
@@ -131,20 +133,20 @@ def _explain(
     if caller is None and len(callers) > 1:
         text = f"Several keys used this request id. Add ?key=NAME, one of: {', '.join(callers)}.\n"
         return web.Response(status=300, text=text)
-    return _explanation(calls.explain(request_id, caller), as_json=as_json)
+    return _render_explanation(calls.explain(request_id, caller), as_json=as_json)
 
 
 def _put_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
     """Set the log level temporarily: ``?level=debug&seconds=600``."""
     seconds = request.query.get("seconds", str(LEVEL_S))
     try:
-        levels.put(request.query.get("level", ""), _number(seconds))
+        levels.put(request.query.get("level", ""), _parse_number(seconds))
     except ValueError as error:
         return web.Response(status=400, text=f"{error}\n")
-    return _level(levels)
+    return _render_log_level(levels)
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     """Parse a number. Text that is no number becomes NaN, which is outside all bounds."""
     try:
         return float(text)
@@ -152,12 +154,12 @@ def _number(text: str) -> float:
         return nan
 
 
-def _level(levels: LogLevel) -> web.Response:
+def _render_log_level(levels: LogLevel) -> web.Response:
     level = {"level": levels.name, "seconds_left": round(levels.left_s)}
     return web.Response(body=orjson.dumps(level), content_type="application/json")
 
 
-def _metrics_body(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
+def _render_metrics(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
     body, media_type = render(accepted.get("accept", ""))
     headers = {"content-type": media_type, "vary": "accept, accept-encoding"}
     if "gzip" not in accepted.get("accept-encoding", ""):
@@ -165,7 +167,7 @@ def _metrics_body(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, d
     return gzip.compress(body, GZIP_LEVEL), {**headers, "content-encoding": "gzip"}
 
 
-def _explanation(page: CallExplanation | None, *, as_json: bool) -> web.Response:
+def _render_explanation(page: CallExplanation | None, *, as_json: bool) -> web.Response:
     if page is None:
         text = "No recent call has this request id. Older calls are not kept.\n"
         return web.Response(status=404, text=text)

@@ -45,11 +45,11 @@ class Reception:
         with suppress(OSError):  # nobody waits, or it does not listen any more
             for _ in range(TOGETHER):
                 connection, _ = self._listening.accept()
-                task = self._loop.create_task(self._connected(connection))
+                task = self._loop.create_task(self._serve_connection(connection))
                 self._taking.add(task)
                 task.add_done_callback(self._taking.discard)
 
-    async def _connected(self, connection: socket.socket) -> None:
+    async def _serve_connection(self, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._server, connection)
         except OSError:  # it has left
@@ -65,11 +65,13 @@ def require_free(addresses: Mapping[str, Address]) -> None:
                 probe = socket.create_server((address.host, address.port), family=family)
             except OSError as error:
                 advice = "Stop the program that uses it, or choose another address"
-                raise BadSetting(f"{address} ({source}): {_reason(error)}. {advice}.") from None
+                raise BadSetting(
+                    f"{address} ({source}): {_describe_error(error)}. {advice}."
+                ) from None
             probes.enter_context(probe)
 
 
-def _reason(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """Return the system's error text, without the address that Python adds."""
     if error.errno and error.errno > 0:
         return os.strerror(error.errno)
@@ -88,7 +90,7 @@ async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tup
     try:
         bound = await loop.create_server(server, at.host, at.port)
     except OSError as error:
-        raise OSError(f"{at}: {_reason(error)}") from None
+        raise OSError(f"{at}: {_describe_error(error)}") from None
     host, port, *_ = bound.sockets[0].getsockname()
     listeners: list[asyncio.Server] = []
 

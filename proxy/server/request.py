@@ -245,7 +245,7 @@ class Incoming:
         except TimeoutError:
             raise RequestTimeout from None
         except Unframed:
-            raise _unframed() from None
+            raise _make_framing_error() from None
 
     async def read_body(self) -> bytes:
         """Return the body. Raises ``RequestError`` if it is too large, late or not plain JSON.
@@ -256,22 +256,22 @@ class Incoming:
         content = self._request.content
         try:
             if content.is_eof() and "expect" not in self.headers:
-                return self._taken(content.read_nowait())
+                return self._count_body_bytes(content.read_nowait())
             if "expect" in self.headers:
                 await self._continue(self.headers["expect"])
             async with asyncio.timeout(self._bounds.body_s):
                 body = bytearray()
                 while piece := await content.readany():
-                    body += self._taken(piece, len(body))
+                    body += self._count_body_bytes(piece, len(body))
                 return bytes(body)
         except TimeoutError:
             raise RequestTimeout from None
         except Unframed:
-            raise _unframed() from None
+            raise _make_framing_error() from None
 
-    def _taken(self, piece: bytes, received: int = 0) -> bytes:
+    def _count_body_bytes(self, piece: bytes, received: int = 0) -> bytes:
         if received + len(piece) > self._bounds.body_bytes:
-            raise self._too_large()
+            raise self._make_too_large_error()
         self._share.take(len(piece))
         return piece
 
@@ -283,13 +283,13 @@ class Incoming:
         if "content-encoding" in headers:
             self._check_encoding()
         if "content-length" in headers and int(headers["content-length"]) > self._bounds.body_bytes:
-            raise self._too_large()
+            raise self._make_too_large_error()
 
     def _check_encoding(self) -> None:
         if self.headers.get("content-encoding", "identity").lower() != "identity":
             raise UnsupportedMedia("The request body must not be compressed.")
 
-    def _too_large(self) -> RequestTooLarge:
+    def _make_too_large_error(self) -> RequestTooLarge:
         return RequestTooLarge(too_large(self._bounds.body_bytes))
 
     async def _continue(self, expect: str) -> None:
@@ -332,5 +332,5 @@ def is_json(media_type: str) -> bool:
     return media_type.partition(";")[0].strip().lower() == JSON
 
 
-def _unframed() -> BadRequest:
+def _make_framing_error() -> BadRequest:
     return BadRequest("The request body has invalid HTTP framing.")

@@ -130,7 +130,7 @@ class ResponseWriter:
             data = await self._write_pieces(data)
         self.write_now(data, last=last)
         if self._protocol.writing_paused:
-            await self._drained()
+            await self._wait_for_slow_client()
         if last:
             self.served = True
             self.outcome = KEEP_OPEN if self._is_kept else CLOSED
@@ -140,7 +140,7 @@ class ResponseWriter:
         for offset in range(0, len(data) - PIECE, PIECE):
             self.write_now(memoryview(data)[offset : offset + PIECE])
             if self._protocol.writing_paused:
-                await self._drained()
+                await self._wait_for_slow_client()
         return data[-(len(data) % PIECE or PIECE) :]
 
     def write_now(self, data: bytes | memoryview, *, last: bool = False) -> None:
@@ -158,7 +158,7 @@ class ResponseWriter:
         else:
             transport.write(head + LAST_CHUNK if last else head)
 
-    async def _drained(self) -> None:
+    async def _wait_for_slow_client(self) -> None:
         """Wait for a slow client, at most ``stall_s`` seconds."""
         try:
             async with asyncio.timeout(self._stall_s):
@@ -241,12 +241,12 @@ def common_headers(record: Record, *, flagged: bool = False) -> dict[str, str]:
         headers["x-headrace-deployment"] = plan.deployment
     if record.limit_decision is not None:
         headers.update(limit_headers(record.limit_decision))
-    if warnings := _warnings(record, flagged=flagged):
+    if warnings := _collect_warnings(record, flagged=flagged):
         headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
     return headers
 
 
-def _warnings(record: Record, *, flagged: bool) -> list[str]:
+def _collect_warnings(record: Record, *, flagged: bool) -> list[str]:
     warnings: list[str] = list(record.warnings)
     for warned in (record.call, record.head, record.plan):
         if warned is not None and warned.warnings:

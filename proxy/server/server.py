@@ -101,10 +101,10 @@ class QuietHandler(web.RequestHandler):
         if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
             self._resume_reading_if_drained()
         try:
-            response, is_reset = await self._served(message, payload)
+            response, is_reset = await self._start_request(message, payload)
             self._keepalive = bool(response.keep_alive) and not is_reset
             if not is_reset and not payload.is_eof():
-                await self._linger(payload)
+                await self._discard_unread_body(payload)
             if not is_whole and self._parser is not None:  # the body may have paused reading
                 self._parser.message_consumed()
                 self.data_received(b"")
@@ -118,7 +118,7 @@ class QuietHandler(web.RequestHandler):
             self._keepalive_handle = self._loop.call_at(rested, self._process_keepalive)
         return self._keepalive
 
-    def _served(
+    def _start_request(
         self, message: Any, payload: streams.StreamReader
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
         server = self.server
@@ -135,7 +135,7 @@ class QuietHandler(web.RequestHandler):
         )
         return self._handle_request(request, None, handler)
 
-    async def _linger(self, payload: streams.StreamReader) -> None:
+    async def _discard_unread_body(self, payload: streams.StreamReader) -> None:
         """Read the unused rest of a body for a while: a reset could discard the response."""
         with suppress(TimeoutError, web.RequestPayloadError):
             async with asyncio.timeout(self._lingering_time):
@@ -181,7 +181,7 @@ class QuietHandler(web.RequestHandler):
         # While no request is served the parser expects a head, or the rest of one. What begins
         # with a letter then can neither be nor end a body: all up to the empty line is a head.
         if (self._head or data[:1].isalpha()) and self.idle:
-            data = self._whole_head(data)
+            data = self._take_complete_head(data)
         if data and self._waiting:  # it was sent on before the transport was paused
             self._waiting += data
             return
@@ -243,12 +243,12 @@ class QuietHandler(web.RequestHandler):
 
         Data that the parser holds while reading is paused is counted later.
         """
-        body = self._unfinished_body()
+        body = self._get_incomplete_body()
         if body is None or body is not self._body:
             self._body, self._framing = body, 0
             if body is not None:
                 body._high_water_chunks, body._low_water_chunks = UNREAD, UNREAD // 2
-                self._length = self._known_length()
+                self._length = self._get_body_length()
             return
         self._framing += size - (body.total_bytes - body_before)
         broken = bool(self._messages) and not _is_request(self._messages[-1][0])
@@ -259,20 +259,20 @@ class QuietHandler(web.RequestHandler):
             body.feed_eof()
             self.close()  # after the answer; what still comes is not parsed
 
-    def _known_length(self) -> int:
+    def _get_body_length(self) -> int:
         """Return the Content-Length of the last request, 0 if it is chunked."""
         for message, _ in reversed(self._messages):
             if isinstance(message, http_parser.RawRequestMessage):
                 return 0 if message.chunked else int(message.headers.get("content-length", 0))
         return 0
 
-    def _unfinished_body(self) -> streams.StreamReader | None:
+    def _get_incomplete_body(self) -> streams.StreamReader | None:
         """Return the body of the last request if it is incomplete."""
         bodies = [body for message, body in self._messages if _is_request(message)]
         last_body = bodies[-1] if bodies else self._body
         return None if last_body is None or last_body.is_eof() else last_body
 
-    def _whole_head(self, data: bytes) -> bytes:
+    def _take_complete_head(self, data: bytes) -> bytes:
         """Return a complete head and the data after it, or nothing if the head is incomplete."""
         if not self._head:
             end = data.find(b"\r\n\r\n")

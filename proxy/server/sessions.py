@@ -42,12 +42,12 @@ class Sessions:
         if self.token is None or not hmac.compare_digest(sent, self.token.encode()):
             return None
         end = str(int(self.now() + SESSION_S))
-        return f"{end}.{self._signature(end)}"
+        return f"{end}.{self._sign_expiry(end)}"
 
     def is_valid(self, session: str) -> bool:
         """Return True if a session was made by this process and has not ended."""
         end, _, signature = session.partition(".")
-        expected = self._signature(end)
+        expected = self._sign_expiry(end)
         is_signed = hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode())
         return is_signed and int(end) > self.now() and session not in self._ended
 
@@ -56,7 +56,7 @@ class Sessions:
         if self.is_valid(session):
             self._ended.append(session)
 
-    def _signature(self, end: str) -> str:
+    def _sign_expiry(self, end: str) -> str:
         return hmac.new(self._key, end.encode("utf-8", "replace"), sha256).hexdigest()
 
 

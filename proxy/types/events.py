@@ -231,13 +231,13 @@ def index_of(item: object, place: int) -> int:
     if index is None:
         return place
     if isinstance(index, str):
-        return _number(index.strip()) if len(index) <= MAX_DIGITS else hash(index)
+        return _parse_index(index.strip()) if len(index) <= MAX_DIGITS else hash(index)
     if isinstance(index, int | float):
         return int(index) if isinstance(index, int) or index.is_integer() else hash(str(index))
     return hash(type(index).__name__)
 
 
-def _number(text: str) -> int:
+def _parse_index(text: str) -> int:
     for read in (int, float, lambda digits: int(digits, 0)):
         try:
             number = read(text)

@@ -32,7 +32,7 @@ class Calendar:
 
     def __post_init__(self) -> None:
         try:
-            self._tzinfo()
+            self._load_zone()
         except (KeyError, OSError, ValueError):  # an unknown name, a folder's, or no name at all
             raise ValueError(f"unknown time zone {self.zone}") from None
 
@@ -41,18 +41,18 @@ class Calendar:
         if length := _FIXED_MS.get(self.unit):
             begin = wall_ms - wall_ms % length
             return begin - length, begin, begin + length, begin + 2 * length
-        zone = self._tzinfo()
+        zone = self._load_zone()
         if self.unit == "hour":
-            return _hours(wall_ms, zone)
-        day = self._first(datetime.fromtimestamp(wall_ms // 1000, zone).date())
-        begins = [_midnight(self._step(day, by), zone) for by in (-1, 0, 1, 2)]
+            return _hour_bounds(wall_ms, zone)
+        day = self._get_first_day(datetime.fromtimestamp(wall_ms // 1000, zone).date())
+        begins = [_start_of_day_ms(self._step(day, by), zone) for by in (-1, 0, 1, 2)]
         return begins[0], begins[1], begins[2], begins[3]
 
     def next_start(self, wall_ms: int) -> datetime:
         """Return the start of the next window in the time of the zone."""
-        return datetime.fromtimestamp(self.window_bounds(wall_ms)[2] / 1000, self._tzinfo())
+        return datetime.fromtimestamp(self.window_bounds(wall_ms)[2] / 1000, self._load_zone())
 
-    def _first(self, day: date) -> date:
+    def _get_first_day(self, day: date) -> date:
         if self.unit == "week":
             return day - timedelta(days=day.weekday())
         return day.replace(day=1) if self.unit == "month" else day
@@ -63,46 +63,51 @@ class Calendar:
             return date(months // 12, months % 12 + 1, 1)
         return start + timedelta(days=by * (7 if self.unit == "week" else 1))
 
-    def _tzinfo(self) -> tzinfo:
+    def _load_zone(self) -> tzinfo:
         return UTC if self.zone == "UTC" else ZoneInfo(self.zone)
 
 
-def _midnight(day: date, zone: tzinfo) -> int:
+def _start_of_day_ms(day: date, zone: tzinfo) -> int:
     """Return the start of a day: the moment of the change where clocks skip midnight."""
     return int(datetime.combine(day, time(), zone).timestamp()) * 1000
 
 
-def _hours(wall_ms: int, zone: tzinfo) -> Bounds:
+def _hour_bounds(wall_ms: int, zone: tzinfo) -> Bounds:
     """Return the bounds for hours. A clock change by less than an hour ends an hour early."""
-    begin = _hour_of(wall_ms, zone)
-    following = _hour_after(begin, zone)
-    return _hour_of(begin - 1, zone), begin, following, _hour_after(following, zone)
+    begin = _start_of_hour_ms(wall_ms, zone)
+    following = _start_of_next_hour_ms(begin, zone)
+    return (
+        _start_of_hour_ms(begin - 1, zone),
+        begin,
+        following,
+        _start_of_next_hour_ms(following, zone),
+    )
 
 
-def _hour_of(wall_ms: int, zone: tzinfo) -> int:
-    offset = _offset_ms(wall_ms, zone)
+def _start_of_hour_ms(wall_ms: int, zone: tzinfo) -> int:
+    offset = _utc_offset_ms(wall_ms, zone)
     begin = wall_ms - (wall_ms + offset) % _HOUR_MS
-    changed = (_offset_ms(begin, zone) - offset) % _HOUR_MS
-    return _change_between(begin, wall_ms, zone) if changed else begin
+    changed = (_utc_offset_ms(begin, zone) - offset) % _HOUR_MS
+    return _find_clock_change(begin, wall_ms, zone) if changed else begin
 
 
-def _hour_after(begin: int, zone: tzinfo) -> int:
-    offset = _offset_ms(begin, zone)
+def _start_of_next_hour_ms(begin: int, zone: tzinfo) -> int:
+    offset = _utc_offset_ms(begin, zone)
     end = begin + _HOUR_MS - (begin + offset) % _HOUR_MS
-    changed = (_offset_ms(end, zone) - offset) % _HOUR_MS
-    return _change_between(begin, end, zone) if changed else end
+    changed = (_utc_offset_ms(end, zone) - offset) % _HOUR_MS
+    return _find_clock_change(begin, end, zone) if changed else end
 
 
-def _offset_ms(wall_ms: int, zone: tzinfo) -> int:
+def _utc_offset_ms(wall_ms: int, zone: tzinfo) -> int:
     offset = datetime.fromtimestamp(wall_ms // 1000, zone).utcoffset()
     return int((offset or timedelta()).total_seconds()) * 1000
 
 
-def _change_between(start_ms: int, end_ms: int, zone: tzinfo) -> int:
+def _find_clock_change(start_ms: int, end_ms: int, zone: tzinfo) -> int:
     """Return the first second at which the offset equals that at ``end_ms``."""
     low, high = start_ms // 1000, -(-end_ms // 1000)
-    goal = _offset_ms(end_ms, zone)
+    goal = _utc_offset_ms(end_ms, zone)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _offset_ms(middle * 1000, zone) == goal else (middle, high)
+        low, high = (low, middle) if _utc_offset_ms(middle * 1000, zone) == goal else (middle, high)
     return high * 1000

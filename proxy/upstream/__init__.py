@@ -196,7 +196,7 @@ class Upstreams:
             reply = await self._send(open_attempt, context.time_left(), fresh=fresh)
             attempt.status = reply.status
             attempt.remaining = remaining_rate_limit(reply.headers)
-            response = self._response(context, open_attempt, reply)
+            response = self._make_response(context, open_attempt, reply)
             if response is None:
                 await _raise_error(open_attempt, reply)
             attempt.response_at = record.now()
@@ -257,7 +257,7 @@ class Upstreams:
             method=request.method,
         )
 
-    def _response(
+    def _make_response(
         self, context: AttemptContext, open_attempt: OpenAttempt, reply: Reply
     ) -> HttpUpstreamResponse | None:
         """Return the response, or None if the upstream reports an error.

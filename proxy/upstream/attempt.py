@@ -164,7 +164,7 @@ def new_reader(
     )
     rewrite: Rewrite | None = server.to_chat
     if ids is not None and not is_crossing and family.seals_ids:
-        rewrite = _sealing(open_attempt, ids)
+        rewrite = _make_id_sealer(open_attempt, ids)
     documents = Documents(upstream.max_answer_values, vectors=family.has_vectors)
     is_ordered = (is_crossing and client.marks_parts) or (options.inspect and family.marks_parts)
     order = Sequencer() if is_ordered and call.stream else None
@@ -194,7 +194,7 @@ def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:
         raise UpstreamInvalid("The upstream sent a compressed response, which was not requested.")
 
 
-def _sealing(open_attempt: OpenAttempt, ids: ResponseIds) -> Rewrite:
+def _make_id_sealer(open_attempt: OpenAttempt, ids: ResponseIds) -> Rewrite:
     record = open_attempt.record
     deployment = record.plan.deployment if record.plan is not None else None
     sealer = DocumentSealer(

@@ -63,7 +63,7 @@ def write_head(target: RequestTarget, headers: Mapping[str, str]) -> bytes:
     return text.encode("ascii")
 
 
-def _framing(method: str, length: int | None) -> bytes:
+def _end_head(method: str, length: int | None) -> bytes:
     """Return the framing header and the end of a head. ``length`` is None for a chunked body."""
     if length is None:
         return b"transfer-encoding: chunked\r\n\r\n"
@@ -138,7 +138,7 @@ class Pool:
         try:
             connection = None if fresh else self._pop_ready(self._idle.get(origin))
             if connection is None:
-                connection = await self._dial(origin, deadline)
+                connection = await self._open_connection(origin, deadline)
         except BaseException:
             self._slots.give_back(self)
             raise
@@ -164,7 +164,7 @@ class Pool:
             connection.abort()
         return None
 
-    async def _dial(self, origin: Origin, deadline: float) -> Connection:
+    async def _open_connection(self, origin: Origin, deadline: float) -> Connection:
         if self._is_closed:
             message = "The proxy is shutting down and has closed its connections."
             raise UpstreamUnavailable(message).with_cause("local")
@@ -312,9 +312,9 @@ class HttpClient:
         upload: BoundedUpload | None = None
         if not isinstance(body, bytes):
             upload, body, fresh = body, b"", True
-        target = self._target(url, method)
+        target = self._parse_cached_url(url, method)
         length = len(body) if upload is None else upload.upload.length
-        request, origin = write_head(target, headers) + _framing(method, length), target.origin
+        request, origin = write_head(target, headers) + _end_head(method, length), target.origin
         deadline = self._now() + timeouts.total
         connection = None if fresh else self.pool.try_take_idle(origin)
         if connection is None:
@@ -341,7 +341,7 @@ class HttpClient:
             _connection=connection,
         )
 
-    def _target(self, url: str, method: str) -> RequestTarget:
+    def _parse_cached_url(self, url: str, method: str) -> RequestTarget:
         """Parse a URL. Those of other methods name one object and are not cached."""
         if method != "POST":
             return parse_url(url, method)

@@ -167,7 +167,7 @@ def redact_credentials(error: errors.ProxyError, upstream: Upstream) -> None:
     """Redact our credentials in all text of the upstream. Drops codes that contain a part."""
     if error.system_text is not None:
         error.system_text = redact(error.system_text, upstream)
-    hosts = [*_addresses(upstream)]
+    hosts = [*_spell_address(upstream)]
     if error.upstream_message is not None:
         error.say(redact(error.upstream_message, upstream, hosts))
     if error.param is not None:
@@ -193,7 +193,7 @@ def redact(text: str, upstream: Upstream, hosts: Iterable[str] = ()) -> str:
     text = text[: 2 * MAX_TEXT]
     lower = text.translate(_LOWER)
     spans: list[tuple[int, int]] = []
-    for part in (*_secret_parts(upstream), *hosts):
+    for part in (*_split_credentials(upstream), *hosts):
         start = lower.find(part)
         while start >= 0:
             spans.append((start, start + len(part)))
@@ -207,7 +207,7 @@ def redact(text: str, upstream: Upstream, hosts: Iterable[str] = ()) -> str:
     return "".join([*pieces, text[position:]])
 
 
-def _addresses(upstream: Upstream) -> Iterator[str]:
+def _spell_address(upstream: Upstream) -> Iterator[str]:
     """Yield the spellings of an upstream's address, without bare names such as ``vllm``."""
     parts = urlsplit(upstream.base_url.lower())
     host, netloc = parts.hostname or "", parts.netloc.rpartition("@")[2]
@@ -218,7 +218,7 @@ def _addresses(upstream: Upstream) -> Iterator[str]:
         yield host
 
 
-def _secret_parts(upstream: Upstream) -> Iterator[str]:
+def _split_credentials(upstream: Upstream) -> Iterator[str]:
     """Yield all parts of a credential, and the whole value of other headers."""
     for name, secret in (("api-key", upstream.api_key), *upstream.headers):
         value = "" if secret is None else secret.reveal().translate(_LOWER)

@@ -152,7 +152,7 @@ class Health:
         """
         states = self._endpoints.get((target.upstream.name, target.model, endpoint))
         if states is None:
-            states = self._states(target, endpoint)
+            states = self._get_endpoint_states(target, endpoint)
         target_state, circuit, upstream = states
         is_new_caller = not circuit.is_shared and circuit.only_caller != caller
         if is_new_caller and self._add_caller(circuit, target, caller):
@@ -161,14 +161,14 @@ class Health:
         if self._callers or circuit.open_until is not None:
             key = target.upstream.name, target.model, endpoint, caller
             caller_circuit = self._callers.get(key)
-            is_probe, is_caller_probe = self._probes(target, circuit, caller_circuit)
+            is_probe, is_caller_probe = self._find_probes(target, circuit, caller_circuit)
         max_concurrency = target.upstream.max_concurrency
         if max_concurrency is not None and upstream.in_flight >= max_concurrency:
             raise UpstreamBusy(BUSY_S)
         if caller_circuit is not None and is_caller_probe:
-            caller_circuit.probing_until = self._rest_end(target)
+            caller_circuit.probing_until = self._circuit_opens_until(target)
         if is_probe:
-            circuit.probing_until = self._rest_end(target)
+            circuit.probing_until = self._circuit_opens_until(target)
             self.on_change(target, endpoint, "half_open")
         target_state.in_flight += 1
         circuit.in_flight += 1
@@ -185,7 +185,7 @@ class Health:
             is_caller_probe=is_caller_probe,
         )
 
-    def _probes(
+    def _find_probes(
         self, target: Target, circuit: Circuit, caller: Circuit | None
     ) -> tuple[bool, bool]:
         """Return whether a request probes the circuit, and its caller's circuit."""
@@ -206,11 +206,13 @@ class Health:
             return False
         was_open = circuit.open_until is not None
         circuit.is_shared, circuit.only_caller = True, None
-        circuit.failures = min(circuit.failures, _caller_share(target.upstream.breaker))
+        circuit.failures = min(
+            circuit.failures, _max_failures_of_one_caller(target.upstream.breaker)
+        )
         circuit.open_until, circuit.probing_until = None, 0.0
         return was_open
 
-    def _rest_end(self, target: Target) -> float:
+    def _circuit_opens_until(self, target: Target) -> float:
         breaker = target.upstream.breaker
         return self.now() + (breaker.open_s if breaker is not None else 0.0)
 
@@ -230,7 +232,7 @@ class Health:
 
     def may_retry(self, upstream: Upstream) -> bool:
         """Spend a saved retry. Return False if there is none."""
-        state = self._upstream(upstream)
+        state = self._get_upstream_load(upstream)
         if state.saved_retries < 1:
             return False
         state.saved_retries -= 1 + RETRY_SHARE  # the retry itself saves nothing
@@ -263,14 +265,18 @@ class Health:
 
         A connection that failed counts for all only.
         """
-        circuit, rest_end = slot.states.circuit, self._rest_end(slot.target)
-        caller = self._caller(slot.caller_key) if slot.reached_upstream else None
+        circuit, rest_end = slot.states.circuit, self._circuit_opens_until(slot.target)
+        caller = self._get_caller_circuit(slot.caller_key) if slot.reached_upstream else None
         if caller is not None:
             caller.failures += 1
             must_open = caller.open_until is None and caller.failures >= breaker.failures
             if must_open or slot.is_caller_probe:
                 self._open_for_caller(circuit, caller, rest_end)
-        if caller is None or not circuit.is_shared or caller.failures <= _caller_share(breaker):
+        if (
+            caller is None
+            or not circuit.is_shared
+            or caller.failures <= _max_failures_of_one_caller(breaker)
+        ):
             circuit.failures += 1
         must_open = circuit.open_until is None and circuit.failures >= breaker.failures
         if must_open or slot.is_probe:
@@ -280,7 +286,7 @@ class Health:
         circuit.open_callers += caller.open_until is None
         caller.open_until = rest_end
 
-    def _caller(self, key: CallerKey) -> Circuit:
+    def _get_caller_circuit(self, key: CallerKey) -> Circuit:
         circuit = self._callers.get(key)
         if circuit is None:
             if len(self._callers) >= MAX_FAILING_CALLERS:
@@ -301,24 +307,26 @@ class Health:
 
     def least_loaded_first(self, targets: Sequence[Target], pool_size: int) -> tuple[Target, ...]:
         """Sort the first ``pool_size`` targets by requests in flight."""
-        pool = sorted(targets[:pool_size], key=lambda target: self._target(target).in_flight)
+        pool = sorted(
+            targets[:pool_size], key=lambda target: self._get_target_load(target).in_flight
+        )
         return (*pool, *targets[pool_size:])
 
-    def _states(self, target: Target, endpoint: Endpoint) -> EndpointStates:
+    def _get_endpoint_states(self, target: Target, endpoint: Endpoint) -> EndpointStates:
         """Return the states of an endpoint, and cache them until a state is dropped."""
         key = (target.upstream.name, target.model, endpoint)
         states = EndpointStates(
-            self._target(target),
+            self._get_target_load(target),
             self._get(self._circuits, key, Circuit),
-            self._upstream(target.upstream),
+            self._get_upstream_load(target.upstream),
         )
         self._endpoints[key] = states
         return states
 
-    def _target(self, target: Target) -> Load:
+    def _get_target_load(self, target: Target) -> Load:
         return self._get(self._targets, (target.upstream.name, target.model), Load)
 
-    def _upstream(self, upstream: Upstream) -> Load:
+    def _get_upstream_load(self, upstream: Upstream) -> Load:
         return self._get(self._upstreams, upstream.name, Load)
 
     def _get(self, states: dict[K, V], key: K, new_state: Callable[[], V]) -> V:
@@ -333,6 +341,6 @@ class Health:
         return state
 
 
-def _caller_share(breaker: Breaker | None) -> int:
+def _max_failures_of_one_caller(breaker: Breaker | None) -> int:
     """Return how many consecutive failures of one caller count for all, too few to open."""
     return 0 if breaker is None else min(breaker.failures - 1, (breaker.failures + 1) // 2)

@@ -97,14 +97,14 @@ async def open_hedged(
     winner: HedgeTask | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            tasks.append(group.create_task(_result(open_first, "first")))
+            tasks.append(group.create_task(_open_or_return_error(open_first, "first")))
             await asyncio.wait(tasks, timeout=delay_s)
             if not tasks[0].done() and may_hedge():
-                tasks.append(group.create_task(_result(open_second, "hedge")))
+                tasks.append(group.create_task(_open_or_return_error(open_second, "hedge")))
             winner = await _wait_for_winner(tasks)
             can_fall_back = has_fallback and len(tasks) == 1
             if winner is None and can_fall_back and not _is_final(tasks[0]):
-                tasks.append(group.create_task(_result(open_second, "fallback")))
+                tasks.append(group.create_task(_open_or_return_error(open_second, "fallback")))
                 winner = await _wait_for_winner(tasks)
             for task in tasks:
                 if task is not winner:
@@ -121,7 +121,7 @@ async def open_hedged(
     raise most_useful([result for result in results if isinstance(result, ProxyError)])
 
 
-async def _result(
+async def _open_or_return_error(
     open_response: OpenHedged, reason: AttemptReason
 ) -> HttpUpstreamResponse | ProxyError:
     try:

@@ -92,7 +92,7 @@ def find_tokens(data: Json) -> Tokens | None:
     """Return the tokens that a response reports, None if it reports none or invalid ones."""
     usage = data.get("usage")
     tokens = _read(usage) or _read_billed_units(usage) or _read_billed_units(data.get("meta"))
-    return tokens or _read(_from_gemini(data.get("usageMetadata")))
+    return tokens or _read(_convert_gemini_usage(data.get("usageMetadata")))
 
 
 def _read(usage: Any) -> Tokens | None:
@@ -102,13 +102,13 @@ def _read(usage: Any) -> Tokens | None:
     if tokens is not None:
         return tokens
     if "input_tokens" in usage:
-        return read_usage(_from_input_tokens(usage))
+        return read_usage(_convert_input_tokens_usage(usage))
     if "total_tokens" in usage:
         return read_usage({"prompt_tokens": usage["total_tokens"]})
     return None
 
 
-def _from_input_tokens(usage: Json) -> Json:
+def _convert_input_tokens_usage(usage: Json) -> Json:
     """Return usage with ``input_tokens`` in the format of a chat."""
     chat = {
         "prompt_tokens": usage["input_tokens"],
@@ -125,7 +125,7 @@ def _from_input_tokens(usage: Json) -> Json:
     return chat | {name: usage[name] for name in EXTRA_FIELDS if name in usage}
 
 
-def _from_gemini(metadata: Any) -> Json | None:
+def _convert_gemini_usage(metadata: Any) -> Json | None:
     """Return Gemini's usage in the format of a chat.
 
     Gemini counts reasoning and tool results separately.
@@ -139,16 +139,16 @@ def _from_gemini(metadata: Any) -> Json | None:
         "completion_tokens": _sum((metadata.get("candidatesTokenCount") or 0, reasoning)),
         "prompt_tokens_details": {
             "cached_tokens": metadata.get("cachedContentTokenCount"),
-            **_tokens_by_modality(metadata.get("promptTokensDetails")),
+            **_count_tokens_by_modality(metadata.get("promptTokensDetails")),
         },
         "completion_tokens_details": {
             "reasoning_tokens": reasoning,
-            **_tokens_by_modality(metadata.get("candidatesTokensDetails")),
+            **_count_tokens_by_modality(metadata.get("candidatesTokensDetails")),
         },
     }
 
 
-def _tokens_by_modality(details: Any) -> dict[str, Any]:
+def _count_tokens_by_modality(details: Any) -> dict[str, Any]:
     """Return Gemini's token counts by modality, under our names."""
     return {
         name: detail.get("tokenCount")

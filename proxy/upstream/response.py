@@ -125,7 +125,7 @@ class HttpUpstreamResponse:
             else:
                 data = await self.reply.read(self._on_data if self._feed is not None else None)
                 if data is not None:
-                    self._receive(data)
+                    self._split_into_documents(data)
                 elif self._pending is not None:
                     return ()
         return frames
@@ -149,7 +149,7 @@ class HttpUpstreamResponse:
             self.open_attempt.record.has_ping = True
         return ()
 
-    def _receive(self, data: bytes) -> None:
+    def _split_into_documents(self, data: bytes) -> None:
         """Split received bytes into documents. No bytes are the end of the body."""
         if not data:
             self._state = "closed"
@@ -172,7 +172,7 @@ class HttpUpstreamResponse:
     def _on_data(self, data: bytes) -> bool:
         """Feed the frames in received bytes. Return False if the task has to continue."""
         try:
-            self._receive(data)
+            self._split_into_documents(data)
         except ProxyError as fault:
             self._fault = fault
             return False

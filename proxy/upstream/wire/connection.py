@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
         if self._fault is None:
             self._set_timer(self._loop.time() + timeout_s)
         else:
-            self._wake()
+            self._wake_waiter()
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
             if self._on_data is not None and not body.ended and self._push(self._on_data):
                 return
             self._count_buffered(len(data))  # includes the framing
-        self._wake()
+        self._wake_waiter()
 
     def _stop_writing(self) -> None:
         """Drop the rest of a request whose response has begun."""
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
         if response is None or response.ended or self._fault is not None:
             return
         if error is None and response.close():
-            self._wake()
+            self._wake_waiter()
             return
         fault = UpstreamUnavailable(CLOSED) if response.head is None else UpstreamInvalid(BROKEN)
         self._fail(fault.with_cause(cause_of(error), str(error or "")))
@@ -347,9 +347,9 @@ class Connection(asyncio.Protocol):
         self._fault = fault
         self._can_write.set()
         self.abort()
-        self._wake()
+        self._wake_waiter()
 
-    def _wake(self) -> None:
+    def _wake_waiter(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
