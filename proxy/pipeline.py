@@ -39,7 +39,7 @@ class Pipeline:
         a ``with`` block: it also runs after an error, a disconnected client and a cancellation.
         """
         record = self.start_record()
-        with self.emitter.observing(record):
+        with self.emitter.emit_on_exit(record):
             record.request_id = client.request_id
             try:
                 head = client.read_head()

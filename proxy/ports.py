@@ -189,7 +189,7 @@ class Guards(Protocol):
 class GuardClients(Protocol):
     """HTTP and model clients for guards."""
 
-    def of(self, record: Record, *, waits: bool = True) -> GuardClient:
+    def for_record(self, record: Record, *, waits: bool = True) -> GuardClient:
         """Return the client for the guards of one call. Its requests join the trace of the call.
 
         ``waits`` is False if the call continues while the guard runs.
@@ -266,7 +266,7 @@ class BillingRegistry(Protocol):
 class Emitter(Protocol):
     """Emits traces, metrics, logs and ledger rows of calls."""
 
-    def observing(self, record: Record) -> AbstractContextManager[None]:
+    def emit_on_exit(self, record: Record) -> AbstractContextManager[None]:
         """Emit the record once on exit. Never raises and never waits."""
 
 

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.upstream.wire.dialing import system_context
+from proxy.upstream.wire.dialing import load_system_context
 
 Json = dict[str, Any]
-TRUST = system_context()
+TRUST = load_system_context()
 """The system's certificates, read once for all tests of a process."""
 PATIENCE_S = 30.0
 """How long a test waits for what comes at once: on a busy machine that may be seconds later."""

@@ -24,7 +24,7 @@ from proxy.settings import (
     from_environment,
     without_certificates,
 )
-from proxy.upstream.wire.dialing import system_context
+from proxy.upstream.wire.dialing import load_system_context
 from tests.for_each import for_each
 
 FOLDER = Address("127.0.0.1", 8080)
@@ -238,7 +238,7 @@ def test_restores_openssl_paths(text_before: str | None, monkeypatch: pytest.Mon
 
     assert meanwhile == 0
     assert {name: os.environ.get(name) for name in names} == environ
-    assert system_context().verify_mode is ssl.CERT_REQUIRED
+    assert load_system_context().verify_mode is ssl.CERT_REQUIRED
 
 
 def test_certificate_file_that_does_not_exist_ends_the_start(tmp_path: Path) -> None:

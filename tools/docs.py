@@ -159,7 +159,7 @@ def _traits(provider: Provider) -> Iterator[str]:
     yield ", ".join(sorted(provider.endpoints))
     renamed = dict(provider.renamed)
     yield _words(
-        name for name in FIELDS["chat"] if not provider.takes(name) and name not in renamed
+        name for name in FIELDS["chat"] if not provider.accepts_field(name) and name not in renamed
     )
     differences = [f"`{name}` is sent as `{new_name}`" for name, new_name in renamed.items()]
     if provider.thoughts == "required":

@@ -131,7 +131,7 @@ async def running(
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
         bounds, ids = _bounds(context, stages.upstreams.offload), stages.upstreams.ids
         port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, store.passed)
-        front = server.data_handler(build_pipeline(store, stages, emitters), port, bug)
+        front = server.make_data_handler(build_pipeline(store, stages, emitters), port, bug)
         observed = Observed(
             emitters=emitters,
             calls=stored,
@@ -368,7 +368,7 @@ async def load_rest(
     loaded: Callable[[], None],
 ) -> None:
     """Load what few calls need between calls, become ready, and prepare metrics in a thread."""
-    await between_calls(snapshot.load_rest(), calls.are_under_way)
+    await between_calls(snapshot.load_rest(), calls.has_active)
     loaded()
     readiness.ready = True
     await asyncio.to_thread(metrics.prepare)

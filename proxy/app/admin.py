@@ -28,7 +28,7 @@ from proxy.policy.review.compare import Candidate
 from proxy.policy.store import PolicyStore
 from proxy.runtime.background import run_in_background
 from proxy.runtime.frozen import frozen
-from proxy.server.admin import Access, AdminSources, Readiness, admin_handler
+from proxy.server.admin import Access, AdminSources, Readiness, make_admin_handler
 from proxy.server.console import Console, ConsoleFiles, ConsolePages
 from proxy.server.sessions import Sessions
 from proxy.telemetry import Emitters, RecordSink
@@ -109,7 +109,7 @@ async def admin(
         )
         sessions = None if console is None else console.sessions
         access = Access(settings.admin_token, settings.admin_hosts, sessions)
-        yield admin_handler(sources, readiness, access)
+        yield make_admin_handler(sources, readiness, access)
 
 
 @asynccontextmanager

@@ -87,7 +87,7 @@ async def _counters(context: Context) -> CounterStore:
             context.log.warning("limits.degraded", cause=cause)
 
     def on_lost_budget(claim: Claim) -> None:
-        name, labels = claim.limit.name, context.metrics.roster.owners(claim.scope)
+        name, labels = claim.limit.name, context.metrics.roster.labels_of_scope(claim.scope)
         context.metrics.count("headrace_budget_lost_total", name)
         context.log.error("budget.lost", limit=name, whose=labels)
 
@@ -205,7 +205,7 @@ async def _spent_before(
         raise BackfillUnavailable from error
     finally:
         recalled = None if spent_nano_usd is None else spent_nano_usd / NANO
-        labels, name = context.metrics.roster.owners(claim.scope), claim.limit.name
+        labels, name = context.metrics.roster.labels_of_scope(claim.scope), claim.limit.name
         context.log.info("budget.begins", limit=name, whose=labels, recalled_usd=recalled)
     return spent_nano_usd
 

@@ -124,7 +124,7 @@ def warn(context: Context, standing: CounterState) -> None:
     capacity: float = limit.capacity
     if limit.kind.scale > 1:  # nano-USD to USD
         used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
-    labels = context.metrics.roster.owners(standing.scope)
+    labels = context.metrics.roster.labels_of_scope(standing.scope)
     context.log.warning("limit.warned", limit=limit.name, whose=labels, used=used, of=capacity)
 
 

@@ -227,9 +227,9 @@ class Record:
     def use_attempt(self, model_call: int, attempt: Attempt) -> None:
         """Set the attempt whose response a model call uses. Canceled ones have lost the hedge."""
         self.used_attempts[model_call] = attempt
-        self.lose_dropped(model_call)
+        self.mark_canceled_as_lost_hedge(model_call)
 
-    def lose_dropped(self, model_call: int) -> None:
+    def mark_canceled_as_lost_hedge(self, model_call: int) -> None:
         """Mark the canceled attempts of a model call as losers of a hedge."""
         for attempt in self.attempts:
             if attempt.model_call == model_call and attempt.error == "cancelled":

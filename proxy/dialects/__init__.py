@@ -277,7 +277,7 @@ def _passed_on(
             match = listed.find(method, openai_form)
             if match is not None:
                 return match.route, parameters
-            allowed = allowed.union(listed.methods(openai_form))
+            allowed = allowed.union(listed.find_methods(openai_form))
     if allowed:
         raise MethodNotAllowed(", ".join(sorted(allowed)))
     raise PathNotFound(not_served(path, {served for _, served in PLAIN_ROUTES}), plain_path(path))

@@ -53,7 +53,7 @@ class HttpEgress:
     run: Callable[[Exchange], Awaitable[None]]
     new_id: Callable[[], str]
 
-    def of(self, record: Record, *, waits: bool = True) -> HttpGuardEgress:
+    def for_record(self, record: Record, *, waits: bool = True) -> HttpGuardEgress:
         return HttpGuardEgress(self, record, waits=waits)
 
     async def embed(
@@ -62,7 +62,7 @@ class HttpEgress:
         """Return the target that has computed the embedding of a text, and its response."""
         owner = record.plan.deployment if record.plan is not None else None
         key = internal_key("cache", owner or "")
-        client = self.of(record, waits=waits)
+        client = self.for_record(record, waits=waits)
         exchange = await client.send(key, deployment, "embeddings", {"input": text})
         return exchange.model, exchange.document()
 
@@ -103,7 +103,7 @@ class HttpGuardEgress:
                         if len(response) > MAX_RESPONSE_BYTES:
                             raise ResponseTooLong
                 finally:
-                    reply.leave()
+                    reply.release()
             except UpstreamTimeout:
                 raise TimeoutError from None
             except UpstreamError as error:

@@ -330,7 +330,7 @@ def bind_stage(rules: StageRules, body: Json) -> tuple[Sequence[GuardRule], Sequ
     """Return the rules of one call that have a detector, and those that call a service."""
     if not rules.contextual:
         return rules.detectors, rules.services
-    bound = StageRules.of(tuple(bind_rules(rules.every, body)))
+    bound = StageRules.from_rules(tuple(bind_rules(rules.every, body)))
     return bound.detectors, bound.services
 
 

@@ -145,7 +145,7 @@ class GuardedCall:
         # Rules that enforce apply to errors whatever their fields and roles.
         rules = [replace(rule, fields=None, roles=None) for rule in guards.output if rule.enforces]
         if texts and rules:
-            detectors, services = bind_stage(StageRules.of(tuple(rules)), self.call.body)
+            detectors, services = bind_stage(StageRules.from_rules(tuple(rules)), self.call.body)
             inspection = await engine.inspect(detectors, texts, caller=self.record.key)
             results = (*inspection.results, *engine.uncalled_results(services))
             self.record.add_guard_results("output", results)
@@ -178,7 +178,7 @@ class GuardedCall:
                 replace(rule, action="block") if rule.action == "retry" else rule
                 for rule in rules.every
             )
-            rules = StageRules.of(tuple(blocking))
+            rules = StageRules.from_rules(tuple(blocking))
         self._has_response = True
         inspector = self._inspector(call, rules)
         capturing = self._capturing(call)

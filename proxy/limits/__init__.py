@@ -190,7 +190,7 @@ class Reservation:
             return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
         if limit is not refusal.limit:  # a local share: name the whole limit instead
             refusal = replace(refusal, limit=limit, remaining=None)
-        return limit.kind.error(refusal, self.received_ms)
+        return limit.kind.make_error(refusal, self.received_ms)
 
     async def _decide(self, claims: Sequence[Claim]) -> LimitDecision:
         """Ask the store, and again if a fresh budget turns out to have earlier spend."""

@@ -21,7 +21,7 @@ from proxy.migrate.draft import (
     slug,
     whole_weight,
 )
-from proxy.types.providers import BY_WORD, Provider, variable_of
+from proxy.types.providers import BY_WORD, Provider, key_variable
 
 SERVED = frozenset({"chat", "embedding", "responses", "completion"})
 """Modes that need no passthrough path."""
@@ -218,7 +218,7 @@ class _Converter:
             return None
         upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
         key, place = params.take("api_key"), params.at("api_key")
-        variable = provider.variable or variable_of(name)
+        variable = provider.variable or key_variable(name)
         if key is not None or provider.variable:
             upstream["api_key"] = self._draft.secret(key, variable, place)
         elif provider.base_url is None:

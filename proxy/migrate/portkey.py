@@ -17,7 +17,7 @@ from proxy.migrate.draft import (
     slug,
     whole_weight,
 )
-from proxy.types.providers import BY_WORD, variable_of
+from proxy.types.providers import BY_WORD, key_variable
 
 NO_EMBEDDINGS = (
     "similar prompts are not matched. Add semantic: {embeddings: DEPLOYMENT}. See docs/cache.md."
@@ -84,7 +84,7 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         variable = (
             provider.variable
             if provider_name == word and provider.variable
-            else variable_of(provider_name)
+            else key_variable(provider_name)
         )
         upstream["api_key"] = draft.secret(text, variable, part.at("api_key"))
     if provider.name != price_provider(provider.dialect):

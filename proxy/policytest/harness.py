@@ -41,7 +41,7 @@ from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import CallGuards
 from proxy.runtime.frozen import frozen
-from proxy.server.response import error_headers, status_and_headers
+from proxy.server.response import make_error_headers, make_status_and_headers
 from proxy.telemetry import Emitters
 from proxy.types import Call, Json, Plan, RequestHead, ResponseHead, Timeouts
 from proxy.types.events import Frame
@@ -248,7 +248,7 @@ class _Exchange:
         written = self._writer.feed(frame)
         if not self._started and (self._head.streamed or frame.last):
             media_type, record = self._writer.media_type, self._case_run.record
-            answer = status_and_headers(record, self._head, self._client, media_type, frame)
+            answer = make_status_and_headers(record, self._head, self._client, media_type, frame)
             self._set_head(*answer)
         self._case_run.body += written
 
@@ -258,7 +258,7 @@ class _Exchange:
         if self._started:
             self._case_run.body += self._writer.fail(body)
             return
-        fields = error_headers(record, error) | dict(refusal.headers)
+        fields = make_error_headers(record, error) | dict(refusal.headers)
         self._set_head(refusal.status, fields)
         self._case_run.body = body
 
@@ -323,5 +323,5 @@ class _Reply:
     def finish(self) -> None:
         return None
 
-    def leave(self) -> None:
+    def release(self) -> None:
         return None

@@ -21,7 +21,7 @@ from proxy.dialects import ROUTES, no_passthrough
 from proxy.pipeline import Pipeline
 from proxy.runtime.frozen import frozen
 from proxy.server.exchange import HttpExchange
-from proxy.server.request import BodyShare, Bounds, path_of
+from proxy.server.request import BodyShare, Bounds, parse_path
 from proxy.server.server import Handler as Handler
 from proxy.server.server import HttpServer as HttpServer
 from proxy.server.server import WeakParser as WeakParser
@@ -58,7 +58,7 @@ class Calls:
         if self._none is not None and not self._tasks:
             self._none.set()
 
-    def are_under_way(self) -> bool:
+    def has_active(self) -> bool:
         """Return True while a call is in progress."""
         return bool(self._tasks)
 
@@ -125,12 +125,12 @@ class CrossOrigin:
 
     origins: Callable[[], frozenset[str]] = frozenset
 
-    def headers(self, origin: str) -> dict[str, str]:
+    def response_headers(self, origin: str) -> dict[str, str]:
         """Return the CORS headers of a response, none if the origin is not allowed."""
         allowed = self._make_origin_headers(origin)
         return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED)}
 
-    def preflight(self, request_headers: Mapping[str, str]) -> dict[str, str]:
+    def preflight_headers(self, request_headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a preflight response, none if the origin is not allowed."""
         allowed = self._make_origin_headers(request_headers.get("origin", ""))
         if not allowed:
@@ -167,9 +167,9 @@ class Keyless:
         """Return the response to a request without a key, or None for any other request."""
         headers = request.headers
         if request.method == "OPTIONS" and "access-control-request-method" in headers:
-            allowed = self.cross_origin.preflight(headers)
+            allowed = self.cross_origin.preflight_headers(headers)
             return web.Response(status=204, headers={**_HEADERS, **allowed}) if allowed else None
-        if HEALTH not in request.raw_path or path_of(request.raw_path) != HEALTH:
+        if HEALTH not in request.raw_path or parse_path(request.raw_path) != HEALTH:
             return None
         if request.method not in ("GET", "HEAD"):
             return _make_json_response(405, "Use GET or HEAD.", allow="GET, HEAD")
@@ -203,7 +203,7 @@ class DataPort:
     passed: Callable[[], PassthroughPaths | None] = no_passthrough
 
 
-def data_handler(
+def make_data_handler(
     pipeline: Pipeline, port: DataPort, on_bug: Callable[[BaseException, str], None]
 ) -> Handler:
     """Return the request handler. It runs the pipeline and sends a 500 after an internal error.

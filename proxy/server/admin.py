@@ -65,14 +65,14 @@ class AdminSources:
     console: Console | None = None
 
 
-def admin_handler(
+def make_admin_handler(
     sources: AdminSources, readiness: Readiness, access: Access
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     """Return the request handler. Its pages contain no keys, prompts and responses."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path.partition("?")[0]
-        refused = access.refuses(request.method, path, request.headers, request.cookies)
+        refused = access.find_refusal(request.method, path, request.headers, request.cookies)
         if refused is not None:
             is_api = sources.console is not None and path.startswith(API)
             return problem(*refused) if is_api else _make_refusal(*refused)
@@ -189,7 +189,7 @@ class Access:
     hosts: tuple[str, ...] = ()
     sessions: Sessions | None = None
 
-    def refuses(
+    def find_refusal(
         self,
         method: str,
         path: str,

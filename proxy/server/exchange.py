@@ -28,8 +28,8 @@ from proxy.server.response import (
     ERROR_HEADER,
     ResponseWriter,
     SilenceTimer,
-    error_headers,
-    status_and_headers,
+    make_error_headers,
+    make_status_and_headers,
 )
 from proxy.types import Call, RequestHead, ResponseHead
 from proxy.types.events import Frame
@@ -66,9 +66,9 @@ class HttpExchange:
         self._call_id = self.request_id = call_id = port.new_id()
         self._cors: dict[str, str] = {}
         if "origin" in incoming.headers:
-            self._cors = port.keyless.cross_origin.headers(incoming.headers["origin"])
+            self._cors = port.keyless.cross_origin.response_headers(incoming.headers["origin"])
         if "x-request-id" in incoming.headers:
-            self.request_id = incoming.given_id() or call_id
+            self.request_id = incoming.read_request_id() or call_id
 
     @property
     def is_disconnected(self) -> bool:
@@ -140,7 +140,7 @@ class HttpExchange:
         from proxy.dialects.passthrough import request as passthrough  # noqa: PLC0415  # few calls
 
         incoming, raw = self._incoming, b""
-        length = incoming.length()
+        length = incoming.read_content_length()
         if length != 0 and head.method == "GET":
             raise BadRequest("A GET request must not have a body.")
         if length != 0 and not passthrough.is_any_json(incoming.media_type):
@@ -247,7 +247,9 @@ class HttpExchange:
         head, media_type = self._head, self._writer.media_type
         if head.passthrough is not None and head.streamed:
             length = head.passthrough.length
-        status, fields = status_and_headers(self._record, head, self._client, media_type, frame)
+        status, fields = make_status_and_headers(
+            self._record, head, self._client, media_type, frame
+        )
         self._begin_with(status, fields, length)
 
     def _begin_with(self, status: int, fields: dict[str, str], length: int | None) -> None:
@@ -280,7 +282,7 @@ class HttpExchange:
         refusal = families.refusal(self._client, error, self.request_id, record.guard_results())
         body = orjson.dumps(refusal.body)
         if not out.begun:
-            fields = error_headers(record, error) | dict(refusal.headers)
+            fields = make_error_headers(record, error) | dict(refusal.headers)
             self._begin_with(refusal.status, fields, len(body))
             await out.write(body, last=True)
             return

@@ -154,7 +154,7 @@ class Bounds:
     keepalive_s: float = 0.0
 
 
-def path_of(target: str) -> str:
+def parse_path(target: str) -> str:
     """Return the undecoded path of a request target, without the authority of an absolute one."""
     if not target.startswith("/"):
         _, scheme, remainder = target.partition("://")
@@ -176,7 +176,7 @@ class Incoming:
         target = request.raw_path
         self.path = target
         if target not in PATHS:
-            self.path, self.query = path_of(target), target.partition("?")[2]
+            self.path, self.query = parse_path(target), target.partition("?")[2]
         raw_headers = request.headers
         names = map(str.lower, raw_headers.keys())
         self.headers = headers = dict(zip(names, raw_headers.values(), strict=False))
@@ -195,7 +195,7 @@ class Incoming:
             else:
                 self.headers[name] = f"{self.headers[name]}, {value}"
 
-    def given_id(self) -> str | None:
+    def read_request_id(self) -> str | None:
         """Return the client's request id if it is valid in headers and logs."""
         client_id = self.headers.get("x-request-id")
         return client_id if client_id and REQUEST_ID.fullmatch(client_id) else None
@@ -228,7 +228,7 @@ class Incoming:
         """Content type as sent."""
         return self.headers.get("content-type", "")
 
-    def length(self) -> int | None:
+    def read_content_length(self) -> int | None:
         """Content-Length, None for a chunked body. Raises ``RequestError`` for an encoded body."""
         self._check_encoding()
         if "transfer-encoding" in self.headers:

@@ -223,7 +223,7 @@ FLAGGED = "flagged by a guard of the upstream"
 RATES = tuple(kind for kind in KINDS.values() if kind.headers is not None)
 
 
-def common_headers(record: Record, *, flagged: bool = False) -> dict[str, str]:
+def make_common_headers(record: Record, *, flagged: bool = False) -> dict[str, str]:
     """Return the headers of every response, errors included."""
     headers = {
         "content-type": "application/json",
@@ -256,9 +256,9 @@ def _collect_warnings(record: Record, *, flagged: bool) -> list[str]:
     return warnings
 
 
-def error_headers(record: Record, error: ProxyError) -> dict[str, str]:
+def make_error_headers(record: Record, error: ProxyError) -> dict[str, str]:
     """Return the headers of an error response, including our error code."""
-    return {**common_headers(record), ERROR_HEADER: error.code}
+    return {**make_common_headers(record), ERROR_HEADER: error.code}
 
 
 def limit_headers(admission: LimitDecision) -> dict[str, str]:
@@ -284,7 +284,7 @@ def limit_headers(admission: LimitDecision) -> dict[str, str]:
     return headers
 
 
-def status_and_headers(
+def make_status_and_headers(
     record: Record, head: ResponseHead, client: ClientDialect, media_type: str, frame: Frame
 ) -> tuple[int, dict[str, str]]:
     """Return the status and the headers of a response that begins with a frame.
@@ -293,7 +293,7 @@ def status_and_headers(
     """
     data, verdicts = first_document(frame), record.guard_results()
     status = answer_status(client, verdicts, flagged=head.is_flagged, data=data)
-    headers = common_headers(record, flagged=head.is_flagged)
+    headers = make_common_headers(record, flagged=head.is_flagged)
     headers["content-type"] = media_type
     if head.headers:
         headers.update(head.headers)

@@ -292,7 +292,7 @@ class QuietHandler(web.RequestHandler):
             self.force_close()
             return b""
         if data[:end].lower().count(_AGENT) > 1:
-            data = with_one_agent(data[:end]) + data[end:]
+            data = drop_repeated_user_agents(data[:end]) + data[end:]
         return data
 
     def handle_error(
@@ -320,7 +320,7 @@ def _is_request(message: object) -> bool:
     return isinstance(message, http_parser.RawRequestMessage)
 
 
-def with_one_agent(head: bytes) -> bytes:
+def drop_repeated_user_agents(head: bytes) -> bytes:
     """Return a head with its first ``User-Agent`` only, unless it has folded lines."""
     lines = head.split(b"\r\n")
     if any(line[:1] in (b" ", b"\t") for line in lines):

@@ -72,7 +72,7 @@ class Emitters:
     def __post_init__(self) -> None:
         self._counters = [sink for sink in self.sinks if isinstance(sink, CallCounter)]
 
-    def observing(self, record: Record) -> Observation:
+    def emit_on_exit(self, record: Record) -> Observation:
         return Observation(self, record)
 
     def begin(self, record: Record) -> None:

@@ -23,7 +23,7 @@ class DetectorFindings:
 Details = Callable[[DetectorFindings], dict[str, Any]]
 
 
-def found_flag(findings: DetectorFindings) -> int:
+def to_flag(findings: DetectorFindings) -> int:
     """Return 1 if there is a finding, otherwise 0."""
     return findings.flag
 
@@ -39,4 +39,4 @@ class DetectionFormat:
     name: str
     word: str
     details: Details = counts
-    summary: Callable[[DetectorFindings], object] = found_flag
+    summary: Callable[[DetectorFindings], object] = to_flag

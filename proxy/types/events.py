@@ -199,18 +199,18 @@ class Frame(NamedTuple):
     quarters: int | None = None
 
 
-def with_text(frame: Frame, text: str) -> Frame:
+def replace_text(frame: Frame, text: str) -> Frame:
     """Return a frame with another text in its only delta and in its document."""
     doc, events = frame.doc, list(frame.events)
     for index, event in enumerate(events):
         if type(event) is Delta:
             events[index] = Delta(event.part, text, event.slot)
             if doc is not None and event.slot:
-                doc = replaced(doc, event.slot, text)
+                doc = replace_at_slot(doc, event.slot, text)
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
-def replaced(doc: Json, slot: Slot, value: Any) -> Json:
+def replace_at_slot(doc: Json, slot: Slot, value: Any) -> Json:
     """Return a copy of a document with another value at a path."""
     root: Json = dict(doc)
     node: Any = root

@@ -251,7 +251,7 @@ class GuardRule:
             return detector.lookback is None
         return True
 
-    def applies(self, role: str | None, kind: str) -> bool:
+    def applies_to(self, role: str | None, kind: str) -> bool:
         """Return True if the rule inspects fields of this kind in messages of this role."""
         if self.fields is not None and kind not in self.fields:
             return False
@@ -338,7 +338,7 @@ class StageRules:
     in_force: bool
 
     @classmethod
-    def of(cls, rules: tuple[GuardRule, ...]) -> StageRules:
+    def from_rules(cls, rules: tuple[GuardRule, ...]) -> StageRules:
         return cls(
             every=rules,
             detectors=tuple(rule for rule in rules if not is_service(rule.detector)),
@@ -375,8 +375,8 @@ class GuardPlan:
     def __post_init__(self) -> None:
         to = tuple(target for rule in self.input for target in rule.route_targets if rule.enforces)
         digest = " ".join([*(r.digest for r in self.input), "|", *(r.digest for r in self.output)])
-        object.__setattr__(self, "input_stage", StageRules.of(self.input))
-        object.__setattr__(self, "of_output", StageRules.of(self.output))
+        object.__setattr__(self, "input_stage", StageRules.from_rules(self.input))
+        object.__setattr__(self, "of_output", StageRules.from_rules(self.output))
         object.__setattr__(self, "route_targets", to)
         object.__setattr__(self, "keeps_answers", any(rule.keeps_answers for rule in self.output))
         object.__setattr__(self, "digest", digest)

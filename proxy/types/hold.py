@@ -15,19 +15,19 @@ class PartialMatcher(Protocol):
     """
 
     @property
-    def is_open(self) -> MayFind:
+    def ends_in_partial_match(self) -> MayFind:
         """Predicate on encoded text: False only if no match is in it or starts at its end."""
 
     def is_text_open(self, text: str) -> bool:
-        """Apply ``is_open`` to text that is not encoded."""
+        """Apply ``ends_in_partial_match`` to text that is not encoded."""
 
     def may_match(self, data: bytes) -> bool:
         """Return False only if the encoded text certainly contains no match."""
 
-    def encoded(self, text: str) -> bytes:
-        """Encode text for ``is_open`` and ``may_match``. ASCII text becomes its own bytes."""
+    def encode_text(self, text: str) -> bytes:
+        """Encode text for the methods that take bytes. ASCII text becomes its own bytes."""
 
-    def partial_start(self, text: str, start: int) -> int:
+    def find_partial_match(self, text: str, start: int) -> int:
         """Return the first position from ``start`` whose match may depend on later text.
 
         Return the length of the text if there is none.

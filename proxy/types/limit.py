@@ -81,11 +81,11 @@ class LimitKind:
         """
         return 1
 
-    def figure(self, amount: int) -> str:
+    def format_number(self, amount: int) -> str:
         """Format an amount without its unit."""
         return str(amount)
 
-    def amount_text(self, amount: int) -> str:
+    def format_amount(self, amount: int) -> str:
         """Format an amount with its unit."""
         return counted(amount, self.unit)
 
@@ -97,10 +97,10 @@ class LimitKind:
         window = limit.window if isinstance(limit.window, int) else 1
         seconds, unit = next(span for span in SPANS if window % span[0] == 0)
         span = unit if window == seconds else counted(window // seconds, unit)
-        rate = f"{self.amount_text(limit.amount)} per {span}"
+        rate = f"{self.format_amount(limit.amount)} per {span}"
         return rate if limit.capacity == limit.amount else f"{rate}, burst {limit.capacity}"
 
-    def error(self, refusal: LimitRefusal, at_ms: int) -> LimitExceeded:
+    def make_error(self, refusal: LimitRefusal, at_ms: int) -> LimitExceeded:
         """Return the error for a call that was received at ``at_ms`` and refused by a limit."""
         wait_s, limit_text = refusal.retry_after_s, refusal.named
         if wait_s is None:
@@ -289,7 +289,7 @@ class LimitDecision:
         if not against:
             return None
         wait, index = max(against, key=lambda item: (item[0] == NEVER, item[0]))
-        standing, wait_s = self.standing(index), None if wait == NEVER else wait / 1000
+        standing, wait_s = self.get_counter_state(index), None if wait == NEVER else wait / 1000
         return LimitRefusal(
             limit=standing.limit,
             scope=standing.scope,
@@ -299,9 +299,9 @@ class LimitDecision:
 
     @property
     def standings(self) -> tuple[CounterState, ...]:
-        return tuple([self.standing(index) for index in range(len(self.claims))])
+        return tuple([self.get_counter_state(index) for index in range(len(self.claims))])
 
-    def standing(self, index: int) -> CounterState:
+    def get_counter_state(self, index: int) -> CounterState:
         """Return the state of the counter of one claim."""
         claim, offset = self.claims[index], index * READING
         level, reset, wait, flags = self.readings[offset : offset + READING]
@@ -328,7 +328,7 @@ class LimitDecision:
         return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]
 
 
-def outcome(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
+def to_decision(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
     """Admit unless a limit that is in force has the call wait."""
     waits = readings[WAIT::READING]
     refused = any(waits) and any(

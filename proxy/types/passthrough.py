@@ -92,7 +92,7 @@ class PassthroughPath:
     def names(self) -> list[str]:
         return _PARAMETER.findall(self.route)
 
-    def fits(self, path: str) -> re.Match[str] | None:
+    def match_path(self, path: str) -> re.Match[str] | None:
         return self.pattern.fullmatch(path) if len(path) <= MOST_PATH else None
 
     def may_repeat(self, method: str) -> bool:
@@ -120,21 +120,21 @@ class PassthroughPaths:
     paths: tuple[PassthroughPath, ...] = ()
 
     @classmethod
-    def of(cls, paths: Iterable[PassthroughPath]) -> PassthroughPaths:
+    def from_paths(cls, paths: Iterable[PassthroughPath]) -> PassthroughPaths:
         return cls(tuple(sorted(paths, key=lambda path: (len(path.names), path.route))))
 
     @classmethod
     def merge(cls, groups: Iterable[PassthroughPaths]) -> PassthroughPaths:
         """Return the union of the paths of several deployments."""
-        return cls.of(dict.fromkeys(path for paths in groups for path in paths.paths))
+        return cls.from_paths(dict.fromkeys(path for paths in groups for path in paths.paths))
 
     def find(self, method: str, path: str) -> PassthroughPath | None:
         """Return the first path that matches a request."""
         for candidate in self.paths:
-            if method in candidate.methods and candidate.fits(path):
+            if method in candidate.methods and candidate.match_path(path):
                 return candidate
         return None
 
-    def methods(self, path: str) -> Sequence[str]:
-        fitting = (route for route in self.paths if route.fits(path))
+    def find_methods(self, path: str) -> Sequence[str]:
+        fitting = (route for route in self.paths if route.match_path(path))
         return sorted({method for route in fitting for method in route.methods})

@@ -63,7 +63,7 @@ class Provider:
     has_short_ids: bool = False
     is_gateway: bool = False
 
-    def takes(self, name: str) -> bool:
+    def accepts_field(self, name: str) -> bool:
         """Return True if it takes a field of OpenAI's chat."""
         return self.fields is None or name in self.fields
 
@@ -188,7 +188,7 @@ OPENAI = PROVIDERS["openai"]
 GATEWAYS = frozenset(row.name for row in _TABLE if row.is_gateway)
 
 
-def variable_of(word: str) -> str:
+def key_variable(word: str) -> str:
     """Return the variable for a key, by the word of its provider or of the account."""
     return f"{re.sub('[^A-Z0-9]+', '_', word.upper())}_API_KEY"
 

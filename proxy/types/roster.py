@@ -48,7 +48,7 @@ class LabelCatalog:
     credentials: tuple[tuple[str, str], ...] = ()
     counters: tuple[tuple[Limit, str], ...] = ()
 
-    def owners(self, scope: str) -> dict[str, str]:
+    def labels_of_scope(self, scope: str) -> dict[str, str]:
         """Return the dimensions and values of a counter's scope that the policies define.
 
         Stop at the first value that a client may choose: the rest may imitate other parts.
@@ -56,12 +56,12 @@ class LabelCatalog:
         labels: dict[str, str] = {}
         for part in scope.split("|"):
             name, _, value = part.partition(":")
-            if not self.names(name, value):
+            if not self.defines_value(name, value):
                 break
             labels[name] = value
         return labels
 
-    def names(self, per: str, value: str) -> bool:
+    def defines_value(self, per: str, value: str) -> bool:
         """Return True if the policies define this value of a key, deployment, model or tag."""
         if per == "key":
             return value in self.keys

@@ -57,7 +57,7 @@ class Timeouts:
     idle: float = 600.0
     total: float = 600.0
 
-    def within(self, seconds: float, *, streamed: bool) -> Timeouts:
+    def cap_at(self, seconds: float, *, streamed: bool) -> Timeouts:
         """Return the timeouts of one request that must end within ``seconds``."""
         total = min(self.total, seconds)
         first_byte, idle = (self.first_byte, self.idle) if streamed else (total, total)
@@ -220,7 +220,7 @@ class StateRef:
         return narrow.target.startswith(f"{wide.target}/")
 
 
-def titles(targets: Iterable[Target]) -> str:
+def join_target_ids(targets: Iterable[Target]) -> str:
     return ", ".join([target.id for target in targets])
 
 

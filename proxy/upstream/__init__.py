@@ -34,11 +34,11 @@ from proxy.types import Call, Plan, ResponseHead, Target
 from proxy.upstream.attempt import (
     AttemptContext,
     OpenAttempt,
-    client_headers,
     new_reader,
-    remaining_rate_limit,
+    read_remaining_rate_limit,
+    select_client_headers,
 )
-from proxy.upstream.errors import is_undone, most_useful, read_error, retry_delay
+from proxy.upstream.errors import choose_most_useful_error, is_undone, read_error, retry_delay
 from proxy.upstream.health import Health
 from proxy.upstream.local_responses import (
     COUNT_ESTIMATED,
@@ -115,7 +115,7 @@ class Upstreams:
         context = AttemptContext(plan, call, record, index=index, model_call=model_call)
         targets = model_call.targets
         if model_call.pool_size > 1:
-            targets = self.health.least_loaded_first(targets, model_call.pool_size)
+            targets = self.health.sort_by_load(targets, model_call.pool_size)
         if plan.hedge_after is None:
             return self._try_targets(context, targets, "first")
         return self._hedge(context, targets, plan.hedge_after)
@@ -133,7 +133,7 @@ class Upstreams:
                 open_first, open_second, delay_s, may_hedge, has_fallback=has_fallback
             )
         except ProxyError:  # the end of one attempt may be that of the call
-            context.record.lose_dropped(context.index)
+            context.record.mark_canceled_as_lost_hedge(context.index)
             raise
         context.record.use_attempt(context.index, response.open_attempt.attempt)
         return response
@@ -165,7 +165,7 @@ class Upstreams:
             index, reason, attempts, fresh = index + 1, "fallback", 1, needs_fresh
             is_over = context.time_left() <= 0 or index == len(targets)
             if failures[-1].is_final or is_over or not _may_repeat(context, failures[-1]):
-                raise most_useful(failures)
+                raise choose_most_useful_error(failures)
 
     def _retry_delay(
         self, context: AttemptContext, target: Target, failure: ProxyError, attempts: int
@@ -195,7 +195,7 @@ class Upstreams:
         try:
             reply = await self._send(open_attempt, context.time_left(), fresh=fresh)
             attempt.status = reply.status
-            attempt.remaining = remaining_rate_limit(reply.headers)
+            attempt.remaining = read_remaining_rate_limit(reply.headers)
             response = self._make_response(context, open_attempt, reply)
             if response is None:
                 await _raise_error(open_attempt, reply)
@@ -203,11 +203,11 @@ class Upstreams:
             await response.wait_for_content()
         except BaseException as error:  # noqa: BLE001  # recorded and raised
             if reply is not None:
-                reply.leave()
+                reply.release()
             try:
                 raise open_attempt.fail(error) from None  # a variable would make a cycle
             finally:
-                open_attempt.leave()
+                open_attempt.finish_attempt()
         if context.plan.hedge_after is None:  # otherwise the winner is not known yet
             record.use_attempt(context.index, attempt)
         return response
@@ -251,7 +251,7 @@ class Upstreams:
             request.url,
             headers,
             request.body if request.upload is None else request.upload,
-            upstream.timeouts.within(left_s, streamed=streamed),
+            upstream.timeouts.cap_at(left_s, streamed=streamed),
             open_attempt.on_sent,
             fresh=fresh or request.fresh,
             method=request.method,
@@ -269,7 +269,7 @@ class Upstreams:
         if open_attempt.request.endpoint == "passthrough":
             from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
 
-            passthrough_head = passthrough.response_head(open_attempt, reply)
+            passthrough_head = passthrough.read_response_head(open_attempt, reply)
             if passthrough_head is None:
                 return None
             head = passthrough_head
@@ -280,7 +280,7 @@ class Upstreams:
             meaning = statuses.get(reply.status)
             if meaning not in ("answer", "flagged"):
                 return None
-            is_flagged, headers = meaning == "flagged", client_headers(open_attempt, reply)
+            is_flagged, headers = meaning == "flagged", select_client_headers(open_attempt, reply)
             reader = new_reader(open_attempt, reply, self.ids)
             head = HEADS[streamed]
             if headers or is_flagged:
@@ -309,7 +309,7 @@ class Upstreams:
 
 async def _raise_error(open_attempt: OpenAttempt, reply: Reply) -> NoReturn:
     error = await read_error(reply, open_attempt.target.upstream)
-    error.headers = client_headers(open_attempt, reply)
+    error.headers = select_client_headers(open_attempt, reply)
     raise error
 
 

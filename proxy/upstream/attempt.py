@@ -28,7 +28,7 @@ from proxy.fields.token_bounds import answers_of
 from proxy.money.usage import read_usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
-from proxy.upstream.errors import blame, redact_credentials
+from proxy.upstream.errors import attribute_fault, redact_credentials
 from proxy.upstream.health import TargetSlot
 from proxy.upstream.reply import Reply
 
@@ -58,7 +58,7 @@ class AttemptContext:
 
 @frozen
 class OpenAttempt:
-    """An attempt that holds a slot of its target. Call ``leave`` exactly once."""
+    """An attempt that holds a slot of its target. Call ``finish_attempt`` exactly once."""
 
     call: Call
     target: Target
@@ -79,7 +79,7 @@ class OpenAttempt:
             self.attempt.error = error.code
             return error
         if isinstance(error, UpstreamRejected):
-            error = blame(error, self.call, self.target)
+            error = attribute_fault(error, self.call, self.target)
         if isinstance(error, ProxyError):
             redact_credentials(error, self.target.upstream)
             self._replace_ids(error)
@@ -111,7 +111,7 @@ class OpenAttempt:
         """Record that the upstream has the whole request."""
         self.attempt.sent_at = self.record.now()
 
-    def leave(self) -> None:
+    def finish_attempt(self) -> None:
         """Record the end of the attempt and release its slot."""
         self.attempt.ended = self.record.now()
         self.slot.give_back()
@@ -209,7 +209,7 @@ def _make_id_sealer(open_attempt: OpenAttempt, ids: ResponseIds) -> Rewrite:
     return sealer.seal_conversation if is_conversation else sealer.seal
 
 
-def client_headers(open_attempt: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
+def select_client_headers(open_attempt: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
     """Return the allowlisted headers for a client that uses the upstream's dialect."""
     dialect = open_attempt.target.upstream.dialect
     allowlist = DIALECTS[dialect].server.shown
@@ -231,7 +231,7 @@ def client_headers(open_attempt: OpenAttempt, reply: Reply) -> tuple[tuple[str, 
     return tuple(first_items(allowed))
 
 
-def remaining_rate_limit(headers: Mapping[str, str]) -> dict[str, int]:
+def read_remaining_rate_limit(headers: Mapping[str, str]) -> dict[str, int]:
     """Return the remaining requests and tokens, as far as the headers have plain digits."""
     remaining = {}
     for unit in ("requests", "tokens"):

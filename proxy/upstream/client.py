@@ -250,7 +250,7 @@ class HttpReply:
         if connection is not None:
             self._pool.finish(self._origin, connection)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._pool.give_back(self._origin, connection)
@@ -259,7 +259,7 @@ class HttpReply:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        self.leave()
+        self.release()
 
 
 class HttpClient:
@@ -296,7 +296,7 @@ class HttpClient:
 
     async def prepare(self) -> None:
         """Load the TLS certificates."""
-        await self._trust.context()
+        await self._trust.load_context()
 
     async def post(  # noqa: PLR0913  # a request, and how it is sent
         self,
@@ -325,7 +325,7 @@ class HttpClient:
                 from proxy.upstream.wire.uploads import send_upload  # noqa: PLC0415  # few calls
 
                 await send_upload(connection.write, upload, timeouts.idle, deadline, on_sent)
-            head = await connection.head(timeouts.first_byte)
+            head = await connection.read_head(timeouts.first_byte)
         except BaseException as error:
             was_stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
             self.pool.give_back(origin, connection)

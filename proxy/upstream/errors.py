@@ -109,7 +109,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return min(seconds, MAX_RETRY_AFTER_S) if seconds > 0 else None
 
 
-def blame(error: errors.UpstreamRejected, call: Call, target: Target) -> errors.UpstreamRejected:
+def attribute_fault(
+    error: errors.UpstreamRejected, call: Call, target: Target
+) -> errors.UpstreamRejected:
     """Return the error, as ``UpstreamNotFound`` if the policy is at fault.
 
     The policy is at fault if it names a model or path that the upstream does not know. The client
@@ -278,7 +280,7 @@ def is_undone(failure: errors.ProxyError, attempts: list[Attempt]) -> bool:
     return attempts[-1].sent_at is None or attempts[-1].status in UNDONE_STATUSES
 
 
-def most_useful(failures: Sequence[errors.ProxyError]) -> errors.ProxyError:
+def choose_most_useful_error(failures: Sequence[errors.ProxyError]) -> errors.ProxyError:
     """Return the failure that helps the client most, of the failures in the order of targets.
 
     1. The first that blames the request: only another request helps.

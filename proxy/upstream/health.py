@@ -305,7 +305,7 @@ class Health:
         load = self._targets.get((upstream, model))
         return 0 if load is None else load.in_flight
 
-    def least_loaded_first(self, targets: Sequence[Target], pool_size: int) -> tuple[Target, ...]:
+    def sort_by_load(self, targets: Sequence[Target], pool_size: int) -> tuple[Target, ...]:
         """Sort the first ``pool_size`` targets by requests in flight."""
         pool = sorted(
             targets[:pool_size], key=lambda target: self._get_target_load(target).in_flight

@@ -14,7 +14,7 @@ from proxy.ports import Feed, Review, UpstreamResponse
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.types import ResponseHead
 from proxy.types.events import Fault, Frame
-from proxy.upstream.errors import most_useful
+from proxy.upstream.errors import choose_most_useful_error
 from proxy.upstream.response import HttpUpstreamResponse
 
 OpenResponse = Callable[[], Awaitable[UpstreamResponse]]
@@ -47,7 +47,9 @@ class FanOut:
             is_last = remaining == 0 and not failures
             yield (result._replace(raw=None, model_call=model_call, last=is_last),)
         if len(failures) == len(self.open_responses):
-            raise most_useful([error for _, error in sorted(failures, key=itemgetter(0))])
+            raise choose_most_useful_error(
+                [error for _, error in sorted(failures, key=itemgetter(0))]
+            )
         for remaining, failure in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
             model_call, error = failure
             await self.review(error)
@@ -118,7 +120,7 @@ async def open_hedged(
     if winner is not None and isinstance(response := winner.result(), HttpUpstreamResponse):
         return response
     results = [task.result() for task in tasks if not task.cancelled()]
-    raise most_useful([result for result in results if isinstance(result, ProxyError)])
+    raise choose_most_useful_error([result for result in results if isinstance(result, ProxyError)])
 
 
 async def _open_or_return_error(

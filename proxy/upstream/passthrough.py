@@ -29,7 +29,7 @@ from proxy.upstream.attempt import (
     AttemptContext,
     OpenAttempt,
     check_encoding,
-    client_headers,
+    select_client_headers,
 )
 from proxy.upstream.errors import is_undone
 from proxy.upstream.reply import Reply
@@ -62,20 +62,20 @@ def may_repeat(context: AttemptContext, path: PassthroughPath, failure: ProxyErr
     return path.may_repeat(method) or is_undone(failure, context.record.attempts)
 
 
-def response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | None:
+def read_response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | None:
     """Return the head of a response, None for an error status."""
     if not 200 <= reply.status < 300:
         return None
     check_encoding(open_attempt, reply)
     max_bytes = open_attempt.target.upstream.max_answer_bytes or MAX_RESPONSE_BYTES
     head = parse_passthrough_head(reply.status, reply.headers, max_bytes)
-    headers = (*client_headers(open_attempt, reply), *shown_headers(reply.headers))
+    headers = (*select_client_headers(open_attempt, reply), *shown_headers(reply.headers))
     return ResponseHead(streamed=not head.read, headers=headers, passthrough=head)
 
 
 def new_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
     model_call, upstream = open_attempt.attempt.model_call, open_attempt.target.upstream
-    find_usage = no_usage if open_attempt.request.method in MODEL_FREE_METHODS else find_tokens
+    find_usage = read_no_usage if open_attempt.request.method in MODEL_FREE_METHODS else find_tokens
     if head.passthrough is None or head.streamed:
         media_type = "" if head.passthrough is None else head.passthrough.media_type
         return PassthroughBytes(model_call, media_type, find_usage)
@@ -84,7 +84,7 @@ def new_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
     return PassthroughDocument(model_call, documents, max_bytes, find_usage)
 
 
-def no_usage(data: Json) -> None:
+def read_no_usage(data: Json) -> None:
     """Return None, because the method runs no model."""
 
 

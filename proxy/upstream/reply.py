@@ -40,7 +40,7 @@ class Reply(Protocol):
         """Release a reply whose last frame was read, without waiting for its end."""
         ...
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release the reply. Closes the connection unless the body has ended."""
         ...
 

@@ -235,7 +235,7 @@ class HttpUpstreamResponse:
             return frame
         self.open_attempt.slot.has_worked = True
         attempt.finished = self._has_left = True
-        self.open_attempt.leave()
+        self.open_attempt.finish_attempt()
         client = DIALECTS[self.open_attempt.call.head.dialect].client
         if not client.reads_times or frame.doc is None:
             return frame
@@ -257,9 +257,9 @@ class HttpUpstreamResponse:
             self._pending.close()
         if not self._has_left:
             self._has_left = True
-            self.open_attempt.leave()
+            self.open_attempt.finish_attempt()
         self._give_back()
-        self.reply.leave()
+        self.reply.release()
 
 
 def _must_be_alone(frame: Frame) -> bool:

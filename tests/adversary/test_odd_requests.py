@@ -27,7 +27,7 @@ from proxy.fields.checks import check_body
 from proxy.guards.engine import build_prompt_context
 from proxy.guards.signed_thoughts import without_broken
 from proxy.guards.text.documents import request_texts
-from proxy.types.events import FamilyName, replaced
+from proxy.types.events import FamilyName, replace_at_slot
 from tests.adversary.answers import CARD, SAYS, cut, frames_of, guarded
 from tests.adversary.odd_values import SURROGATES, internal_errors, places, with_odd
 from tests.dialects.test_responses import FUNCTION_CALL as CALL_ITEM
@@ -320,7 +320,7 @@ def test_guards_read_values_of_another_type() -> None:
     for index, event in enumerate(stream):
         for path in places(event):
             for value in values:
-                odd = replaced(event, path, value)
+                odd = replace_at_slot(event, path, value)
                 pipeline = Pipeline("responses", "responses", inspect=True)
                 documents = [*stream[:index], odd, *stream[index + 1 :]]
                 frames = pipeline.frames([orjson.dumps(document) for document in documents])

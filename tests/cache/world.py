@@ -155,7 +155,7 @@ async def cached_proxy(
             start_record=new_record,
         )
         numbers = iter(range(1_000_000))
-        handler = server.data_handler(
+        handler = server.make_data_handler(
             pipeline,
             server.DataPort(
                 via="via", new_id=lambda: f"req_{next(numbers)}", bounds=Bounds(), calls=calls

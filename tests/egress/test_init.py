@@ -95,7 +95,7 @@ async def guard_egress(
         )
         policies = RuledPolicies(ActivePolicy(snapshot), lambda plan: plan)
         pipeline = build_pipeline(policies, stages, Emitters((sink,), _raise))
-        yield HttpEgress(http, pipeline.run, new_request_id).of(outer()), sink
+        yield HttpEgress(http, pipeline.run, new_request_id).for_record(outer()), sink
 
 
 def _raise(sink: object, error: BaseException) -> None:

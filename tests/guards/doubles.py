@@ -102,7 +102,9 @@ def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> 
 
 def stream_inspector(*rules: GuardRule, engine: Engine | None = None) -> StreamInspector:
     """Return the inspector of a stream under rules."""
-    return StreamInspector(engine or Engine(Ticks()), StageRules.of(rules), {}, new_record())
+    return StreamInspector(
+        engine or Engine(Ticks()), StageRules.from_rules(rules), {}, new_record()
+    )
 
 
 def tallies(*rules: GuardRule) -> list[RuleTally]:

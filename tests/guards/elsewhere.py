@@ -38,7 +38,7 @@ async def ways() -> AsyncIterator[HttpGuardEgress]:
     record = new_record()
     record.set_head(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
     async with HttpClient(TRUST) as http:
-        yield HttpEgress(http, nowhere, lambda: "req_2").of(record)
+        yield HttpEgress(http, nowhere, lambda: "req_2").for_record(record)
 
 
 @dataclass

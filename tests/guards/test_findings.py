@@ -27,10 +27,10 @@ from tests.guards.doubles import Broken, Ticks, Words, rule, tallies
 
 
 def test_a_rule_without_roles_and_fields_applies_everywhere() -> None:
-    assert rule("x").applies(None, "content")
-    assert not rule("x", roles=frozenset({"user"})).applies(None, "tool")
-    assert rule("x", roles=frozenset({"user"})).applies("user", "tool")
-    assert not rule("x", fields=frozenset({"stop"})).applies("user", "content")
+    assert rule("x").applies_to(None, "content")
+    assert not rule("x", roles=frozenset({"user"})).applies_to(None, "tool")
+    assert rule("x", roles=frozenset({"user"})).applies_to("user", "tool")
+    assert not rule("x", fields=frozenset({"stop"})).applies_to("user", "content")
 
 
 def test_cased_rule_sees_capitals() -> None:

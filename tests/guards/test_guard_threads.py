@@ -51,7 +51,7 @@ def whole(engine: Engine) -> Awaitable[object]:
 def streamed(engine: Engine) -> Awaitable[object]:
     record = new_record()
     record.key = "many"
-    return StreamInspector(engine, StageRules.of((patient(),)), {}, record).inspect(HEAVY)
+    return StreamInspector(engine, StageRules.from_rules((patient(),)), {}, record).inspect(HEAVY)
 
 
 def put_back(engine: Engine) -> Awaitable[object]:

@@ -171,7 +171,7 @@ async def served_from(store: PolicyStore, sink: RecordSink) -> AsyncIterator[str
             emitter=Emitters((metrics, sink), lambda sink, error: None),
             start_record=new_record,
         )
-        handler = server.data_handler(
+        handler = server.make_data_handler(
             pipeline,
             server.DataPort(via="via", new_id=new_request_id, bounds=Bounds(), calls=calls),
             on_bug=lambda bug, request_id: None,

@@ -109,7 +109,7 @@ FOLDER = Address("127.0.0.1", 0)
 def test_only_names_that_lead_nowhere_else_are_known(host: str, *, known_value: bool) -> None:
     access = Access(hosts=("headrace",))
 
-    assert (access.refuses("GET", "/metrics", {"Host": host}) is None) == known_value
+    assert (access.find_refusal("GET", "/metrics", {"Host": host}) is None) == known_value
 
 
 @for_each(

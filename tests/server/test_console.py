@@ -230,9 +230,9 @@ def test_session_ends_and_cannot_be_forged() -> None:
     assert not Sessions(TOKEN, lambda: seconds[0]).is_valid(session)
     access = Access(token=TOKEN, sessions=sessions)
     cookies = {COOKIE: session}
-    assert access.refuses("GET", f"{API}calls", {"Host": "localhost"}, cookies) is None
+    assert access.find_refusal("GET", f"{API}calls", {"Host": "localhost"}, cookies) is None
     page = {"Host": "localhost", "Sec-Fetch-Site": "same-origin"}
-    refusal = access.refuses("PUT", "/loglevel", page, cookies)
+    refusal = access.find_refusal("PUT", "/loglevel", page, cookies)
     assert refusal is not None
     seconds[0] = SESSION_S + 1
     assert not sessions.is_valid(session)

@@ -99,7 +99,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
         emitter=Emitters((metrics,), lambda sink, error: None),
         start_record=new_record,
     )
-    handler = server.data_handler(
+    handler = server.make_data_handler(
         pipeline,
         server.DataPort(via="via", new_id=lambda: "bug-1", bounds=Bounds(), calls=Calls()),
         on_bug=lambda bug, request_id: bugs.append((bug, request_id)),
@@ -218,7 +218,7 @@ async def test_an_upload_that_stops_is_not_waited_for() -> None:
 
     bounds = Bounds(body_s=0.01)
     incoming = Incoming(cast("Any", Silent()), bounds, BodyShare(bounds.bodies))
-    upload = RequestUpload(incoming, incoming.length())
+    upload = RequestUpload(incoming, incoming.read_content_length())
 
     assert (upload.length, upload.begun) == (9, False)
     with pytest.raises(RequestTimeout):

@@ -19,7 +19,7 @@ from proxy.errors import ClientDisconnected
 from proxy.limits.kinds import KINDS as LIMIT_KINDS
 from proxy.server import response as response_module
 from proxy.server.response import PIECE, ResponseWriter, limit_headers
-from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, outcome
+from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, to_decision
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
@@ -288,7 +288,7 @@ def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
 @given(st.lists(st.tuples(st.sampled_from(LIMITS), st.integers(0, 10**7)), max_size=6))
 def test_clients_read_of_their_tightest_rate_of_each_kind(counted: list[tuple[Limit, int]]) -> None:
     readings = [number for _, level in counted for number in (level, -1, 0, 0)]
-    admission = outcome(claims(*[(limit, 1) for limit, _ in counted]), readings)
+    admission = to_decision(claims(*[(limit, 1) for limit, _ in counted]), readings)
 
     headers: dict[str, str] = {}
     for kind in LIMIT_KINDS.values():

@@ -55,7 +55,7 @@ async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
     emitters = Emitters((sink,), lambda sink, error: None)
 
     try:
-        with emitters.observing(record):
+        with emitters.emit_on_exit(record):
             if error is not None:
                 raise error
     except type(error):
@@ -71,7 +71,7 @@ async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
     failures: list[object] = []
     emitters = Emitters((broken, good), lambda sink, error: failures.append(sink))
 
-    with emitters.observing(new_record()):
+    with emitters.emit_on_exit(new_record()):
         pass
 
     assert good.seen == ONE_CALL
@@ -84,14 +84,14 @@ async def test_records_are_told_together_and_each_once() -> None:
     emitters = Emitters((first_sink, second), lambda sink, error: None, steps.append)
 
     for _ in range(3):
-        with emitters.observing(new_record()):
+        with emitters.emit_on_exit(new_record()):
             pass
     assert (len(steps), "end" in first_sink.seen) == (1, False)
     steps.pop()()
     emitters.tell()
 
     assert first_sink.seen == second.seen == ONE_CALL[:2] * 3 + ["end"] * 3
-    with emitters.observing(new_record()):
+    with emitters.emit_on_exit(new_record()):
         pass
     assert len(steps) == 1
 
@@ -122,8 +122,8 @@ async def test_only_so_many_records_wait_and_a_large_one_not_at_all() -> None:
 async def test_a_call_that_leaves_no_other_under_way_is_told_of_in_the_next_turn() -> None:
     sink, later, turns = Sink(), list[Any](), list[Any]()
     emitters = Emitters((sink,), lambda sink, error: None, later.append, turns.append)
-    with emitters.observing(new_record()):
-        with emitters.observing(new_record()):
+    with emitters.emit_on_exit(new_record()):
+        with emitters.emit_on_exit(new_record()):
             pass
         assert (len(later), len(turns)) == (1, 0)
     assert "end" not in sink.seen
@@ -148,7 +148,7 @@ async def test_calls_that_ended_take_no_places_of_side_tasks() -> None:
         finish = asyncio.Event()
         for _ in range(3):
             record = new_record()
-            with emitters.observing(record):
+            with emitters.emit_on_exit(record):
                 await record.run_in_background(finish.wait, outcomes.append)
         assert (outcomes, sink.seen.count("end")) == (["busy"], 1)
         finish.set()
@@ -161,7 +161,7 @@ async def test_results_that_never_come_are_emitted_at_the_end() -> None:
     async with SideTasks() as side_tasks:
         emitters = Emitters((sink,), lambda sink, error: None, side_tasks=side_tasks)
         record = new_record()
-        with emitters.observing(record):
+        with emitters.emit_on_exit(record):
             for _ in range(2):
                 await record.run_in_background(asyncio.Event().wait, lambda error: None)
         assert "end" not in sink.seen

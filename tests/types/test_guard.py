@@ -10,14 +10,14 @@ from tests.guards.doubles import AsAsked, Elsewhere, rule
 
 def test_rules_are_identified_by_detector() -> None:
     own_rule, asks = rule("hippo", shadow=True), GuardRule("elsewhere", Elsewhere(), action="flag")
-    rules = StageRules.of((own_rule, asks))
+    rules = StageRules.from_rules((own_rule, asks))
 
     assert rules.every == (own_rule, asks)
     assert (rules.detectors, rules.services) == ((own_rule,), (asks,))
     assert (rules.contextual, rules.enforces, rules.restores, rules.retries) == (False,) * 4
     assert rules.in_force
-    assert StageRules.of((GuardRule("as asked", AsAsked()),)).contextual
-    assert not StageRules.of((own_rule,)).in_force
+    assert StageRules.from_rules((GuardRule("as asked", AsAsked()),)).contextual
+    assert not StageRules.from_rules((own_rule,)).in_force
 
 
 def test_consequences_depend_on_the_action() -> None:

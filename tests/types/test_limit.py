@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.limits.kinds import KINDS
-from proxy.types.limit import FRESH, MAX_AMOUNT, NEVER, WARNED, Limit, outcome
+from proxy.types.limit import FRESH, MAX_AMOUNT, NEVER, WARNED, Limit, to_decision
 from proxy.types.windows import Calendar, Unit
 from tests.for_each import for_each
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
@@ -70,7 +70,7 @@ def test_longest_wait_refuses(
     readings: list[int],
     refusal: tuple[Limit, float | None] | None,
 ) -> None:
-    decided = outcome(claims(*requested), readings)
+    decided = to_decision(claims(*requested), readings)
 
     assert decided.admitted is (refusal is None)
     actual = decided.refusal
@@ -79,7 +79,7 @@ def test_longest_wait_refuses(
 
 def test_shadow_limit_does_not_refuse() -> None:
     shadow = replace(REQUESTS, shadow=True)
-    decided = outcome(claims((shadow, 1)), [0, -1, 40, 0])
+    decided = to_decision(claims((shadow, 1)), [0, -1, 40, 0])
 
     assert decided.admitted
     assert would_refuse(decided) == ("per-minute",)
@@ -90,7 +90,7 @@ def test_states_show_debt_or_spend() -> None:
     requests = claims((seven, 1), (MONTH, 5), (PLACES, 1))
     readings = [60_001, -1, 0, WARNED, 120, 5000, 0, FRESH, 3, -1, 0, 0]
 
-    rate, money, places = outcome(requests, readings).standings
+    rate, money, places = to_decision(requests, readings).standings
 
     assert (rate.used, rate.remaining, rate.reset_s, rate.is_warned) == (2, 5, 8.572, True)
     assert (money.used, money.remaining, money.reset_s, money.is_fresh) == (120, 0, 5.0, True)
@@ -106,7 +106,7 @@ def test_summary_without_states_is_equal(counted: list[tuple[int, int]], is_shad
     requests = claims(*[(limit, 1) for limit in limits])
     readings = [number for level, wait in counted for number in (level, 9000, wait, 0)]
 
-    decided = outcome(requests, readings)
+    decided = to_decision(requests, readings)
 
     states = decided.standings
     assert decided.decisions() == [(state.limit, state.would_refuse) for state in states]

@@ -16,7 +16,7 @@ from proxy.dialects import DIALECTS
 from proxy.policy.schema.upstreams import AZURE
 from proxy.types import StateRef, Target, Upstream
 from proxy.types.passthrough import PassthroughPath, PassthroughPaths, fill, sample_request
-from proxy.types.providers import BY_WORD, is_reasoning_model, variable_of
+from proxy.types.providers import BY_WORD, is_reasoning_model, key_variable
 from proxy.types.roster import LabelCatalog, ListedDeployment
 from tests.for_each import for_each
 
@@ -97,7 +97,7 @@ def test_providers_are_policy_values(word: str) -> None:
     [("hosted_vllm", "HOSTED_VLLM_API_KEY"), ("openai-eu.1", "OPENAI_EU_1_API_KEY")],
 )
 def test_account_has_its_variable(word: str, variable: str) -> None:
-    assert variable_of(word) == variable
+    assert key_variable(word) == variable
 
 
 REASONING = (
@@ -141,7 +141,7 @@ FILES = PassthroughPath("/v1/files/{id}", frozenset({"GET", "DELETE"}))
     "path", ["/v1/files/file-1", "/v1/files/ft:gpt-4o:org::a1", "/v1/files/a.b~c_d=e@f+g"]
 )
 def test_ids_of_providers_match(path: str) -> None:
-    assert FILES.fits(path) is not None
+    assert FILES.match_path(path) is not None
 
 
 @for_each(
@@ -149,7 +149,7 @@ def test_ids_of_providers_match(path: str) -> None:
     ["", ".", "..", "../x", "a/b", "a%2Fb", "%61", "a b", "a?b", "a#b", "a\\b", "-a", "a\n", "é"],
 )
 def test_unsafe_segments_do_not_match(value: str) -> None:
-    assert FILES.fits(f"/v1/files/{value}") is None
+    assert FILES.match_path(f"/v1/files/{value}") is None
 
 
 @given(
@@ -159,7 +159,7 @@ def test_unsafe_segments_do_not_match(value: str) -> None:
 def test_matching_path_stays_below_its_pattern(value: str) -> None:
     path = f"/v1/files/{value}/content"
 
-    if PassthroughPath("/v1/files/{id}/content").fits(path) is not None:
+    if PassthroughPath("/v1/files/{id}/content").match_path(path) is not None:
         url = urlsplit(urljoin("https://h.test/v1/", f"https://h.test{path}"))
         assert (url.netloc, url.path, url.query, url.fragment) == ("h.test", path, "", "")
         assert posixpath.normpath(url.path) == unquote(url.path) == path
@@ -167,24 +167,24 @@ def test_matching_path_stays_below_its_pattern(value: str) -> None:
 
 
 def test_special_characters_are_literal() -> None:
-    assert PassthroughPath("/v1/a.b").fits("/v1/axb") is None
+    assert PassthroughPath("/v1/a.b").match_path("/v1/axb") is None
 
 
 def test_literal_precedes_parameter() -> None:
     path = PassthroughPath("/v1/files/{id}", frozenset({"GET"}))
     word = PassthroughPath("/v1/files/list", frozenset({"GET"}))
 
-    paths = PassthroughPaths.of([path, word])
+    paths = PassthroughPaths.from_paths([path, word])
 
     assert paths.find("GET", "/v1/files/list") == word
     assert paths.find("GET", "/v1/files/other") == path
     assert paths.find("POST", "/v1/files/other") is None
-    assert paths.methods("/v1/files/other") == ["GET"]
-    assert PassthroughPaths.merge([PassthroughPaths.of([path]), paths]).paths == paths.paths
+    assert paths.find_methods("/v1/files/other") == ["GET"]
+    assert PassthroughPaths.merge([PassthroughPaths.from_paths([path]), paths]).paths == paths.paths
 
 
 def test_values_replace_parameters() -> None:
-    match = FILES.fits("/v1/files/a")
+    match = FILES.match_path("/v1/files/a")
 
     assert match is not None
     assert fill("/v2/{id}/content", match.groupdict()) == "/v2/a/content"
@@ -220,4 +220,4 @@ ROSTER = LabelCatalog(
     ],
 )
 def test_only_names_of_policies_are_labels(scope: str, owners: dict[str, str]) -> None:
-    assert ROSTER.owners(scope) == owners
+    assert ROSTER.labels_of_scope(scope) == owners

@@ -21,7 +21,7 @@ import pytest
 import uvloop
 
 from proxy.settings import LedgerAt
-from proxy.upstream.wire.dialing import system_context
+from proxy.upstream.wire.dialing import load_system_context
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import (
     Asked,
@@ -191,7 +191,7 @@ async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SS
         "untrusted certificate": certificate(folder, "untrusted", mine, *valid),
         "certificate of another host": certificate(folder, "other", "DNS:other.test", *valid),
     }
-    trust = system_context()
+    trust = load_system_context()
     for name in ("expired certificate", "certificate of another host"):
         trust.load_verify_locations(files[name])
     async with AsyncExitStack() as servers:

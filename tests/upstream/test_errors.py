@@ -16,7 +16,7 @@ from proxy.types.passthrough import PassthroughRequest
 from proxy.upstream.errors import (
     MAX_RETRY_AFTER_S,
     MAX_VALUES,
-    blame,
+    attribute_fault,
     read_error,
     redact,
     redact_credentials,
@@ -198,7 +198,7 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
     ],
 )
 def test_error_names_policy_model_and_path(error: UpstreamRejected, call_of_client: Call) -> None:
-    result = blame(error, call_of_client, TARGET)
+    result = attribute_fault(error, call_of_client, TARGET)
 
     assert isinstance(result, UpstreamNotFound)
     assert (result.status, result.upstream_status) == (error.status, error.upstream_status)
@@ -231,13 +231,13 @@ def test_error_names_policy_model_and_path(error: UpstreamRejected, call_of_clie
     ],
 )
 def test_unknown_model_is_a_client_error(error: UpstreamRejected, call_of_client: Call) -> None:
-    assert blame(error, call_of_client, TARGET) is error
+    assert attribute_fault(error, call_of_client, TARGET) is error
 
 
 def test_a_body_is_looked_at_as_far_as_its_bound() -> None:
     remainder = {"input": ["x"] * MAX_VALUES, "more": [{"file_id": "f"}]}
 
-    assert isinstance(blame(refused(404), call(remainder), TARGET), UpstreamNotFound)
+    assert isinstance(attribute_fault(refused(404), call(remainder), TARGET), UpstreamNotFound)
 
 
 def test_what_else_an_error_brings_stays() -> None:
@@ -245,7 +245,7 @@ def test_what_else_an_error_brings_stays() -> None:
     error.findings = (UpstreamFinding("input", "x", found=True),)
     error.usage = {"prompt_tokens": 3}
 
-    result = blame(error, call(), TARGET)
+    result = attribute_fault(error, call(), TARGET)
 
     assert (result.findings, result.usage) == (error.findings, error.usage)
 

@@ -29,7 +29,7 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.upstream.attempt import remaining_rate_limit
+from proxy.upstream.attempt import read_remaining_rate_limit
 from proxy.upstream.background_billing import BackgroundBilling, has_bill
 from proxy.upstream.local_responses import IMAGE_TOKENS, estimate_tokens, is_counted_here
 from proxy.upstream.response import MAX_PREAMBLE_FRAMES, is_preamble
@@ -83,12 +83,12 @@ def test_bytes_that_are_not_read_are_content() -> None:
 def test_what_is_left_is_read() -> None:
     body = {"x-ratelimit-remaining-requests": "59", "x-ratelimit-remaining-tokens": "149984"}
 
-    assert remaining_rate_limit(body) == {"requests": 59, "tokens": 149984}
+    assert read_remaining_rate_limit(body) == {"requests": 59, "tokens": 149984}
 
 
 @for_each("text", ["", "-1", "1e9", "59, 60", "٣", "9" * 400, "none"])
 def test_what_is_no_plain_number_is_not_known(text: str) -> None:
-    assert remaining_rate_limit({"x-ratelimit-remaining-requests": text}) == {}
+    assert read_remaining_rate_limit({"x-ratelimit-remaining-requests": text}) == {}
 
 
 def background_response(status: str = "completed", **fields: Any) -> Json:

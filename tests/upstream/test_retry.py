@@ -25,7 +25,7 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Retry
-from proxy.upstream.errors import most_useful, retry_cause, retry_delay
+from proxy.upstream.errors import choose_most_useful_error, retry_cause, retry_delay
 from tests.conftest import running_proxy
 from tests.dialects.test_leaning import house, policy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response
@@ -226,13 +226,15 @@ FIELD = InvalidField("tools", "cannot be served")
     ),
 )
 def test_reports_most_useful_failure(failures: Sequence[ProxyError], event: ProxyError) -> None:
-    assert most_useful(failures) is event
+    assert choose_most_useful_error(failures) is event
 
 
 def test_to_choose_part_by_part_is_to_choose_at_once() -> None:
     for failures in permutations([REFUSED, DOWN, SLOW, KEY, OPEN, BUSY, FIELD], 3):
         rejected, *other_values = failures
-        assert most_useful([rejected, most_useful(other_values)]) is most_useful(failures)
+        assert choose_most_useful_error(
+            [rejected, choose_most_useful_error(other_values)]
+        ) is choose_most_useful_error(failures)
 
 
 SCRIPTS: dict[str, Script] = {

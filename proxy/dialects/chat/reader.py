@@ -42,7 +42,7 @@ from proxy.types.events import (
     Start,
     UsageReport,
     index_of,
-    replaced,
+    replace_at_slot,
 )
 
 
@@ -279,7 +279,7 @@ class ChatReader:
             return [moved]
         for event in frame.events:
             if type(event) is Delta or type(event) is Attach:
-                doc = replaced(doc, event.slot, "" if event is delta else None)
+                doc = replace_at_slot(doc, event.slot, "" if event is delta else None)
         return [self._frame(other_events, doc), moved]
 
     def _note_shape(self, doc: Json, choices: list[Choice]) -> None:

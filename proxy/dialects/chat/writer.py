@@ -39,7 +39,7 @@ from proxy.types.events import (
     Start,
     Stop,
     UsageReport,
-    replaced,
+    replace_at_slot,
 )
 from proxy.types.guard import GuardResults
 
@@ -138,7 +138,7 @@ class ChunkMaker:
         part, text = delta.part, delta.text
         form = self._forms.get(part)
         if form is not None:
-            yield self._chunk(part.choice, replaced(*form, text), logprobs)
+            yield self._chunk(part.choice, replace_at_slot(*form, text), logprobs)
         elif part in self._calls:
             kind = "custom" if part.kind == "input" else "function"
             yield self._call(part, {kind: {INNER[kind]: text}})

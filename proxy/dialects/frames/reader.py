@@ -23,7 +23,7 @@ from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocumen
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json
-from proxy.types.events import Delta, End, Event, Finish, Frame, Part, Stop, replaced
+from proxy.types.events import Delta, End, Event, Finish, Frame, Part, Stop, replace_at_slot
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Rewrite = Callable[[Json], Json | None]
@@ -232,7 +232,11 @@ class SurrogateJoiner:
             if text != event.text:
                 is_changed = True
                 events[position] = Delta(event.part, text, event.slot)
-                doc = replaced(doc, event.slot, text) if doc is not None and event.slot else doc
+                doc = (
+                    replace_at_slot(doc, event.slot, text)
+                    if doc is not None and event.slot
+                    else doc
+                )
         try:
             orjson.dumps((doc, events), default=lambda v: v.id if isinstance(v, Part) else [*v])
         except TypeError:

@@ -22,7 +22,7 @@ from proxy.types.events import (
     Frame,
     Part,
     Stop,
-    with_text,
+    replace_text,
 )
 
 MAX_FRAMES = 4096
@@ -99,7 +99,7 @@ class _PartQueue:
     def __iter__(self) -> Iterator[Frame]:
         while self.frames:
             frame, texts = self.frames.popleft()
-            yield with_text(frame, "".join(texts)) if len(texts) > 1 else frame
+            yield replace_text(frame, "".join(texts)) if len(texts) > 1 else frame
 
 
 class Sequencer:

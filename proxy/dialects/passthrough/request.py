@@ -182,7 +182,7 @@ def _address(
     base, query = upstream.base_url.rstrip("/"), f"?{upstream.query}" if upstream.query else ""
     if path.upstream_route is not None:
         parts = urlsplit(base)
-        match = path.fits(route)
+        match = path.match_path(route)
         values = match.groupdict() if match is not None else {}
         base, route = f"{parts.scheme}://{parts.netloc}", fill(path.upstream_route, values)
     return base + route + query, headers

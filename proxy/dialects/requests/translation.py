@@ -183,7 +183,7 @@ def fields_of(target: Target, endpoint: Endpoint) -> Fields:
         raise InvalidField("model", no_endpoint(endpoint))
     traits = target.upstream.traits
     if endpoint == "chat" and traits.fields is not None:
-        fields = {name: field for name, field in fields.items() if traits.takes(name)}
+        fields = {name: field for name, field in fields.items() if traits.accepts_field(name)}
     elif endpoint == "responses" and target.upstream.open_ranges:
         fields = {name: field for name, field in fields.items() if not FIELDS[name].only_openai}
     return token_bounds.with_maxima(fields, target.upstream.most)

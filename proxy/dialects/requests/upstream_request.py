@@ -128,7 +128,7 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
         and server.usage_option
         and families[1] is None
         and upstream.asks_usage
-        and (endpoint != "chat" or upstream.traits.takes("stream_options")),
+        and (endpoint != "chat" or upstream.traits.accepts_field("stream_options")),
     )
     return route
 

@@ -72,7 +72,7 @@ class Passages:
     def hold(self) -> PartialMatcher:
         return self
 
-    def is_open(self, data: bytes) -> bool:
+    def ends_in_partial_match(self, data: bytes) -> bool:
         text = data.decode()
         text_words = WORD_PATTERN.findall(text.lower()) if text.isascii() else ()
         if text_words and len(text_words) < self._words and text_words[-1] not in self._known:
@@ -80,15 +80,15 @@ class Passages:
         return self.is_text_open(text)
 
     def is_text_open(self, text: str) -> bool:
-        return self.partial_start(text, 0) < len(text) or bool(self.find(text))
+        return self.find_partial_match(text, 0) < len(text) or bool(self.find(text))
 
     def may_match(self, data: bytes) -> bool:
         return bool(self.find(data.decode()))
 
-    def encoded(self, text: str) -> bytes:
+    def encode_text(self, text: str) -> bytes:
         return encode_utf8(text)
 
-    def partial_start(self, text: str, start: int) -> int:
+    def find_partial_match(self, text: str, start: int) -> int:
         words = [word for word in _iter_normalized_words(text) if word[1] > start]
         if not words or len(text) - words[-1][1] > GAP:
             return len(text)

@@ -90,7 +90,7 @@ class Shapes:
         self._owners = [*range(len(shapes)), *(index for index, _ in ends)]
         patterns = [shape.marker or shape.pattern for shape in shapes]
         self.pattern_set = PatternSet(patterns, memory, [end for _, end in ends])
-        self.is_open = self.pattern_set.may_match
+        self.ends_in_partial_match = self.pattern_set.may_match
         self._unspaced: tuple[PatternSet, list[int]] | None = None
         self._beginnings = [
             [_compile_partial_pattern(shape, unspaced=unspaced) for unspaced in (False, True)]
@@ -101,20 +101,20 @@ class Shapes:
     def may_match(self, data: bytes) -> bool:
         return bool(self.pattern_set.matching_indexes(data))
 
-    def encoded(self, text: str) -> bytes:
+    def encode_text(self, text: str) -> bytes:
         if self._translated is not None and not text.isascii():
             text = text.translate(self._translated)
         return encode_utf8(text)
 
     def is_text_open(self, text: str) -> bool:
-        data = self.encoded(text)
-        return self.is_open(data) or (
+        data = self.encode_text(text)
+        return self.ends_in_partial_match(data) or (
             _ends_in_unspaced_script(text) and self._load_unspaced_partials()[0].may_match(data)
         )
 
-    def partial_start(self, text: str, start: int) -> int:
-        data, is_ascii = self.encoded(text), text.isascii()
-        byte_start = start if is_ascii else len(self.encoded(text[:start]))
+    def find_partial_match(self, text: str, start: int) -> int:
+        data, is_ascii = self.encode_text(text), text.isascii()
+        byte_start = start if is_ascii else len(self.encode_text(text[:start]))
         indexes = {self._owners[hit] for hit in self.pattern_set.matching_or_partial_indexes(data)}
         unspaced = _ends_in_unspaced_script(text)
         if unspaced:
@@ -188,9 +188,9 @@ class PartialMatchers:
             if is_preparable(matcher):
                 yield from matcher.load_rest()
 
-    def is_open(self, data: bytes) -> bool:
+    def ends_in_partial_match(self, data: bytes) -> bool:
         for matcher in self.matchers:  # noqa: SIM110  # for each word, and a generator costs more
-            if matcher.is_open(data):
+            if matcher.ends_in_partial_match(data):
                 return True
         return False
 
@@ -200,11 +200,11 @@ class PartialMatchers:
     def may_match(self, data: bytes) -> bool:
         return any(matcher.may_match(data) for matcher in self.matchers)
 
-    def encoded(self, text: str) -> bytes:
-        return self.matchers[0].encoded(text)
+    def encode_text(self, text: str) -> bytes:
+        return self.matchers[0].encode_text(text)
 
-    def partial_start(self, text: str, start: int) -> int:
-        return min(matcher.partial_start(text, start) for matcher in self.matchers)
+    def find_partial_match(self, text: str, start: int) -> int:
+        return min(matcher.find_partial_match(text, start) for matcher in self.matchers)
 
 
 def build_partial_pattern(pattern: str, *, unspaced: bool = False) -> str | None:

@@ -42,7 +42,7 @@ class NoGuardClients:
     request_id: str = ""
     caller: object = None
 
-    def of(self, record: Record, *, waits: bool = True) -> GuardClient:
+    def for_record(self, record: Record, *, waits: bool = True) -> GuardClient:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -98,7 +98,7 @@ class ServiceCalls:
         """
         readings = [*dict.fromkeys(reads)]
         waits = any(rule.enforces for rule in rules)
-        outside = self.outsides.of(self.record, waits=waits)
+        outside = self.outsides.for_record(self.record, waits=waits)
         async with asyncio.TaskGroup() as group:
             jobs = [group.create_task(self._call(rule, readings, outside)) for rule in rules]
         return [job.result() for job in jobs]
@@ -106,7 +106,7 @@ class ServiceCalls:
     async def _call(
         self, rule: GuardRule, reads: Sequence[Reading], outside: GuardClient
     ) -> RuleTally:
-        applicable = [read for read in reads if rule.applies(read.role, read.kind)]
+        applicable = [read for read in reads if rule.applies_to(read.role, read.kind)]
         service = rule.detector
         if not applicable or not is_service(service):
             return uncalled_tallies([rule], self.clock)[0]
@@ -223,7 +223,7 @@ class ServiceStage:
 
 
 def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
-    return any(rule.applies("assistant", kind) for rule in rules)
+    return any(rule.applies_to("assistant", kind) for rule in rules)
 
 
 def _collector(kind: str, rules: Sequence[GuardRule], collected: list[Reading]) -> GuardRule:

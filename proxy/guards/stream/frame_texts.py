@@ -33,7 +33,7 @@ from proxy.types.events import (
     UsageReport,
     index_of,
 )
-from proxy.types.events import replaced as put
+from proxy.types.events import replace_at_slot as put
 
 KIND_OF: Final[Mapping[Kind, str]] = {
     "text": "content",

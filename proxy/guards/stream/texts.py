@@ -235,7 +235,7 @@ class RuleFilters:
 
     def concerns(self, text: Text) -> bool:
         for tally in self.tallies:  # noqa: SIM110  # for each chunk, and a generator costs more
-            if tally.rule.applies(text.role, text.kind):
+            if tally.rule.applies_to(text.role, text.kind):
                 return True
         return False
 
@@ -251,7 +251,7 @@ class RuleFilters:
 
 def inspecting_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
     """Return the rules that inspect a text."""
-    return [tally for tally in tallies if tally.rule.applies(text.role, text.kind)]
+    return [tally for tally in tallies if tally.rule.applies_to(text.role, text.kind)]
 
 
 def enforcing_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:

@@ -93,7 +93,7 @@ class WordScanner:
                 continue
             cursor_at = (cursor_at if cursor_at > start_at else start_at) - start  # for each word
             edge = cursor_at - 1 if cursor_at > 1 else 0
-            if not cursor.ahead and not hold.is_open(raw[edge:] if edge else raw):
+            if not cursor.ahead and not hold.ends_in_partial_match(raw[edge:] if edge else raw):
                 cursor.decided = base + start + end
             elif not _is_held(cursor, hold, tail[edge:], cursor_at - edge, base + start + edge):
                 unclear.append(cursor)
@@ -147,7 +147,7 @@ def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int,
 
     The cursor moves to the partial match.
     """
-    place = min(hold.partial_start(text, start_at), len(text) - 1)
+    place = min(hold.find_partial_match(text, start_at), len(text) - 1)
     if place <= start_at:
         return True
     if cursor.ahead or hold.may_match(text.encode()):
@@ -173,7 +173,7 @@ def _is_found(
     """Return True if any reading may have a match, even if none is partial."""
     for view in views:
         reading = _view_text(view, cursor)[max(0, view.index(start_at) - 1) : view.index(end + 1)]
-        if hold.may_match(hold.encoded(reading)):
+        if hold.may_match(hold.encode_text(reading)):
             return True
     return False
 
@@ -210,7 +210,7 @@ def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_a
         if end <= view_start:
             return start_at
         start = max(0, view_start - MARGIN)
-        place = start + hold.partial_start(reading[start : end + 1], view_start - start)
+        place = start + hold.find_partial_match(reading[start : end + 1], view_start - start)
         places.append(view.original_start(min(place, end)))
     return max(start_at, min(places))
 

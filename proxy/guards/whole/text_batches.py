@@ -181,7 +181,7 @@ class RuleInspection:
             self._runs += [(match.start, match.end) for match in matches]
 
     def _applies(self, text: Text) -> bool:
-        return self.tally.rule.applies(text.role, text.kind)
+        return self.tally.rule.applies_to(text.role, text.kind)
 
     def _record(self, place: int, matches: Sequence[findings.TextMatch]) -> None:
         for match in matches:
@@ -262,7 +262,7 @@ def _pieces(
         )
         for inspection in inspections
         if finds_spans(inspection.tally.rule)
-        and inspection.tally.rule.applies(part.text.role, part.text.kind)
+        and inspection.tally.rule.applies_to(part.text.role, part.text.kind)
     }
     min_run = max(0, min((cursor.lookback or 0 for cursor in cursors.values()), default=0) - 1)
     max_run = 0 if part.text.decoded else MOST_RUN

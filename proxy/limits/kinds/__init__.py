@@ -55,7 +55,7 @@ class Concurrency(LimitKind):
         return 0
 
     def describe(self, limit: Limit) -> str:
-        return f"{self.amount_text(limit.amount)} at once"
+        return f"{self.format_amount(limit.amount)} at once"
 
 
 KINDS: Mapping[str, LimitKind] = {

@@ -39,21 +39,23 @@ class UsdBudget(LimitKind):
     def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return cost
 
-    def figure(self, amount: int) -> str:
+    def format_number(self, amount: int) -> str:
         return f"{usd_text(amount)} USD"
 
-    def amount_text(self, amount: int) -> str:
-        return self.figure(amount)
+    def format_amount(self, amount: int) -> str:
+        return self.format_number(amount)
 
     def describe(self, limit: Limit) -> str:
-        return f"{self.figure(limit.amount)} per {limit.calendar.unit}"
+        return f"{self.format_number(limit.amount)} per {limit.calendar.unit}"
 
-    def error(self, refusal: LimitRefusal, at_ms: int) -> BudgetExceeded:
+    def make_error(self, refusal: LimitRefusal, at_ms: int) -> BudgetExceeded:
         budget, remaining, limit = f"budget {refusal.named}", refusal.remaining, refusal.limit
         if refusal.retry_after_s is None:
             text = f"This call may cost more than the whole {budget}. Request fewer output tokens."
         else:
-            remaining_text = "" if remaining is None else f" {self.figure(remaining)} is left."
+            remaining_text = (
+                "" if remaining is None else f" {self.format_number(remaining)} is left."
+            )
             reset = limit.calendar.next_start(at_ms).isoformat(timespec="seconds")
             text = (
                 f"This call may cost more than is left of {budget}.{remaining_text} It resets at "

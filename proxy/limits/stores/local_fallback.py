@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.limits.stores.memory import CounterKey, MemoryStore
-from proxy.types.limit import FRESH, NEVER, READING, Claim, Limit, LimitDecision, outcome
+from proxy.types.limit import FRESH, NEVER, READING, Claim, Limit, LimitDecision, to_decision
 
 RETRY_MS = 1000
 MAX_COUNTERS = 100_000
@@ -112,7 +112,7 @@ class LocalFallback:
                 wait = RETRY_MS if claim.limit.on_store_error == "closed" else 0
                 reading = [0, -1, wait, 0]
             readings += reading
-        return replace(outcome(shares, readings), store_away=is_closed)
+        return replace(to_decision(shares, readings), store_away=is_closed)
 
     def charge(self, claims: Sequence[Claim], *, is_backfill: bool) -> None:
         """Charge claims locally, against this instance's share of their limits.

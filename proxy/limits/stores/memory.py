@@ -13,7 +13,7 @@ from itertools import chain, islice
 
 from proxy.limits.stores.counters import Budget, Charge, Counter, Leases, Rate, new_counter
 from proxy.limits.stores.store import BillingOwners
-from proxy.types.limit import READING, Claim, CounterState, Limit, LimitDecision, outcome
+from proxy.types.limit import READING, Claim, CounterState, Limit, LimitDecision, to_decision
 
 MAX_COUNTERS = 100_000
 RETAINED_SHARE = 0.9
@@ -144,7 +144,7 @@ class MemoryStore:
             counter = self._counters.get((limit.key, claim.scope)) or new_counter(limit)
             wait = counter.must_wait(limit, claim.amount, now, wall)
             counter.read(limit, 0 if claim.is_count_only else wait, wall, readings)
-        return outcome(claims, readings)
+        return to_decision(claims, readings)
 
     def settle_sync(self, request_id: str, actuals: Sequence[int]) -> None:
         charges = self._calls.pop(request_id, None)

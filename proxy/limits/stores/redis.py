@@ -29,7 +29,7 @@ from proxy.limits.stores.redis_script import (
 from proxy.limits.stores.store import BILL_TTL_S, NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.runtime.frozen import frozen
 from proxy.runtime.redis import REDIS_ERRORS, RedisServer, cause_of_fault
-from proxy.types.limit import LEASE_S, Claim, CounterState, LimitDecision, outcome
+from proxy.types.limit import LEASE_S, Claim, CounterState, LimitDecision, to_decision
 
 TIMEOUT_S = 0.1
 MAX_IN_FLIGHT = 100_000
@@ -101,7 +101,7 @@ class RedisStore:
                 request_id, UnsettledCall(keys, text, state="perhaps_charged", has_lease=has_lease)
             )
             raise
-        decision = outcome(claims, readings)
+        decision = to_decision(claims, readings)
         if decision.admitted and request_id not in self._calls:
             self._add(request_id, UnsettledCall(keys, text, state="charged", has_lease=has_lease))
         return decision
@@ -219,7 +219,7 @@ class RedisStore:
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
         text = encode("read", 0, self._encoder.claims(claims), f'"{self.ledger.id}"')
         readings = await self._batcher.submit(ScriptCall(self._encoder.keys("", claims), text))
-        return outcome(claims, readings).standings
+        return to_decision(claims, readings).standings
 
     @property
     def is_consistent(self) -> bool:

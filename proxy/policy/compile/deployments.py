@@ -103,7 +103,7 @@ class DeploymentCompiler:
                 if first_path is not compiled:
                     message = f"repeats {method} {first_path.route}. Remove one of the two entries."
                     self._context.report((*path, index), message)
-        return PassthroughPaths.of(paths)
+        return PassthroughPaths.from_paths(paths)
 
     def check_names(self) -> None:
         """Report names that two deployments have."""

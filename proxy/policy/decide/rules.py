@@ -28,7 +28,7 @@ from proxy.policy.files.source import KeyPath
 from proxy.runtime.frozen import frozen
 from proxy.types import UNCHANGED, CacheRule, ParameterOverrides, RuleRefusal, ScopedLimit, Target
 from proxy.types.guard import CostCap, GuardPlan, GuardRule
-from proxy.types.target import titles
+from proxy.types.target import join_target_ids
 
 MAX_EFFECTS = 256
 """Number of combinations of rules whose effects are cached."""
@@ -75,9 +75,9 @@ class Rule:
         if self.refusal is not None:
             yield "refusal", f"reject with {self.refusal.status}: {self.refusal.message}"
         if self.routes is not None:
-            yield "targets", f"targets {titles(self.routes.candidates.targets)}"
+            yield "targets", f"targets {join_target_ids(self.routes.candidates.targets)}"
         if self.fallback is not None:
-            yield "fallback", f"fallback {titles(self.fallback) or 'none'}"
+            yield "fallback", f"fallback {join_target_ids(self.fallback) or 'none'}"
         if self.model is not None:
             yield "model", f"model {self.model}"
         if self.cache is not None:

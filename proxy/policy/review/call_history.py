@@ -303,7 +303,7 @@ def _limits(past: PastCall) -> Iterator[Decision]:
     is_rejected = any(refuses and not limit.shadow for _, (limit, refuses), _ in states)
     for claim, (limit, refuses), used in states:
         text, state = _limit_result(limit, refuses=refuses, is_rejected=is_rejected)
-        figure = limit.kind.figure
+        figure = limit.kind.format_number
         reason = f"this call reserved {figure(claim.amount)}; "
         reason += f"{figure(used)} of {figure(limit.capacity)} used"
         yield Decision("limit", f"{limit.name} {text}", reason, state=state)

@@ -21,7 +21,7 @@ from proxy.policy.files.source import Rejection
 from proxy.policy.review.explain import CallExplanation, Decision, limit_text
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
-from proxy.types.target import titles
+from proxy.types.target import join_target_ids
 
 Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
@@ -173,7 +173,7 @@ def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
 def _compare_model_calls(
     call: Call, old_call: ModelCall, new_call: ModelCall
 ) -> Iterator[Difference]:
-    old, new = titles(old_call.targets), titles(new_call.targets)
+    old, new = join_target_ids(old_call.targets), join_target_ids(new_call.targets)
     if old != new:
         effects = {*old_call.rule_by_effect, *new_call.rule_by_effect}
         left_out = sorted(effect for effect in effects if effect.startswith("left out "))

@@ -22,7 +22,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import UNCHANGED, Call, Json, ParameterOverrides, Plan, ScopedLimit, Target
 from proxy.types.guard import CostCap, GuardPlan, GuardRule
 from proxy.types.limit import Claim
-from proxy.types.target import titles
+from proxy.types.target import join_target_ids
 
 EMPTY_TEXTS: Mapping[str, Json] = {
     "chat": {"messages": [{"role": "user", "content": ""}]},
@@ -166,7 +166,7 @@ def _limits(plan: DecidedPlan, call: Call) -> Decision:
         limit = scoped.limit
         amounts = [claim.amount for claim in claims if claim.limit is limit]
         source = snapshot.source_of(*snapshot.limits.get(limit.name, ()))
-        reason = f"this call reserves {limit.kind.figure(sum(amounts))}" if amounts else None
+        reason = f"this call reserves {limit.kind.format_number(sum(amounts))}" if amounts else None
         state: DecisionState = "shadow" if limit.shadow else "applied"
         parts.append(Decision("limit", limit_text(scoped), reason, source=source, state=state))
     return _group("limits", str(len(parts)), parts)
@@ -267,7 +267,7 @@ def _guards(plan: Plan, call: Call) -> Decision:
     parts = []
     for stage, rules in (("input", guards.input), ("output", guards.output)):
         for rule in rules:
-            to = f" to {titles(rule.route_targets)}" if rule.route_targets else ""
+            to = f" to {join_target_ids(rule.route_targets)}" if rule.route_targets else ""
             action = f"{rule.action}{to}{', shadow mode' if rule.shadow else ''}"
             included = sorted(rule.roles or ()) + sorted(rule.fields or ())
             scope = f"only {', '.join(included)}" if included else None

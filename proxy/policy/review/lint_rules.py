@@ -164,7 +164,7 @@ def exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
                 is_exceeded = limit.kind.is_usage_based and claim.amount > limit.capacity
                 if is_exceeded and limit.name not in reported:
                     reported.add(limit.name)
-                    amount, name = limit.kind.amount_text(claim.amount), quoted(deployment.name)
+                    amount, name = limit.kind.format_amount(claim.amount), quoted(deployment.name)
                     message = f"is less than one call of deployment {name} without an output limit "
                     message += f"reserves: {amount}. Raise the limit, or cap max_tokens."
                     yield (*snapshot.limits[limit.name], limit.kind.name), message

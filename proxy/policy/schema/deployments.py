@@ -222,7 +222,7 @@ def _is_served(method: str, path: PassthroughPath) -> bool:
         for (verb, route), (_, endpoint) in ROUTES.items()
         if verb == method or endpoint in ABOUT_STATE
     ]
-    return any(path.fits(route) for route in (*UNROUTED_PATHS, *routes)) or any(
+    return any(path.match_path(route) for route in (*UNROUTED_PATHS, *routes)) or any(
         PATTERNS[route].fullmatch(path.sample) for route in routes if route in PATTERNS
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
 from proxy.errors.causes import cause_of
 from proxy.upstream.reply import OnData
-from proxy.upstream.wire.http1 import BROKEN, CLOSED, Http1Head, Response, protocol_error
+from proxy.upstream.wire.http1 import BROKEN, CLOSED, Http1Head, Response, make_protocol_error
 
 if TYPE_CHECKING:
     from proxy.upstream.wire.uploads import DuplicateSocket
@@ -27,7 +27,7 @@ _NOTHING = memoryview(b"")
 
 
 class Connection(asyncio.Protocol):
-    """Carries one request after another: ``send``, ``head``, ``read`` to the end, ``release``.
+    """Carries one request after another: ``send``, ``read_head``, ``read`` to the end, ``release``.
 
     Calls ``on_close`` once when the connection has ended.
     """
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
         is_soon = self._loop.time() - self._sent_at <= STALE_S
         return self.request_count > 1 and not self.has_response and is_soon
 
-    async def head(self, timeout_s: float) -> Http1Head:
+    async def read_head(self, timeout_s: float) -> Http1Head:
         """Return the head of the response. Raises ``UpstreamError``."""
         response = self._response
         if response is None:
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
             finally:
                 self._waiter = None
         if response.head is None:
-            raise self._fault or protocol_error()
+            raise self._fault or make_protocol_error()
         return response.head
 
     async def read(

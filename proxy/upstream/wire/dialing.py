@@ -120,7 +120,7 @@ class NameCache:
         self._overdue_s = overdue_s
         self._entries: dict[str, NameEntry] = {}
 
-    async def addresses(self, host: str, port: int) -> list[str]:
+    async def resolve_addresses(self, host: str, port: int) -> list[str]:
         """Return at least one address, unreachable ones last.
 
         Raises ``OSError`` or ``ValueError``.
@@ -163,7 +163,7 @@ class NameCache:
         else:
             entry.expires_at = self._now() + NAME_RETRY_S if entry.addresses else 0.0
 
-    def demote(self, host: str, address: str) -> None:
+    def try_address_last(self, host: str, address: str) -> None:
         """Try an unreachable address last from now on."""
         entry = self._entries.get(host)
         if entry is not None and address in entry.addresses:
@@ -187,14 +187,14 @@ class Trust:
         self._context = context
         self._lock = asyncio.Lock()
 
-    async def context(self) -> ssl.SSLContext:
+    async def load_context(self) -> ssl.SSLContext:
         async with self._lock:
             if self._context is None:
-                self._context = await asyncio.to_thread(system_context)
+                self._context = await asyncio.to_thread(load_system_context)
             return self._context
 
 
-def system_context() -> ssl.SSLContext:
+def load_system_context() -> ssl.SSLContext:
     """Return a TLS context with the system's certificates, for HTTP/1.1."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
@@ -244,7 +244,7 @@ class Dialer:
         attempt = DialAttempt(origin, deadline, on_close, peer=origin.host)
         try:
             async with asyncio.timeout_at(deadline):
-                addresses = await self._names.addresses(origin.host, origin.port)
+                addresses = await self._names.resolve_addresses(origin.host, origin.port)
                 return await self._connect_any(attempt, addresses)
         except TimeoutError:
             text = f"{attempt.step} with {attempt.peer}"
@@ -263,13 +263,13 @@ class Dialer:
             except ssl.SSLCertVerificationError:
                 raise
             except OSError:  # includes TimeoutError
-                self._names.demote(attempt.origin.host, address)
+                self._names.try_address_last(attempt.origin.host, address)
         return await self._connect(attempt, addresses[-1])
 
     async def _connect(self, attempt: DialAttempt, address: str) -> Connection:
         host, port, tls = attempt.origin
         attempt.peer, attempt.step = f"{address} port {port}", "TCP connect"
-        context = await self._trust.context() if tls else None
+        context = await self._trust.load_context() if tls else None
         loop = asyncio.get_running_loop()
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:

@@ -29,7 +29,7 @@ MAX_INTERIM = 16
 _START, _END = b"HTTP/1.", b"\r\n\r\n"
 
 
-def protocol_error() -> UpstreamInvalid:
+def make_protocol_error() -> UpstreamInvalid:
     """Return the error for bytes that are not HTTP/1.1."""
     return UpstreamInvalid(BROKEN).with_cause("protocol")
 
@@ -53,7 +53,7 @@ def read_head(raw: bytes) -> Http1Head:
     text = raw.decode("latin-1")
     status_line = _STATUS.match(text)
     if status_line is None or (start := status_line.end()) > MAX_LINE_BYTES + len("\r\n"):
-        raise protocol_error()
+        raise make_protocol_error()
     status, headers = int(status_line[2]), read_fields(text, start)
     is_1_1 = keeps_alive = status_line[1] == "1"
     if "connection" in headers:
@@ -63,14 +63,14 @@ def read_head(raw: bytes) -> Http1Head:
     if status < 200 or status in (204, 304):  # no body, whatever the headers say
         is_bare = length in (None, "0") and coding is None
         if status == 101 or (status < 200 and not is_bare):
-            raise protocol_error()
+            raise make_protocol_error()
         return Http1Head(status, headers, 0, chunked=False, keeps_alive=keeps_alive and is_bare)
     if coding is not None:
         if length is not None or not is_1_1 or coding.lower() != "chunked":
-            raise protocol_error()
+            raise make_protocol_error()
         return Http1Head(status, headers, None, chunked=True, keeps_alive=keeps_alive)
     if length is not None and _LENGTH.fullmatch(length) is None:  # two lengths do not match either
-        raise protocol_error()
+        raise make_protocol_error()
     size = None if length is None else int(length)
     keeps_alive = keeps_alive and size is not None
     return Http1Head(status, headers, size, chunked=False, keeps_alive=keeps_alive)
@@ -82,10 +82,10 @@ def read_fields(text: str, start: int = 0) -> dict[str, str]:
     count = len(lines)
     # Each match is a whole line: as many matches as lines means that every line matches.
     if count != text.count("\n", start) or count > MAX_FIELDS:
-        raise protocol_error()
+        raise make_protocol_error()
     is_long = len(text) - start > MAX_LINE_BYTES
     if is_long and max(map(len, text[start:].split("\n"))) > MAX_LINE_BYTES:
-        raise protocol_error()
+        raise make_protocol_error()
     if not lines:
         return {}
     names, values = zip(*lines, strict=True)
@@ -179,7 +179,7 @@ class Chunked:
             next_offset = self._read_chunk(data, offset, pieces) or self._read_line(data, offset)
             if next_offset == offset:  # the line is incomplete
                 if end - offset > MAX_LINE_BYTES:
-                    raise protocol_error()
+                    raise make_protocol_error()
                 self._buffer = data[offset:]
                 return
             offset = next_offset
@@ -204,7 +204,7 @@ class Chunked:
         """Parse the line between chunks. Return its end, or ``offset`` if it is incomplete."""
         if self._step == _AFTER_DATA:
             if not b"\r\n".startswith(data[offset : offset + 2]):
-                raise protocol_error()
+                raise make_protocol_error()
             if len(data) - offset < 2:
                 return offset
             self._step = _SIZE_LINE
@@ -214,10 +214,10 @@ class Chunked:
         line = _SIZE.match(data, offset)
         if line is None:
             if data.find(b"\n", offset) >= 0:
-                raise protocol_error()
+                raise make_protocol_error()
             return offset
         if line.end() - offset > MAX_LINE_BYTES:
-            raise protocol_error()
+            raise make_protocol_error()
         self._remaining = int(line[1], 16)
         self._step = _AFTER_DATA if self._remaining else _TRAILERS
         return line.end()
@@ -277,7 +277,7 @@ class Response:
         offset = 0
         while (end := data.find(_END, offset)) >= 0:
             if end - offset > MAX_HEAD_BYTES:
-                raise protocol_error()
+                raise make_protocol_error()
             head = read_head(data[offset : end + 2])
             offset = end + 4
             if head.status >= 200:
@@ -291,16 +291,16 @@ class Response:
                 return
             self._interim_count += 1
             if self._interim_count > MAX_INTERIM:
-                raise protocol_error()
+                raise make_protocol_error()
         self._buffer += data[offset:]
         self._check_buffer()
 
     def _check_buffer(self) -> None:
         """Reject bytes that cannot become a head, whose end may never arrive."""
         if len(self._buffer) > MAX_HEAD_BYTES or b"\n\n" in self._buffer:
-            raise protocol_error()
+            raise make_protocol_error()
         if not _START.startswith(self._buffer[: len(_START)]):
-            raise protocol_error()
+            raise make_protocol_error()
 
     def close(self) -> bool:
         """End the connection. Return True if the response is complete."""

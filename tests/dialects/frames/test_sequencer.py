@@ -22,7 +22,7 @@ from proxy.types.events import (
     Frame,
     Part,
     Start,
-    replaced,
+    replace_at_slot,
 )
 from tests.checked import checked
 
@@ -164,7 +164,7 @@ def test_what_waits_is_bounded() -> None:
 
 def test_replaced_copies_the_path_alone() -> None:
     doc = {"a": [{"b": "x"}, {"b": "y"}], "c": {}}
-    document = replaced(doc, ("a", 1, "b"), "z")
+    document = replace_at_slot(doc, ("a", 1, "b"), "z")
 
     assert doc["a"] == [{"b": "x"}, {"b": "y"}]
     assert document == {"a": [{"b": "x"}, {"b": "z"}], "c": {}}

@@ -26,7 +26,7 @@ from proxy.types.events import (
     Start,
     Stop,
     UsageReport,
-    with_text,
+    replace_text,
 )
 from tests.dialects.responses.frames import CALL, kinds, read, texts, without_bytes, written
 from tests.dialects.responses.test_reader import FUNCTION_CALL, MESSAGE, STREAM
@@ -49,7 +49,9 @@ def masked(frames: list[Frame]) -> list[Frame]:
     for frame in without_bytes(frames):
         deltas = [event for event in frame.events if isinstance(event, Delta)]
         is_found = bool(deltas) and "Paris" in deltas[0].text
-        edited = with_text(frame, deltas[0].text.replace("Paris", "[CITY]")) if is_found else frame
+        edited = (
+            replace_text(frame, deltas[0].text.replace("Paris", "[CITY]")) if is_found else frame
+        )
         results.append(edited)
     return results
 

@@ -37,7 +37,7 @@ WORDS = Keywords("words", ["blue whale", "hippo"], ["fox +trot"])
 
 def open_part(hold: PartialMatcher | None, text: str, start: int = 0) -> str:
     assert hold is not None
-    return text[hold.partial_start(text, start) :]
+    return text[hold.find_partial_match(text, start) :]
 
 
 @for_each(
@@ -81,7 +81,7 @@ def test_what_may_go_on_is_open(detector: object, text: str, pending: str) -> No
 
     assert open_part(hold, text) == pending
     if pending and text.isascii():
-        assert hold.is_open(text.encode())
+        assert hold.ends_in_partial_match(text.encode())
 
 
 def test_what_began_before_is_not_open() -> None:
@@ -103,7 +103,10 @@ def test_a_match_is_open_as_long_as_what_follows_decides() -> None:
 def test_several_are_open_where_one_is() -> None:
     hold = PartialMatchers([Shapes([Shape("a b")]), Shapes([Shape("c d")])])
 
-    assert (hold.is_open(b"x c "), hold.is_open(b"x y ")) == (True, False)
+    assert (hold.ends_in_partial_match(b"x c "), hold.ends_in_partial_match(b"x y ")) == (
+        True,
+        False,
+    )
     assert open_part(hold, "a c ") == "c "
 
 

@@ -322,7 +322,7 @@ async def test_service_is_not_asked_about_a_broken_stream() -> None:
 
 
 async def test_a_process_without_ways_out_says_so() -> None:
-    outside = NoGuardClients().of(record := new_record())
+    outside = NoGuardClients().for_record(record := new_record())
 
     assert isinstance(record, Record)
     with pytest.raises(OSError, match="cannot call services"):

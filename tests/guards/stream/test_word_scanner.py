@@ -336,7 +336,7 @@ class Counted:
         self.read += len(text)
         return self.detector.find(text)  # type: ignore[union-attr]
 
-    def is_open(self, data: bytes) -> bool:
+    def ends_in_partial_match(self, data: bytes) -> bool:
         self.read += len(data)
         return bool(self.detector.hold.is_open(data))  # type: ignore[union-attr]
 
@@ -344,7 +344,7 @@ class Counted:
         self.read += len(text)
         return bool(self.detector.hold.is_text_open(text))  # type: ignore[union-attr]
 
-    def partial_start(self, text: str, start: int) -> int:
+    def find_partial_match(self, text: str, start: int) -> int:
         self.read += len(text)
         return int(self.detector.hold.partial_start(text, start))  # type: ignore[union-attr]
 

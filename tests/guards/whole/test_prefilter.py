@@ -229,7 +229,7 @@ class Noting:
 @pytest.mark.parametrize(("text", "output"), [("hello", "hello"), ("gnu", "[WORD]")])
 async def test_an_answer_is_looked_at_together_once(text: str, output: str) -> None:
     noting = Noting()
-    rules = StageRules.of((GuardRule("words", noting, "mask"),))
+    rules = StageRules.from_rules((GuardRule("words", noting, "mask"),))
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
     answer = WholeResponseInspector(
         engine=Engine(Ticks()), record=record, rules=rules, call=call_of("chat")

@@ -12,7 +12,7 @@ from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import CLOCK_TOLERANCE_MS, LocalFallback
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
-from proxy.types.limit import FRESH, Claim, Limit, LimitDecision, OnStoreError, outcome
+from proxy.types.limit import FRESH, Claim, Limit, LimitDecision, OnStoreError, to_decision
 from tests.for_each import for_each
 from tests.limits.stores.test_failover import noting
 from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims, would_refuse
@@ -123,7 +123,7 @@ class World:
     def decided(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
         claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]
         readings = [1, -1, 0, FRESH, 1, RESET_MS, wait, FRESH if fresh else 0]
-        return [claim.limit for claim in self.fallback.observe(outcome(claims, readings))]
+        return [claim.limit for claim in self.fallback.observe(to_decision(claims, readings))]
 
 
 @for_each(

@@ -118,8 +118,8 @@ def test_injection_skips_application_text_by_default(tmp_path: Path) -> None:
 
     assert (loaded.roles, loaded.roles_left_out) == (None, frozenset({"system", "developer"}))
     assert (second.roles, second.roles_left_out) == (frozenset({"system", "user"}), frozenset())
-    assert not loaded.applies("developer", "content")
-    assert loaded.applies(None, "prompt")
+    assert not loaded.applies_to("developer", "content")
+    assert loaded.applies_to(None, "prompt")
 
 
 def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import MAX_CALLS, CallHistory, without_texts
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
-from proxy.types.limit import Claim, Limit, outcome
+from proxy.types.limit import Claim, Limit, to_decision
 from proxy.types.windows import Calendar
 from tests.conftest import KEY, world
 from tests.policy.deciding import decide, read_text
@@ -233,7 +233,7 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
     rate = Limit("rate", KINDS["tokens"], 9000, 60)
     claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
     record = recorded(snapshot)
-    record.limit_decision = outcome(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
+    record.limit_decision = to_decision(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
 
@@ -262,7 +262,7 @@ def test_each_limit_is_told_as_what_became_of_the_call(
     record = recorded(snapshot)
     claims = [Claim(limit, "all", 1) for limit in limits]
     readings = [number for wait in waits for number in (0, 0, wait, 0)]
-    record.limit_decision = outcome(claims, readings)
+    record.limit_decision = to_decision(claims, readings)
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
 

@@ -17,7 +17,7 @@ from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Trust, system_context
+from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Trust, load_system_context
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
 from tests.for_each import for_each
 from tests.servers import program
@@ -49,7 +49,7 @@ async def test_failed_address_moves_to_the_end(upstream: ScriptedUpstream) -> No
     port = int(upstream.url.rpartition(":")[2])
 
     assert await dialed_by(names, port) == "127.0.0.1"
-    assert await names.addresses("openai.test", port) == ["127.0.0.1", "127.0.0.2"]
+    assert await names.resolve_addresses("openai.test", port) == ["127.0.0.1", "127.0.0.2"]
 
 
 async def test_a_name_that_nobody_knows_cannot_be_reached() -> None:
@@ -130,7 +130,7 @@ async def tls_upstream(
 
 async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path]) -> None:
     greeted: list[str | None] = []
-    trust = system_context()
+    trust = load_system_context()
     trust.load_verify_locations(certificate[0])
     large = b"x" * 2**20
     async with tls_upstream(certificate, greeted) as upstream, HttpClient(trust) as http:
@@ -144,7 +144,7 @@ async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path])
 
 @pytest.mark.parametrize("event", [False, True], ids=["nobody trusts it", "it names another host"])
 async def test_rejects_invalid_certificate(event: bool, certificate: tuple[Path, Path]) -> None:
-    trust = system_context()
+    trust = load_system_context()
     if event:
         trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
@@ -169,7 +169,7 @@ async def test_an_upstream_that_speaks_no_tls_cannot_be_reached() -> None:
 
 
 async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> None:
-    trust = system_context()
+    trust = load_system_context()
     trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
         timeouts = Timeouts(connect=2, first_byte=0.1, idle=0.1, total=2)
@@ -190,7 +190,7 @@ def hang_after_head() -> Any:
 
 
 async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> None:
-    trust, context = Trust(None), system_context()
+    trust, context = Trust(None), load_system_context()
     turns = 0
 
     async def count_turns() -> None:
@@ -200,10 +200,10 @@ async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> N
             await asyncio.sleep(0)
 
     others_at_work = asyncio.create_task(count_turns())
-    first_context, *extra = await asyncio.gather(*(trust.context() for _ in range(3)))
+    first_context, *extra = await asyncio.gather(*(trust.load_context() for _ in range(3)))
     others_at_work.cancel()
 
     assert turns > 1
     assert all(item is first_context for item in extra)
     assert first_context.verify_mode is ssl.CERT_REQUIRED
-    assert await Trust(context).context() is context
+    assert await Trust(context).load_context() is context

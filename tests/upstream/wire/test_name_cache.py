@@ -54,33 +54,33 @@ async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
     book = Book("127.0.0.1", "127.0.0.2")
     names = book.names()
 
-    count = await asyncio.gather(*(names.addresses("openai.test", 443) for _ in range(5)))
+    count = await asyncio.gather(*(names.resolve_addresses("openai.test", 443) for _ in range(5)))
     assert count == [["127.0.0.1", "127.0.0.2"]] * 5
     assert book.asked == 1
 
     book.addresses, book.now = ("127.0.0.3",), book.now + NAME_TTL_S
-    assert await names.addresses("openai.test", 443) == ["127.0.0.3"]
+    assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.3"]
 
 
 async def test_who_comes_just_when_a_lookup_has_ended_gets_what_it_found() -> None:
     lookup: Lookup = asyncio.get_running_loop().create_future()
     names = NameCache(lambda host, port, *, type: lookup, lambda: 100.0)
-    waiting = asyncio.ensure_future(names.addresses("openai.test", 443))
+    waiting = asyncio.ensure_future(names.resolve_addresses("openai.test", 443))
     await asyncio.sleep(0)
 
     lookup.set_result([(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 443))])
-    assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
+    assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.1"]
     assert await waiting == ["127.0.0.1"]
 
 
 async def test_who_comes_just_when_a_lookup_has_failed_is_told_so() -> None:
     lookup: Lookup = asyncio.get_running_loop().create_future()
     names = NameCache(lambda host, port, *, type: lookup, lambda: 100.0)
-    waiting = asyncio.ensure_future(names.addresses("openai.test", 443))
+    waiting = asyncio.ensure_future(names.resolve_addresses("openai.test", 443))
     await asyncio.sleep(0)
 
     lookup.set_exception(UNKNOWN)
-    for request in (names.addresses("openai.test", 443), waiting):
+    for request in (names.resolve_addresses("openai.test", 443), waiting):
         with pytest.raises(socket.gaierror):
             await request
 
@@ -89,7 +89,7 @@ async def test_who_comes_just_when_a_lookup_has_failed_is_told_so() -> None:
 async def test_an_address_is_not_looked_up(host: str) -> None:
     book = Book()
 
-    assert await book.names().addresses(host, 443) == [host]
+    assert await book.names().resolve_addresses(host, 443) == [host]
     assert book.asked == 0
 
 
@@ -100,54 +100,54 @@ async def test_a_lookup_goes_on_when_those_who_asked_give_up() -> None:
     for _ in range(5):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
-                await names.addresses("openai.test", 443)
+                await names.resolve_addresses("openai.test", 443)
 
     book.open.set()
-    assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
+    assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.1"]
     assert book.asked == 1
 
 
 async def test_the_last_addresses_are_good_while_the_resolver_fails() -> None:
     book = Book("127.0.0.1", failure=UNAVAILABLE)
     names = book.names()
-    await names.addresses("openai.test", 443)
+    await names.resolve_addresses("openai.test", 443)
 
     book.addresses, book.now = (), book.now + NAME_TTL_S
     for _ in range(5):
-        assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
+        assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.1"]
     assert book.asked == 2  # it is not asked again at once
 
     book.addresses, book.now = ("127.0.0.2",), book.now + NAME_TTL_S
-    assert await names.addresses("openai.test", 443) == ["127.0.0.2"]
+    assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.2"]
 
 
 async def test_the_last_addresses_are_good_while_a_lookup_hangs() -> None:
     book = Book("127.0.0.1")
     names = book.names(overdue_s=0.01)
-    await names.addresses("openai.test", 443)
+    await names.resolve_addresses("openai.test", 443)
 
     book.open.clear()
     book.now += NAME_TTL_S
     for _ in range(5):
-        assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
+        assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.1"]
     assert book.asked == 2
 
     book.addresses = ("127.0.0.2",)
     book.open.set()
     async with asyncio.timeout(PATIENCE_S):
-        while await names.addresses("openai.test", 443) != ["127.0.0.2"]:  # noqa: ASYNC110
+        while await names.resolve_addresses("openai.test", 443) != ["127.0.0.2"]:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
 async def test_a_name_that_is_gone_is_gone() -> None:
     book = Book("127.0.0.1")
     names = book.names()
-    await names.addresses("openai.test", 443)
+    await names.resolve_addresses("openai.test", 443)
 
     book.addresses, book.now = (), book.now + NAME_TTL_S
     for _ in range(2):
         with pytest.raises(socket.gaierror):
-            await names.addresses("openai.test", 443)
+            await names.resolve_addresses("openai.test", 443)
 
 
 class Hanging:

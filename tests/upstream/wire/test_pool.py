@@ -42,7 +42,7 @@ def origin_of(upstream: ScriptedUpstream) -> Origin:
 
 async def used(connection: Connection) -> None:
     connection.send(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", float("inf"), do_nothing)
-    await connection.head(2)
+    await connection.read_head(2)
 
 
 async def wait_until(true: Callable[[], bool]) -> None:
