@@ -114,6 +114,16 @@ def cut_before_head() -> Script:
     return script
 
 
+def gated(gate: asyncio.Event, script: Script) -> Script:
+    """Return a script that says nothing until the gate opens."""
+
+    async def wait(request: Asked, wire: Wire) -> None:
+        await gate.wait()
+        await script(request, wire)
+
+    return wait
+
+
 def hang(*pieces: bytes) -> Script:
     """Send some bytes, and nothing more until the other side leaves."""
 

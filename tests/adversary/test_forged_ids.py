@@ -87,24 +87,20 @@ def is_open(text: str, key: str) -> bool:
     return IDS.open(text, key, kind=ITEMS) is not None
 
 
-@for_each("shape", SHAPES)
-def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
+def values_for(shape: str, prefix: str) -> Iterator[object]:
+    """Yield values in the place of an id: texts of three sizes, and other types."""
     for size in (1, 100, 10_000):
         full_text = text(shape, size)
-        values: list[object] = [
-            full_text,
-            f"msg_{full_text}",
-            [full_text],
-            {"id": full_text},
-            size,
-            True,
-            None,
-        ]
-        for value in values:
-            for item in ({"type": "item_reference", "id": value}, {"id": value}):
-                body: Json = {"model": "m", "input": [item]}
-                with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
-                    resolve_state(read_call(HEAD, body, caller=KEYS[0]), IDS)
+        yield from (full_text, f"{prefix}_{full_text}", [full_text], {"id": full_text}, size, True)
+
+
+@for_each("shape", SHAPES)
+def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
+    for value in (*values_for(shape, "msg"), None):
+        for item in ({"type": "item_reference", "id": value}, {"id": value}):
+            body: Json = {"model": "m", "input": [item]}
+            with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
+                resolve_state(read_call(HEAD, body, caller=KEYS[0]), IDS)
 
 
 def test_no_id_of_one_tenant_opens_for_another() -> None:
@@ -115,20 +111,10 @@ def test_no_id_of_one_tenant_opens_for_another() -> None:
 
 @for_each("shape", SHAPES)
 def test_whatever_stands_for_an_id_is_refused(shape: str) -> None:
-    for size in (1, 100, 10_000):
-        full_text = text(shape, size)
-        values: list[object] = [
-            full_text,
-            f"resp_{full_text}",
-            [full_text],
-            {"id": full_text},
-            size,
-            True,
-        ]
-        for value in values:
-            body: Json = {"model": "m", "input": "x", "previous_response_id": value}
-            with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
-                resolve_response(read_call(HEAD, body, caller=KEYS[0]), IDS)
+    for value in values_for(shape, "resp"):
+        body: Json = {"model": "m", "input": "x", "previous_response_id": value}
+        with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
+            resolve_response(read_call(HEAD, body, caller=KEYS[0]), IDS)
 
 
 def test_a_long_id_takes_no_time() -> None:

@@ -19,7 +19,7 @@ from proxy.limits.kinds import KINDS
 from proxy.telemetry.log import BURST
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
-from tests.cache.test_cache_call import all_in, gated
+from tests.cache.test_cache_call import all_in
 from tests.cache.world import Cached, cached_proxy, until_asked
 from tests.cli.test_init import serving
 from tests.conftest import KEY, running_proxy, world
@@ -28,6 +28,7 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     answer,
+    gated,
     item_events,
     response,
     response_events,

@@ -20,6 +20,7 @@ from tests.doubles import (
     Wire,
     answer,
     event,
+    gated,
     hang,
     head,
     legacy,
@@ -35,16 +36,6 @@ HERD = 200
 COST = 5 * 150 + 3 * 600
 FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 Answered = tuple[int, str, bytes]
-
-
-def gated(gate: asyncio.Event, script: Script) -> Script:
-    """Say nothing until the gate opens."""
-
-    async def wait(request: Asked, wire: Wire) -> None:
-        await gate.wait()
-        await script(request, wire)
-
-    return wait
 
 
 def good(*, streamed: bool, **how: Any) -> Script:

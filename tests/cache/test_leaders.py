@@ -17,20 +17,18 @@ from proxy.errors import ClientDisconnected
 from proxy.ports import OutputGuards, Sink
 from proxy.types import Call, Plan, ResponseHead
 from proxy.types.events import STOP, Finish, Frame
-from tests.cache.test_cache_call import (
-    COST,
-    FORMS,
-    HERD,
-    ROUTE,
-    all_in,
-    ask,
-    gated,
-    good,
-    herd,
-    noticed,
-)
+from tests.cache.test_cache_call import COST, FORMS, HERD, ROUTE, all_in, ask, good, herd, noticed
 from tests.cache.world import Cached, cached_proxy, until_asked
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, hang, legacy, legacy_events, stream
+from tests.doubles import (
+    PATIENCE_S,
+    ScriptedUpstream,
+    answer,
+    gated,
+    hang,
+    legacy,
+    legacy_events,
+    stream,
+)
 from tests.fakes import Unguarded
 from tests.server.test_exchange import settled
 from tests.test_pipeline import BEARER, texts

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.test_init import serving
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, legacy
+from tests.doubles import ScriptedUpstream, answer, gated, legacy
 from tests.ledger.kept import kept, until
 from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
@@ -57,14 +57,6 @@ async def bounded(
         yield proxy, client
 
 
-def gated_script(go: asyncio.Event, later: Script) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
-        await go.wait()
-        await later(request, wire)
-
-    return script
-
-
 async def gauges(proxy: Proxy) -> dict[str, float]:
     """Where the limits stand: money in nano-USD as spent, the rest as the share that is left."""
     text = await proxy.metrics()
@@ -83,7 +75,7 @@ def really_spent(records: Sequence[Any]) -> int:
 @pytest.mark.parametrize("narrow", NARROW)
 async def test_admits_at_once(narrow: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     go = asyncio.Event()
-    upstream.answer_with(gated_script(go, answer(legacy())))
+    upstream.answer_with(gated(go, answer(legacy())))
     async with bounded(tmp_path, upstream, narrow) as (proxy, client):
         asking = [asyncio.ensure_future(ask(client)) for _ in range(CALLS)]
         await until(lambda: len(proxy.records) >= CALLS - ALLOWED)

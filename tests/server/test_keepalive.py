@@ -27,6 +27,7 @@ from tests.doubles import (
     chat,
     chat_events,
     event,
+    gated,
     head,
     item_events,
     message_events,
@@ -63,14 +64,6 @@ UP_TO_TEXT = {"chat": 2, "messages": 4, "responses": 5}
 """How many events come up to the first text."""
 FIRST_KEEPALIVES = {**KEEPALIVES, "responses": COMMENT}
 """Keepalives before it. OpenAI's SDKs require it to be ``response.created``."""
-
-
-def gated_script(gate: asyncio.Event, script: Script) -> Script:
-    async def waiting(request: Asked, wire: Wire) -> None:
-        await gate.wait()
-        await script(request, wire)
-
-    return waiting
 
 
 @asynccontextmanager
@@ -123,7 +116,7 @@ async def test_silent_stream_sends_keepalives(
     is_done = family == "chat"
     pause = None if moment == "before" else gate
     script = stream(EVENTS[family], is_done=is_done, gate=pause, gate_after=UP_TO_TEXT[family])
-    upstream.answer_with(gated_script(gate, script) if moment == "before" else script)
+    upstream.answer_with(gated(gate, script) if moment == "before" else script)
 
     async with (
         keeping_alive(tmp_path, upstream) as (proxy, client),
@@ -154,9 +147,7 @@ HEDGED = """
 
 async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.by_model["primary"] = gated_script(
-        gate, answer({"error": {"message": "down"}}, status=500)
-    )
+    upstream.by_model["primary"] = gated(gate, answer({"error": {"message": "down"}}, status=500))
     upstream.by_model["spare"] = stream(EVENTS["chat"])
 
     async with (
@@ -177,12 +168,12 @@ async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpst
 Failing = Callable[[asyncio.Event], Script]
 FAILURES: dict[str, tuple[str, bool, Failing, int, str]] = {
     "upstream": (*("", False),
-        *(lambda gate: gated_script(gate, answer({"error": {"message": "no"}}, status=500)), 502),
+        *(lambda gate: gated(gate, answer({"error": {"message": "no"}}, status=500)), 502),
         "upstream_error"),
     "timeout":
-        ("", True, lambda gate: gated_script(asyncio.Event(), answer(chat())), 504, "timeout"),
+        ("", True, lambda gate: gated(asyncio.Event(), answer(chat())), 504, "timeout"),
     "guard": (*(GUARD.format("Paris", ""), False),
-        *(lambda gate: gated_script(gate, answer(chat("Paris."))), 400, "blocked")),
+        *(lambda gate: gated(gate, answer(chat("Paris."))), 400, "blocked")),
 }  # fmt: skip
 
 
@@ -280,8 +271,8 @@ async def stream_part(wire: Wire, events: list[Json], *, is_first: bool = True) 
 
 async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.by_model["primary"] = gated_script(asyncio.Event(), answer(chat()))
-    upstream.by_model["spare"] = gated_script(gate, stream(EVENTS["chat"]))
+    upstream.by_model["primary"] = gated(asyncio.Event(), answer(chat()))
+    upstream.by_model["spare"] = gated(gate, stream(EVENTS["chat"]))
     policies = world(upstream.url).replace("deployments: [", "deployments: [hedged, ")
     policies = policies.replace("\ndeployments:\n", f"\ndeployments:{HEDGED}")
 
@@ -301,7 +292,7 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
 
 async def test_shared_response_has_keepalives(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.answer_with(gated_script(gate, stream(EVENTS["chat"])))
+    upstream.answer_with(gated(gate, stream(EVENTS["chat"])))
     extra = "policies: {default: {match: all, cache: {ttl: 1h}}}"
 
     async with (
@@ -341,7 +332,7 @@ async def test_early_client_closes_upstream(tmp_path: Path, upstream: ScriptedUp
 
 
 async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(gated_script(asyncio.Event(), answer(chat())))
+    upstream.answer_with(gated(asyncio.Event(), answer(chat())))
     async with ClientSession() as client:
         async with running_proxy(
             tmp_path / "policies",

@@ -4,7 +4,6 @@ import pytest
 
 from proxy.guards.kinds.code import CUES, KINDS, LOOKBACK, Code
 from tests.for_each import for_each
-from tests.guards.growth import growth
 
 CODE = Code()
 
@@ -90,11 +89,3 @@ def test_prose_is_no_code(text: str) -> None:
 def test_the_kinds_are_a_closed_set() -> None:
     assert CODE.kinds == {*CUES, "code"}
     assert CUES.keys() == {*KINDS.values()}
-
-
-@for_each(
-    "piece",
-    ["```\n", "```python\n", "~~~", "SELECT ", "def a(", "public class ", "function (", "`"],
-)
-def test_hostile_text_takes_linear_time(piece: str) -> None:
-    assert growth(CODE.find, lambda size: (piece * size)[:size], maximum=24) < 24

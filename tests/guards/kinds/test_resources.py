@@ -18,7 +18,6 @@ from proxy.guards.kinds.resources import (
 )
 from proxy.types.guard import Finding
 from tests.for_each import for_each
-from tests.guards.growth import growth
 
 TOP = Path(__file__).parents[3]
 SPONGE = Sponge()
@@ -90,11 +89,6 @@ def test_a_repetition_that_goes_on_from_slice_to_slice_is_found(words: int) -> N
     text = "so it goes " * SLICE_LENGTH if words == 3 else "so " * SLICE_LENGTH
 
     assert [finding.kind for finding in repeats.find(text)] == ["repetition"]
-
-
-@for_each("piece", ["a", "ab", "a" * 15 + "b", "a ", "a" * 499 + " ", "order 1 "])
-def test_hostile_text_takes_linear_time(piece: str) -> None:
-    assert growth(SPONGE.find, lambda size: (piece * size)[:size], maximum=24) < 24
 
 
 def test_a_text_within_its_bounds_passes() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from proxy.guards.kinds.topic import Topic
 from tests.for_each import for_each
-from tests.guards.growth import LINEAR, ratio
 
 BICYCLES = [
     "How do I adjust the brakes of my bicycle?",
@@ -73,8 +72,3 @@ def test_a_finding_is_the_text_with_its_score() -> None:
 def test_wrong_keys_are_told(keys: dict[str, dict[str, list[str]]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Topic(**keys)  # type: ignore[arg-type]  # wrong on purpose
-
-
-@for_each("text", ["fever ", "brakes. ", "a", "12 "])
-def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
-    assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR
