@@ -87,3 +87,23 @@ def shown_texts(chunks: Sequence[Json], *, is_single: bool = True) -> dict[objec
                 call_key = key, "call", index
                 texts[call_key] = texts.get(call_key, "") + _arguments(call)
     return texts
+
+
+def response_texts(events: Sequence[Json]) -> dict[object, str]:
+    """Return the texts of a Responses stream, by each member that a client may compare."""
+    texts: dict[object, str] = {}
+    for event in events:
+        kind, delta = event.get("type", ""), event.get("delta")
+        if not (kind.endswith(".delta") and isinstance(delta, str)):
+            continue
+        members = ["output_index", "item_id", "content_index", "summary_index"]
+        values = [(name, json.dumps(event[name])) for name in members if name in event]
+        for keys in ((), values[:1], values[1:2], values[:1] + values[2:], values[1:]):
+            key = kind, *keys
+            texts[key] = texts.get(key, "") + delta
+    end = events[-1].get("response") if events else None
+    for item in end.get("output", ()) if isinstance(end, dict) else ():
+        for part in [*item.get("content", ()), *item.get("summary", ())]:
+            key = "end", part["type"]
+            texts[key] = texts.get(key, "") + part.get("text", part.get("refusal", ""))
+    return texts

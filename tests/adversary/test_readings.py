@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
-from tests.adversary.readings import chunks_of, shown_texts
+from tests.adversary.readings import chunks_of, response_texts, shown_texts
 from tests.adversary.test_cut_texts import ACTIONS, CONTENT_FORMS, GUARD, chunks, send, thoughts
-from tests.doubles import Json, ScriptedUpstream, stream
+from tests.doubles import Json, ScriptedUpstream, response_events, stream
 from tests.for_each import for_each
 from tests.guards.calls import guarded
 
@@ -114,3 +114,52 @@ async def test_indexes_of_tool_calls_hide_no_guarded_word(
                 [record] = await proxy.sink.wait()
                 proxy.sink.forget()
                 assert not record.is_internal_error
+
+
+LOCATION: Json = {"output_index": 0, "item_id": "a", "content_index": 0}
+SECOND: Json = {**LOCATION, "content_index": 1}
+ITEM_2: Json = {"output_index": 1, "item_id": "b", "content_index": 0}
+RESPONSES: dict[str, list[tuple[str, Json]]] = {
+    "another id between": [("hydro", LOCATION), ("X", LOCATION | {"item_id": "b"})],
+    "no id between": [("hydro", LOCATION), ("X", LOCATION | {"item_id": None})],
+    "another type of index between": [
+        ("hydro", LOCATION),
+        ("X", LOCATION | {"content_index": 0.0}),
+    ],
+    "another part between": [("hydro", LOCATION), ("X", SECOND)],
+    "another item between": [("hydro", LOCATION), ("X", ITEM_2)],
+    "an item with the same id": [
+        ("hydro", LOCATION),
+        ("X", ITEM_2),
+        ("polis", ITEM_2 | {"output_index": 2, "item_id": "a"}),
+    ],
+    "two parts that do not end": [("hydro", LOCATION), ("polis", SECOND)],
+    "two items that do not end": [("hydro", LOCATION), ("polis", ITEM_2)],
+    "parts in another order": [("polis", SECOND), ("hydro", LOCATION)],
+    "items in another order": [("polis", ITEM_2), ("hydro", LOCATION)],
+}
+
+
+@ACTIONS
+@for_each("kind", ["output_text", "reasoning_summary_text", "reasoning_text", "refusal"])
+async def test_locations_of_responses_hide_no_guarded_word(
+    kind: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    index = "summary_index" if kind.endswith("summary_text") else "content_index"
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        for name, deltas in RESPONSES.items():
+            if not name.endswith(("end", "order", "same id")):
+                deltas = [*deltas, ("polis", LOCATION)]  # noqa: PLW2901
+            events = [
+                {"type": f"response.{kind}.delta", "delta": text}
+                | {index if key == "content_index" else key: value for key, value in at.items()}
+                for text, at in deltas
+            ]
+            upstream.answer_with(stream(response_events(events), is_done=False))
+            reply = await send(proxy, "responses", model="responses-only", stream=True)
+            texts = response_texts(chunks_of(reply.raw))
+            assert [key for key, text in texts.items() if WORD in text] == [], (name, reply.raw)
+            [record] = await proxy.sink.wait()
+            proxy.sink.forget()
+            assert not record.is_internal_error
+            assert action == "block" or name.endswith("order") or reply.status == 200, name

@@ -325,13 +325,15 @@ _WITHOUT_PART = frozenset(kind for kind in Event.__args__ if "part" not in kind.
 
 
 def part_of(frame: Frame) -> Part | None:
-    """Return the part of the first event that has one."""
+    """Return the part of the first event of a child, otherwise of the first event with a part."""
+    root: Part | None = None
     for event in frame.events:
         if type(event) not in _WITHOUT_PART:
             part: Part | None = event.part  # type: ignore[union-attr]
-            if part is not None:
+            if part is not None and part.parent is not None:
                 return part
-    return None
+            root = root or part
+    return root
 
 
 def _joins(previous: Frame, frame: Frame) -> bool:

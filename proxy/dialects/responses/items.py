@@ -334,6 +334,33 @@ class EventNumbers:
         return items[-1] if items else None
 
 
+class ItemIds:
+    """The ids of items in the events of texts. Clients tell texts apart by ids or by indexes."""
+
+    __slots__ = ("_by_index", "_indexes")
+
+    def __init__(self) -> None:
+        self._by_index: dict[tuple[str, int], str] = {}
+        self._indexes: dict[tuple[str, str], int] = {}
+
+    def with_first_id(self, event: Json) -> Json:
+        """Return an event of a text with the first id that texts of its kind and index had.
+
+        An id that another index has becomes another one.
+        """
+        kind = as_text(event.get("type"))
+        text_type = schema.BY_DELTA.get(kind) or schema.BY_DONE.get(kind)
+        if text_type is None:
+            return event
+        id_, index = event.get(schema.ITEM_ID), event[schema.OUTPUT]
+        key = text_type.kind, index
+        if isinstance(id_, str) and key not in self._by_index and len(self._by_index) < MAX_ITEMS:
+            owner = self._indexes.setdefault((text_type.kind, id_), index)
+            self._by_index[key] = id_ if owner == index else f"{id_}_{index}"
+        known = self._by_index.get(key, id_)
+        return event if known == id_ else {**event, schema.ITEM_ID: known}
+
+
 def _integer(value: object) -> int | None:
     return value if type(value) is int else None
 

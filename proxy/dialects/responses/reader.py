@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from proxy.dialects.family import ReadOptions, incomplete_stream
 from proxy.dialects.responses import schema
-from proxy.dialects.responses.items import EventNumbers, OpenItem, OpenItems, OpenText
+from proxy.dialects.responses.items import EventNumbers, ItemIds, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
     TextType,
     end_events,
@@ -45,9 +45,16 @@ class _DeltaShape(NamedTuple):
     """Shape of a delta event. Events of this shape differ only in text and sequence number."""
 
     keys: Any
-    locate: Callable[[Json], object]
-    location: object
+    locate: Callable[[Json], tuple[object, ...]]
+    location: tuple[object, ...]
     part: Part
+
+    def fits(self, doc: Json, *, exact: bool) -> bool:
+        """Return True for an event of the same text. `exact`: its indexes have the same types."""
+        location = self.locate(doc)
+        return location == self.location and not (
+            exact and [*map(type, location)] != [*map(type, self.location)]
+        )
 
 
 class ResponsesReader:
@@ -59,8 +66,8 @@ class ResponsesReader:
     """
 
     __slots__ = (
-        *("_crosses", "_doc", "_events", "_has_started", "_has_stopped", "_inspects", "_items"),
-        *("_model_call", "_numbers", "_other_parts", "_raw", "_shape", "_splits"),
+        *("_crosses", "_doc", "_events", "_has_started", "_has_stopped", "_ids", "_inspects"),
+        *("_items", "_model_call", "_numbers", "_other_parts", "_raw", "_shape", "_splits"),
     )
 
     def __init__(self, options: ReadOptions) -> None:
@@ -74,6 +81,7 @@ class ResponsesReader:
         self._raw: bytes | None = None
         self._items = OpenItems(self._events, is_strict=self._splits, crosses=self._crosses)
         self._other_parts: dict[object, Part] = {}  # without an item
+        self._ids = ItemIds()
         self._shape: _DeltaShape | None = None  # of the previous document
         self._has_started = self._has_stopped = False
 
@@ -82,7 +90,7 @@ class ResponsesReader:
         if shape is not None and doc.keys() == shape.keys:
             text, sequence = doc["delta"], doc[schema.SEQUENCE]
             is_plain = type(text) is str and type(sequence) is int and not doc.get("logprobs")
-            if is_plain and shape.locate(doc) == shape.location:
+            if is_plain and shape.fits(doc, exact=self._inspects):
                 self._numbers.sequence = sequence
                 if self._inspects and schema.OBFUSCATION in doc:
                     doc = doc.copy()
@@ -110,6 +118,8 @@ class ResponsesReader:
         if numbered is not None:
             doc = numbered
             self._raw = None if self._raw is None else dump(doc, len(self._raw))
+        if self._inspects:
+            doc = self._ids.with_first_id(doc)
         delta = doc.get("delta")
         if not (self._splits and isinstance(delta, dict) and len(delta) > 1):
             return self._read_delta(kind, doc)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -25,6 +26,8 @@ from proxy.types.events import (
     replace_at_slot,
 )
 from tests.checked import checked
+from tests.doubles import response_events
+from tests.golden.pipeline import Pipeline
 
 START = Frame((Start("id", "model", None),))
 FINISH, LAST_FRAME = Frame((Finish(0, "stop"),)), Frame((STOP,), last=True)
@@ -206,3 +209,17 @@ def test_no_text_is_lost(kinds: list[Closing], turns: list[int], choices: list[i
                 result[origin] += event.text
 
     assert result == {part: text for part, text in expected.items() if text}
+
+
+def test_part_that_begins_with_its_item_ends_before_the_next() -> None:
+    location = {"output_index": 0, "item_id": "a"}
+    events = [
+        {"type": "response.output_text.delta", "delta": text, **location, "content_index": index}
+        for text, index in (("a", 0), ("b", 1), ("c", 0))
+    ]
+    pipeline = Pipeline("responses", "responses", inspect=True)
+
+    frames = pipeline.frames([json.dumps(event).encode() for event in response_events(events)])
+
+    texts = [event.text for frame in frames for event in frame.events if isinstance(event, Delta)]
+    assert texts[:3] == ["a", "c", "b"]
