@@ -151,7 +151,7 @@ async def running(
         )
         await opened.enter_async_context(stores.drift(context, store, stages.limits))
         await opened.enter_async_context(run_in_background(run_watch(watch, tokens)))
-        opened.callback(setattr, readiness, "ready", False)
+        opened.callback(readiness.stop)
         remaining_load = load_rest(store.current, calls, readiness, context.metrics, loaded)
         await opened.enter_async_context(run_in_background(remaining_load))
         telemetry.listening(context, shutdown_log, listen, admin_address)

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
-import proxy
 from proxy import server
 from proxy.app import telemetry
 from proxy.app.context import Context, since_epoch
-from proxy.console.calls import CallPages
+from proxy.console.calls import RecentCalls
 from proxy.console.limits import LimitStates
 from proxy.console.money import MoneyPage
-from proxy.console.overview import Instance, Overview
+from proxy.console.overview import Overview
 from proxy.console.page_thread import PageThread
 from proxy.console.policies import PolicyPage
-from proxy.console.recent_calls import RecentCalls
 from proxy.console.series import SAMPLE_S, TimeSeries
 from proxy.console.trial import TryPage
 from proxy.limits.stores.store import CounterStore
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 from proxy.policy.store import PolicyStore
@@ -66,12 +64,13 @@ def call_sinks(
     candidate: Candidate | None,
 ) -> tuple[CallStores, tuple[RecordSink, ...]]:
     """Return the sinks of calls, and those of them that the admin listener shows."""
-    recent = RecentCalls() if context.settings.has_console else None
+    settings = context.settings
     history = CallHistory(store.find, candidate.current if candidate else None)
+    recent = RecentCalls(history, candidate, settings.trace_url) if settings.has_console else None
     call_log = CallLog(
         log=context.log,
         levels=context.levels,
-        ratio=context.settings.log.ratio,
+        ratio=settings.log.ratio,
         keep=recent.add if recent is not None else None,
     )
     sinks: tuple[RecordSink, ...] = (
@@ -117,60 +116,58 @@ async def _console(
     context: Context, observed: Observed, recent: RecentCalls, readiness: Readiness
 ) -> AsyncIterator[Console]:
     settings, metrics, candidate = context.settings, context.metrics, observed.calls.candidate
-    series = TimeSeries(metrics, since_epoch)
+    policies, series, ledger = observed.policies, TimeSeries(metrics, since_epoch), settings.ledger
     thread, ledger_thread = PageThread("console"), PageThread("ledger-pages")
-    overview = Overview(
-        instance=Instance(socket.gethostname(), proxy.__version__, lambda: readiness.listen),
-        series=series,
-        metrics=metrics,
-        policies=observed.policies,
-        health=observed.health,
-        now=since_epoch,
-        candidate_revision=(lambda: candidate.current().revision) if candidate else None,
-    )
+
+    def snapshot() -> Snapshot:
+        return policies.current
+
     limits = LimitStates(
         store=observed.counters,
         counters=lambda: metrics.roster.counters,
-        snapshot=lambda: observed.policies.current,
+        snapshot=snapshot,
         denied=series.denied,
-    )
-    calls = CallPages(recent, observed.calls.history, settings.trace_url)
-    policy = PolicyPage(
-        policies=observed.policies,
-        folder=settings.policies,
-        metrics=metrics,
-        series=series,
-        now=since_epoch,
-        candidate=candidate,
-        candidate_folder=settings.candidate,
-    )
-    ledger = settings.ledger
-    money = MoneyPage(
-        path=ledger.path if ledger is not None and ledger.kind == "sqlite" else None,
-        snapshot=lambda: observed.policies.current,
-        limits=lambda: (limit for limit, _ in metrics.roster.counters),
-        now=since_epoch,
-    )
-    trial = TryPage(
-        active=lambda: observed.policies.current,
-        counters=observed.counters,
-        thread=thread,
-        candidate=candidate.current if candidate is not None else None,
     )
     pages = ConsolePages(
         thread=thread,
         ledger_thread=ledger_thread,
-        overview=overview,
+        overview=Overview(
+            listen=lambda: readiness.listen,
+            series=series,
+            metrics=metrics,
+            policies=policies,
+            health=observed.health,
+            now=since_epoch,
+            candidate=candidate,
+        ),
         limits=limits,
-        calls=calls,
-        policy=policy,
-        money=money,
-        trial=trial,
+        calls=recent,
+        policy=PolicyPage(
+            policies=policies,
+            folder=settings.policies,
+            metrics=metrics,
+            series=series,
+            now=since_epoch,
+            candidate=candidate,
+            candidate_folder=settings.candidate,
+        ),
+        money=MoneyPage(
+            path=ledger.path if ledger is not None and ledger.kind == "sqlite" else None,
+            snapshot=snapshot,
+            limits=lambda: (limit for limit, _ in metrics.roster.counters),
+            now=since_epoch,
+        ),
+        trial=TryPage(
+            active=snapshot,
+            limits=limits,
+            thread=thread,
+            candidate=candidate.current if candidate is not None else None,
+        ),
     )
     sessions = Sessions(settings.admin_token, time.monotonic)
     with closing(thread), closing(ledger_thread):
         async with run_in_background(_sample(context, series)):
-            yield Console(pages, ConsoleFiles(STATIC), sessions)
+            yield Console(pages, ConsoleFiles(STATIC), sessions, readiness.is_stopping)
 
 
 async def _sample(context: Context, series: TimeSeries) -> None:

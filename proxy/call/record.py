@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -115,6 +115,7 @@ class Record:
     error: errors.ProxyError | None = None
     is_internal_error: bool = False
     status: int | None = None
+    response_headers: Mapping[str, str] = field(default_factory=dict)
     cache: CacheResult = "bypass"
     semantic_match: bool = False
     saved: CacheSavings | None = None

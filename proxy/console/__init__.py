@@ -6,6 +6,22 @@ files of the console are in ``proxy/server/console.py``.
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+Query = TypeVar("Query", bound=BaseModel)
+
 
 class InvalidQuery(ValueError):
     """A parameter of a page is invalid. The message names it."""
+
+
+def parse_query(model: type[Query], data: Any) -> Query:
+    """Validate the parameters or the form of a page. Raises ``InvalidQuery``."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, problem["loc"])) or "The request"
+        raise InvalidQuery(f"{field}: {problem['msg']}.") from None

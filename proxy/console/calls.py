@@ -1,52 +1,170 @@
-"""The calls page: recent calls, and the details of one."""
+"""The calls page: the log lines of the last calls, and the details of one."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from collections.abc import Sequence
+from secrets import token_hex
+from typing import Annotated, Any, NamedTuple
 
-from proxy.console.recent_calls import RecentCall, RecentCalls
+from pydantic import BaseModel, Field
+
+from proxy.call.record import CapturedText, Record
+from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.policy.review.call_history import CallHistory
-from proxy.runtime.frozen import frozen
+from proxy.policy.review.compare import Candidate
+
+MAX_CALLS = 1000
+MAX_UNAUTHORIZED = 20
+MAX_CAPTURED = 100
+"""Calls whose captured texts are stored."""
+MAX_CHARS = 16_000
+"""Stored characters of a captured prompt, and of a captured response."""
+HEADERS = frozenset(
+    {
+        "content-type", "request-id", "retry-after", "retry-after-ms", "x-headrace-cache",
+        "x-headrace-cost-usd", "x-headrace-deployment", "x-headrace-error", "x-headrace-policy",
+        "x-headrace-warning", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens",
+        "x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens", "x-request-id", "x-should-retry",
+        "x-trace-id",
+    }
+)  # fmt: skip
+"""Response headers that are stored, of those that the proxy sends itself."""
+Data = dict[str, Any]
 
 
-@frozen
-class CallPages:
-    """Lists recent calls and explains them.
+class CallsQuery(BaseModel):
+    """Selects the calls after the one with this id, or all."""
 
-    ``trace_url`` is the address of a trace in a tracing system, with ``{trace_id}`` in it.
+    after: Annotated[str, Field(pattern="^([0-9a-f]{8}-[0-9]{1,15})?$")] = ""
+
+
+class RecentCall(NamedTuple):
+    """A call: its id in the console, its log line, and the details that the line lacks."""
+
+    number: int
+    id: str
+    line: Data
+    details: Data
+
+
+class RecentCalls:
+    """The last ``MAX_CALLS`` calls, and the last ``MAX_UNAUTHORIZED`` calls without a valid key.
+
+    The latter are stored separately, so that anybody's calls cannot displace those of a key. Ids of
+    calls contain ``run``, because their numbers begin again at a restart. ``trace_url`` is the
+    address of a trace in a tracing system, with ``{trace_id}`` in it.
     """
 
-    recent: RecentCalls
-    history: CallHistory
-    trace_url: str | None = None
+    def __init__(
+        self,
+        history: CallHistory,
+        candidate: Candidate | None = None,
+        trace_url: str | None = None,
+    ) -> None:
+        self.run = token_hex(4)
+        self._history = history
+        self._candidate = candidate
+        self._trace_url = trace_url
+        self._calls: deque[RecentCall] = deque(maxlen=MAX_CALLS)
+        self._unauthorized: deque[RecentCall] = deque(maxlen=MAX_UNAUTHORIZED)
+        self._captured: deque[Data] = deque(maxlen=MAX_CAPTURED)
+        self._last_number = 0
 
-    def list(self, number: int = 0) -> dict[str, Any]:
-        """Return the calls after a number, the newest first."""
-        calls = self.recent.calls_after(number)
-        return {
-            "last": self.recent.last_number,
-            "calls": [call.row() for call in reversed(calls)],
-        }
+    def add(self, record: Record, line: Data) -> None:
+        """Add a finished call, given its log line in the native schema."""
+        self._last_number += 1
+        start, sent, headers, attempts = record.started, record.response_headers, {}, []
+        for name in HEADERS & sent.keys():
+            headers[name] = sent[name][:MAX_NAME]
+        for attempt in record.attempts[:MAX_WORDS]:
+            first_token_at = attempt.meter.first_token_at
+            attempts.append(
+                {
+                    "upstream": attempt.target.upstream.name,
+                    "model": attempt.target.model,
+                    "reason": attempt.reason,
+                    "status": attempt.status,
+                    "error": attempt.error,
+                    "start_ms": (attempt.started - start) * 1000,
+                    "first_token_ms": first_token_at and (first_token_at - start) * 1000,
+                    "end_ms": ((attempt.ended or attempt.started) - start) * 1000,
+                }
+            )
+        details: Data = {"attempt_list": attempts, "response_headers": headers}
+        calls = self._unauthorized if record.key is None else self._calls
+        number, call_id = self._last_number, f"{self.run}-{self._last_number}"
+        calls.append(RecentCall(number=number, id=call_id, line=line, details=details))
+        if record.captured is not None:
+            self._capture(record, details)
 
-    def details(self, number: int) -> dict[str, Any] | None:
+    def _capture(self, record: Record, details: Data) -> None:
+        """Store the redacted texts of a call, in place of those of the oldest one."""
+        if len(self._captured) == MAX_CAPTURED:
+            self._captured[0]["captured"] = None
+        self._captured.append(details)
+        try:
+            texts = record.captured() if record.captured is not None else None
+        except Exception:  # noqa: BLE001  # a failed guard: the exporter of traces reports it
+            return
+        if texts is not None:
+            prompt, response = _bounded(texts.asked), _bounded(texts.answered)
+            details["captured"] = {"prompt": prompt, "response": response}
+
+    @property
+    def last_id(self) -> str:
+        """Id of the last call."""
+        return f"{self.run}-{self._last_number}"
+
+    def calls_after(self, call_id: str) -> list[RecentCall]:
+        """Return the calls after the one with this id, the oldest first.
+
+        After the id of another run, and after an empty one, come all of them.
+        """
+        run, _, text = call_id.rpartition("-")
+        number = int(text) if run == self.run else 0
+        calls: list[RecentCall] = []
+        for stored in (self._calls, self._unauthorized):
+            for call in reversed(stored):
+                if call.number <= number:
+                    break
+                calls.append(call)
+        return sorted(calls, key=lambda call: call.number)
+
+    def row(self, call: RecentCall) -> Data:
+        """Return the log line of a call, with its id and the result of the candidate."""
+        candidate = self._candidate.result(call.line["span_id"]) if self._candidate else None
+        return {"id": call.id, **call.line, "candidate": candidate}
+
+    def page(self, after: str) -> Data:
+        """Return the calls after the one with this id, the newest first."""
+        rows = [self.row(call) for call in reversed(self.calls_after(after))]
+        return {"last": self.last_id, "calls": rows}
+
+    def details(self, call_id: str) -> Data | None:
         """Return a call with its attempts and its explanation, None if it is not stored."""
-        call = self.recent.find(number)
+        call = next((c for c in self.calls_after("") if c.id == call_id), None)
         if call is None:
             return None
+        line, url = call.line, self._trace_url
+        explanation = self._history.explain_span(line["request_id"], line["key"], line["span_id"])
         return {
-            **call.row(),
-            "attempt_list": call.attempt_rows(),
-            "explanation": self._explanation(call),
-            "trace_url": self._trace_url(call),
+            **self.row(call),
+            "captured": None,
+            **call.details,
+            "explanation": None if explanation is None else explanation.data(),
+            "trace_url": None if url is None else url.replace("{trace_id}", line["trace_id"]),
         }
 
-    def _explanation(self, call: RecentCall) -> dict[str, Any] | None:
-        line = call.line
-        request_id, key, span_id = line["request_id"], line["key"], line["span_id"]
-        explanation = self.history.explain_span(request_id, key, span_id)
-        return None if explanation is None else explanation.data()
 
-    def _trace_url(self, call: RecentCall) -> str | None:
-        if self.trace_url is None:
-            return None
-        return self.trace_url.replace("{trace_id}", call.line["trace_id"])
+def _bounded(texts: Sequence[CapturedText]) -> list[Data]:
+    """Return the first ``MAX_CHARS`` characters of texts."""
+    rows: list[Data] = []
+    remaining = MAX_CHARS
+    for text in texts:
+        if remaining <= 0:
+            break
+        rows.append({"role": text.role[:MAX_NAME], "text": text.text[:remaining]})
+        remaining -= len(text.text)
+    return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
@@ -35,8 +35,24 @@ class LimitStates:
         Return None if the counter store does not answer in time.
         """
         claims = [Claim(limit, scope, 0) for limit, scope in self.counters()]
-        if not claims:
-            return []
+        states = await self.states(claims)
+        if states is None:
+            return None
+        denied, snapshot = self.denied(), self.snapshot()
+        ordered = sorted(states, key=lambda state: -state.used / state.limit.capacity)
+        ordered.sort(key=lambda state: not denied.get(state.limit.name))
+        return [
+            {
+                **limit_row(state.limit, state.scope, snapshot, state),
+                "warn_at": state.limit.warn_at,
+                "denied": denied.get(state.limit.name, 0),
+                "reset_s": state.reset_s if state.limit.is_budget or state.used else None,
+            }
+            for state in ordered[:MAX_SHOWN]
+        ]
+
+    async def states(self, claims: Sequence[Claim]) -> list[CounterState] | None:
+        """Return the states of counters, None if the counter store does not answer in time."""
         states: list[CounterState] = []
         try:
             async with asyncio.timeout(READ_S):
@@ -45,22 +61,20 @@ class LimitStates:
                     await asyncio.sleep(0)
         except (TimeoutError, StoreUnavailable):
             return None
-        denied = self.denied()
-        ordered = sorted(states, key=lambda state: -state.used / state.limit.capacity)
-        ordered.sort(key=lambda state: not denied.get(state.limit.name))
-        return [self._row(state, denied) for state in ordered[:MAX_SHOWN]]
+        return states
 
-    def _row(self, state: CounterState, denied: Mapping[str, int]) -> dict[str, Any]:
-        limit, snapshot = state.limit, self.snapshot()
-        return {
-            "name": limit.name,
-            "scope": state.scope or "all calls",
-            "kind": limit.kind.name,
-            "used": 0 if state.is_fresh else state.used,
-            "capacity": limit.capacity,
-            "warn_at": limit.warn_at,
-            "denied": denied.get(limit.name, 0),
-            "reset_s": state.reset_s if limit.is_budget or state.used else None,
-            "mode": "shadow" if limit.shadow else "enforce",
-            "source": snapshot.source_of(*snapshot.limits.get(limit.name, ())),
-        }
+
+def limit_row(
+    limit: Limit, scope: str, snapshot: Snapshot, state: CounterState | None
+) -> dict[str, Any]:
+    """Return a limit of an owner with what is used of it, None if that is unknown."""
+    used = None if state is None else state.used
+    return {
+        "name": limit.name,
+        "scope": scope or "all calls",
+        "kind": limit.kind.name,
+        "used": 0 if state is not None and state.is_fresh else used,
+        "capacity": limit.capacity,
+        "mode": "shadow" if limit.shadow else "enforce",
+        "source": snapshot.source_of(*snapshot.limits.get(limit.name, ())),
+    }

@@ -6,24 +6,34 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
+from pydantic import BaseModel, Field
+
 from proxy.console import InvalidQuery
-from proxy.console.overview import Data, in_ms
+from proxy.console.calls import Data
+from proxy.console.overview import in_ms
 from proxy.ledger.render import as_csv
 from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending
-from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.types.limit import Limit
 
 MAX_GROUPS = 50
-MAX_DAYS = 366
+COUNTS = ("calls", "tokens_in", "tokens_out", "saved", "attempts", "unpriced", "estimated")
 BOUNDS = QueryBounds(seconds=30.0, max_lines=50_000)
 """A tag of clients may have any number of values."""
-UNITS = ("day", "week")
 DIMENSIONS = ("deployment", "model", "key", "provider", "upstream")
 DAY_MS = 86_400_000
+
+
+class MoneyQuery(BaseModel):
+    """Parameters of the page. ``by`` is a dimension of ``headrace usage``."""
+
+    by: str | None = None
+    days: Annotated[int, Field(ge=1, le=366)] = 30
+    unit: Literal["day", "week"] = "day"
+    format: Literal["json", "csv"] = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,54 +46,49 @@ class MoneyPage:
     now: Callable[[], float]
     bounds: QueryBounds = BOUNDS
 
-    def data(self, by: str | None, days: int, unit: str) -> Data:
+    def data(self, query: MoneyQuery) -> Data:
         """Return the spend of the last days, and blocks while the ledger is read.
 
         Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``Unusable``.
         """
-        options = self._options()
-        by = self._dimension(by)
-        if unit not in UNITS:
-            raise InvalidQuery(f"unit must be one of {', '.join(UNITS)}.")
-        zone, starts = self._periods(days, unit)
+        by, zone = self._dimension(query.by), self._zone()
+        now = datetime.fromtimestamp(self.now(), zone)
         if self.path is None:
-            return {"ledger": None, "by": by, "options": options}
-        start, end = starts[0], datetime.fromtimestamp(self.now(), UTC)
-        period = {"period": period_column([in_ms(time.timestamp()) for time in starts])}
-        try:
-            report = read_spending(self.path, ("period", by), start, end, period, self.bounds)
-            lines, total = report.lines, report.total
-        except Unusable as error:
-            if not str(error).startswith("no call in this ledger has the tag"):
-                raise
-            total = read_spending(self.path, (), start, end, bounds=self.bounds).total
-            lines = ()
-        losses = read_spending(self.path, ("loss",), start, end, bounds=self.bounds).lines
+            return {"ledger": None, "by": by, "options": self._options()}
+        starts = period_starts(now, query.days, query.unit)
+        times = [in_ms(start.timestamp()) for start in starts]
+        report = read_spending(
+            self.path,
+            ("period", by),
+            starts[0],
+            now.astimezone(UTC),
+            extra_columns={"period": period_column(times)},
+            bounds=self.bounds,
+        )
         return {
             "ledger": str(self.path),
             "by": by,
-            "options": options,
-            "unit": unit,
+            "options": self._options(),
+            "unit": query.unit,
             "zone": str(zone),
-            "times": [in_ms(time.timestamp()) for time in starts],
+            "times": times,
             "now": in_ms(self.now()),
-            "groups": _groups(lines, len(starts)),
-            "total": _sums([total]),
+            "groups": _groups(report.lines, len(starts)),
+            "total": _sums([report.total]),
             "losses": [
                 {"cause": line.group[0], "nano": line.cost, "attempts": line.attempts}
-                for line in losses
-                if line.group[0] is not None
+                for line in report.losses
             ],
         }
 
-    def csv(self, by: str | None, days: int) -> str:
+    def csv(self, query: MoneyQuery) -> str:
         """Return the spend of the last days by group, as ``headrace usage --format csv`` does."""
-        by = self._dimension(by)
-        _, starts = self._periods(days, "day")
         if self.path is None:
             raise InvalidQuery("There is no SQLite ledger.")
-        end = datetime.fromtimestamp(self.now(), UTC)
-        return as_csv(read_spending(self.path, (by,), starts[0], end)) + "\n"
+        now = datetime.fromtimestamp(self.now(), self._zone())
+        start = period_starts(now, query.days, "day")[0]
+        by = self._dimension(query.by)
+        return as_csv(read_spending(self.path, (by,), start, now.astimezone(UTC))) + "\n"
 
     def _options(self) -> list[str]:
         return [*(f"tag.{name}" for name in self.snapshot().tags), *DIMENSIONS]
@@ -94,12 +99,6 @@ class MoneyPage:
         if by not in options:
             raise InvalidQuery(f"by must be one of {', '.join(options)}.")
         return by
-
-    def _periods(self, days: int, unit: str) -> tuple[tzinfo, list[datetime]]:
-        if not 1 <= days <= MAX_DAYS:
-            raise InvalidQuery(f"days must be between 1 and {MAX_DAYS}.")
-        zone = self._zone()
-        return zone, period_starts(datetime.fromtimestamp(self.now(), zone), days, unit)
 
     def _zone(self) -> tzinfo:
         """Return the time zone of the first budget, otherwise UTC."""
@@ -164,16 +163,9 @@ def _sum(costs: Sequence[int | None]) -> int | None:
     return sum(known) if known or not costs else None
 
 
-def _sums(lines: Sequence[SpendingLine]) -> dict[str, Any]:
-    lost = _sum([line.lost_cost for line in lines if line.lost_cost != 0])
+def _sums(lines: Sequence[SpendingLine]) -> Data:
     return {
-        "calls": sum(line.calls for line in lines),
-        "tokens_in": sum(line.tokens_in for line in lines),
-        "tokens_out": sum(line.tokens_out for line in lines),
         "cost": _sum([line.cost for line in lines]),
-        "lost": lost,
-        "saved": sum(line.saved for line in lines),
-        "attempts": sum(line.attempts for line in lines),
-        "unpriced": sum(line.unpriced for line in lines),
-        "estimated": sum(line.estimated for line in lines),
+        "lost": _sum([line.lost_cost for line in lines if line.lost_cost != 0]),
+        **{name: sum(getattr(line, name) for line in lines) for name in COUNTS},
     }

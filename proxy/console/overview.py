@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from proxy.console import InvalidQuery
+from pydantic import BaseModel
+
+import proxy
+from proxy.console.calls import Data
 from proxy.console.series import (
     OUTCOMES,
     RANGES,
     VERDICTS,
-    Buckets,
     Sample,
     TimeSeries,
     Totals,
@@ -20,6 +23,7 @@ from proxy.errors.words import counted
 from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Rejection
+from proxy.policy.review.compare import Candidate
 from proxy.policy.store import PolicyStore
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.catalog.table import LONG_SECONDS, SECONDS, SHORT_SECONDS
@@ -30,47 +34,54 @@ from proxy.upstream.health import Health
 NO_FAILURES = frozenset({"1xx", "2xx", "3xx", "4xx", "cancelled"})
 """Results of attempts that are not failures of the upstream."""
 FULL = 0.995
-Data = dict[str, Any]
+MS, SHORT_MS, LONG_MS = (
+    [1000 * edge for edge in edges] for edges in (SECONDS, SHORT_SECONDS, LONG_SECONDS)
+)
 Limits = Sequence[Mapping[str, Any]] | None
 
 
-@frozen
-class Instance:
-    """Name and version of the process. ``listen`` returns the address at which it serves calls."""
+class RangeQuery(BaseModel):
+    """The time that the charts show."""
 
-    name: str
-    version: str
-    listen: Callable[[], str]
+    range: Literal["5m", "15m", "1h"] = "15m"
+
+
+class Notice(NamedTuple):
+    """A state that needs attention, with a link of the console and the name of a runbook."""
+
+    level: Literal["error", "warning"]
+    text: str
+    note: str
+    link: str
+    runbook: str
 
 
 @frozen
 class Overview:
-    """Builds the data of the page. ``now`` returns seconds since 1970."""
+    """Builds the data of the page. ``now`` returns seconds since 1970.
 
-    instance: Instance
+    ``listen`` returns the address at which calls are served.
+    """
+
+    listen: Callable[[], str]
     series: TimeSeries
     metrics: Metrics
     policies: PolicyStore
     health: Health
     now: Callable[[], float]
-    candidate_revision: Callable[[], str] | None = None
+    candidate: Candidate | None = None
 
     def data(self, range_name: str, limits: Limits) -> Data:
-        """Return the page for a range of ``RANGES``. Times are milliseconds since 1970.
-
-        Raises ``InvalidQuery``.
-        """
-        if range_name not in RANGES:
-            raise InvalidQuery(f"range must be one of {', '.join(RANGES)}.")
+        """Return the page for a range of ``RANGES``. Times are milliseconds since 1970."""
         earlier = self.series.totals_before(RANGES[range_name][0] * RANGES[range_name][1])
         totals = self.series.totals()
         upstreams = list(self._upstreams(earlier, totals))
         return {
             "now": in_ms(self.now()),
             "instance": {
-                "name": self.instance.name,
-                "version": self.instance.version,
-                "listen": self.instance.listen(),
+                "name": socket.gethostname(),
+                "version": proxy.__version__,
+                "listen": self.listen(),
                 "started": in_ms(self.series.started_at),
             },
             "deployment": example_deployment(self.policies.current),
@@ -83,39 +94,50 @@ class Overview:
             "fallbacks": sum(totals.increase(earlier, "headrace_fallbacks_total").values()),
             "skipped": sum(totals.increase(earlier, "headrace_upstream_skipped_total").values()),
             "limits": limits,
-            "policy": self._policy(),
-            "attention": list(self._attention(upstreams, limits)),
+            "policy": {
+                **active_revision(self.policies),
+                "candidate": self.candidate.current().revision if self.candidate else None,
+            },
+            "attention": [n._asdict() for n in self._attention(upstreams, limits)],
         }
-
-    def _policy(self) -> Data:
-        candidate = self.candidate_revision() if self.candidate_revision else None
-        return {**active_revision(self.policies), "candidate": candidate}
 
     def _spend(self) -> Data:
         """Return the spend and savings since the start of the process, in nano-USD."""
-        sample = self.series.current()
-        return {"nano": round(sample.spend * NANO), "saved_nano": round(sample.saved * NANO)}
+        sample = self.series.current().counters
+        return {"nano": round(sample["spend"] * NANO), "saved_nano": round(sample["saved"] * NANO)}
 
     def _series(self, range_name: str) -> Data:
-        points = [(time, _Point(start, end)) for time, start, end in self.series.points(range_name)]
+        points = list(self.series.points(range_name))
+
+        def values(value: Callable[[Sample, Sample], float | None]) -> list[float | None]:
+            """Return a value of each point, None where one of its samples is unknown."""
+            return [value(a, b) if a is not None and b is not None else None for _, a, b in points]
+
+        def changes(name: str) -> list[float | None]:
+            return values(lambda a, b: b.counters.get(name, 0.0) - a.counters.get(name, 0.0))
+
+        def quantiles(name: str, share: float, edges: Sequence[float]) -> list[float | None]:
+            return values(
+                lambda a, b: quantile(share, edges, a.histograms[name], b.histograms[name])
+            )
+
+        seconds = values(lambda a, b: max(1.0, b.time - a.time))
         return {
             "step": RANGES[range_name][0] * 1000,
-            "times": [in_ms(time) for time, _ in points],
+            "times": [in_ms(time) for time, _, _ in points],
             "outcomes": {
-                name: [point.rate(point.change("outcomes", index)) for _, point in points]
-                for index, name in enumerate(OUTCOMES)
+                name: [
+                    n if n is None or s is None else n / s
+                    for n, s in zip(changes(name), seconds, strict=True)
+                ]
+                for name in OUTCOMES
             },
-            "verdicts": {
-                name: [point.change("verdicts", index) for _, point in points]
-                for index, name in enumerate(VERDICTS)
-            },
-            "spend": [point.change("spend") for _, point in points],
-            "lookups": [point.change("lookups") for _, point in points],
-            "hits": [point.change("hits") for _, point in points],
-            "in_flight": [p.end.in_flight if p.end else None for _, p in points],
+            "verdicts": {name: changes(f"guard_{name}") for name in VERDICTS},
+            **{name: changes(name) for name in ("spend", "lookups", "hits")},
+            "in_flight": [None if end is None else end.in_flight for _, _, end in points],
             **{
-                f"{name}_{label}_ms": [p.quantile_ms(name, share, edges) for _, p in points]
-                for name, edges in (("first_token", SECONDS), ("overhead", SHORT_SECONDS))
+                f"{name}_{label}_ms": quantiles(name, share, edges)
+                for name, edges in (("first_token", MS), ("overhead", SHORT_MS))
                 for label, share in (("p50", 0.5), ("p99", 0.99))
             },
         }
@@ -137,8 +159,8 @@ class Overview:
             key = (target.upstream.name, target.model)
             count = attempts.get(key, 0.0)
             failed = failures.get(key, 0.0)
-            p99 = quantile(
-                0.99, LONG_SECONDS, earlier.durations.get(key, ()), totals.durations.get(key, ())
+            p99_ms = quantile(
+                0.99, LONG_MS, earlier.durations.get(key, ()), totals.durations.get(key, ())
             )
             yield {
                 "upstream": key[0],
@@ -148,88 +170,59 @@ class Overview:
                 "max_concurrency": target.upstream.max_concurrency,
                 "per_second": count / seconds,
                 "failed": failed / count if count else None,
-                "p99_ms": None if p99 is None else p99 * 1000,
+                "p99_ms": p99_ms,
                 "remaining_requests": remaining[key].value if key in remaining else None,
             }
 
-    def _attention(self, upstreams: Sequence[Data], limits: Limits) -> Iterator[Data]:
+    def _attention(self, upstreams: Sequence[Data], limits: Limits) -> Iterator[Notice]:
         for target in upstreams:
             if target["circuit"] == "open":
-                name = f"{target['upstream']}/{target['model']}"
-                yield {
-                    "level": "error",
-                    "text": f"Circuit open: {name}",
-                    "note": "Calls go to the other targets of their deployment.",
-                    "link": "#/calls?outcome=upstream_error",
-                    "runbook": "circuit-open",
-                }
-        rejection = self.policies.rejection
-        if rejection is not None:
-            count = len(rejection.problems)
-            yield {
-                "level": "error",
-                "text": f"Policy reload rejected, {count} problem{'s' if count != 1 else ''}",
-                "note": f"Revision {self.policies.current.revision} stays active.",
-                "link": "#/policy?at=revision",
-                "runbook": "reload-failing",
-            }
+                yield Notice(
+                    level="error",
+                    text=f"Circuit open: {target['upstream']}/{target['model']}",
+                    note="Calls go to the other targets of their deployment.",
+                    link="#/calls?outcome=upstream_error",
+                    runbook="circuit-open",
+                )
+        if self.policies.rejection is not None:
+            problems = len(self.policies.rejection.problems)
+            yield Notice(
+                level="error",
+                text=f"Policy reload rejected, {counted(problems, 'problem')}",
+                note=f"Revision {self.policies.current.revision} stays active.",
+                link="#/policy?at=revision",
+                runbook="reload-failing",
+            )
         if limits is None:
-            yield {
-                "level": "error",
-                "text": "The limit store does not answer",
-                "note": "Limits use their fallback, and their state is unknown.",
-                "link": "#/policy?at=limits",
-                "runbook": "limit-store-away",
-            }
-        yield from _refusing_budgets(limits or ())
+            yield Notice(
+                level="error",
+                text="The limit store does not answer",
+                note="Limits use their fallback, and their state is unknown.",
+                link="#/policy?at=limits",
+                runbook="limit-store-away",
+            )
+        for limit in limits or ():
+            if limit["kind"] == "usd" and limit["mode"] == "enforce":
+                yield from _refusing_budget(limit)
 
 
-def _refusing_budgets(limits: Sequence[Mapping[str, Any]]) -> Iterator[Data]:
-    for limit in limits:
-        if limit["kind"] != "usd" or limit["mode"] != "enforce":
-            continue
-        owner = f"Budget {limit['name']} of {limit['scope']}"
-        if limit["used"] >= FULL * limit["capacity"]:
-            text, note = f"{owner} is spent", "Calls that may cost more are refused with 429."
-        elif limit["denied"]:
-            calls = counted(limit["denied"], "call")
-            text = f"Budget {limit['name']} refused {calls} in the last hour"
-            note = f"{owner} has less left than a call may cost, or another owner has."
-        else:
-            continue
-        yield {
-            "level": "warning",
-            "text": text,
-            "note": note,
-            "link": "#/calls?outcome=limited",
-            "runbook": "budget",
-        }
-
-
-class _Point:
-    """Changes between two samples. Unknown values are None."""
-
-    def __init__(self, start: Sample | None, end: Sample | None) -> None:
-        self.start = start
-        self.end = end
-
-    def change(self, name: str, index: int | None = None) -> float | None:
-        if self.start is None or self.end is None:
-            return None
-        old, new = getattr(self.start, name), getattr(self.end, name)
-        return float(new - old if index is None else new[index] - old[index])
-
-    def rate(self, change: float | None) -> float | None:
-        if change is None or self.start is None or self.end is None:
-            return None
-        return change / max(1.0, self.end.time - self.start.time)
-
-    def quantile_ms(self, name: str, share: float, edges: Sequence[float]) -> float | None:
-        if self.start is None or self.end is None:
-            return None
-        old: Buckets = getattr(self.start, name)
-        seconds = quantile(share, edges, old, getattr(self.end, name))
-        return None if seconds is None else seconds * 1000
+def _refusing_budget(limit: Mapping[str, Any]) -> Iterator[Notice]:
+    owner = f"Budget {limit['name']} of {limit['scope']}"
+    if limit["used"] >= FULL * limit["capacity"]:
+        text, note = f"{owner} is spent", "Calls that may cost more are refused with 429."
+    elif limit["denied"]:
+        calls = counted(limit["denied"], "call")
+        text = f"Budget {limit['name']} refused {calls} in the last hour"
+        note = f"{owner} has less left than a call may cost, or another owner has."
+    else:
+        return
+    yield Notice(
+        level="warning",
+        text=text,
+        note=note,
+        link="#/calls?outcome=limited",
+        runbook="budget",
+    )
 
 
 def active_revision(store: PolicyStore) -> Data:

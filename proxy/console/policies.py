@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from proxy.console.overview import Data, active_revision, in_ms, rejection_data
+from proxy.console.calls import Data
+from proxy.console.overview import active_revision, in_ms, rejection_data
 from proxy.console.series import TimeSeries
 from proxy.policy import schema
 from proxy.policy.decide.rules import Rule

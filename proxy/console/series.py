@@ -37,18 +37,12 @@ Buckets = tuple[int, ...]
 
 
 class Sample(NamedTuple):
-    """Counters at a time in seconds since 1970. Money is in USD."""
+    """Counters and histograms at a time in seconds since 1970. Money is in USD."""
 
     time: float
-    outcomes: tuple[float, ...]
-    verdicts: tuple[float, ...]
-    spend: float
-    saved: float
-    lookups: float
-    hits: float
+    counters: Mapping[str, float]
+    histograms: Mapping[str, Buckets]
     in_flight: float
-    first_token: Buckets
-    overhead: Buckets
 
 
 class Totals(NamedTuple):
@@ -102,23 +96,24 @@ class TimeSeries:
     def current(self) -> Sample:
         """Return a sample of now."""
         series = self._metrics.series
-        outcomes = _sums(series("headrace_requests_total"), 3)
-        verdicts: dict[str, float] = {}
-        for labels, decided in series("headrace_guard_decisions_total").items():
-            if labels[3] == "false":  # not in shadow mode
-                verdicts[labels[2]] = verdicts.get(labels[2], 0.0) + decided.value
+        verdicts = series("headrace_guard_decisions_total").items()
+        enforced = {labels: counter for labels, counter in verdicts if labels[3] == "false"}
         lookups = _sums(series("headrace_cache_lookups_total"), 1)
         return Sample(
             time=self._now(),
-            outcomes=tuple(outcomes.get(name, 0.0) for name in OUTCOMES),
-            verdicts=tuple(verdicts.get(name, 0.0) for name in VERDICTS),
-            spend=_total(series("headrace_money_usd_total")),
-            saved=_total(series("headrace_cache_saved_usd_total")),
-            lookups=sum(lookups.values()),
-            hits=sum(lookups.get(name, 0.0) for name in HITS),
+            counters={
+                **_sums(series("headrace_requests_total"), 3),
+                **{f"guard_{verdict}": n for verdict, n in _sums(enforced, 2).items()},
+                "spend": _total(series("headrace_money_usd_total")),
+                "saved": _total(series("headrace_cache_saved_usd_total")),
+                "lookups": sum(lookups.values()),
+                "hits": sum(lookups.get(name, 0.0) for name in HITS),
+            },
+            histograms={
+                "first_token": _buckets(series("headrace_time_to_first_token_seconds").values()),
+                "overhead": _buckets(series("headrace_overhead_seconds").values()),
+            },
             in_flight=_total(series("headrace_inflight_requests")),
-            first_token=_buckets(series("headrace_time_to_first_token_seconds").values()),
-            overhead=_buckets(series("headrace_overhead_seconds").values()),
         )
 
     def totals(self) -> Totals:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from secrets import token_hex
 
-from proxy.console.overview import Data
+from proxy.console.calls import Data
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine, bind_stage
 from proxy.guards.run import OPAQUE
@@ -17,6 +17,7 @@ from proxy.types import Call, Plan
 from proxy.types.guard import GuardRule
 
 MAX_TEXTS = 200
+RESULT = ("guard", "verdict", "action", "shadow", "findings", "error")
 
 
 async def inspect_request(plan: Plan, call: Call) -> Data:
@@ -36,15 +37,7 @@ async def inspect_request(plan: Plan, call: Call) -> Data:
         if blocked is None
         else {"guard": blocked.guard, "message": blocked.message},
         "results": [
-            {
-                "guard": result.guard,
-                "verdict": result.verdict,
-                "action": result.action,
-                "shadow": result.shadow,
-                "findings": result.findings,
-                "error": result.error,
-            }
-            for result in inspection.results
+            {name: getattr(result, name) for name in RESULT} for result in inspection.results
         ],
         "not_asked": [rule.name for rule in services],
         "opaque": sorted({part.kind for part in read.opaque}),

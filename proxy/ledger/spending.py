@@ -37,10 +37,10 @@ COLUMNS = {
 }
 TAG = re.compile(r"tag\.([A-Za-z0-9_.-]{1,64})")
 
-# A call counts once in each group of its attempts, so it is summed before the groups are.
+# A call counts once in each group of its attempts. The ledger is read once for all groups.
 QUERY = """
-WITH parts AS (
-  SELECT {columns} c.run, c.seq,
+WITH parts AS MATERIALIZED (
+  SELECT {columns} a.loss, (c.run << 40) | c.seq AS call,
     SUM(a.tokens_in) AS tokens_in,
     SUM(a.tokens_out) AS tokens_out,
     SUM(a.cost_nano_usd) AS cost,
@@ -53,10 +53,12 @@ WITH parts AS (
     SUM(a.usage_source <> 'none' AND a.loss IS NOT NULL AND a.cost_nano_usd IS NULL) AS unknown
   FROM calls c LEFT JOIN attempts a USING (run, seq)
   WHERE c.started_ms >= :since AND c.started_ms < :until
-  GROUP BY {names} c.run, c.seq
+  GROUP BY {names} a.loss, c.run, c.seq
 )
-SELECT {names} COUNT(*) AS calls, {sums} FROM parts {grouped}
+SELECT 'total', NULL, {nulls} {sums} FROM parts
+UNION ALL SELECT 'loss', loss, {nulls} {sums} FROM parts WHERE loss IS NOT NULL GROUP BY loss
 """
+GROUPS = "UNION ALL SELECT 'group', NULL, {names} {sums} FROM parts GROUP BY {names_only}"
 HAS_TAG = "SELECT 1 FROM calls WHERE json_extract(tags, ?) IS NOT NULL LIMIT 1"
 SUMS = (
     "tokens_in",
@@ -94,13 +96,17 @@ class SpendingLine(NamedTuple):
 
 @frozen
 class SpendingReport:
-    """Usage by group and in total. Groups are sorted by day, if it is a dimension, then by cost."""
+    """Usage by group, by cause of a loss, and in total.
+
+    Groups are sorted by day, if it is a dimension, then by cost.
+    """
 
     by: tuple[str, ...]
     start: datetime
     end: datetime
     lines: tuple[SpendingLine, ...]
     total: SpendingLine
+    losses: tuple[SpendingLine, ...] = ()
 
 
 class QueryBounds(NamedTuple):
@@ -120,8 +126,8 @@ def read_spending(
 ) -> SpendingReport:
     """Return the usage of calls that started from ``start`` and before ``end``.
 
-    ``extra_columns`` are the SQL of other dimensions. Raises ``Unusable``, also for a tag that no
-    call in the ledger has, and beyond ``bounds``.
+    ``extra_columns`` are the SQL of other dimensions. Raises ``Unusable``, beyond ``bounds``, or
+    without them for a tag that no call in the ledger has.
     """
     columns = [extra_columns.get(name) or _column(name) for name in by]
     if end < start:
@@ -131,29 +137,35 @@ def read_spending(
     with reading(path) as file:
         if bounds is not None:
             limit_time(file, bounds.seconds)
-        [total] = file.execute(_query(()), period)
-        cursor = file.execute(_query(columns), {**period, **tags}) if by else file.cursor()
-        rows = cursor.fetchall() if bounds is None else cursor.fetchmany(bounds.max_lines + 1)
-        if bounds is not None and len(rows) > bounds.max_lines:
-            raise Unusable(f"more than {bounds.max_lines:,} groups. Choose fewer days or groups")
+        lines: dict[str, list[SpendingLine]] = {"total": [], "loss": [], "group": []}
+        for kind, loss, *row in file.execute(_query(columns), {**period, **tags}):
+            group = [loss] if kind == "loss" else row[: len(by)] if kind == "group" else ()
+            lines[kind].append(_line(group, row[len(by) :]))
+            if bounds is not None and len(lines["group"]) > bounds.max_lines:
+                count = f"{bounds.max_lines:,}"
+                raise Unusable(f"more than {count} groups. Choose fewer days or groups")
+        groups = lines["group"]
         unknown = [
             name[4:]
-            for n, name in enumerate(by)
-            if f"tag{n}" in tags and rows and all(row[n] is None for row in rows)
+            for n, name in enumerate(by if bounds is None and groups else ())
+            if f"tag{n}" in tags and all(line.group[n] is None for line in groups)
             if file.execute(HAS_TAG, (tags[f"tag{n}"],)).fetchone() is None
         ]
     if unknown:
         raise Unusable(f"no call in this ledger has the tag {quoted(unknown[0])}")
-    lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
 
     def rank(line: SpendingLine) -> tuple[str, int, int, tuple[str, ...]]:
         values = tuple(value or "" for value in line.group)
         day = values[by.index("day")] if "day" in by else ""
         return day, -(line.cost or 0), -line.calls, values
 
-    lines.sort(key=rank)
     return SpendingReport(
-        by=tuple(by), start=start, end=end, lines=tuple(lines), total=_line((), total)
+        by=tuple(by),
+        start=start,
+        end=end,
+        lines=tuple(sorted(groups, key=rank)),
+        losses=tuple(lines["loss"]),
+        total=lines["total"][0],
     )
 
 
@@ -179,12 +191,14 @@ def _column(name: str) -> str:
 
 
 def _query(columns: Sequence[str]) -> str:
-    names = "".join(f"d{n}, " for n in range(len(columns)))
-    return QUERY.format(
+    names = [f"d{n}" for n in range(len(columns))]
+    sums = ", ".join(f"COALESCE(SUM({name}), 0)" for name in SUMS)
+    return (QUERY + (GROUPS if names else "")).format(
         columns="".join(f"{text.format(n)} AS d{n}, " for n, text in enumerate(columns)),
-        names=names,
-        sums=", ".join(f"COALESCE(SUM({name}), 0)" for name in SUMS),
-        grouped=f"GROUP BY {names[:-2]}" if columns else "",
+        names="".join(f"{name}, " for name in names),
+        nulls="NULL, " * len(names),
+        sums=f"COUNT(DISTINCT call), {sums}",
+        names_only=", ".join(names),
     )
 
 

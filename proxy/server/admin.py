@@ -41,10 +41,18 @@ class Readiness:
     """
 
     ready: bool = False
+    stopping: bool = False
     listen: str = ""
 
     def is_ready(self) -> bool:
         return self.ready
+
+    def is_stopping(self) -> bool:
+        return self.stopping
+
+    def stop(self) -> None:
+        """Record that a shutdown has begun."""
+        self.ready, self.stopping = False, True
 
 
 @frozen

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
+from pydantic import BaseModel
 
-from proxy.console import InvalidQuery
+from proxy.console import InvalidQuery, parse_query
+from proxy.console.calls import MAX_CALLS, CallsQuery, RecentCall, RecentCalls
+from proxy.console.money import MoneyPage, MoneyQuery
+from proxy.console.overview import Overview, RangeQuery
 from proxy.console.page_thread import PageThread, TooManyPages
-from proxy.console.recent_calls import MAX_CALLS, RecentCall
-from proxy.console.trial import read_trial
+from proxy.console.trial import Trial, TryPage
 from proxy.dialects.wire.strict_json import MOST_VALUES, count_body_values, read_json
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import Unusable
@@ -33,12 +35,8 @@ from proxy.telemetry.lines import redacted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from proxy.console.calls import CallPages
     from proxy.console.limits import LimitStates
-    from proxy.console.money import MoneyPage
-    from proxy.console.overview import Overview
     from proxy.console.policies import PolicyPage
-    from proxy.console.trial import TryPage
 
 API = "/api/v1/"
 FILES = "/console/"
@@ -83,6 +81,12 @@ HEADERS = {
 }
 
 
+class SignIn(BaseModel):
+    """Form that begins a session."""
+
+    token: str
+
+
 class ConsoleFiles:
     """The files of the page, read and compressed at the first request of each."""
 
@@ -117,22 +121,31 @@ class ConsolePages:
     ledger_thread: PageThread
     overview: Overview
     limits: LimitStates
-    calls: CallPages
+    calls: RecentCalls
     policy: PolicyPage
     money: MoneyPage
     trial: TryPage
 
 
 class Console:
-    """Handles requests that ``owns`` them, which the access control has already admitted."""
+    """Handles requests that ``owns`` them, which the access control has already admitted.
 
-    def __init__(self, pages: ConsolePages, files: ConsoleFiles, sessions: Sessions) -> None:
+    ``is_stopping`` returns True once a shutdown has begun, which ends all streams.
+    """
+
+    def __init__(
+        self,
+        pages: ConsolePages,
+        files: ConsoleFiles,
+        sessions: Sessions,
+        is_stopping: Callable[[], bool],
+    ) -> None:
         self._pages = pages
         self._files = files
         self.sessions = sessions
+        self._is_stopping = is_stopping
         self._streams = Slots(MAX_STREAMS)
         self._events: dict[int, bytes] = {}
-        self._run = token_hex(4).encode()  # numbers of calls begin again at a restart
         self._bodies = Slots(MAX_BODIES)
 
     @staticmethod
@@ -159,13 +172,12 @@ class Console:
             "try": self._try,
             "session": self._session,
         }
-        section, _, number = name.partition("/")
-        handler = handlers.get(name)
+        section, _, call_id = name.partition("/")
         try:
-            if handler is not None:
+            if handler := handlers.get(name):
                 return await handler(request)
-            if section == "calls" and number:
-                return self._call(number_of(number, "The number of the call"))
+            if section == "calls" and call_id:
+                return await self._call(call_id)
         except TooManyPages:
             return problem(503, "Too many pages are open. Try again.", **{"retry-after": "5"})
         except InvalidQuery as error:
@@ -177,42 +189,38 @@ class Console:
         return problem(404, "The API has no such path. See docs/console.md.")
 
     async def _overview(self, request: web.BaseRequest) -> web.Response:
-        limits = await self._pages.limits.read()
-        range_name = request.query.get("range", "15m")
-        overview = self._pages.overview
-        return await self._page(lambda: overview.data(range_name, limits))
+        query = parse_query(RangeQuery, request.query)
+        limits, overview = await self._pages.limits.read(), self._pages.overview
+        return await self._page(lambda: overview.data(query.range, limits))
 
     async def _calls(self, request: web.BaseRequest) -> web.Response:
-        after = number_of(request.query.get("after", "0"), "after")
-        calls = self._pages.calls.list(after)
+        calls = self._pages.calls.page(parse_query(CallsQuery, request.query).after)
         return await self._page(lambda: calls)
 
-    def _call(self, number: int) -> web.Response:
-        call = self._pages.calls.details(number)
+    async def _call(self, call_id: str) -> web.Response:
+        call = self._pages.calls.details(call_id)
         if call is None:
-            return problem(404, "This call is not stored. The last 1,000 calls are.")
-        return data(dumps(call))
+            return problem(404, "This call is not stored. The last 1,000 since the start are.")
+        return await self._page(lambda: call)
 
     async def _policy(self, request: web.BaseRequest) -> web.Response:
         limits, policy = await self._pages.limits.read(), self._pages.policy
         return await self._page(lambda: {**policy.data(), "limits": limits})
 
     async def _money(self, request: web.BaseRequest) -> web.Response:
-        query = request.query
-        days = number_of(query.get("days", "30"), "days")
-        if query.get("format") == "csv":
-            by = query.get("by")
-            text = await self._pages.ledger_thread.run(lambda: self._pages.money.csv(by, days))
+        query = parse_query(MoneyQuery, request.query)
+        page, thread = self._pages.money, self._pages.ledger_thread
+        if query.format == "csv":
+            text = await thread.run(partial(page.csv, query))
             return web.Response(text=text, headers={**HEADERS, "content-type": "text/csv"})
-        job = partial(self._pages.money.data, query.get("by"), days, query.get("unit", "day"))
-        money = await self._pages.ledger_thread.run(job)
+        money = await thread.run(partial(page.data, query))
         limits = await self._pages.limits.read()
         return await self._page(lambda: {**money, "limits": limits})
 
     async def _try(self, request: web.BaseRequest) -> web.Response:
         with self._bodies.take():
             body = await read_body(request, MAX_BODY)
-            trial = await self._pages.thread.run(lambda: read_trial(parse_body(body)))
+            trial = await self._pages.thread.run(lambda: parse_query(Trial, parse_body(body)))
             result = await self._pages.trial.run(trial, datetime.now(UTC))
             return await self._page(lambda: result)
 
@@ -232,11 +240,9 @@ class Console:
             response = web.Response(status=204, headers=HEADERS)
             response.set_cookie(COOKIE, "", max_age=0, httponly=True, samesite="Strict")
             return response
-        token = parse_body(await read_body(request, MAX_TOKEN_BODY)).get("token")
-        if not isinstance(token, str):
-            return problem(400, "The body must be JSON with a token.")
+        form = parse_query(SignIn, parse_body(await read_body(request, MAX_TOKEN_BODY)))
         try:
-            new_session = sessions.sign_in(token)
+            new_session = sessions.sign_in(form.token)
         except TimeoutError:
             text = f"Too many attempts. Only {SIGN_INS_PER_MINUTE} a minute are checked."
             return problem(429, text, **{"retry-after": "15"})
@@ -249,22 +255,19 @@ class Console:
         return response
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Send the calls after a number as server-sent events, as they end."""
-        after = number_of(request.query.get("after", "0"), "after")
-        run, _, number = request.headers.get("last-event-id", "").rpartition("-")
-        if number:
-            after = number_of(number, "Last-Event-ID") if run.encode() in (b"", self._run) else 0
-        headers = {**HEADERS, "content-type": "text/event-stream"}
-        response = web.StreamResponse(headers=headers)
-        calls, loop = self._pages.calls.recent, asyncio.get_running_loop()
-        if after > calls.last_number:  # from before a restart
-            after = 0
+        """Send the calls after one as server-sent events, as they end, until a shutdown."""
+        last_id = request.headers.get("last-event-id") or request.query.get("after", "")
+        after = parse_query(CallsQuery, {"after": last_id}).after
+        if self._is_stopping():
+            return problem(503, "The proxy is stopping.")
+        response = web.StreamResponse(headers={**HEADERS, "content-type": "text/event-stream"})
+        calls, loop = self._pages.calls, asyncio.get_running_loop()
         with self._streams.take():
             await response.prepare(request)
             events, sent_at = b"retry: 1000\n\n", loop.time()
-            while True:
+            while not self._is_stopping():
                 new_calls = calls.calls_after(after)[:MAX_EVENTS]
-                after = new_calls[-1].number if new_calls else after
+                after = new_calls[-1].id if new_calls else after
                 events += b"".join(map(self._event, new_calls))
                 if loop.time() - sent_at > HEARTBEAT_S:
                     events = events or b": \n\n"
@@ -275,15 +278,16 @@ class Console:
                     except TimeoutError:
                         if request.transport is not None:
                             request.transport.abort()
-                        return response
+                        break
                     events, sent_at = b"", loop.time()
                 await asyncio.sleep(0 if len(new_calls) == MAX_EVENTS else POLL_S)
+        return response
 
     def _event(self, call: RecentCall) -> bytes:
         """Return the event of a call. It is encoded once for all pages."""
         event = self._events.get(call.number)
         if event is None:
-            event = b"id: %s-%d\ndata: %s\n\n" % (self._run, call.number, dumps(call.row()))
+            event = b"id: %s\ndata: %s\n\n" % (call.id.encode(), dumps(self._pages.calls.row(call)))
             self._events[call.number] = event
             if len(self._events) > MAX_CALLS:
                 del self._events[next(iter(self._events))]
@@ -343,13 +347,6 @@ def parse_body(body: bytes) -> dict[str, Any]:
         return read_json(body)
     except BadRequest as error:
         raise InvalidQuery(error.message) from None
-
-
-def number_of(text: str, name: str) -> int:
-    """Return a number of up to 15 digits. Raises ``InvalidQuery``."""
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise InvalidQuery(f"{name} must be a number.")
-    return int(text)
 
 
 def dumps(value: Any) -> bytes:

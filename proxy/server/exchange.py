@@ -257,7 +257,7 @@ class HttpExchange:
         if self._cors:
             fields |= self._cors
         self._out.begin(status, fields, length)
-        self._record.status = status
+        self._record.status, self._record.response_headers = status, fields
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
         self._record = record

@@ -200,6 +200,7 @@ class GuardRule:
     - ``restore`` puts masked values back into the response, in URLs only for ``restore_hosts``.
     - ``enforces`` is True if a finding changes or stops a text, or reroutes the call.
     - ``can_block`` is True if a text with a finding is never released.
+    - ``path`` leads to the part of the policies that declares the rule.
     - ``may_find`` is the detector's prefilter, ``sieves`` the shared prefilters it consists of.
     """
 
@@ -220,6 +221,7 @@ class GuardRule:
     restore_hosts: frozenset[str] = frozenset()
     route_targets: tuple[Target, ...] = ()
     detections: tuple[DetectionFormat, ...] = ()
+    path: tuple[str | int, ...] = field(default=(), repr=False, compare=False)
     may_find: MayFind | None = field(init=False, repr=False, compare=False, default=None)
     sieves: tuple[SharedPrefilter[Any], ...] = field(
         init=False, repr=False, compare=False, default=()
@@ -296,6 +298,7 @@ class CostCap:
     message: str = TOO_EXPENSIVE
     digest: str = ""
     kind: str = "economics"
+    path: tuple[str | int, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def enforces(self) -> bool:

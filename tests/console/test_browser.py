@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from proxy.ledger.render import as_csv
 from proxy.ledger.spending import read_spending
@@ -156,6 +157,10 @@ async def test_rejected_reload_and_candidate_are_shown(
     (candidate / "policies.yaml").write_text(policies(upstream.url, cap=7))
     async with running_shop(tmp_path / "policies", upstream, candidate=candidate) as proxy:
         await make_traffic(proxy, upstream)
+        await page.goto(f"{proxy.admin}/#/calls")
+        await page.get_by_label("candidate", exact=True).select_option("differs")
+        await expect(page.locator("a.row")).to_have_count(4)
+        await expect(page.locator("tbody")).not_to_contain_text("resilient")
         await page.goto(f"{proxy.admin}/#/policy")
         await expect(page.locator("#candidate")).to_contain_text("house/bounded")
         await expect(page.locator("#rules")).to_contain_text("cap max_tokens 1000")
@@ -251,6 +256,90 @@ async def test_page_recovers_from_a_restart(
         await expect(page.locator("a.row")).to_have_count(1)
 
 
+async def test_address_of_a_call_shows_no_other_call_after_a_restart(
+    upstream: ScriptedUpstream, page: Page, tmp_path: Path
+) -> None:
+    admin = Address("127.0.0.1", free_port())
+    upstream.answer_with(answer(chat("Paris.")))
+    async with running_shop(tmp_path / "policies", upstream, admin=admin) as proxy:
+        await post_chat(proxy)
+        await page.goto(f"{proxy.admin}/#/calls")
+        await page.locator("a.row").click()
+        await expect(page.get_by_role("region", name="Details of the call")).to_be_visible()
+    async with running_shop(tmp_path / "policies", upstream, admin=admin) as proxy:
+        await post_chat(proxy)
+        await page.reload()
+        await expect(page.locator("a.row")).to_have_count(1)
+        heading = page.get_by_role("heading", name="This call is not stored")
+        await expect(heading).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("overview", "overview?*"), ("policy", "policy"), ("calls", "calls/stream?*")],
+)
+async def test_failed_refresh_is_named_above_the_data(
+    name: str, path: str, shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    upstream.answer_with(answer(chat("Paris.")))
+    await post_chat(shop)
+    await page.goto(f"{shop.admin}/#/{name}")
+    shown = "team-day" if name == "overview" else "support-chat"
+    await expect(page.locator("#main:not([aria-busy])")).to_contain_text(shown)
+    body = json.dumps({"error": {"message": "Too many pages are open. Try again."}})
+
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=503, content_type="application/json", body=body)
+
+    await page.route(f"**/api/v1/{path}", refuse)
+    if name == "calls":  # a resumed page opens its stream again
+        await page.get_by_role("button", name="Pause the updates").click()
+        await page.get_by_role("button", name="Resume the updates").click()
+    alert = page.get_by_role("alert")
+    await expect(alert).to_contain_text(re.compile(r"Showing data of \d\d:\d\d:\d\d:"))
+    sentence = "stream of calls was refused" if name == "calls" else "Too many pages are open"
+    await expect(alert).to_contain_text(sentence)
+    await expect(alert).to_contain_text("docs/troubleshooting.md")
+    await expect(page.locator(".stale #main")).to_contain_text(shown)
+    await page.unroute(f"**/api/v1/{path}")
+    await expect(alert).to_have_count(0)
+
+
+async def test_paused_page_shows_new_calls_when_it_is_resumed(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    upstream.answer_with(answer(chat("Paris.")))
+    await post_chat(shop)
+    await page.goto(f"{shop.admin}/#/calls")
+    await expect(page.locator("a.row")).to_have_count(1)
+    await page.get_by_role("button", name="Pause the updates").click()
+    other = await page.context.new_page()
+    await other.goto(f"{shop.admin}/#/calls")
+    await post_chat(shop)
+    await expect(other.locator("a.row")).to_have_count(2)  # a page that is not paused
+    await expect(page.locator("a.row")).to_have_count(1)
+    await page.get_by_role("button", name="Resume the updates").click()
+    await expect(page.locator("a.row")).to_have_count(2)
+
+
+async def test_try_is_busy_while_a_request_is_decided(shop: Proxy, page: Page) -> None:
+    released = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await released.wait()
+        await route.continue_()
+
+    await page.route("**/api/v1/try", hold)
+    await page.goto(f"{shop.admin}/#/try")
+    await page.get_by_role("button", name="Explain").click()
+    await expect(page.get_by_role("button", name="Explaining")).to_be_disabled()
+    await expect(page.locator(".try")).to_have_attribute("aria-busy", "true")
+    released.set()
+    await expect(page.get_by_label("Decision", exact=True)).to_be_visible()
+    await expect(page.get_by_role("button", name="Explain", exact=True)).to_be_enabled()
+    await expect(page.locator(".try")).to_have_attribute("aria-busy", "false")
+
+
 async def test_page_asks_for_the_token_after_a_restart(
     upstream: ScriptedUpstream, page: Page, tmp_path: Path
 ) -> None:
@@ -314,12 +403,14 @@ async def test_try_takes_any_stored_call(
     await post_chat(shop, model="small")
     for _ in range(40):
         await post_chat(shop)
-    await page.goto(f"{shop.admin}/#/try?call=1")
+    async with shop.client.get(f"{shop.admin}/api/v1/calls") as response:
+        calls = (await response.json())["calls"]
+    await page.goto(f"{shop.admin}/#/try?call={calls[-1]['id']}")
     body = page.get_by_role("textbox", name="Body")
     await expect(body).to_have_value(re.compile('"model": "small"'))
     await page.get_by_role("button", name="Explain").click()
     await expect(page.get_by_label("Decision", exact=True)).to_be_visible()
-    await page.get_by_label("Take a recent call").select_option("41")
+    await page.get_by_label("Take a recent call").select_option(calls[0]["id"])
     await expect(body).to_have_value(re.compile('"model": "support-chat"'))
     await expect(page.get_by_role("heading", name="The request has changed")).to_be_visible()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -80,6 +82,31 @@ async def test_unknown_cost_is_never_zero(upstream: ScriptedUpstream, tmp_path: 
         assert (sums["cost"], sums["lost"]) == (None, None)
     assert [set(group["values"]) for group in page["groups"]] == [{0, None}] * 2
     assert [(loss["cause"], loss["nano"]) for loss in page["losses"]] == [("upstream_broke", None)]
+
+
+async def test_csv_quotes_values_that_a_spreadsheet_would_run(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    names = ["=HYPERLINK(1)", "+1", "-1", "@a", 'a "quoted", name', "two\nlines"]
+    upstream.answer_with(answer(chat("Paris.")))
+    async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
+        for _ in names:
+            await post_chat(proxy)
+        await wait_for_ledger(proxy, len(names))
+        with closing(sqlite3.connect(ledger.path)) as database, database:
+            calls = database.execute("SELECT run, seq FROM calls").fetchall()
+            for name, (run, seq) in zip(names, calls, strict=True):
+                query = "UPDATE calls SET deployment = ? WHERE run = ? AND seq = ?"
+                database.execute(query, (name, run, seq))
+        url = f"{proxy.admin}/api/v1/money?by=deployment&format=csv"
+        async with proxy.client.get(url) as response:
+            assert response.content_type == "text/csv"
+            rows = list(csv.reader(io.StringIO(await response.text(), newline="")))
+
+    shown = {row[0] for row in rows[1:]}
+    quoted = {f"'{name}" if name[0] in "=+-@" else name for name in names}
+    assert shown == {name.replace("\n", "?") for name in quoted}
 
 
 async def test_bounds_groups_and_time_of_a_query(

@@ -6,9 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from proxy.settings import LedgerAt
-from tests.conftest import KEY, Proxy
-from tests.console.shop import CALLS, make_traffic, policies, running_shop, wait_for_ledger
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.console.shop import (
+    CALLS,
+    make_traffic,
+    policies,
+    post_chat,
+    running_shop,
+    wait_for_ledger,
+)
 from tests.doubles import ScriptedUpstream, answer, chat
+
+
+async def get_call(proxy: Proxy, number: int) -> Any:
+    run = (await get(proxy, "calls"))["last"].partition("-")[0]
+    return await get(proxy, f"calls/{run}-{number}")
 
 
 async def get(proxy: Proxy, path: str) -> Any:
@@ -46,7 +58,7 @@ async def test_decisions_of_calls_have_states(shop: Proxy, upstream: ScriptedUps
     await make_traffic(shop, upstream)
 
     async def states(number: int, about: str) -> dict[str, str]:
-        call = await get(shop, f"calls/{number}")
+        call = await get_call(shop, number)
         decisions = call["explanation"]["decisions"]
         parts = [part for decision in decisions for part in decision.get("parts", ())]
         found = [d for d in [*decisions, *parts] if d["about"] == about]
@@ -61,6 +73,45 @@ async def test_decisions_of_calls_have_states(shop: Proxy, upstream: ScriptedUps
     assert (await states(5, "limit"))["once rejected the call"] == "refused"
     attempts = await states(6, "attempt")
     assert sorted(attempts.values()) == ["applied", "refused"]
+
+
+async def test_call_has_its_response_headers_and_captured_texts_only(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    text = policies(upstream.url).replace(
+        "  tight: {limits", "  tight: {match: all, capture: {share: 100%}, limits"
+    )
+    upstream.answer_with(answer(chat("Write to bob@example.com.")))
+    async with running_proxy(tmp_path / "policies", text) as proxy:
+        assert await post_chat(proxy, "I am jane@example.com", model="small") == 200
+        assert await post_chat(proxy, "I am jane@example.com") == 200
+        await proxy.sink.wait(2)
+        captured, other = [await get_call(proxy, number) for number in (1, 2)]
+
+    assert captured["captured"] == {
+        "prompt": [{"role": "user", "text": "I am [EMAIL]"}],
+        "response": [{"role": "assistant", "text": "Write to [EMAIL]."}],
+    }
+    assert other["captured"] is None
+    headers = captured["response_headers"]
+    assert headers["x-headrace-deployment"] == "small"
+    assert headers["x-request-id"] == captured["request_id"]
+    assert headers["x-ratelimit-limit-requests"] == "1"
+    assert not {"authorization", "cookie", "set-cookie"} & headers.keys()
+
+
+async def test_guards_of_an_explanation_have_their_file_and_line(
+    shop: Proxy, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat("Paris.")))
+    await post_chat(shop)
+    call = await get_call(shop, 1)
+
+    [guards] = [d for d in call["explanation"]["decisions"] if d["about"] == "guards"]
+    lines = (shop.policies / "policies.yaml").read_text().splitlines()
+    places = [part["at"].split(":") for part in guards["parts"] if part.get("at")]
+    assert [file for file, _ in places] == ["policies.yaml"] * 2
+    assert [lines[int(line) - 1].split()[2] for _, line in places] == ["keywords,", "pii,"]
 
 
 async def test_policy_page_counts_uses_of_rules_and_guards(
@@ -117,7 +168,7 @@ async def test_trial_marks_findings_and_claims_nothing(
         after = await get(proxy, "policy")
         used = [[limit["used"] for limit in state["limits"]] for state in (before, after)]
         assert used[0] == used[1]
-        assert (await get(proxy, "calls"))["last"] == 0
+        assert (await get(proxy, "calls"))["calls"] == []
         assert not upstream.requests
 
     [text] = trial["active"]["guards"]["texts"]
@@ -158,7 +209,7 @@ async def test_calls_with_one_request_id_have_their_own_explanations(
         async with shop.client.post(path, headers=sent, json={**body, "model": model}) as response:
             await response.read()
     await shop.sink.wait(3)
-    first, second, third = [await get(shop, f"calls/{number}") for number in (1, 2, 3)]
+    first, second, third = [await get_call(shop, number) for number in (1, 2, 3)]
 
     assert first["explanation"] is None  # the second call has replaced it
     for call, text in ((second, "client_error, status 404"), (third, "client_error, status 401")):

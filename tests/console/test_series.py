@@ -38,7 +38,9 @@ def test_points_before_the_start_are_unknown_and_others_are_exact() -> None:
 
     assert len(points) == RANGES["5m"][1]
     changes = [
-        None if before is None or after is None else sum(after.outcomes) - sum(before.outcomes)
+        None
+        if before is None or after is None
+        else after.counters["success"] - before.counters.get("success", 0.0)
         for _, before, after in points
     ]
     assert sum(change for change in changes if change is not None) == 13

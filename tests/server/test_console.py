@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,13 +17,14 @@ from aiohttp.web import BaseRequest
 
 from proxy.console import InvalidQuery
 from proxy.server.admin import Access
-from proxy.server.console import MAX_BODIES, read_body
+from proxy.server.console import MAX_BODIES, MAX_STREAMS, read_body
 from proxy.server.sessions import COOKIE, SESSION_S, Sessions
 from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import Proxy
-from tests.console.shop import CALLS, make_traffic, post_chat, running_shop
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, chat
+from tests.console.shop import make_traffic, post_chat, running_shop
+from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, chat, hang
 from tests.for_each import for_each
+from tests.servers import eventually
 
 TOKEN = "console-token-0123"
 API = "/api/v1/"
@@ -50,15 +53,15 @@ async def test_files_forbid_foreign_and_inline_sources(shop: Proxy) -> None:
 @for_each(
     ("method", "path", "body", "status", "words"),
     [
-        ("GET", "overview?range=2d", None, 400, "range must be one of 5m, 15m, 1h"),
-        ("GET", "calls?after=-1", None, 400, "after must be a number"),
-        ("GET", "calls?after=1e9", None, 400, "after must be a number"),
+        ("GET", "overview?range=2d", None, 400, "range: Input should be '5m', '15m' or '1h'"),
+        ("GET", "calls?after=-1", None, 400, "after: String should match"),
+        ("GET", "calls?after=1e9", None, 400, "after: String should match"),
         ("GET", "calls/99", None, 404, "This call is not stored"),
-        ("GET", "calls/x", None, 400, "The number of the call must be a number"),
-        ("GET", "calls/" + "9" * 400, None, 400, "must be a number"),
+        ("GET", "calls/x", None, 404, "This call is not stored"),
+        ("GET", "calls/" + "9" * 400, None, 404, "This call is not stored"),
         ("GET", "money?by=nothing", None, 400, "by must be one of tag.team, deployment"),
-        ("GET", "money?days=0", None, 400, "days must be between 1 and 366"),
-        ("GET", "money?unit=year", None, 400, "unit must be one of day, week"),
+        ("GET", "money?days=0", None, 400, "days: Input should be greater than or equal to 1"),
+        ("GET", "money?unit=year", None, 400, "unit: Input should be 'day' or 'week'"),
         ("GET", "nothing", None, 404, "The API has no such path"),
         ("POST", "calls", "{}", 405, "Use GET"),
         ("GET", "try", None, 405, "Use POST"),
@@ -75,7 +78,7 @@ async def test_files_forbid_foreign_and_inline_sources(shop: Proxy) -> None:
         ("POST", "try", '{"key": "support-widget", "body": {}, "path": "x"}', 400, "path: "),
         ("POST", "try", '{"key": "support-widget", "body": {"messages": 1}}', 422, "model"),
         ("POST", "try", '{"key": "support-widget", "body": {}, "at": "soon"}', 400, "at: "),
-        ("POST", "session", '{"token": 1}', 400, "The body must be JSON with a token"),
+        ("POST", "session", '{"token": 1}', 400, "token: Input should be a valid string"),
     ],
 )  # fmt: skip
 async def test_refuses_invalid_request(
@@ -124,7 +127,7 @@ async def test_bounds_the_bodies_that_arrive(shop: Proxy) -> None:
 async def test_calls_are_streamed_as_they_end(shop: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("Paris.")))
     await post_chat(shop)
-    async with shop.client.get(f"{shop.admin}{API}calls/stream?after=0") as response:
+    async with shop.client.get(f"{shop.admin}{API}calls/stream") as response:
         lines = response.content
 
         async def next_call() -> dict[str, Any]:
@@ -137,18 +140,63 @@ async def test_calls_are_streamed_as_they_end(shop: Proxy, upstream: ScriptedUps
             first = await next_call()
             await post_chat(shop, model="nobody")
             second = await next_call()
-    assert (first["number"], first["outcome"]) == (1, "success")
-    assert (second["number"], second["outcome"]) == (2, "client_error")
-    run = (await first_event_id(shop)).removesuffix("-1")
+    run = first["id"].removesuffix("-1")
+    assert (first["id"], first["outcome"]) == (f"{run}-1", "success")
+    assert (second["id"], second["outcome"]) == (f"{run}-2", "client_error")
+    assert await first_event_id(shop) == f"{run}-1"
     assert await first_event_id(shop, f"{run}-1") == f"{run}-2"
-    assert await first_event_id(shop, "1") == f"{run}-2"
     assert await first_event_id(shop, "0a1b2c3d-1") == f"{run}-1"  # from before a restart
+
+
+async def test_bounds_the_open_streams(shop: Proxy) -> None:
+    url = f"{shop.admin}{API}calls/stream"
+    async with AsyncExitStack() as streams:
+        for _ in range(MAX_STREAMS):
+            response = await streams.enter_async_context(shop.client.get(url))
+            assert response.status == 200
+        status, body = await get(shop, f"{API}calls/stream")
+        assert status == 503
+        assert "Too many pages are open" in body["error"]["message"]
+    async with asyncio.timeout(PATIENCE_S):
+        while True:  # until the server has seen that one of them is closed
+            async with shop.client.get(url) as response:
+                if response.status == 200:
+                    break
+
+
+async def test_streams_end_when_a_shutdown_begins(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    started, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def serve() -> None:
+        async with running_shop(tmp_path / "p", upstream, drain_seconds=600.0) as proxy:
+            started.set_result(proxy)
+            await stop.wait()
+
+    serving = asyncio.create_task(serve())
+    proxy: Proxy = await started
+    upstream.answer_with(hang())
+    async with asyncio.timeout(PATIENCE_S), ClientSession(base_url=proxy.url) as client:
+        other = replace(proxy, client=client)
+        call = asyncio.create_task(post_chat(other, model="resilient"))
+        await eventually(lambda: len(upstream.requests) == 1)
+        async with client.get(f"{proxy.admin}{API}calls/stream") as response:
+            stop.set()
+            await response.read()
+        status, body = await get(other, f"{API}calls/stream")
+        assert status == 503
+        assert body["error"]["message"] == "The proxy is stopping."
+        assert not serving.done()  # it drains the call
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await serving
 
 
 async def first_event_id(shop: Proxy, last_event_id: str = "") -> str:
     """Return the id of the first event of a stream that continues after another one."""
     headers = {"last-event-id": last_event_id} if last_event_id else {}
-    stream = f"{shop.admin}{API}calls/stream?after=0"
+    stream = f"{shop.admin}{API}calls/stream"
     async with shop.client.get(stream, headers=headers) as response, asyncio.timeout(PATIENCE_S):
         assert response.status == 200
         while not (line := await response.content.readline()).startswith(b"id: "):
@@ -165,7 +213,7 @@ async def test_no_page_contains_a_prompt_a_response_or_a_secret(
         "calls",
         "policy",
         "money",
-        *(f"calls/{n}" for n in range(1, CALLS + 1)),
+        *(f"calls/{call['id']}" for call in (await get(shop, f"{API}calls"))[1]["calls"]),
     ):
         status, body = await get(shop, API + path)
         text = json.dumps(body)
@@ -257,7 +305,8 @@ async def test_trace_url_leads_to_the_trace(upstream: ScriptedUpstream, tmp_path
     async with running_shop(tmp_path / "p", upstream, trace_url=url) as proxy:
         upstream.answer_with(answer(chat("Paris.")))
         await post_chat(proxy)
-        _, call = await get(proxy, f"{API}calls/1")
+        _, page = await get(proxy, f"{API}calls")
+        _, call = await get(proxy, f"{API}calls/{page['last']}")
         assert call["trace_url"] == f"https://traces.example/t/{call['trace_id']}"
         assert [attempt["status"] for attempt in call["attempt_list"]] == [200]
         assert call["explanation"]["decisions"][0]["decided"] == "support-widget"

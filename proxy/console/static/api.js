@@ -21,6 +21,19 @@ export function setReachable(state) {
   reachable = state
   listeners.forEach(listener => listener(state))
 }
+
+// Views whose last refresh failed, by name: a sentence, and the time of the data that they show.
+const failures = new Map()
+let showStale = () => {}
+export const onStale = listener => {
+  showStale = listener
+}
+export function setStale(name, failure) {
+  if (failure) failures.set(name, failure)
+  else failures.delete(name)
+  showStale([...failures.values()][0] || null)
+}
+
 export async function api(path, options) {
   let response
   try {
@@ -51,15 +64,20 @@ export function useData(path, every, live = true) {
   useEffect(() => {
     let timer
     let ended = false
+    let at = null
     const load = async () => {
       clearTimeout(timer)
       if (document.visibilityState === 'visible') {
         try {
           const data = await api(path)
-          if (!ended) setState({ path, data, error: null })
+          if (ended) return
+          at = Date.now()
+          setState({ path, data, error: null })
+          setStale(path, null)
         } catch (error) {
-          if (!ended)
-            setState(old => ({ path, data: old.path === path ? old.data : null, error }))
+          if (ended) return
+          setState(old => ({ path, data: old.path === path ? old.data : null, error }))
+          if (at && error instanceof Refused) setStale(path, { at, message: error.message })
         }
       }
       if (!ended && every && live) timer = setTimeout(load, reachable ? every : 4000)
@@ -71,6 +89,7 @@ export function useData(path, every, live = true) {
     return () => {
       ended = true
       clearTimeout(timer)
+      setStale(path, null)
       stop()
       document.removeEventListener('visibilitychange', again)
     }

@@ -9,7 +9,7 @@ import {
   useState
 } from './vendor/preact-htm.module.js'
 import { amend, go, link, readRoute } from './address.js'
-import { api, onReachable, onSignedOut } from './api.js'
+import { api, onReachable, onSignedOut, onStale } from './api.js'
 import { Calls } from './calls.js'
 import { Help, Palette, SignIn } from './dialogs.js'
 import { setZone as setFormatZone } from './format.js'
@@ -70,6 +70,7 @@ function App() {
   const [keys, setKeys] = useSetting('keys', 'on')
   const [live, setLive] = useState(true)
   const [down, setDown] = useState(null)
+  const [stale, setStale] = useState(null)
   const [session, setSession] = useState('unknown')
   const [canSignOut, setCanSignOut] = useState(false)
   const toastTimer = useRef(null)
@@ -97,6 +98,7 @@ function App() {
       }
     )
   onSignedOut(() => setSession('closed'))
+  onStale(setStale)
   useEffect(() => {
     check()
     return onReachable(up => {
@@ -141,7 +143,7 @@ function App() {
   }, [name])
   if (session === 'closed') return html`<${SignIn} onDone=${check} />`
   const close = () => setDialog(null)
-  return html`<div class=${down ? 'stale' : ''}>
+  return html`<div class=${down || stale ? 'stale' : ''}>
     <a class="skip" href="#main"
       onClick=${e => {
         e.preventDefault()
@@ -212,11 +214,13 @@ function App() {
       <button type="button" class="btn quiet icon desk" aria-label="Keyboard help"
         title="Keyboard (?)" onClick=${() => setDialog('help')}><${Icon} n="help" /></button>
     </header>
-    ${down ? html`<div class="banner" role="alert">
-      <${Glyph} n="warn" /><b>The proxy does not answer.</b>
+    ${down || stale ? html`<div class="banner" role="alert">
+      <${Glyph} n="warn" />
+      <span>Showing data of <${Time} t=${down || stale.at} />:</span>
+      <b>${down ? 'The proxy does not answer.' : stale.message}</b>
       <span>
-        It may be restarting. What you see is from <${Time} t=${down} />. It is tried again every
-        4 s.
+        ${down ? 'It may be restarting, and is tried again every 4 s. ' : ''}See${' '}
+        <code>docs/troubleshooting.md</code>.
       </span>
       <button type="button" class="btn tiny" onClick=${check}>Try now</button>
     </div>` : null}

@@ -22,8 +22,8 @@ const OUTCOME_TONE = {
   success: ''
 }
 
-export function CallDetails({ number, close }) {
-  const { data: call, error } = useData(`calls/${number}`, 0)
+export function CallDetails({ id, close }) {
+  const { data: call, error } = useData(`calls/${encodeURIComponent(id)}`, 0)
   if (!call && error)
     return html`<section class="panel drawer" aria-label="Call"><div class="empty">
       <h2>
@@ -39,7 +39,7 @@ export function CallDetails({ number, close }) {
     return html`<section class="panel drawer" aria-label="Call" aria-busy="true">
       <${Skeleton} rows=${12} />
     </section>`
-  return html`<${Drawer} key=${number} call=${call} close=${close} />`
+  return html`<${Drawer} key=${id} call=${call} close=${close} />`
 }
 
 function Drawer({ call, close }) {
@@ -48,9 +48,10 @@ function Drawer({ call, close }) {
   useEffect(() => {
     const list = document.querySelector('.calls')
     if (!list || !list.offsetParent) shut.current.focus({ preventScroll: true })
-  }, [call.number])
+  }, [call.id])
   const time = timeOf(call)
   const id = call.request_id || ''
+  const headers = Object.entries(call.response_headers).sort()
   const decisions = call.explanation ? call.explanation.decisions : []
   const outcome = decisions.find(d => d.about === 'outcome')
   const cause = decisions.find(d => d.about === 'result' && d.state === 'refused') || outcome
@@ -66,7 +67,7 @@ function Drawer({ call, close }) {
           <code><${Client} v=${id} /></code><${CopyButton} text=${id} what="the call id" />
         </div>
       </div>
-      <a class="btn tiny" href=${link('try', { call: call.number })}>Open in Try</a>
+      <a class="btn tiny" href=${link('try', { call: call.id })}>Open in Try</a>
       <button ref=${shut} type="button" class="btn quiet icon" aria-label="Close the call"
         title="Close (Esc)" onClick=${close}><${Icon} n="close" /></button>
     </header>
@@ -150,9 +151,30 @@ function Drawer({ call, close }) {
       ${call.warnings.length ? html`<section class="sec">
         <h3>Warnings to the client</h3>${call.warnings.map(w => html`<p><${Client} v=${w} /></p>`)}
       </section>` : null}
+      <section class="sec">
+        <h3>Response headers</h3>
+        ${headers.length
+          ? html`<table class="mini"><tbody>${headers.map(([name, value]) => html`
+              <tr><td>${name}</td><td><${Client} v=${value} /></td></tr>
+            `)}</tbody></table>`
+          : html`<p class="muted">No response head was sent.</p>`}
+      </section>
+      ${call.captured ? html`
+        <${Captured} title="Prompt" texts=${call.captured.prompt} />
+        <${Captured} title="Response" texts=${call.captured.response} />
+      ` : null}
     </div>
   </section>`
 }
+
+// Texts that the policy captures, redacted as in the trace.
+const Captured = ({ title, texts }) => html`<section class="sec">
+  <h3>${title}${' '}<span class="chip">captured by the policy, redacted</span></h3>
+  ${texts.length ? texts.map(text => html`<div>
+    <p class="small muted"><${Client} v=${text.role} /></p>
+    <div class="marked"><${Client} v=${text.text} max=${16000} /></div>
+  </div>`) : html`<p class="muted">No text.</p>`}
+</section>`
 
 function Cost({ call }) {
   if (!call.tokens) {

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from './vendor/preact-htm.module.js'
 import { amend, go, link, readRoute } from './address.js'
-import { api, setReachable, SignedOut } from './api.js'
+import { api, setReachable, setStale, SignedOut } from './api.js'
 import { CallDetails } from './call.js'
 import {
   hasFinding,
@@ -17,7 +17,7 @@ import { FirstCall } from './first-call.js'
 import { fixed, int, usdColumn, usdExact } from './format.js'
 import { Client, Failure, Glyph, Icon, Outcome, Seg, Skeleton, Time, word } from './parts.js'
 
-const FIELDS = ['deployment', 'key', 'model', 'tag']
+const FIELDS = ['deployment', 'key', 'model', 'tag', 'candidate']
 const BAD = ['upstream_error', 'timeout', 'proxy_error']
 const MAX_ROWS = 1000
 const SHOWN_ROWS = 200
@@ -27,6 +27,7 @@ function matches(call, query) {
   if (query.deployment && call.deployment !== query.deployment) return false
   if (query.key && call.key !== query.key) return false
   if (query.model && call.model !== query.model && requested(call) !== query.model) return false
+  if (query.candidate && call.candidate !== query.candidate) return false
   if (query.tag && !tagsOf(call).includes(query.tag)) return false
   if (!query.q) return true
   const text = [
@@ -49,37 +50,42 @@ function matches(call, query) {
     .every(part => text.includes(part))
 }
 
+const runOf = call => call.id.split('-')[0]
+const numberOf = call => Number(call.id.split('-')[1])
+
 // The calls of the process, newest first. New ones are `held` while the reader uses the table.
 function useCalls(live, isBusy) {
   const [state, setState] = useState({ calls: null, held: [], error: null })
   useEffect(() => {
     let source
     let timer
-    let run
     let ended = false
+    let at = null
     const merge = (fresh, old) => [...fresh, ...old].slice(0, MAX_ROWS)
+    const fail = message => {
+      if (at) setStale('stream', { at, message })
+      timer = setTimeout(load, 4000)
+    }
     const open = last => {
       if (!live || ended) return
       source = new EventSource(`/api/v1/calls/stream?after=${last}`)
-      source.onopen = () => setReachable(true)
+      source.onopen = () => {
+        setReachable(true)
+        setStale('stream', null)
+      }
       source.onerror = () => {
         if (source.readyState !== EventSource.CLOSED) setReachable(false)
-        else if (!ended) timer = setTimeout(load, 4000) // refused: the browser does not try again
+        else if (!ended) fail('New calls are missing, because the stream of calls was refused.')
       }
       source.onmessage = event => {
         const call = JSON.parse(event.data)
-        const process = event.lastEventId.split('-')[0]
-        const isRestarted = run !== undefined && run !== process // numbers begin again
-        run = process
+        at = Date.now()
         setState(old => {
-          const newest = Math.max(
-            0,
-            ...[old.held[0], old.calls && old.calls[0]].filter(Boolean).map(c => c.number)
-          )
-          const anew = isRestarted || call.number < newest
-          if (call.number === newest && !anew) return old
-          const calls = anew ? [] : old.calls
-          if (isBusy()) return { ...old, calls, held: merge([call], anew ? [] : old.held) }
+          const newest = old.held[0] || (old.calls && old.calls[0])
+          const isRestarted = newest && runOf(newest) !== runOf(call) // numbers begin again
+          if (newest && !isRestarted && numberOf(call) <= numberOf(newest)) return old
+          const calls = isRestarted ? [] : old.calls
+          if (isBusy()) return { ...old, calls, held: merge([call], isRestarted ? [] : old.held) }
           return { ...old, calls: merge([call], calls || []) }
         })
       }
@@ -87,22 +93,22 @@ function useCalls(live, isBusy) {
     const load = () =>
       api('calls').then(
         page => {
-          if (!ended) {
-            setState({ calls: page.calls, held: [], error: null })
-            open(page.last)
-          }
+          if (ended) return
+          at = Date.now()
+          setState({ calls: page.calls, held: [], error: null })
+          open(page.last)
         },
         error => {
-          if (!ended) {
-            setState(old => ({ ...old, error }))
-            if (!(error instanceof SignedOut)) timer = setTimeout(load, 4000)
-          }
+          if (ended) return
+          setState(old => ({ ...old, error }))
+          if (!(error instanceof SignedOut)) fail(error.message)
         }
       )
     load()
     return () => {
       ended = true
       clearTimeout(timer)
+      setStale('stream', null)
       if (source) source.close()
     }
   }, [live])
@@ -135,7 +141,7 @@ export function Calls({ query, live, keysOn }) {
     return found
   }, [calls, text])
   const list = useMemo(() => all.filter(call => matches(call, query)), [calls, text])
-  const pick = call => amend({ call: call && call.number })
+  const pick = call => amend({ call: call && call.id })
   useKeys({ body, search, query, keysOn })
   const values = field =>
     [
@@ -145,6 +151,7 @@ export function Calls({ query, live, keysOn }) {
     ].sort()
   const any = ['q', 'outcome', ...FIELDS].some(field => query[field])
   const total = Object.values(counts).reduce((a, b) => a + b, 0)
+  const shown = FIELDS.filter(f => f !== 'candidate' || query[f] || all.some(call => call[f]))
   const set = FIELDS.filter(field => query[field]).length
   if (error && !calls)
     return html`<main id="main" class="page">
@@ -190,7 +197,7 @@ export function Calls({ query, live, keysOn }) {
         onClick=${() => setFilters(!filters)}>
         Filters${set ? ` (${set})` : ''}
       </button>
-      <div class=${'filters' + (filters ? ' show' : '')}>${FIELDS.map(field => html`
+      <div class=${'filters' + (filters ? ' show' : '')}>${shown.map(field => html`
         <label key=${field}><select aria-label=${field} value=${query[field] || ''}
           onChange=${e => amend({ [field]: e.target.value })}>
           <option value="">Any ${field}</option>
@@ -228,7 +235,7 @@ export function Calls({ query, live, keysOn }) {
               <th class="w-g opt opt2">Guards</th>
             </tr></thead>
             <tbody>${list.slice(0, SHOWN_ROWS).map(call => html`
-              <${Row} key=${call.number} call=${call} on=${query.call === String(call.number)}
+              <${Row} key=${call.id} call=${call} on=${query.call === call.id}
                 pick=${pick} />
             `)}</tbody>
           </table>`}
@@ -244,7 +251,7 @@ export function Calls({ query, live, keysOn }) {
           <span class="nowrap"><kbd>Esc</kbd> close</span>
         </div>
       </section>
-      ${query.call ? html`<${CallDetails} number=${query.call} close=${() => pick(null)} />` : null}
+      ${query.call ? html`<${CallDetails} id=${query.call} close=${() => pick(null)} />` : null}
     </div>
   </main>`
 }
@@ -269,11 +276,11 @@ function useKeys({ body, search, query, keysOn }) {
     const rows = [...body.current.querySelectorAll('a.row')]
     const focused = rows.indexOf(document.activeElement)
     const here =
-      focused >= 0 ? focused : rows.findIndex(row => row.dataset.number === query.call)
+      focused >= 0 ? focused : rows.findIndex(row => row.dataset.call === query.call)
     const next = rows[Math.max(0, Math.min(rows.length - 1, here + step))]
     if (!next) return
     next.focus()
-    if (query.call) amend({ call: next.dataset.number }, { replace: true })
+    if (query.call) amend({ call: next.dataset.call }, { replace: true })
   }
   useEffect(() => {
     const onKey = e => {
@@ -291,11 +298,11 @@ function useKeys({ body, search, query, keysOn }) {
         e.preventDefault()
         search.current.focus()
       } else if (e.key === 'Escape' && query.call) {
-        const number = query.call
+        const id = query.call
         amend({ call: null })
         setTimeout(() => {
           const row =
-            body.current && body.current.querySelector(`a.row[data-number="${number}"]`)
+            body.current && body.current.querySelector(`a.row[data-call="${CSS.escape(id)}"]`)
           if (row) row.focus()
         }, 30)
       }
@@ -327,8 +334,8 @@ function Row({ call, on, pick }) {
   return html`
     <tr class=${(on ? 'on ' : '') + (BAD.includes(call.outcome) ? 'bad' : '')} onClick=${open}>
       <td>
-        <a class="row" data-number=${call.number}
-          href=${link('calls', { ...readRoute().query, call: call.number })}>
+        <a class="row" data-call=${call.id}
+          href=${link('calls', { ...readRoute().query, call: call.id })}>
           <${Time} t=${time} />
           <span class="faint ms">.${String(time % 1000).padStart(3, '0')}</span>
           <span class="vh">${' '}open call <${Client} v=${call.request_id || ''} max=${64} /></span>

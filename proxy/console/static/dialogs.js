@@ -55,7 +55,7 @@ export function Palette({ close, pages, setTheme, setZone }) {
           kind: 'Call',
           text: call.request_id || '',
           note: `${clock(timeOf(call))} ${call.deployment || ''}, ${word(call.outcome)}`,
-          pick: () => go('calls', { call: call.number })
+          pick: () => go('calls', { call: call.id })
         })),
       ...['auto', 'light', 'dark'].map(name => ({
         kind: 'Theme',

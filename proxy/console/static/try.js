@@ -66,6 +66,7 @@ export function Try({ query }) {
   const { data: policy, error: policyError } = useData('policy', 0)
   const [form, setForm] = useState({ key: '', path: '', at: '', headers: '', text: '' })
   const [recent, setRecent] = useState(null)
+  const [isBusy, setIsBusy] = useState(false)
   const [state, setState] = useState({ result: null, error: null, stale: true })
   useEffect(() => {
     api('calls').then(
@@ -82,7 +83,7 @@ export function Try({ query }) {
       text: old.text || example(key && key.deployments.length ? key.deployments[0] : 'MODEL')
     }))
   }, [policy])
-  const taken = query.call && recent && recent.find(c => String(c.number) === query.call)
+  const taken = query.call && recent && recent.find(c => c.id === query.call)
   useEffect(() => {
     if (!taken) return
     const model = requested(taken) || taken.deployment || 'MODEL'
@@ -111,7 +112,7 @@ export function Try({ query }) {
     setState(old => ({ ...old, stale: true }))
   }
   const run = async () => {
-    if (fault) return
+    if (fault || isBusy) return
     const request = {
       key: form.key,
       headers: headersOf(form.headers),
@@ -119,11 +120,14 @@ export function Try({ query }) {
     }
     if (form.path) request.path = form.path
     if (form.at) request.at = form.at + ':00Z'
+    setIsBusy(true)
     try {
       setState({ result: await post('try', request), error: null, stale: false })
       announce('Decided. Nothing was sent.')
     } catch (error) {
       setState({ result: null, error, stale: false })
+    } finally {
+      setIsBusy(false)
     }
   }
   if (policyError && !policy)
@@ -140,7 +144,7 @@ export function Try({ query }) {
           process. Guards that call a service are not asked.
         </span></div>
       </div>
-      <div class="try">
+      <div class="try" aria-busy=${String(isBusy)}>
         <section class="panel" aria-label="Request">
           <header>
             <h2>Request</h2><span class="spacer"></span>
@@ -149,7 +153,7 @@ export function Try({ query }) {
               <select class="soft" value=""
                 onChange=${e => e.target.value && go('try', { call: e.target.value })}>
                 <option value="">Take a recent call</option>
-                ${(recent || []).slice(0, 30).map(c => html`<option value=${c.number}>
+                ${(recent || []).slice(0, 30).map(c => html`<option value=${c.id}>
                   ${clock(timeOf(c))} ${c.deployment || 'none'}, ${word(c.outcome)}
                 </option>`)}
               </select>
@@ -198,14 +202,16 @@ export function Try({ query }) {
                 }}></textarea>
             </label>
             <div class="wide tools">
-              <button class="btn primary" type="submit" disabled=${Boolean(fault)}>Explain</button>
+              <button class="btn primary" type="submit" disabled=${Boolean(fault) || isBusy}>
+                ${isBusy ? 'Explaining…' : 'Explain'}
+              </button>
               <span class="faint small desk"><kbd>Ctrl</kbd> <kbd>Enter</kbd></span>
               ${fault ? html`<span class="error" id="fault">${fault}</span>` : null}
               ${query.call ? html`
                 <p class="small muted">
                   ${taken
-                    ? `From call ${query.call}. Its text and headers are not stored: the message is a ` +
-                      'placeholder, and headers that rules read must be added.'
+                    ? `From call ${query.call}. Its text and headers are not stored: the ` +
+                      'message is a placeholder, and headers that rules read must be added.'
                     : recent
                       ? `Call ${query.call} is not stored any more.`
                       : ''}

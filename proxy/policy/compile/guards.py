@@ -129,6 +129,7 @@ class GuardCompiler:
                 message=config.message or guard.TOO_EXPENSIVE.format(name),
                 digest=_digest(config, context),
                 kind=config.guard,
+                path=path,
             )
         with suppress(Exception):  # each call reports the error
             # Load now what the detector loads at first use, so that no call waits for it.
@@ -156,6 +157,7 @@ class GuardCompiler:
             restore_hosts=restore_hosts,
             route_targets=self._targets.targets((*path, "to"), config.to or []),
             detections=kind.detections,
+            path=path,
         )
 
     def _prepare(self, detector: object) -> None:

@@ -28,11 +28,13 @@ Kind = Literal[
     "guards",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
+ComparisonResult = Literal["same", "differs"]
 PlanOrError = Plan | ProxyError
 RulesByEffect = Mapping[str, str]
 MAX_EXAMPLE_CHARS = 500
 MAX_EXAMPLES = 5
 MAX_CHANGES = 200
+MAX_RESULTS = 1024
 
 
 @frozen
@@ -256,11 +258,19 @@ class Candidate:
         self.rejection = rejection
         self._count = count
         self._tally = ChangeTally(MAX_EXAMPLES, MAX_CHANGES, keep_newest=True)
+        self._results: OrderedDict[str, ComparisonResult] = OrderedDict()
+
+    def result(self, span_id: str) -> ComparisonResult | None:
+        """Return the result for the call with this span, None if it is not stored."""
+        return self._results.get(span_id)
 
     def end(self, record: Record) -> None:
         differences = self._compare(record)
         if differences is None or record.head is None:
             return
+        self._results[record.ids.server_span] = "differs" if differences else "same"
+        if len(self._results) > MAX_RESULTS:
+            self._results.popitem(last=False)
         for kind, rule in self._tally.add(record.head.request_id, differences):
             self._count(kind, rule)
         if not differences:

@@ -122,7 +122,7 @@ def _decisions(
             yield from _model_call(plan, index, call)
         if hidden_calls := plan.model_calls[MAX_LISTED:]:
             yield Decision("models", f"{len(hidden_calls)} more, not shown")
-        yield from (_guards(plan, call), _limits(plan, call), _cache(plan))
+        yield from (_guards(snapshot, plan, call), _limits(plan, call), _cache(plan))
         if (capture := plan.guards.capture) is not None:
             text = f"{capture.share:.0%} of traces include the text of prompt and response"
             yield Decision("capture", text, f"up to {capture.max_chars} characters each, redacted")
@@ -262,7 +262,7 @@ def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterato
         yield Decision("parameters", f"{text}{len(parts)} changed", parts=tuple(parts))
 
 
-def _guards(plan: Plan, call: Call) -> Decision:
+def _guards(snapshot: Snapshot, plan: Plan, call: Call) -> Decision:
     guards = plan.guards
     parts = []
     for stage, rules in (("input", guards.input), ("output", guards.output)):
@@ -273,7 +273,7 @@ def _guards(plan: Plan, call: Call) -> Decision:
             scope = f"only {', '.join(included)}" if included else None
             if not included and rule.roles_left_out:
                 scope = f"except {', '.join(sorted(rule.roles_left_out))}"
-            parts.append(_guard(f"{stage} {rule.name}: {action}", scope, rule))
+            parts.append(_guard(f"{stage} {rule.name}: {action}", scope, rule, snapshot))
     for cap in guards.cost_caps:
         shadow = ", shadow mode" if cap.shadow else ""
         text = f"input {cap.name}: {cap.action} above {usd_text(cap.max_nano_usd)} USD{shadow}"
@@ -282,7 +282,7 @@ def _guards(plan: Plan, call: Call) -> Decision:
             cost = estimate_cost(plan, call)
             reason = "the maximum cost of this call is unknown"
             reason = reason if cost is None else f"this call may cost up to {usd_text(cost)} USD"
-        parts.append(_guard(text, reason, cap))
+        parts.append(_guard(text, reason, cap, snapshot))
     if rejects_opaque(guards):
         reason = "guards cannot inspect them; `opaque: allow` accepts them"
         parts.append(Decision("guard", "images, audio and files: rejected", reason))
@@ -290,8 +290,12 @@ def _guards(plan: Plan, call: Call) -> Decision:
     return _group("guards", str(count), parts)
 
 
-def _guard(text: str, reason: str | None, guard: GuardRule | CostCap) -> Decision:
-    return Decision("guard", text, reason, state="shadow" if guard.shadow else "applied")
+def _guard(
+    text: str, reason: str | None, guard: GuardRule | CostCap, snapshot: Snapshot
+) -> Decision:
+    source = snapshot.source_of(*guard.path)
+    state: DecisionState = "shadow" if guard.shadow else "applied"
+    return Decision("guard", text, reason, source=source, state=state)
 
 
 def rejects_opaque(guards: GuardPlan) -> bool:

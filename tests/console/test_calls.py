@@ -1,0 +1,75 @@
+"""Recent calls: bounds, calls without a key that displace no others, and captured texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proxy.call.record import Captured, CapturedText
+from proxy.console.calls import MAX_CALLS, MAX_CAPTURED, MAX_CHARS, MAX_UNAUTHORIZED, RecentCalls
+from proxy.policy.review.call_history import CallHistory
+from tests.call.test_record import ended_record
+
+LINE = {"request_id": "r", "key": "widget", "span_id": "s", "trace_id": "t"}
+
+
+def recent_calls() -> RecentCalls:
+    return RecentCalls(CallHistory(lambda _: None))
+
+
+def test_keeps_the_last_calls_and_few_without_a_key() -> None:
+    calls = recent_calls()
+    record = ended_record(total=1.0)
+    with_key, without_key = replace(record, key="widget"), replace(record, key=None)
+    for _ in range(MAX_CALLS + 50):
+        calls.add(with_key, LINE)
+    for _ in range(MAX_UNAUTHORIZED + 50):
+        calls.add(without_key, LINE)
+
+    stored = calls.calls_after("")
+    assert len(stored) == MAX_CALLS + MAX_UNAUTHORIZED
+    assert [call.number for call in stored] == sorted(call.number for call in stored)
+    assert calls.details(f"{calls.run}-50") is None
+    assert calls.details(f"{calls.run}-51") is not None
+    last = stored[-1]
+    assert calls.last_id == last.id
+    assert calls.calls_after(stored[-2].id) == [last]
+    assert calls.calls_after(f"{calls.run}-{last.number + 5}") == []
+
+
+def test_id_of_another_run_shows_no_call() -> None:
+    earlier, calls = recent_calls(), recent_calls()
+    earlier.add(ended_record(total=1.0), LINE)
+    calls.add(ended_record(total=1.0), LINE)
+
+    assert calls.details(earlier.last_id) is None
+    assert [call.id for call in calls.calls_after(earlier.last_id)] == [calls.last_id]
+
+
+def test_bounds_captured_texts_and_response_headers() -> None:
+    calls = recent_calls()
+    texts = Captured((CapturedText("user", "x" * (MAX_CHARS - 1)), CapturedText("user", "yy")), ())
+    headers = {"x-headrace-cache": "bypass" * 1000, "set-cookie": "secret"}
+    record = replace(
+        ended_record(total=1.0), key="widget", captured=lambda: texts, response_headers=headers
+    )
+    for _ in range(MAX_CAPTURED + 1):
+        calls.add(record, LINE)
+    oldest, *_, newest = [calls.details(call.id) for call in calls.calls_after("")]
+
+    assert oldest is not None
+    assert newest is not None
+    assert oldest["captured"] is None
+    assert sum(len(text["text"]) for text in newest["captured"]["prompt"]) == MAX_CHARS
+    assert set(newest["response_headers"]) == {"x-headrace-cache"}
+    assert len(newest["response_headers"]["x-headrace-cache"]) == 256
+
+
+def test_failed_redaction_stores_no_text() -> None:
+    def fail() -> Captured:
+        raise ValueError
+
+    calls = recent_calls()
+    calls.add(replace(ended_record(total=1.0), captured=fail), LINE)
+    call = calls.details(calls.last_id)
+    assert call is not None
+    assert call["captured"] is None
