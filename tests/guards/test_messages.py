@@ -204,28 +204,57 @@ async def test_no_block_of_a_stream_hides_text(
 THINKING = {"type": "thinking", "thinking": "", "signature": ""}
 
 
+def another_kind(member: str, between: str) -> list[Json]:
+    texts = [(member, EMAIL[:4]), (between, "x "), (member, f"{EMAIL[4:]}.")]
+    return [{"type": f"{name}_delta", name: text} for name, text in texts]
+
+
+async def test_delta_of_another_kind_splits_no_finding(
+    guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    events = block_events(0, {"type": LATER}, *another_kind("text", "thinking"))
+    upstream.answer_with(stream(message_events(events), is_done=False))
+    proxy = await guard(f"output: [{PII}]")
+
+    reply = await ask(proxy, stream=True)
+
+    text = "".join(data.get("delta", {}).get("text", "") for _, data in events_of(reply.raw))
+    assert (EMAIL in text, MASKED in text) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("block", "member", "between"),
     [
         (TEXT, "text", "thinking"),
         (THINKING, "text", "thinking"),
         (THINKING, "thinking", "text"),
-        ({"type": LATER}, "text", "thinking"),
     ],
 )
-async def test_delta_of_another_kind_splits_no_finding(
+async def test_delta_of_another_kind_ends_the_stream(
     block: Json, member: str, between: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    texts = [(member, EMAIL[:4]), (between, "x "), (member, f"{EMAIL[4:]}.")]
-    deltas = [{"type": f"{name}_delta", name: text} for name, text in texts]
-    upstream.answer_with(stream(message_events(block_events(0, block, *deltas)), is_done=False))
+    events = block_events(0, block, *another_kind(member, between))
+    upstream.answer_with(stream(message_events(events), is_done=False))
     proxy = await guard(f"output: [{PII}]")
 
     reply = await ask(proxy, stream=True)
 
-    values = [data.get("delta", {}) for _, data in events_of(reply.raw)]
-    text = "".join(value.get(member, "") for value in values)
-    assert (EMAIL in text, MASKED in text) == (False, True)
+    assert b"a delta of another type than its block" in reply.raw
+    assert EMAIL.encode() not in reply.raw
+
+
+@pytest.mark.parametrize("index", [0.0, True, "0", [0]])
+async def test_invalid_index_of_a_block_ends_the_stream(
+    index: Any, guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    [started, *events] = text_events(0, EMAIL[:4], EMAIL[4:])
+    odd = [{**event, "index": index} for event in events]
+    upstream.answer_with(stream(message_events([started, *odd]), is_done=False))
+    proxy = await guard(f"output: [{PII}]")
+
+    reply = await ask(proxy, stream=True)
+
+    assert b"a content block with an invalid index" in reply.raw
 
 
 async def test_interleaved_blocks_hide_nothing_in_chat(

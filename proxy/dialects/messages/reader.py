@@ -99,6 +99,8 @@ class MessageReader:
         if kind == schema.MESSAGE_STOP:
             return self._message_stop(doc, raw)
         if kind in _BLOCK_EVENTS and not self._has_finished:
+            if self._options.inspect and block_index(doc) is None and doc.get("index") is not None:
+                raise UpstreamInvalid("The upstream sent a content block with an invalid index.")
             if kind == schema.BLOCK_START:
                 return self._block_start(doc, raw)
             read = self._block_delta if kind == schema.BLOCK_DELTA else self._block_stop
@@ -299,12 +301,16 @@ class MessageReader:
         return self._frames((*events, Delta(part, text, slot)), doc, raw, usual)
 
     def _is_misplaced(self, member: str, part: Part) -> bool:
-        """Return True if an inspected block would get a second text, in another member."""
+        """Return True if an inspected block would get a second text, in another member.
+
+        Raises `UpstreamInvalid` for a block of a known type.
+        """
         options = self._options
         if not options.inspect or options.crossing:
             return False
-        expected = schema.DELTA_MEMBERS.get(part.kind, member)
-        return self._members.setdefault(part, expected) != member
+        if schema.DELTA_MEMBERS.get(part.kind, member) != member:
+            raise UpstreamInvalid("The upstream sent a delta of another type than its block.")
+        return self._members.setdefault(part, member) != member
 
     def _block_stop(self, doc: Json, raw: bytes) -> list[Frame]:
         index = block_index(doc)
