@@ -24,7 +24,7 @@ from tests.adversary.crossings import EVERY_STEP, SEQUENCES, Fickle, Step, polic
 from tests.adversary.drawn import check_examples
 from tests.conftest import Proxy, metric_total, running_proxy
 from tests.doubles import scripted_upstream
-from tests.ledger.kept import kept, until
+from tests.ledger.kept import kept
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
 
@@ -94,7 +94,7 @@ class Crossing:
         self.calls += 1
         records = await self.proxy.sink.wait(self.calls)
         assert len(records) == self.calls
-        await until(lambda: self._rows() == self.calls)
+        await eventually(lambda: self._rows() == self.calls)
         explained = await self.proxy.read(f"/explain/{name}")
         metrics = await self.proxy.metrics()
         attempts = kept(self.ledger, "attempts")

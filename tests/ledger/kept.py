@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from decimal import Decimal
@@ -112,12 +111,6 @@ def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:
         file.row_factory = sqlite3.Row
         query = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608  # a test names it
         return [dict(row) for row in file.execute(query)]
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not true():  # noqa: ASYNC110  # another process or thread makes it true
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

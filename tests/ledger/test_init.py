@@ -24,7 +24,8 @@ from proxy.ledger.audit import audit
 from tests.cli.test_init import Served, headrace, serving
 from tests.conftest import KEY, world
 from tests.doubles import ScriptedUpstream, hang
-from tests.ledger.kept import kept, ledgered, until
+from tests.ledger.kept import kept, ledgered
+from tests.servers import eventually
 from tests.test_pipeline import BEARER, PROMPT, ROUTES
 
 ROUTE = replace(ROUTES["openai"], said={**PROMPT, "max_tokens": 1})
@@ -102,7 +103,7 @@ async def test_kill_reports_lost_batch(tmp_path: Path, upstream: ScriptedUpstrea
     path = tmp_path / "ledger"
     async with keeping(tmp_path / "p", upstream, path) as (served, client):
         await asyncio.gather(*(call(client) for _ in range(10)))
-        await until(lambda: len(kept(path)) == 10)
+        await eventually(lambda: len(kept(path)) == 10)
         with closing(sqlite3.connect(path, isolation_level=None)) as lock:
             lock.execute("BEGIN IMMEDIATE")  # so that it is sure that there is a batch to lose
             await asyncio.gather(*(call(client) for _ in range(7)))
@@ -142,7 +143,7 @@ async def test_kill_after_response_misses_no_call(
             waiting = [
                 asyncio.ensure_future(call(client, model="resilient")) for _ in range(under_way)
             ]
-            await until(lambda: len(upstream.requests) == under_way)
+            await eventually(lambda: len(upstream.requests) == under_way)
             await asyncio.gather(*(call(client) for _ in range(answered)))
             served.process.kill()
             await served.process.wait()

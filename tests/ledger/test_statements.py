@@ -26,9 +26,10 @@ from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, prune_limit_ms
 from proxy.ledger.store import Counts
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying, Stores
-from tests.ledger.kept import PRICED, FakeLog, book, call_entry, finished, kept, ledger_at, until
+from tests.ledger.kept import PRICED, FakeLog, book, call_entry, finished, kept, ledger_at
 from tests.ledger.test_spending import written
 from tests.ledger.test_sqlite import batch, counted
+from tests.servers import eventually
 
 OVER_ONE_STATEMENT = MAX_PARAMETERS // len(CHARGE) + 3
 
@@ -203,7 +204,7 @@ async def test_writer_prunes_in_background(path: Path) -> None:
     opened = ledger_at(path, fake_log, 90)
     book(opened, finished())
     try:
-        await until(lambda: [row["run"] for row in kept(path)] == [1, 2])
+        await eventually(lambda: [row["run"] for row in kept(path)] == [1, 2])
     finally:
         opened.close()
 

@@ -20,17 +20,8 @@ from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import MAX_CALLS, MAX_SLICED, SLICE, Ledger
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ScriptedUpstream
-from tests.ledger.kept import (
-    PRICED,
-    FakeLog,
-    book,
-    call_entry,
-    finished,
-    kept,
-    ledger_at,
-    ledgered,
-    until,
-)
+from tests.ledger.kept import PRICED, FakeLog, book, call_entry, finished, kept, ledger_at, ledgered
+from tests.servers import eventually
 from tests.test_pipeline import BEARER
 
 NOWHERE = Path("/nonexistent")
@@ -93,9 +84,9 @@ async def test_failed_write_is_retried_and_reported_once() -> None:
     store.full = True
     writer, tally = writing(store, fake_log)
     put(writer, tally, 3)
-    await until(lambda: bool(fake_log.entries))
+    await eventually(lambda: bool(fake_log.entries))
     store.full = False
-    await until(lambda: len(store.calls) == 3)
+    await eventually(lambda: len(store.calls) == 3)
     writer.close(5)
 
     assert [event for event, _ in fake_log.entries] == ["ledger.failing", "ledger.mended"]
@@ -266,9 +257,9 @@ async def test_exception_in_thread_is_reported_and_thread_continues() -> None:
     fake_log, store = FakeLog(), Pruning()
     writer, tally = writing(store, fake_log)
     put(writer, tally, 1)
-    await until(lambda: bool(fake_log.failures))
+    await eventually(lambda: bool(fake_log.failures))
     put(writer, tally, 1)
-    await until(lambda: len(store.calls) == 2)
+    await eventually(lambda: len(store.calls) == 2)
     writer.close(5)
 
     assert (store.closed, fake_log.drops) == (True, {})
@@ -299,8 +290,8 @@ async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpst
         body = {"model": "resilient", "prompt": "Hi"}
         async with client.post("/v1/completions", headers=BEARER, json=body) as response:
             assert response.status == 200
-        await until(refused_path(path).exists)
-        await until(lambda: refused_path(path).read_text().endswith("\n"))
+        await eventually(refused_path(path).exists)
+        await eventually(lambda: refused_path(path).read_text().endswith("\n"))
         metrics = await proxy.metrics()
 
     line = json.loads(refused_path(path).read_text())

@@ -18,10 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.test_init import serving
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, gated, legacy
-from tests.ledger.kept import kept, until
+from tests.ledger.kept import kept
 from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
-from tests.servers import Server
+from tests.servers import Server, eventually
 from tests.test_pipeline import BEARER, ROUTES
 
 CALLS, ALLOWED = 250, 40
@@ -78,11 +78,11 @@ async def test_admits_at_once(narrow: str, tmp_path: Path, upstream: ScriptedUps
     upstream.answer_with(gated(go, answer(legacy())))
     async with bounded(tmp_path, upstream, narrow) as (proxy, client):
         asking = [asyncio.ensure_future(ask(client)) for _ in range(CALLS)]
-        await until(lambda: len(proxy.records) >= CALLS - ALLOWED)
+        await eventually(lambda: len(proxy.records) >= CALLS - ALLOWED)
         refused = len(proxy.records)
         go.set()
         statuses = [status for status, _, _ in await asyncio.gather(*asking)]
-        await until(lambda: len(proxy.records) == CALLS)
+        await eventually(lambda: len(proxy.records) == CALLS)
         standing = await gauges(proxy)
 
     assert refused == CALLS - ALLOWED
@@ -139,7 +139,7 @@ async def test_lost_budget(tmp_path: Path, upstream: ScriptedUpstream, server: S
                 assert (await ask(proxy.client, max_tokens=3))[0] == 200
         for number in range(3):
             path = tmp_path / f"{number}.db"
-            await until(partial(lambda path: len(kept(path)) == 12, path))
+            await eventually(partial(lambda path: len(kept(path)) == 12, path))
         server.admin.flushall()
 
         turns = [proxy for _ in range(12) for proxy in proxies]

@@ -20,7 +20,7 @@ from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.dialects.test_leaning import SECRET, House, house, policy
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, response
-from tests.ledger.kept import kept, until
+from tests.ledger.kept import kept
 from tests.passthrough.world import BEARER, RANKED, RERANK, policies
 from tests.servers import Server, eventually
 
@@ -135,13 +135,13 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
     ):
         response_id = await House(cast(Any, None), session, upstream).id_of(background=True)
         upstream.answer_with(answer(RESULT))
-        await until(lambda: len(kept(first_path)) == 1)
+        await eventually(lambda: len(kept(first_path)) == 1)
         with closing(sqlite3.connect(first_path, isolation_level=None)) as lock:
             if not is_written:
                 lock.execute("BEGIN IMMEDIATE")
             assert await ask_for(House(cast(Any, None), session, upstream), response_id) == 200
             if is_written:
-                await until(lambda: [state for state, _ in billed(server)] == ["booked"])
+                await eventually(lambda: [state for state, _ in billed(server)] == ["booked"])
             served.process.kill()
             await served.process.wait()
     if not (is_same or is_written):  # nobody renews the lease of the process that has died

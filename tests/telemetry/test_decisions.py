@@ -17,7 +17,7 @@ from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.fakes import EventLog
 from tests.for_each import for_each
-from tests.ledger.kept import until
+from tests.servers import eventually
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai-chat"]
@@ -121,7 +121,7 @@ async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Pa
     path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", EventLog(), list[int]()
     decisions = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
     decisions.policy("in_force", "abc")
-    await until(lambda: path.stat().st_size > 0)
+    await eventually(lambda: path.stat().st_size > 0)
     head = verify(path).head
     path.rename(moved)
     if how == "deleted":

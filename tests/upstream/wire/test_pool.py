@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 
 import pytest
 
@@ -27,6 +26,7 @@ from tests.doubles import (
     sends,
 )
 from tests.for_each import for_each
+from tests.servers import eventually
 from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask
 
 
@@ -43,12 +43,6 @@ def origin_of(upstream: ScriptedUpstream) -> Origin:
 async def used(connection: Connection) -> None:
     connection.send(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", float("inf"), do_nothing)
     await connection.read_head(2)
-
-
-async def wait_until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not true():  # noqa: ASYNC110  # nothing tells of it
-            await asyncio.sleep(0.005)
 
 
 async def test_the_connection_that_rested_last_is_taken_first(upstream: ScriptedUpstream) -> None:
@@ -145,7 +139,7 @@ async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUps
     await used(lent)
     pool.give_back(origin, lent)
 
-    await wait_until(lambda: pool.idle == 0)
+    await eventually(lambda: pool.idle == 0)
     assert await pool.take(origin, 1) is not lent
     pool.close()
 
@@ -176,7 +170,7 @@ async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> Non
     await used(lent)
     pool.give_back(origin, lent)
 
-    await wait_until(lambda: pool.idle == 0)
+    await eventually(lambda: pool.idle == 0)
     async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
 
@@ -238,7 +232,7 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
     pool.finish(origin, connection)
     assert (pool.in_use, pool.idle) == (1, 0)
     ends.set()
-    await wait_until(lambda: pool.idle == 1)
+    await eventually(lambda: pool.idle == 1)
     assert await pool.take(origin, 2) is connection
     pool.close()
 
@@ -256,7 +250,7 @@ async def test_endless_response_is_cut(remainder: bytes, upstream: ScriptedUpstr
         async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
             await reply.read()
             reply.finish()
-        await wait_until(lambda: http.pool.in_use + http.pool.idle == 0)
+        await eventually(lambda: http.pool.in_use + http.pool.idle == 0)
 
 
 async def test_closing_client_ends_waiting(upstream: ScriptedUpstream) -> None:
@@ -277,7 +271,7 @@ async def test_leaving_the_client_ends_every_connection(upstream: ScriptedUpstre
     async with HttpClient(TRUST) as http:
         await ask(http, upstream.url)
         asking = asyncio.create_task(ask(http, upstream.url, Timeouts()))
-        await wait_until(lambda: len(upstream.requests) == 2)
+        await eventually(lambda: len(upstream.requests) == 2)
 
     async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[1].closed.wait()
