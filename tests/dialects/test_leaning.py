@@ -215,20 +215,6 @@ async def test_null_leans_on_nothing(gateway: House) -> None:
     assert gateway.last.json.get("previous_response_id") is None
 
 
-async def test_a_failing_target_is_tried_again_and_no_other_is_asked(gateway: House) -> None:
-    first_text = await gateway.id_of(model="resilient")
-    request_count = len(gateway.upstream.requests)
-    gateway.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
-
-    status, body = await gateway.ask(model="resilient", previous_response_id=first_text)
-
-    assert status == 503, body
-    later = gateway.upstream.requests[request_count:]
-    assert [item.path for item in later] == ["/v1/responses"] * 2
-    assert {item.json["previous_response_id"] for item in later} == {"resp_1"}
-    assert {item.json["model"] for item in later} == {"primary"}
-
-
 async def test_an_answer_of_a_fallback_is_found_there(gateway: House) -> None:
     gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(response()))
     first_text = await gateway.id_of(model="support-chat")

@@ -259,15 +259,6 @@ async def test_nothing_of_it_is_kept(gateway: House) -> None:
         assert body["output"][0]["content"][0]["text"] == text
 
 
-async def test_it_is_explained_as_any_call(gateway: House) -> None:
-    _, _, headers = await about(gateway, await gateway.id_of())
-
-    text = await gateway.explanation(headers["x-request-id"])
-
-    assert "support-chat" in text
-    assert "openai/gpt-4o-mini" in text.partition("pinned")[2]
-
-
 BEARER = {"authorization": f"Bearer {KEY}"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 FIELDS = {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
