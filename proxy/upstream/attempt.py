@@ -24,7 +24,7 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.errors.words import MAX_ID, MAX_WORD, ascii_word, first_items
-from proxy.fields.token_bounds import answers_of
+from proxy.fields.token_bounds import CHOICES, GROUPS, answers_of
 from proxy.money.usage import read_usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
@@ -123,6 +123,7 @@ MAX_EMBEDDINGS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take up to 19
 MAX_HEADER_LENGTH = 128
 PLAIN_NUMBER = re.compile("[0-9]{1,15}")  # a remaining rate limit
 JSON, EVENTS = "application/json", "text/event-stream"
+_COUNTED = GROUPS.union(CHOICES, ("prompt",))  # fields that may ask for several choices
 SHOWN_PREFIXES = {
     name: tuple([header for header in dialect.server.shown if header.endswith("-")])
     for name, dialect in DIALECTS.items()
@@ -158,7 +159,7 @@ def new_reader(
         stream=call.stream and not is_stream,
         inspect=inspect,
         crossing=is_crossing,
-        one_choice=inspect and _has_one_choice(open_attempt),
+        one_choice=inspect and is_stream and _has_one_choice(open_attempt),
         model_call=open_attempt.attempt.model_call,
         finishes=tuple(finishes.items()),
     )
@@ -183,7 +184,7 @@ def _has_one_choice(open_attempt: OpenAttempt) -> bool:
     if plan is not None:
         model_call = plan.model_calls[open_attempt.attempt.model_call]
         body = {**body, **model_call.overrides_for(open_attempt.target).set}
-    return answers_of(body) == 1
+    return _COUNTED.isdisjoint(body) or answers_of(body) == 1
 
 
 def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:
