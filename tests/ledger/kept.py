@@ -118,7 +118,6 @@ async def ledgered(
     folder: Path,
     upstream: ScriptedUpstream,
     text: str = "",
-    kind: str = "sqlite",
     policies_too: str = "",
 ) -> AsyncIterator[tuple[Proxy, ClientSession, Path]]:
     """Run a proxy with a ledger. A call of 5 input and 3 output tokens costs 22 micro-USD."""
@@ -127,7 +126,7 @@ async def ledgered(
     )
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {text}\n")
     path = folder / "ledger"
-    position = LedgerAt(kind, path)
+    position = LedgerAt("sqlite", path)
     async with running_proxy(folder / "policies", policies, ledger=position) as proxy:
         yield proxy, proxy.client, path
 
