@@ -141,7 +141,7 @@ def dialect_of(path: str, headers: Headers) -> Dialect:
 def match_dialect(path: str, headers: Headers) -> tuple[Dialect, str]:
     """Return the dialect of a request, and its header names, each after a newline."""
     names = "\n".join(("", *headers))
-    name = PATHS.get(path) or _owner(path, headers)
+    name = PATHS.get(path) or _find_dialect_for_errors(path, headers)
     for mark, dialect in SHARING[name].items():
         if mark in names:
             return dialect, names
@@ -159,20 +159,20 @@ def read_key(names: tuple[str, ...], headers: Headers) -> Secret | None:
     return None
 
 
-def _owner(path: str, headers: Headers) -> str:
+def _find_dialect_for_errors(path: str, headers: Headers) -> str:
     """Return the dialect for errors on a path, by its prefix or a client's header."""
     routes = (route for route, pattern in PATTERNS.items() if pattern.fullmatch(path))
     names = OWNERS.get(path) or OWNERS.get(next(routes, ""))
     if names is not None:
-        return _dialect_by_headers(names, headers)
+        return _choose_dialect_by_headers(names, headers)
     for known_path, names in OWNERS.items():
         if path.startswith(known_path + "/"):
-            return _dialect_by_headers(names, headers)
+            return _choose_dialect_by_headers(names, headers)
     by_header = (name for name, dialect in DIALECTS.items() if dialect.client.known_by in headers)
     return next(by_header, "openai")
 
 
-def _dialect_by_headers(names: tuple[str, ...], headers: Headers) -> str:
+def _choose_dialect_by_headers(names: tuple[str, ...], headers: Headers) -> str:
     # A header of a dialect decides, then a key that only one dialect reads, then the order.
     has_key = read_key(DIALECTS[names[0]].client.key_headers, headers) is not None
     for name in names[1:]:
@@ -225,7 +225,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         route=route,
         request_id=received.request_id,
         call_id=received.nonce,
-        headers=_without_credentials(headers, credential),
+        headers=_drop_credentials(headers, credential),
         received_at=received.at,
         digest=None if credential is None else credential.digest,
         parameters=parameters,
@@ -263,11 +263,11 @@ def _find_route(
             allowed |= {verb for verb, known_path in ROUTES if known_path == route}
     if "GET" in allowed:
         allowed.add("HEAD")
-    listed_route, parameters = _passed_on(request_method, path, get_listed(), allowed)
+    listed_route, parameters = _match_passthrough_path(request_method, path, get_listed(), allowed)
     return listed_route, "passthrough", parameters
 
 
-def _passed_on(
+def _match_passthrough_path(
     method: str, path: str, listed: PassthroughPaths | None, allowed: set[str]
 ) -> tuple[str, Parameters]:
     # Raises ``PathNotFound`` or ``MethodNotAllowed``.
@@ -283,7 +283,7 @@ def _passed_on(
     raise PathNotFound(not_served(path, {served for _, served in PLAIN_ROUTES}), plain_path(path))
 
 
-def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
+def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
     # A property may be called as it likes, such as ``max-tokens``.
     result = dict(headers)
     for name in headers.keys() - USUAL_HEADERS:
@@ -336,7 +336,9 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         wants_usage=client.always_usage
         or (body.get("stream_options") or {}).get("include_usage") is True,
         timeout_s=min(filter(None, (head.timeout_s, chat.get("inference_timeout"))), default=None),
-        warnings=warnings if chat is body else (*warnings, *_left_out(client, body, chat)),
+        warnings=warnings
+        if chat is body
+        else (*warnings, *_warn_of_dropped_fields(client, body, chat)),
         size=size,
         field_quarters=field_quarters(chat) if size > LARGE_BYTES else {},
         field_aliases=ALIKE.intersection(body),
@@ -362,7 +364,7 @@ def check_names(param: str, *names: Any) -> None:
             raise InvalidField(param, BAD_NAME)
 
 
-def _left_out(client: ClientDialect, body: Json, chat: Json) -> Iterator[str]:
+def _warn_of_dropped_fields(client: ClientDialect, body: Json, chat: Json) -> Iterator[str]:
     """Yield a warning for each field of a body that the call does not take over as a whole."""
     for alias, name in client.aliases.items():
         if body.get(alias) is not None and alias not in chat and body[alias] != chat.get(name):

@@ -40,20 +40,20 @@ from proxy.types.events import Extension, FamilyName, Frame, UsageReport
 from proxy.types.guard import GuardResults
 
 
-def _embeddings(doc: Json, options: ReadOptions) -> Content:
+def _read_embeddings(doc: Json, options: ReadOptions) -> Content:
     usage = doc.get("usage")
     if usage is None:
         return Content()
     return Content(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
 
 
-def _document(doc: Json, options: ReadOptions) -> Content:
+def _read_document(doc: Json, options: ReadOptions) -> Content:
     if options.call.head.endpoint == "count_tokens" and type(doc.get(COUNT)) is not int:
         raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT}.")
     return Content()
 
 
-def _document_family(name: FamilyName, read_content: ReadContent, **columns: Any) -> Family:
+def _make_document_family(name: FamilyName, read_content: ReadContent, **columns: Any) -> Family:
     return Family(
         name=name,
         reader=partial(DocumentReader, family=name, read_content=read_content),
@@ -103,9 +103,11 @@ RESPONSES: Final = Family(
         to_chat=requests.convert_to_chat, from_chat=requests.convert_from_chat, tidy=requests.tidy
     ),
 )
-EMBEDDINGS: Final = _document_family("embeddings", _embeddings, answers="data", has_vectors=True)
-DOCUMENT: Final = _document_family("document", _document)
-STORED: Final = _document_family(
+EMBEDDINGS: Final = _make_document_family(
+    "embeddings", _read_embeddings, answers="data", has_vectors=True
+)
+DOCUMENT: Final = _make_document_family("document", _read_document)
+STORED: Final = _make_document_family(
     "stored", stored.read_stored, seals_ids=True, failure=lambda doc: None
 )
 """Objects that a provider stores. An error in a stored response is not an error of the call."""
@@ -164,7 +166,7 @@ def answer_status(
     if client.status is None:
         return 200
     flagged = flagged or (data is not None and is_flagged(data))
-    return client.status(_visible(verdicts), flagged)
+    return client.status(_drop_shadow_results(verdicts), flagged)
 
 
 def refusal(
@@ -172,13 +174,13 @@ def refusal(
 ) -> ErrorResponse:
     """Return an error in the client's format, with guard results if the format has them."""
     response = client.refuse(error, request_id)
-    visible = _visible(verdicts)
+    visible = _drop_shadow_results(verdicts)
     if client.add_verdicts is None or not (visible or error.findings):
         return response
     return replace(response, body=client.add_verdicts(response.body, visible, error.findings))
 
 
-def _visible(verdicts: GuardResults) -> GuardResults:
+def _drop_shadow_results(verdicts: GuardResults) -> GuardResults:
     return [(stage, result) for stage, result in verdicts if not result.shadow]
 
 

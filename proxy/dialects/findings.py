@@ -33,7 +33,7 @@ def find_findings(data: Json) -> tuple[UpstreamFinding, ...]:
     """Return the findings in an upstream's document, each detector of a stage once."""
     if DETECTIONS not in data and HOOKS not in data:
         return ()
-    return merge_findings((*_from_detections(data), *_from_hooks(data)))
+    return merge_findings((*_read_enkrypt_detections(data), *_read_portkey_hooks(data)))
 
 
 def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding, ...]:
@@ -53,25 +53,25 @@ def is_flagged(data: Json) -> bool:
     return any(finding.found for finding in find_findings(data))
 
 
-def _from_detections(data: Json) -> Iterator[UpstreamFinding]:
+def _read_enkrypt_detections(data: Json) -> Iterator[UpstreamFinding]:
     for stage, name, _ in _STAGES:
-        summary = _mapping(_mapping(_mapping(data, DETECTIONS), name), "summary")
+        summary = _get_mapping(_get_mapping(_get_mapping(data, DETECTIONS), name), "summary")
         for detector, value in islice(summary.items(), MAX_NAMES):
             if _NAME.fullmatch(detector):
                 is_found = not value if detector in LOW_IS_BAD else bool(value)
                 yield UpstreamFinding(stage, detector, is_found)
 
 
-def _from_hooks(data: Json) -> Iterator[UpstreamFinding]:
+def _read_portkey_hooks(data: Json) -> Iterator[UpstreamFinding]:
     for stage, _, name in _STAGES:
-        hooks = _mapping(data, HOOKS).get(name)
+        hooks = _get_mapping(data, HOOKS).get(name)
         for hook in islice(hooks if isinstance(hooks, list) else (), MAX_NAMES):
             detector = hook.get("id") if isinstance(hook, dict) else None
             if isinstance(detector, str) and _NAME.fullmatch(detector):
                 yield UpstreamFinding(stage, detector, hook.get("verdict") is False)
 
 
-def _mapping(data: Any, name: str) -> Json:
+def _get_mapping(data: Any, name: str) -> Json:
     value = data.get(name) if isinstance(data, dict) else None
     return value if isinstance(value, dict) else {}
 
@@ -83,13 +83,13 @@ def join_detections(data: Json, findings: Iterable[UpstreamFinding], results: Js
     """Return the upstream's detections and findings joined with the proxy's detections."""
     upstream = data.get(DETECTIONS)
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
-    findings = [*_from_hooks(data), *findings]
+    findings = [*_read_portkey_hooks(data), *findings]
     for stage, name, _ in _STAGES:
         summary = {item.detector: int(item.found) for item in findings if item.stage == stage}
         converted: Json = {"summary": summary, "details": {detector: {} for detector in summary}}
-        parts = [_mapping(joined, name), converted, results[name]]
+        parts = [_get_mapping(joined, name), converted, results[name]]
         joined[name] = {
-            member: _worst([_mapping(part, member) for part in parts])
+            member: _merge_worst_values([_get_mapping(part, member) for part in parts])
             for member in ("summary", "details")
         }
     return joined
@@ -99,7 +99,7 @@ def join_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -
     """Return the upstream's hook results and findings, followed by the proxy's hooks."""
     upstream = data.get(HOOKS)
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
-    findings = [*_from_detections(data), *findings]
+    findings = [*_read_enkrypt_detections(data), *findings]
     for stage, _, name in _STAGES:
         hooks, converted = joined.get(name), list[Json]()
         for finding in findings:
@@ -126,21 +126,23 @@ def hook(name: str, check: Json, *, verdict: bool, deny: bool = False, skip: boo
     }
 
 
-def _worst(parts: Iterable[Json]) -> Json:
+def _merge_worst_values(parts: Iterable[Json]) -> Json:
     """Join mappings. Where several have a name, the worse value counts."""
     joined: Json = {}
     for part in parts:
         for name, value in part.items():
-            joined[name] = _worse(name, joined[name], value) if name in joined else value
+            joined[name] = (
+                _choose_worse_value(name, joined[name], value) if name in joined else value
+            )
     return joined
 
 
-def _worse(name: str, value: Any, other_value: Any) -> Any:
+def _choose_worse_value(name: str, value: Any, other_value: Any) -> Any:
     if isinstance(value, dict) and isinstance(other_value, dict):
-        return _worst([value, other_value])
+        return _merge_worst_values([value, other_value])
     if isinstance(value, list) and isinstance(other_value, list):
         return [*value, *(item for item in other_value if item not in value)]
-    one, two = _number(value), _number(other_value)
+    one, two = _parse_number(value), _parse_number(other_value)
     if one is None or two is None:
         return other_value or value
     if one == two:
@@ -148,7 +150,7 @@ def _worse(name: str, value: Any, other_value: Any) -> Any:
     return value if (one > two) is not (name in LOW_IS_BAD) else other_value
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     try:
         return float(value) if isinstance(value, (bool, int, float, str)) else None
     except ValueError:
@@ -185,16 +187,18 @@ def inverse_summary(findings: DetectorFindings) -> int:
 _TOXICITY_LABELS = {"profanity": "obscene", "slur": "identity_hate"}
 
 
-def _toxicity_labels(findings: DetectorFindings) -> list[str]:
+def _list_toxicity_labels(findings: DetectorFindings) -> list[str]:
     return [_TOXICITY_LABELS.get(kind, kind) for kind in sorted(findings.findings)]
 
 
-def _toxicity_details(findings: DetectorFindings) -> Json:
+def _make_toxicity_details(findings: DetectorFindings) -> Json:
     score = score_of(findings.score)
-    return {"toxicity": score, **dict.fromkeys(_toxicity_labels(findings), score)}
+    return {"toxicity": score, **dict.fromkeys(_list_toxicity_labels(findings), score)}
 
 
-TOXICITY = DetectionFormat("toxicity", "toxicity", _toxicity_details, summary=_toxicity_labels)
+TOXICITY = DetectionFormat(
+    "toxicity", "toxicity", _make_toxicity_details, summary=_list_toxicity_labels
+)
 PII = DetectionFormat("pii", "pii", count_details("pii"))
 
 
@@ -205,14 +209,14 @@ def enkrypt_detections(verdicts: GuardResults) -> Json:
     apply has no detections.
     """
     return {
-        f"{stage}_guardrails": _stage_detections(
+        f"{stage}_guardrails": _make_stage_detections(
             [result for result_stage, result in verdicts if result_stage == stage]
         )
         for stage in ("input", "output")
     }
 
 
-def _stage_detections(results: Iterable[GuardResult]) -> Json:
+def _make_stage_detections(results: Iterable[GuardResult]) -> Json:
     findings_by_kind: dict[str, DetectorFindings] = {}
     formats: dict[str, tuple[DetectionFormat, ...]] = {}
     for result in results:

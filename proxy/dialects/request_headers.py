@@ -217,7 +217,7 @@ def key_headers(client: ClientDialect) -> list[str]:
 
 def not_served(path: str, known_paths: Collection[str]) -> str:
     """Return the message for an unknown path."""
-    hint = _hint(path, known_paths)
+    hint = _suggest_path(path, known_paths)
     served = ", ".join(
         sorted(known_path for known_path in known_paths if known_path.startswith("/v1/"))
     )
@@ -230,7 +230,7 @@ def plain_path(path: str) -> str:
     return "/".join([part if _PLAIN.fullmatch(part) else "*" for part in parts])
 
 
-def _hint(path: str, known_paths: Collection[str]) -> str:
+def _suggest_path(path: str, known_paths: Collection[str]) -> str:
     end = max(
         (known_path for known_path in known_paths if path.endswith(known_path)), key=len, default=""
     )
@@ -242,10 +242,10 @@ def _hint(path: str, known_paths: Collection[str]) -> str:
         return "Remove the slash at the end of the path."
     if path.lower() in known_paths:
         return "Write the path in lower case."
-    return _about_base(path, end, known_paths) if end else PASSTHROUGH
+    return _suggest_base_url(path, end, known_paths) if end else PASSTHROUGH
 
 
-def _about_base(path: str, end: str, known_paths: Collection[str]) -> str:
+def _suggest_base_url(path: str, end: str, known_paths: Collection[str]) -> str:
     """Return what is wrong with a base URL to which a client has added what is served."""
     prefix = path.removesuffix(end)
     if not prefix.strip("/"):

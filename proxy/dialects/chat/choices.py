@@ -187,23 +187,23 @@ class ChoiceReader:
             slot: Slot = ("choices", position, holder) if holder else ("choices", position)
             parts = message.get("content")
             if type(parts) is not list or self._inspect:
-                units += self._texts(message, number, value, slot)
+                units += self._read_texts(message, number, value, slot)
                 if type(parts) is list:
-                    units += self._content_parts(parts, number, slot)
+                    units += self._read_content_parts(parts, number, slot)
             else:
-                joined = self._texts(joined_message(message), number, value, slot)
+                joined = self._read_texts(joined_message(message), number, value, slot)
                 units += [unit._replace(is_changed=True) for unit in joined]
             if "tool_calls" in message or "function_call" in message:
-                units += self._calls(message, number, slot, response_id)
+                units += self._read_tool_calls(message, number, slot, response_id)
         finish = self._finish(value, number)
         return Choice(number, value, units=units, finish=finish, is_native=is_native)
 
-    def _texts(self, message: Json, number: int, value: Json, slot: Slot) -> Iterator[Unit]:
+    def _read_texts(self, message: Json, number: int, value: Json, slot: Slot) -> Iterator[Unit]:
         for name, kind in self._form.texts.items():
             text = message.get(name)
             if type(text) is not str or not text or self._is_repeated(name, message, number):
                 continue
-            part, begin = self._part(number, kind, kind)
+            part, begin = self._open_part(number, kind, kind)
             if part is None:
                 continue
             events: list[Event] = [*begin, Delta(part, text, (*slot, name))]
@@ -212,27 +212,29 @@ class ChoiceReader:
                 events.append(Attach(part, "logprobs", value["logprobs"], slot=logprobs_slot))
             yield Unit(name, None, text, texts=[tuple(events)])
 
-    def _content_parts(self, parts: list[Any], number: int, slot: Slot) -> Iterator[Unit]:
+    def _read_content_parts(self, parts: list[Any], number: int, slot: Slot) -> Iterator[Unit]:
         texts: list[tuple[Event, ...]] = []
-        for path, text, kind in _texts_of_parts(parts):
-            part, begin = self._part(number, kind, kind)
+        for path, text, kind in _find_texts_of_parts(parts):
+            part, begin = self._open_part(number, kind, kind)
             if part is not None:
                 texts.append((*begin, Delta(part, text, (*slot, "content", *path))))
         if texts:
             yield Unit("content", None, parts, texts=texts)
 
-    def _calls(self, message: Json, number: int, slot: Slot, response_id: object) -> Iterator[Unit]:
+    def _read_tool_calls(
+        self, message: Json, number: int, slot: Slot, response_id: object
+    ) -> Iterator[Unit]:
         calls, old_call = message.get("tool_calls"), message.get("function_call")
         indexes: set[object] = set()  # of the calls in this document so far
         for position, call in enumerate(calls if type(calls) is list else ()):
             if type(call) is dict:
                 place = (number, position, (*slot, "tool_calls", position))
-                unit = self._call(call, place, indexes, response_id)
+                unit = self._read_tool_call(call, place, indexes, response_id)
                 if unit is not None:
                     yield unit
         if type(old_call) is dict:
             id_ = with_id({}, response_id, 0)["id"] if self._crossing else ""
-            tool = _tool_call(id_, old_call, "function")
+            tool = _make_tool_call(id_, old_call, "function")
             key = number, "function_call"
             inner = with_text_arguments({"function": old_call})["function"]
             events = self._call_events(key, inner, "function", (*slot, "function_call"), tool)
@@ -240,7 +242,7 @@ class ChoiceReader:
                 is_changed = not self._inspect and inner is not old_call
                 yield Unit("function_call", None, old_call, texts=[events], is_changed=is_changed)
 
-    def _call(
+    def _read_tool_call(
         self,
         call: Json,
         place: tuple[int, int, Slot],
@@ -252,7 +254,9 @@ class ChoiceReader:
         `place` is the number of its choice, its position in the list of calls, and its slot.
         """
         number, position, slot = place
-        numbered = call if self._is_whole else self._numbered(call, number, position, indexes)
+        numbered = (
+            call if self._is_whole else self._renumber_tool_call(call, number, position, indexes)
+        )
         if numbered is None:
             return None
         index = position if self._is_whole else numbered["index"]
@@ -265,7 +269,7 @@ class ChoiceReader:
         inner = fragment.get(kind)
         if type(inner) is not dict:
             inner = {}
-        tool = _tool_call(str(fragment.get("id") or ""), inner, kind) if is_new else None
+        tool = _make_tool_call(str(fragment.get("id") or ""), inner, kind) if is_new else None
         signature = signature_of(call) if is_new and self._crossing else None
         events = self._call_events((number, index), inner, kind, (*slot, kind), tool, signature)
         if events is None:
@@ -273,7 +277,7 @@ class ChoiceReader:
         is_changed = (numbered if self._inspect else fragment) is not call
         return Unit("tool_calls", position, numbered, texts=[events], is_changed=is_changed)
 
-    def _numbered(
+    def _renumber_tool_call(
         self, call: Json, number: int, position: int, indexes: set[object]
     ) -> Json | None:
         """Return a fragment of a tool call with the index of its call. None above the bound."""
@@ -300,7 +304,9 @@ class ChoiceReader:
     ) -> tuple[Event, ...] | None:
         """Return the events of a tool call fragment `inner`, None above the bound of parts."""
         member = INNER[kind]
-        part, events = self._part(*key, member, tool=tool, slot=(*slot, "name"), closing="json")
+        part, events = self._open_part(
+            *key, member, tool=tool, slot=(*slot, "name"), closing="json"
+        )
         if part is None:
             return None
         if signature:
@@ -346,7 +352,7 @@ class ChoiceReader:
             return name in _MAY_BE_EMPTY
         return not self._form.holder and name in SILENT_OF_CHOICE
 
-    def _part(
+    def _open_part(
         self,
         number: int,
         key: object,
@@ -379,12 +385,12 @@ class ChoiceReader:
         return Finish(number, FINISHES.get(native, "other"), native)
 
 
-def _tool_call(id_: str, inner: Json, kind: str) -> ToolCall:
+def _make_tool_call(id_: str, inner: Json, kind: str) -> ToolCall:
     name = inner.get("name")
     return ToolCall(id_, name if type(name) is str else "", kind)  # type: ignore[arg-type]
 
 
-def _texts_of_parts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
+def _find_texts_of_parts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
     for position, item in enumerate(parts):
         name = item.get("type") if type(item) is dict else None
         kind = _PART_KINDS.get(name) if type(name) is str else None

@@ -40,7 +40,9 @@ def merged(chunks: Iterable[Json]) -> Json:
             if isinstance(choice, dict):
                 calls = numbers.setdefault(index_of(choice, position), CallNumbers(sys.maxsize))
                 index = as_int(choice.get("index"))
-                choices[index] = _merge("choice", choices.get(index), _numbered(choice, calls))
+                choices[index] = _merge(
+                    "choice", choices.get(index), _renumber_tool_calls(choice, calls)
+                )
         for name, value in chunk.items():
             is_new = name != "choices" and response.get(name) is None
             if is_new or (name == "usage" and value is not None):
@@ -48,14 +50,14 @@ def merged(chunks: Iterable[Json]) -> Json:
     is_chat = response.get("object") == CHUNK
     if is_chat:
         response["object"] = WHOLE
-    plain = [_plain(choices[index]) for index in sorted(choices)]
-    response["choices"] = [*map(_whole_choice, plain)] if is_chat else plain
+    plain = [_to_plain_json(choices[index]) for index in sorted(choices)]
+    response["choices"] = [*map(_make_whole_choice, plain)] if is_chat else plain
     if response.get("usage", response) is None:
         del response["usage"]
     return response
 
 
-def _numbered(choice: Json, numbers: CallNumbers) -> Json:
+def _renumber_tool_calls(choice: Json, numbers: CallNumbers) -> Json:
     delta = choice.get("delta")
     calls = delta.get("tool_calls") if isinstance(delta, dict) else None
     if not isinstance(calls, list):
@@ -96,7 +98,7 @@ class _Items:
     def add(self, value: Any) -> None:
         index = _index(value)
         position = None if index is None else self._positions.get(index)
-        if index is None and self.items and _continues(self.items[-1], value):
+        if index is None and self.items and _is_continued_part(self.items[-1], value):
             self.items[-1] = _merge("part", self.items[-1], value)
         elif position is None:
             self._positions.setdefault(index, len(self.items))
@@ -127,7 +129,7 @@ def _merge(name: str, old: Any, new: Any) -> Any:
     if _is_text(old) and isinstance(new, str):
         return (new or old) if name in _CONSTANTS else _continue(old, new)
     if name in _PART_LISTS and all(_is_text(value) or _is_list(value) for value in (old, new)):
-        return _merge(name, _as_parts(old), _as_parts(new)) if new else old
+        return _merge(name, _wrap_text_in_part(old), _wrap_text_in_part(new)) if new else old
     return old if _is_text(old) and name not in _CONSTANTS else new
 
 
@@ -145,7 +147,7 @@ def _is_list(value: Any) -> bool:
     return type(value) is list or isinstance(value, _Items)
 
 
-def _as_parts(value: Any) -> Any:
+def _wrap_text_in_part(value: Any) -> Any:
     """Return a text as a list of one part, or of none if it is empty."""
     if not _is_text(value):
         return value
@@ -153,7 +155,7 @@ def _as_parts(value: Any) -> Any:
     return [{"type": "text", "text": text}] if text else []
 
 
-def _continues(last_value: Any, part: Any) -> bool:
+def _is_continued_part(last_value: Any, part: Any) -> bool:
     """Return True if a part of a text or of thoughts continues the one before it."""
     if not (isinstance(last_value, dict) and isinstance(part, dict)):
         return False
@@ -168,15 +170,15 @@ def _continues(last_value: Any, part: Any) -> bool:
     return last_value.keys() <= members and part.keys() <= members
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_json(value: Any) -> Any:
     if isinstance(value, _Fields):
-        return {name: _plain(member) for name, member in value.items()}
+        return {name: _to_plain_json(member) for name, member in value.items()}
     if isinstance(value, _Items):
-        return [_plain(item) for item in value.items]
+        return [_to_plain_json(item) for item in value.items]
     return "".join(value) if isinstance(value, _Text) else value
 
 
-def _whole_choice(choice: Json) -> Json:
+def _make_whole_choice(choice: Json) -> Json:
     delta = choice.get("delta")
     message: Json = {"role": "assistant", "content": None}
     message |= delta if isinstance(delta, dict) else {}
@@ -198,7 +200,7 @@ def as_stream(doc: Json) -> list[Json]:
     is_chat = doc.get("object") in (WHOLE, CHUNK)
     choices = choices_of(doc)
     if doc.get("object") == WHOLE:
-        choices = [*map(_delta_choice, choices)]
+        choices = [*map(_make_delta_choice, choices)]
     kind = CHUNK if is_chat else "text_completion"
     head = {k: v for k, v in doc.items() if k not in ("choices", "usage", "object")}
     chunks: list[Json] = [{**head, "object": kind, "choices": choices}]
@@ -207,7 +209,7 @@ def as_stream(doc: Json) -> list[Json]:
     return chunks
 
 
-def _delta_choice(choice: Json) -> Json:
+def _make_delta_choice(choice: Json) -> Json:
     message = message_of(choice)
     calls = message.get("tool_calls")
     if isinstance(calls, list):
@@ -381,11 +383,14 @@ def chat_form(logprobs: Any) -> Any:
     for token, logprob, top in zip(tokens, chosen or empty, tops or empty, strict=False):
         alternatives = top.items() if isinstance(top, dict) else ()
         content.append(
-            {**_token(token, logprob), "top_logprobs": [_token(*a) for a in alternatives]}
+            {
+                **_make_token_entry(token, logprob),
+                "top_logprobs": [_make_token_entry(*a) for a in alternatives],
+            }
         )
     return {"content": content}
 
 
-def _token(token: Any, logprob: Any) -> Json:
+def _make_token_entry(token: Any, logprob: Any) -> Json:
     spelling = list(token.encode()) if isinstance(token, str) else None
     return {"token": token, "logprob": logprob, "bytes": spelling}

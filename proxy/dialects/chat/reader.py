@@ -82,10 +82,10 @@ class ChatReader:
                 fields = (delta,), self._form.family, doc, raw, options.model_call, 0, False, None
                 return (NEW(Frame, fields),)
         if self._splits and (options.crossing or options.stream or not options.whole):
-            numbered = self._with_numbers(doc)
+            numbered = self._renumber_choices(doc)
             doc, raw = numbered, raw if numbered is doc else None
         if options.finishes:
-            doc, raw = _with_chat_finishes(doc, raw, dict(options.finishes))
+            doc, raw = _convert_finish_reasons(doc, raw, dict(options.finishes))
         if not options.whole:
             return self._read(doc, raw)
         if options.stream:
@@ -93,9 +93,9 @@ class ChatReader:
             return [*frames, *self.end(done=True)]
         events = self._start(doc)
         choices = self._read_choices(doc)
-        events += [*_events_of(choices), *_usage_and_findings(doc)]
+        events += [*_collect_choice_events(choices), *_read_usage_and_findings(doc)]
         events += [Finish(choice.number, "stop") for choice in choices if choice.finish is None]
-        return [self._frame((*events, STOP), doc, raw)]
+        return [self._make_frame((*events, STOP), doc, raw)]
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         finished = self._choices.finished
@@ -104,9 +104,9 @@ class ChatReader:
         frames = self._release_held()
         missing = sorted(self._choices.begun - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]
-        return [*frames, self._frame((*events, STOP))]
+        return [*frames, self._make_frame((*events, STOP))]
 
-    def _frame(
+    def _make_frame(
         self, events: tuple[Event, ...], doc: Json | None = None, raw: bytes | None = None
     ) -> Frame:
         model_call = self._options.model_call
@@ -116,7 +116,7 @@ class ChatReader:
         self._shape = None
         head = self._start(doc)
         choices = self._read_choices(doc)
-        tail = _usage_and_findings(doc)
+        tail = _read_usage_and_findings(doc)
         if self._inspect and (
             any(choice.is_native for choice in choices)
             or not fits(doc, SILENT_MEMBERS)
@@ -124,11 +124,11 @@ class ChatReader:
         ):
             tail.append(Native())
         if self._crossing:
-            frames = self._cross(doc, raw, head, choices, tail)
-        elif self._inspect and _needs_split(choices):
+            frames = self._make_crossing_frames(doc, raw, head, choices, tail)
+        elif self._inspect and _must_split_document(choices):
             frames = self._split(doc, head, choices, tail)
         else:
-            frames = [self._frame((*head, *_events_of(choices), *tail), doc, raw)]
+            frames = [self._make_frame((*head, *_collect_choice_events(choices), *tail), doc, raw)]
         if self._inspect:
             frames = [moved for frame in frames for moved in self._move(frame)]
         if not tail and frames[-1].doc is not None:
@@ -145,7 +145,7 @@ class ChatReader:
             if type(value) is dict
         ]
 
-    def _with_numbers(self, doc: Json) -> Json:
+    def _renumber_choices(self, doc: Json) -> Json:
         """Return a document whose choices have their numbers as integers.
 
         A client that gets one choice gets the first of the stream, as number 0. Raises
@@ -186,7 +186,7 @@ class ChatReader:
             )
         ]
 
-    def _cross(
+    def _make_crossing_frames(
         self,
         doc: Json,
         raw: bytes | None,
@@ -199,7 +199,7 @@ class ChatReader:
         finishes = [choice.finish for choice in choices if choice.finish is not None]
         is_single = len(units) == 1 and not (finishes or units[0].is_changed or self._held)
         if is_single and not _is_placeholder(units[0]):
-            return [self._frame((*head, *units[0].texts[0], *tail), doc, raw)]
+            return [self._make_frame((*head, *units[0].texts[0], *tail), doc, raw)]
         frames: list[Frame] = []
         for unit in units:
             events = unit.texts[0]
@@ -208,13 +208,13 @@ class ChatReader:
             else:
                 frames += self._release_held()
             if head or events:
-                frames.append(self._frame((*head, *events)))
+                frames.append(self._make_frame((*head, *events)))
             head = []
         if finishes:
             frames += self._release_held()
         remaining = (*head, *finishes, *tail)
         if remaining or not frames:
-            frames.append(self._frame(remaining, None if units else doc))
+            frames.append(self._make_frame(remaining, None if units else doc))
         return frames
 
     def _hold_placeholder(self, unit: Unit) -> tuple[Event, ...]:
@@ -233,7 +233,7 @@ class ChatReader:
 
     def _release_held(self) -> list[Frame]:
         pending, self._held = self._held, {}
-        return [self._frame((Delta(part, text),)) for part, text in pending.items()]
+        return [self._make_frame((Delta(part, text),)) for part, text in pending.items()]
 
     def _split(
         self, doc: Json, head: list[Event], choices: list[Choice], tail: list[Event]
@@ -243,21 +243,21 @@ class ChatReader:
         other_events = tuple(event for event in tail if type(event) is not Native)
         frames: list[Frame] = []
         for events, part in split(doc, choices, self._form):
-            frames.append(self._frame((*head, *events, *natives), part))
+            frames.append(self._make_frame((*head, *events, *natives), part))
             head = []
         if not other_events:
             return frames
         usage = {"usage": doc["usage"]} if "usage" in doc else {}
         last_frame = frames[-1]
         if any(type(event) is Finish for event in last_frame.events):
-            frames[-1] = self._frame(
+            frames[-1] = self._make_frame(
                 (*last_frame.events, *other_events), {**(last_frame.doc or {}), **usage}
             )
             return frames
         identity = {name: doc[name] for name in IDENTITY if name in doc}
         return [
             *frames,
-            self._frame((*other_events, *natives), {**identity, "choices": [], **usage}),
+            self._make_frame((*other_events, *natives), {**identity, "choices": [], **usage}),
         ]
 
     def _move(self, frame: Frame) -> list[Frame]:
@@ -273,14 +273,14 @@ class ChatReader:
         part = delta.part
         if self._choices.homes.setdefault((part.choice, part.kind), members) == members:
             return [frame]
-        moved = self._frame((delta._replace(slot=()),))
+        moved = self._make_frame((delta._replace(slot=()),))
         other_events = tuple(e for e in frame.events if type(e) not in (Delta, Attach))
         if not other_events:
             return [moved]
         for event in frame.events:
             if type(event) is Delta or type(event) is Attach:
                 doc = replace_at_slot(doc, event.slot, "" if event is delta else None)
-        return [self._frame(other_events, doc), moved]
+        return [self._make_frame(other_events, doc), moved]
 
     def _note_shape(self, doc: Json, choices: list[Choice]) -> None:
         """Keep the shape of a document that is one delta, for the next document."""
@@ -299,7 +299,7 @@ class ChatReader:
             self._shape = SameShape(doc, self._form.holder, delta, exact=self._splits)
 
 
-def _usage_and_findings(doc: Json) -> list[Event]:
+def _read_usage_and_findings(doc: Json) -> list[Event]:
     events: list[Event] = []
     usage = doc.get("usage")
     if usage is not None:
@@ -307,7 +307,7 @@ def _usage_and_findings(doc: Json) -> list[Event]:
     return events + [Extension(name, doc[name]) for name in (DETECTIONS, HOOKS) if name in doc]
 
 
-def _events_of(choices: list[Choice]) -> list[Event]:
+def _collect_choice_events(choices: list[Choice]) -> list[Event]:
     events: list[Event] = []
     for choice in choices:
         for unit in choice.units:
@@ -318,7 +318,7 @@ def _events_of(choices: list[Choice]) -> list[Event]:
     return events
 
 
-def _needs_split(choices: list[Choice]) -> bool:
+def _must_split_document(choices: list[Choice]) -> bool:
     """Return True for several texts, a text with an end, or a renumbered tool call."""
     texts = sum(len(unit.texts) for choice in choices for unit in choice.units)
     ends = sum(choice.finish is not None for choice in choices)
@@ -335,7 +335,7 @@ def _is_placeholder(unit: Unit) -> bool:
     return type(delta) is Delta and delta.text.strip(SPACE) == EMPTY
 
 
-def _with_chat_finishes(
+def _convert_finish_reasons(
     doc: Json, raw: bytes | None, finishes: dict[str, str]
 ) -> tuple[Json, bytes | None]:
     listed = doc.get("choices")

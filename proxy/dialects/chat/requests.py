@@ -65,7 +65,7 @@ def chat_request(body: Json) -> Json:
     return logprobs_as_flag({**other_fields, "messages": [message]})
 
 
-def _text(message: Json) -> str:
+def _join_text_content(message: Json) -> str:
     content = message.get("content")
     if content is None:
         content = ""
@@ -86,7 +86,10 @@ def legacy_request(body: Json) -> Json:
     The prompt has a paragraph `role: text` for each message, and ends with `assistant:`. Raises
     `InvalidField` for content that is not text.
     """
-    turns = [f"{message['role']}: {_text(message)}" for message in body.get("messages") or ()]
+    turns = [
+        f"{message['role']}: {_join_text_content(message)}"
+        for message in body.get("messages") or ()
+    ]
     prompt = "\n\n".join([*turns, "assistant:"])
     other_fields = {k: v for k, v in body.items() if k not in ("messages", "max_completion_tokens")}
     if body.get("max_completion_tokens") is not None:
@@ -106,16 +109,18 @@ def provider_chat(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
             chat[provider_name] = value if limit is None else min(value, limit)
     messages = body.get("messages")
     if isinstance(messages, list):
-        chat["messages"] = [_message(message, traits, dropped) for message in messages]
+        chat["messages"] = [
+            _convert_message_for_provider(message, traits, dropped) for message in messages
+        ]
     return chat, tuple(sorted(dropped))
 
 
-def _message(message: Any, traits: Provider, dropped: set[str]) -> Any:
+def _convert_message_for_provider(message: Any, traits: Provider, dropped: set[str]) -> Any:
     role = message.get("role") if isinstance(message, dict) else None
     if role == "developer" and traits.fields is not None:
         return {**message, "role": "system"}
     if role == "tool" and traits.has_short_ids:
-        return _with_short_id(message, "tool_call_id")
+        return _shorten_id(message, "tool_call_id")
     if role != "assistant":
         return message
     if traits.thoughts == "refused":
@@ -135,10 +140,10 @@ def _call(call: Any, traits: Provider) -> Any:
         return call
     if traits.thoughts == "refused" and not traits.signs_calls:
         call = {name: value for name, value in call.items() if name in _OF_CALLS}
-    return _with_short_id(call, "id") if traits.has_short_ids else call
+    return _shorten_id(call, "id") if traits.has_short_ids else call
 
 
-def _with_short_id(value: Json, name: str) -> Json:
+def _shorten_id(value: Json, name: str) -> Json:
     """Return an object whose id has nine letters and digits, always the same for one id."""
     id_ = value.get(name)
     if not isinstance(id_, str) or SHORT_ID.fullmatch(id_):
@@ -162,16 +167,16 @@ def texts_of_parts(content: list[Any]) -> PartTexts:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "thinking":
             inner = part.get(kind, part.get("text"))
-            texts["thinking"] += map(_text_of, inner if isinstance(inner, list) else [inner])
+            texts["thinking"] += map(_read_part_text, inner if isinstance(inner, list) else [inner])
         elif kind == "refusal":
-            texts["refusal"].append(_text_of(part.get(kind)))
+            texts["refusal"].append(_read_part_text(part.get(kind)))
         else:
-            texts["text"].append(_text_of(part))
+            texts["text"].append(_read_part_text(part))
     thoughts, text, refusal = map("".join, texts.values())
     return PartTexts(thoughts, text, refusal)
 
 
-def _text_of(part: Any) -> str:
+def _read_part_text(part: Any) -> str:
     text = part.get("text") if isinstance(part, dict) else part
     return text if isinstance(text, str) else ""
 
@@ -202,14 +207,16 @@ def without_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
     The body is the same object if it has none. Messages without other content are removed.
     """
     removed: set[str] = set()
-    messages = [_without_thoughts(message, removed) for message in body.get("messages") or ()]
+    messages = [
+        _remove_message_thoughts(message, removed) for message in body.get("messages") or ()
+    ]
     if not removed:
         return body, ()
     messages = [message for message in messages if message is not None]
     return {**body, "messages": messages}, tuple(sorted(removed))
 
 
-def _without_thoughts(message: Any, removed: set[str]) -> Any:
+def _remove_message_thoughts(message: Any, removed: set[str]) -> Any:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return message
     names = {name for name in THOUGHTS & message.keys() if message[name]}

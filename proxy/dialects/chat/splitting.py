@@ -42,30 +42,30 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
     minimal["finish_reason"] = None
     for unit in choice.units:
         depth = (4 if holder else 3) + (unit.position is not None)  # of the unit's value in slots
-        paths = [_delta(events).slot[depth:] for events in unit.texts[1:]]
+        paths = [_find_delta(events).slot[depth:] for events in unit.texts[1:]]
         for number, events in enumerate(unit.texts):
             if number == 0:
                 content = blanked(unit.value, paths)
             else:
-                content = alone(unit.value, paths[number - 1], _delta(events).text)
+                content = alone(unit.value, paths[number - 1], _find_delta(events).text)
             member = {unit.name: content if unit.position is None else [content]}
             documents = (
                 {**base, holder: {**base[holder], **member}} if holder else {**base, **member}
             )
             if any(type(event) is Attach for event in events):
                 documents["logprobs"] = value["logprobs"]
-            yield tuple(_moved(event, unit, depth, number) for event in events), documents
+            yield tuple(_relocate_event(event, unit, depth, number) for event in events), documents
             base = minimal
     if choice.finish is not None:
         end = {**base, "logprobs": None, "finish_reason": value["finish_reason"]}
         yield (choice.finish,), end
 
 
-def _delta(events: tuple[Event, ...]) -> Delta:
+def _find_delta(events: tuple[Event, ...]) -> Delta:
     return next(event for event in events if type(event) is Delta)
 
 
-def _moved(event: Event, unit: Unit, depth: int, number: int) -> Event:
+def _relocate_event(event: Event, unit: Unit, depth: int, number: int) -> Event:
     """Return an event with its slot in the document of text `number` of a unit."""
     if type(event) not in (Attach, Begin, Delta) or not event.slot:  # type: ignore[union-attr]
         return event

@@ -48,7 +48,7 @@ def text_of_call(call: Json) -> tuple[str, str]:
 def with_id(call: Json, response_id: object, number: int) -> Json:
     """Return the first fragment of a tool call with an id, generated if the upstream sent none."""
     id_ = call.get("id")
-    if id_ is not None and _key(id_) is not None:
+    if id_ is not None and _to_comparable_id(id_) is not None:
         return call if isinstance(id_, str) else {**call, "id": str(id_)}
     prefix = _NOT_IN_IDS.sub("_", response_id)[:64] if isinstance(response_id, str) else ""
     return {**call, "id": f"call_{prefix}_{number}" if prefix else f"call_{number}"}
@@ -60,15 +60,15 @@ def with_text_arguments(call: Json) -> Json:
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if not isinstance(arguments, dict):
         return call
-    return _with_text(call, dump(arguments, 0).decode())
+    return _set_call_text(call, dump(arguments, 0).decode())
 
 
-def _with_text(call: Json, text: str) -> Json:
+def _set_call_text(call: Json, text: str) -> Json:
     kind = next((kind for kind in INNER if isinstance(call.get(kind), dict)), "function")
     return {**call, kind: {**(call.get(kind) or {}), INNER[kind]: text}}
 
 
-def _key(value: object) -> _Id | None:
+def _to_comparable_id(value: object) -> _Id | None:
     """Return an id or a name for comparison, None for an empty or invalid one."""
     if not isinstance(value, str | int) or value == "":
         return None
@@ -79,7 +79,7 @@ def _name_of(call: Json) -> _Id | None:
     for kind in INNER:
         inner = call.get(kind)
         if isinstance(inner, dict):
-            return _key(inner.get("name"))
+            return _to_comparable_id(inner.get("name"))
     return None
 
 
@@ -121,11 +121,11 @@ class CallNumbers:
         `position` is its place in the chunk, `numbers` are those of the calls before it there.
         Raises ``ResponseTooLarge`` for more than `max_calls`.
         """
-        index, id_ = index_of(fragment, position), _key(fragment.get("id"))
+        index, id_ = index_of(fragment, position), _to_comparable_id(fragment.get("id"))
         text = text_of_call(fragment)[1].strip(SPACE)
-        call, part = self._candidate(fragment, index, id_), fragment
+        call, part = self._find_call_to_continue(fragment, index, id_), fragment
         if call is not None:
-            call, part = _continued(call, fragment, id_, text, call.number in numbers)
+            call, part = _continue_call(call, fragment, id_, text, call.number in numbers)
         if call is None:
             if self._count >= self._max_calls:
                 raise ResponseTooLarge("The upstream sent too many tool calls.")
@@ -141,14 +141,14 @@ class CallNumbers:
         is_same = type(fragment.get("index")) is int and call.number == fragment["index"]
         return fragment if is_same and part is fragment else {**part, "index": call.number}
 
-    def _candidate(self, fragment: Json, index: int, id_: _Id | None) -> _Call | None:
+    def _find_call_to_continue(self, fragment: Json, index: int, id_: _Id | None) -> _Call | None:
         latest = self._latest.get(index)
         if id_ is None or (latest is not None and latest.id == id_):
             return latest
         return self._by_id.get((None if fragment.get("index") is None else index, id_), latest)
 
 
-def _continued(
+def _continue_call(
     call: _Call, fragment: Json, id_: _Id | None, text: str, is_in_chunk: bool
 ) -> tuple[_Call | None, Json]:
     """Return the call that a fragment continues, None if it begins another, and the fragment."""
@@ -157,15 +157,17 @@ def _continued(
         if not (call.is_repeated and text):
             return call, fragment
         with_name = {**fragment, "function": {"name": call.name}}
-        return None, _with_text(with_name, text_of_call(fragment)[1])
-    if _begins(call, id_, name, text, is_in_chunk):
+        return None, _set_call_text(with_name, text_of_call(fragment)[1])
+    if _begins_another_call(call, id_, name, text, is_in_chunk):
         return None, fragment
     if id_ is None and call.end.is_over and isinstance(name, str):
         call.is_repeated = True
     return call, fragment
 
 
-def _begins(call: _Call, id_: _Id | None, name: _Id, text: str, is_in_chunk: bool) -> bool:
+def _begins_another_call(
+    call: _Call, id_: _Id | None, name: _Id, text: str, is_in_chunk: bool
+) -> bool:
     """Return True if a fragment with a name begins another call than the one it may continue."""
     has_same_id = id_ is not None and id_ == call.id
     is_complete = call.end.is_over and not (has_same_id and call.is_bare and text != EMPTY)
@@ -221,11 +223,11 @@ def without_signatures(body: Json, member: str) -> tuple[Json, dict[str, str]]:
     ``member`` is its list of messages or items.
     """
     signatures: dict[str, str] = {}
-    items = [_with_own_ids(item, signatures) for item in body[member]]
+    items = [_restore_call_ids(item, signatures) for item in body[member]]
     return ({**body, member: items} if signatures else body), signatures
 
 
-def _with_own_ids(item: Any, signatures: dict[str, str]) -> Any:
+def _restore_call_ids(item: Any, signatures: dict[str, str]) -> Any:
     if not isinstance(item, dict):
         return item
     own: Json = {}
@@ -235,7 +237,7 @@ def _with_own_ids(item: Any, signatures: dict[str, str]) -> Any:
             own[name], signatures[opened[0]] = opened[0], opened[1]
     content = item.get("content")
     if isinstance(content, list):
-        blocks = [_with_own_ids(block, signatures) for block in content]
+        blocks = [_restore_call_ids(block, signatures) for block in content]
         own |= {} if all(map(is_, blocks, content)) else {"content": blocks}
     return {**item, **own} if own else item
 
@@ -245,24 +247,24 @@ def with_signatures(body: Json, signatures: Mapping[str, str]) -> Json:
     messages = body.get("messages")
     if not isinstance(messages, list):
         return body
-    signed_messages = [_signed_message(message, signatures) for message in messages]
+    signed_messages = [_sign_message_calls(message, signatures) for message in messages]
     is_same = all(new is old for new, old in zip(signed_messages, messages, strict=True))
     return body if is_same else {**body, "messages": signed_messages}
 
 
-def _signed_message(message: Any, signatures: Mapping[str, str]) -> Any:
+def _sign_message_calls(message: Any, signatures: Mapping[str, str]) -> Any:
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     if not isinstance(calls, list) or any(map(signature_of, calls)):
         return message
     if not all(isinstance(call, dict) for call in calls):
         return message  # the upstream refuses it
-    signed_calls = [_with_signature(call, signatures.get(str(call.get("id")))) for call in calls]
+    signed_calls = [_sign_call(call, signatures.get(str(call.get("id")))) for call in calls]
     if signed_calls and not any(map(signature_of, signed_calls)):
-        signed_calls[0] = _with_signature(signed_calls[0], UNSIGNED)
+        signed_calls[0] = _sign_call(signed_calls[0], UNSIGNED)
     return {**message, "tool_calls": signed_calls}
 
 
-def _with_signature(call: Json, signature: str | None) -> Json:
+def _sign_call(call: Json, signature: str | None) -> Json:
     if signature is None:
         return call
     return {**call, BESIDE: {VENDOR: {SIGNATURE: signature}}}

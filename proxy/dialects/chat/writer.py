@@ -59,7 +59,7 @@ class ChunkMaker:
 
     def __init__(self, created: int) -> None:
         self._created = created
-        self._head: Json = self._head_of(Start(None, None, None))
+        self._head: Json = self._make_chunk_head(Start(None, None, None))
         self._prefix = b""
         self._calls: dict[Part, int] = {}
         self._counts: dict[int, int] = {}  # of calls, by choice
@@ -75,7 +75,7 @@ class ChunkMaker:
             if type(event) is Delta:
                 self._note_form(frame, event)
             elif type(event) is Start:
-                self._head, self._prefix = self._head_of(event), b""
+                self._head, self._prefix = self._make_chunk_head(event), b""
             elif type(event) is Begin and event.part.kind in CALLS:
                 choice = event.part.choice
                 self._calls[event.part] = number = self._counts.get(choice, 0)
@@ -101,9 +101,9 @@ class ChunkMaker:
         listed = {e.part: e.value for e in events if type(e) is Attach and e.name == "logprobs"}
         for event in events:
             if type(event) is Delta:
-                yield from self._delta(event, listed.get(event.part))
+                yield from self._make_delta_chunks(event, listed.get(event.part))
             elif type(event) is Start:
-                yield self._chunk(0, {"role": "assistant", "content": ""})
+                yield self._make_chunk(0, {"role": "assistant", "content": ""})
             elif type(event) is Begin and event.call is not None and event.part in self._calls:
                 kind, call = event.call.type, event.call
                 inner = {"name": call.name, INNER[kind]: ""}
@@ -111,7 +111,7 @@ class ChunkMaker:
                 yield self._call(event.part, opened)
             elif type(event) is Finish:
                 reason = event.native or "stop" if event.reason == "other" else event.reason
-                yield self._chunk(event.choice, {}, finish=reason)
+                yield self._make_chunk(event.choice, {}, finish=reason)
             elif type(event) is UsageReport and event.final and event.tokens is not None:
                 yield {**self._head, "choices": [], "usage": usage_of(event.tokens, event.native)}
 
@@ -129,27 +129,27 @@ class ChunkMaker:
         path = tuple(0 if type(step) is int else step for step in slot[depth:])
         self._forms[part] = alone(message, slot[depth:], ""), path
 
-    def _head_of(self, start: Start) -> Json:
+    def _make_chunk_head(self, start: Start) -> Json:
         created = self._created if start.created is None else start.created
         kind = "chat.completion.chunk"
         return {"id": start.id, "object": kind, "created": created, "model": start.model}
 
-    def _delta(self, delta: Delta, logprobs: Any) -> Iterator[Json]:
+    def _make_delta_chunks(self, delta: Delta, logprobs: Any) -> Iterator[Json]:
         part, text = delta.part, delta.text
         form = self._forms.get(part)
         if form is not None:
-            yield self._chunk(part.choice, replace_at_slot(*form, text), logprobs)
+            yield self._make_chunk(part.choice, replace_at_slot(*form, text), logprobs)
         elif part in self._calls:
             kind = "custom" if part.kind == "input" else "function"
             yield self._call(part, {kind: {INNER[kind]: text}})
         elif part.kind in MEMBERS and text:
             tokens = {"content": logprobs} if type(logprobs) is list else logprobs
-            yield self._chunk(part.choice, {MEMBERS[part.kind]: text}, tokens)
+            yield self._make_chunk(part.choice, {MEMBERS[part.kind]: text}, tokens)
 
     def _call(self, part: Part, call: Json) -> Json:
-        return self._chunk(part.choice, {"tool_calls": [{"index": self._calls[part], **call}]})
+        return self._make_chunk(part.choice, {"tool_calls": [{"index": self._calls[part], **call}]})
 
-    def _chunk(
+    def _make_chunk(
         self, choice: int, delta: Json, logprobs: Any = None, finish: str | None = None
     ) -> Json:
         entry = {"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
@@ -299,12 +299,14 @@ class ChatStreamWriter(_ChatWriter):
         if frame.doc is None and not frame.events:
             return b"" if frame.last else sse.KEEPALIVE
         if frame.doc is None or frame.family not in KIN:
-            document = self._text(frame)
+            document = self._serialize_text_frame(frame)
             if document is not None:
                 return document
-        return b"".join([self._event(document, frame) for document in self.documents(frame)])
+        return b"".join(
+            [self._serialize_event(document, frame) for document in self.documents(frame)]
+        )
 
-    def _text(self, frame: Frame) -> bytes | None:
+    def _serialize_text_frame(self, frame: Frame) -> bytes | None:
         if len(frame.events) != 1 or self.family != "chat":
             return None
         [event] = frame.events
@@ -313,11 +315,11 @@ class ChatStreamWriter(_ChatWriter):
         document = self.maker(frame).text(event) if event.text else b""
         return b"data: %b\n\n" % document if document else document
 
-    def _event(self, document: Json, frame: Frame) -> bytes:
+    def _serialize_event(self, document: Json, frame: Frame) -> bytes:
         if self._is_unwanted(document):
             return b""
         if self._add_verdicts is not None:
-            self._findings |= _findings_of(frame)
+            self._findings |= _collect_findings(frame)
             # some servers send an empty finish reason in each chunk
             if any(choice.get("finish_reason") for choice in choices_of(document)):
                 document = {**document, **self._findings}
@@ -378,10 +380,10 @@ class ChatWholeWriter(_ChatWriter):
             self._answers[call] = documents[0] if documents else frame.doc or {}
         else:
             self._chunks.setdefault(call, []).extend(documents)
-            self._findings |= _findings_of(frame)
+            self._findings |= _collect_findings(frame)
 
 
-def _findings_of(frame: Frame) -> Json:
+def _collect_findings(frame: Frame) -> Json:
     return {
         event.name: event.value
         for event in frame.events

@@ -112,10 +112,10 @@ class FamilyFrameReader:
             raw = document if type(document) is bytes else bytes(document)
             doc = self._parse_event(raw)
         if "error" in doc or self._is_checked or b"\n" in raw:
-            doc, raw = self._checked(doc, raw)
+            doc, raw = self._check_document(doc, raw)
         frames = self._reader.read(doc, raw)
         if self._order is not None or self._joiner is not None:
-            frames = self._in_place(frames)
+            frames = self._order_frames(frames)
         if len(raw) > LARGE_BYTES:  # its estimates take long
             frames = [
                 frame._replace(size=len(raw), quarters=frame_quarters(frame))
@@ -125,7 +125,7 @@ class FamilyFrameReader:
             ]
         if self._body is not None or (frames and type((frames[-1].events or (None,))[-1]) is Stop):
             self._is_over = True
-            return _with_last(frames)
+            return _mark_last_frame(frames)
         return frames
 
     def end(self) -> Sequence[Frame]:
@@ -151,7 +151,7 @@ class FamilyFrameReader:
             self._joiner = self._joiner or SurrogateJoiner()
             return doc
 
-    def _checked(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
+    def _check_document(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
         """Return a document as rewritten, in one line. Raise the error that it reports."""
         family = self._family
         if "error" in doc or family.failure is not None:
@@ -166,7 +166,7 @@ class FamilyFrameReader:
             raw = dump(doc, len(raw))
         return doc, raw
 
-    def _in_place(self, frames: Iterable[Frame]) -> Sequence[Frame]:
+    def _order_frames(self, frames: Iterable[Frame]) -> Sequence[Frame]:
         for frame in frames:
             joined = frame if self._joiner is None else self._joiner.feed(frame)
             self._placed += (joined,) if self._order is None else self._order.feed(joined)
@@ -174,10 +174,10 @@ class FamilyFrameReader:
         return placed
 
     def _end(self, *, done: bool) -> Sequence[Frame]:
-        frames = [*self._in_place(self._reader.end(done=done))]
+        frames = [*self._order_frames(self._reader.end(done=done))]
         frames += () if self._order is None else self._order.end()
         self._is_over = True
-        return _with_last(frames)
+        return _mark_last_frame(frames)
 
 
 def check_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
@@ -196,7 +196,7 @@ def check_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
         raise reported
 
 
-def _with_last(frames: Sequence[Frame]) -> Sequence[Frame]:
+def _mark_last_frame(frames: Sequence[Frame]) -> Sequence[Frame]:
     return [*frames[:-1], frames[-1]._replace(last=True)]
 
 
@@ -224,11 +224,11 @@ class SurrogateJoiner:
         events, doc = list(frame.events), frame.doc
         is_changed = False
         for position, event in enumerate(events):
-            if self._halves and self._ends_half(event):
-                raise _invalid()
+            if self._halves and self._ends_part_with_half_character(event):
+                raise _make_invalid_json_error()
             if type(event) is not Delta:
                 continue
-            text = self._joined(event)
+            text = self._join_surrogates(event)
             if text != event.text:
                 is_changed = True
                 events[position] = Delta(event.part, text, event.slot)
@@ -240,19 +240,19 @@ class SurrogateJoiner:
         try:
             orjson.dumps((doc, events), default=lambda v: v.id if isinstance(v, Part) else [*v])
         except TypeError:
-            raise _invalid() from None
+            raise _make_invalid_json_error() from None
         if not is_changed and b"\n" not in (frame.raw or b""):
             return frame
         return frame._replace(events=tuple(events), doc=doc, raw=None)
 
-    def _ends_half(self, event: Event) -> bool:
+    def _ends_part_with_half_character(self, event: Event) -> bool:
         if isinstance(event, End):
             return event.part in self._halves
         if isinstance(event, Finish):
             return any(part.choice == event.choice for part in self._halves)
         return isinstance(event, Stop)
 
-    def _joined(self, event: Delta) -> str:
+    def _join_surrogates(self, event: Delta) -> str:
         text = self._halves.pop(event.part, "") + event.text
         if _SURROGATE.search(text) is None:
             return text
@@ -261,7 +261,7 @@ class SurrogateJoiner:
         try:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
-            raise _invalid() from None
+            raise _make_invalid_json_error() from None
 
 
 def without_halves(doc: Json) -> Json:
@@ -271,5 +271,5 @@ def without_halves(doc: Json) -> Json:
     return document
 
 
-def _invalid() -> UpstreamInvalid:
+def _make_invalid_json_error() -> UpstreamInvalid:
     return UpstreamInvalid("The upstream sent invalid JSON.")

@@ -91,7 +91,7 @@ class _PartQueue:
         delta = frame.events[0] if len(frame.events) == 1 else None
         if type(delta) is not Delta:
             self.frames.append((frame, []))
-        elif self.frames and self.frames[-1][1] and _joins(self.frames[-1][0], frame):
+        elif self.frames and self.frames[-1][1] and _can_join_deltas(self.frames[-1][0], frame):
             self.frames[-1][1].append(delta.text)
         else:
             self.frames.append((frame, [delta.text]))
@@ -175,10 +175,10 @@ class Sequencer:
         if part is None:
             self._pass_finish(frame, out)
             return
-        self._of_part(frame, part, out)
+        self._pass_or_hold_frame(frame, part, out)
         self._release(out)
 
-    def _of_part(self, frame: Frame, part: Part, out: list[Frame]) -> None:
+    def _pass_or_hold_frame(self, frame: Frame, part: Part, out: list[Frame]) -> None:
         """Pass a frame of a part, or hold it back."""
         root = part.parent or part
         if self._root is not None and root is not self._root:
@@ -212,7 +212,7 @@ class Sequencer:
         ended = [event.part for event in events if type(event) is End]
         if root in ended:
             self._release_children(out, all_of_them=True)
-        out.append(self._placed(frame, events))
+        out.append(self._rename_parts(frame, events))
         if self._child in ended:
             self._child = None
         if root in ended:
@@ -247,18 +247,18 @@ class Sequencer:
             self._pass_finishes(out)
 
     def _replay_root(self, root: Part, out: list[Frame]) -> None:
-        for frame in self._taken(self._roots, root):
-            self._of_part(frame, part_of(frame) or root, out)
+        for frame in self._remove_queue(self._roots, root):
+            self._pass_or_hold_frame(frame, part_of(frame) or root, out)
             self._release_children(out)
 
     def _release_children(self, out: list[Frame], *, all_of_them: bool = False) -> None:
         while self._children and (self._child is None or all_of_them):
             self._child = None
             part = next(iter(self._children))
-            for frame in self._taken(self._children, part):
-                self._of_part(frame, part, out)
+            for frame in self._remove_queue(self._children, part):
+                self._pass_or_hold_frame(frame, part, out)
 
-    def _taken(self, queues: dict[Part, _PartQueue], part: Part) -> _PartQueue:
+    def _remove_queue(self, queues: dict[Part, _PartQueue], part: Part) -> _PartQueue:
         waiting = queues.pop(part)
         self._count -= len(waiting.frames)
         self._bytes -= waiting.size
@@ -297,17 +297,19 @@ class Sequencer:
             if type(event) is Finish and any(part.choice == event.choice for part in self._roots):
                 self._finishes[event.choice] = frame
                 return
-        out.append(self._placed(frame, frame.events))
+        out.append(self._rename_parts(frame, frame.events))
 
     def _pass_finishes(self, out: list[Frame]) -> None:
         for choice in [*self._finishes]:
             if not any(part.choice == choice for part in self._roots):
                 if self._root is not None and self._root.choice == choice:
                     self._close(out)
-                out.append(self._placed(self._finishes[choice], self._finishes[choice].events))
+                out.append(
+                    self._rename_parts(self._finishes[choice], self._finishes[choice].events)
+                )
                 del self._finishes[choice]
 
-    def _placed(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
+    def _rename_parts(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
         """Return a frame of the parts that carry on those it names."""
         if self._renamed:
             events = tuple(
@@ -336,7 +338,7 @@ def part_of(frame: Frame) -> Part | None:
     return root
 
 
-def _joins(previous: Frame, frame: Frame) -> bool:
+def _can_join_deltas(previous: Frame, frame: Frame) -> bool:
     """Return True if the documents of two deltas differ only in their texts, or do not matter."""
     delta, next_delta = previous.events[0], frame.events[0]
     if not (type(delta) is Delta and type(next_delta) is Delta):

@@ -28,7 +28,7 @@ def convert_from_chat(body: Json) -> Json:
     request = dict(body)
     request.pop("stream_options", None)
     request.pop("metadata", None)  # Messages allow a user id only
-    system, messages = _messages(request.pop("messages", None) or ())
+    system, messages = _convert_messages(request.pop("messages", None) or ())
     if system:
         request["system"] = system
     request["messages"] = messages
@@ -65,14 +65,16 @@ def tidy(body: Json) -> Json:
     them.
     """
     request = dict(body)
-    request["messages"] = [_without_unsigned(message) for message in body.get("messages") or ()]
+    request["messages"] = [
+        _drop_unsigned_thinking(message) for message in body.get("messages") or ()
+    ]
     bound = request.pop("max_completion_tokens", None)
     if bound is not None:
         request["max_tokens"] = min(bound, request.get("max_tokens") or bound)
     return _rename_fields(request)
 
 
-def _without_unsigned(message: Json) -> Json:
+def _drop_unsigned_thinking(message: Json) -> Json:
     content = message.get("content")
     if not isinstance(content, list):
         return message
@@ -92,7 +94,7 @@ def _rename_fields(body: Json) -> Json:
     return {**to_api(body, "messages", CONVERSIONS), **other_form, **thinking}
 
 
-def _output_format(response_format: Any) -> Json | None:
+def _convert_response_format(response_format: Any) -> Json | None:
     if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
         return None
     inner = response_format.get("json_schema")
@@ -100,33 +102,33 @@ def _output_format(response_format: Any) -> Json | None:
     return {"type": "json_schema", "schema": schema}
 
 
-def _effort(effort: Any) -> str | None:
+def _convert_effort(effort: Any) -> str | None:
     return EFFORTS.get(effort, effort) if isinstance(effort, str) and effort != "none" else None
 
 
 CONVERSIONS: Conversions = {
-    "reasoning_effort": _effort,
-    "response_format": _output_format,
+    "reasoning_effort": _convert_effort,
+    "response_format": _convert_response_format,
     "stop": lambda stop: [stop] if isinstance(stop, str) and stop else stop or None,
 }
 
 
 def _convert_tools(request: Json) -> None:
-    choice = _tool_choice(request.pop("tool_choice", None))
+    choice = _convert_tool_choice(request.pop("tool_choice", None))
     parallel, tools = request.pop("parallel_tool_calls", None), request.get("tools")
     if not tools:
         request.pop("tools", None)
         return
     if not isinstance(tools, list):
         raise InvalidField("tools", NOT_SUPPORTED)
-    request["tools"] = [_tool(index, tool) for index, tool in enumerate(tools)]
+    request["tools"] = [_convert_tool(index, tool) for index, tool in enumerate(tools)]
     if parallel is False and (choice or {}).get("type") != "none":
         choice = {**(choice or {"type": "auto"}), "disable_parallel_tool_use": True}
     if choice is not None:
         request["tool_choice"] = choice
 
 
-def _tool_choice(choice: Any) -> Json | None:
+def _convert_tool_choice(choice: Any) -> Json | None:
     if choice is None:
         return None
     if isinstance(choice, str) and choice in TOOL_CHOICES:
@@ -137,7 +139,7 @@ def _tool_choice(choice: Any) -> Json | None:
     return {"type": "tool", "name": function.get("name")}
 
 
-def _tool(index: int, tool: Any) -> Json:
+def _convert_tool(index: int, tool: Any) -> Json:
     kind = tool.get("type") if isinstance(tool, dict) else None
     function = tool.get("function") if kind == "function" else None
     if not isinstance(function, dict):
@@ -148,18 +150,18 @@ def _tool(index: int, tool: Any) -> Json:
     return {own_name: members[name] for name, own_name in TOOL_MEMBERS.items() if name in members}
 
 
-def _messages(chat_messages: Any) -> tuple[Any, list[Json]]:
+def _convert_messages(chat_messages: Any) -> tuple[Any, list[Json]]:
     system: list[Json] = []
     messages: list[Json] = []
     for index, message in enumerate(chat_messages):
         role, place = message["role"], f"messages.{index}"
         content = message.get("content")
         if role in ("system", "developer"):
-            system += _blocks(content, place)
+            system += _convert_content(content, place)
         elif role == "assistant":
-            messages.append({"role": role, "content": _assistant(message, place)})
+            messages.append({"role": role, "content": _convert_assistant_content(message, place)})
         elif role in ("tool", "user"):
-            content = content if isinstance(content, str) else _blocks(content, place)
+            content = content if isinstance(content, str) else _convert_content(content, place)
             if role == "user":
                 messages.append({"role": role, "content": content})
                 continue
@@ -183,7 +185,7 @@ def _add_result(messages: list[Json], result: Json) -> None:
     messages.append({"role": "user", "content": [result]})
 
 
-def _assistant(message: Json, place: str) -> Any:
+def _convert_assistant_content(message: Json, place: str) -> Any:
     content, calls = message.get("content"), message.get("tool_calls") or []
     if not isinstance(calls, list):
         raise InvalidField(f"{place}.tool_calls", NOT_SUPPORTED)
@@ -191,13 +193,13 @@ def _assistant(message: Json, place: str) -> Any:
         raise InvalidField(f"{place}.function_call", NOT_SUPPORTED)
     if isinstance(content, str) and not calls:
         return content
-    blocks = [block for block in _blocks(content, place) if block.get("text") != ""]
+    blocks = [block for block in _convert_content(content, place) if block.get("text") != ""]
     return blocks + [
-        _tool_use(call, f"{place}.tool_calls.{index}") for index, call in enumerate(calls)
+        _convert_tool_call(call, f"{place}.tool_calls.{index}") for index, call in enumerate(calls)
     ]
 
 
-def _tool_use(call: Any, place: str) -> Json:
+def _convert_tool_call(call: Any, place: str) -> Json:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise InvalidField(place, NOT_SUPPORTED)
@@ -211,7 +213,7 @@ def _tool_use(call: Any, place: str) -> Json:
     return {**block, "input": arguments}
 
 
-def _blocks(content: Any, place: str) -> list[Json]:
+def _convert_content(content: Any, place: str) -> list[Json]:
     if content is None:
         return []
     if isinstance(content, str):
@@ -230,15 +232,15 @@ def _block(part: Any, place: str) -> Json:
     if kind == "image_url":
         inner = part.get("image_url")
         url = inner.get("url") if isinstance(inner, dict) else inner
-        return {"type": "image", "source": _source(url, place)}
+        return {"type": "image", "source": _convert_image_url(url, place)}
     if kind == "file" and isinstance(part.get("file"), dict):
-        source = _source(part["file"].get("file_data"), place)
+        source = _convert_image_url(part["file"].get("file_data"), place)
         name = part["file"].get("filename")
         return {"type": "document", "source": source} | ({"title": name} if name else {})
     raise InvalidField(place, NOT_SUPPORTED)
 
 
-def _source(url: Any, place: str) -> Json:
+def _convert_image_url(url: Any, place: str) -> Json:
     if not isinstance(url, str):
         raise InvalidField(place, NOT_SUPPORTED)
     match = _DATA_URL.match(url[:256])

@@ -80,7 +80,7 @@ class MessageReader:
         ):
             text = delta.get(self._member)
             if text.__class__ is str:
-                return [self._frame((Delta(self._part, text, self._slot),), doc, raw)]
+                return [self._make_frame((Delta(self._part, text, self._slot),), doc, raw)]
         kind = doc.get("type")
         if kind.__class__ is not str or not kind.isprintable():
             return []
@@ -89,15 +89,15 @@ class MessageReader:
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if not self._has_finished:
             raise incomplete_stream()
-        return [self._frame((STOP,), None, None)]
+        return [self._make_frame((STOP,), None, None)]
 
     def _read(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
         if kind == schema.MESSAGE_START:
-            return self._message_start(doc, raw)
+            return self._read_message_start(doc, raw)
         if kind == schema.MESSAGE_DELTA:
-            return self._message_delta(doc, raw)
+            return self._read_message_delta(doc, raw)
         if kind == schema.MESSAGE_STOP:
-            return self._message_stop(doc, raw)
+            return self._read_message_stop(doc, raw)
         if kind in _BLOCK_EVENTS and not self._has_finished:
             if self._options.inspect and block_index(doc) is None and doc.get("index") is not None:
                 raise UpstreamInvalid("The upstream sent a content block with an invalid index.")
@@ -107,23 +107,23 @@ class MessageReader:
             return read(doc, raw)
         if kind == schema.PING or not self._has_started:  # may be a stream of another family
             return []
-        return self._frames((), doc, raw)
+        return self._make_document_frames((), doc, raw)
 
-    def _frame(self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None) -> Frame:
+    def _make_frame(self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None) -> Frame:
         if self._options.inspect:  # raw may contain a member twice, of which guards read one
             raw = None
         return Frame(events, "messages", doc, raw=raw, model_call=self._options.model_call)
 
-    def _frames(
+    def _make_document_frames(
         self, events: tuple[Event, ...], doc: Json, raw: bytes, usual: Shape | None = None
     ) -> list[Frame]:
         """Return the frame of a document. Guards read all of it unless it has the usual shape."""
         if self._options.crossing:
-            return [self._frame(events, doc, raw)] if events else []
+            return [self._make_frame(events, doc, raw)] if events else []
         if self._options.inspect and (usual is None or not fits(doc, usual)):
             parts = (e.part for e in events if isinstance(e, Begin | Delta | Attach))
             events = (*events, Native(next(parts, None)))
-        return [self._frame(events, doc, raw)]
+        return [self._make_frame(events, doc, raw)]
 
     def _name(self, value: Any) -> str | None:
         # A client must get no text that guards miss: they read only documents, which do not cross.
@@ -140,19 +140,19 @@ class MessageReader:
 
     # The message
 
-    def _message_start(self, doc: Json, raw: bytes) -> list[Frame]:
+    def _read_message_start(self, doc: Json, raw: bytes) -> list[Frame]:
         if self._has_started:
             if self._splits:
                 raise UpstreamInvalid("The upstream started a second message in one stream.")
-            return self._frames((), doc, raw)
+            return self._make_document_frames((), doc, raw)
         self._has_started = True
         message = as_object(doc.get("message"))
         self._add_usage(message.get("usage"))
         start = Start(self._name(message.get("id")), self._name(message.get("model")), None)
         events = (start, *self._report(is_final=False))
-        return self._frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
+        return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
 
-    def _message_delta(self, doc: Json, raw: bytes) -> list[Frame]:
+    def _read_message_delta(self, doc: Json, raw: bytes) -> list[Frame]:
         self._add_usage(doc.get("usage"))
         reason = as_object(doc.get("delta")).get("stop_reason")
         frames: list[Frame] = []
@@ -162,9 +162,12 @@ class MessageReader:
         events += self._report(is_final=True)
         if self._options.inspect and self._usage:
             doc = {**doc, "usage": dict(self._usage)}
-        return [*frames, *self._frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_DELTA])]
+        return [
+            *frames,
+            *self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_DELTA]),
+        ]
 
-    def _message_stop(self, doc: Json, raw: bytes) -> list[Frame]:
+    def _read_message_stop(self, doc: Json, raw: bytes) -> list[Frame]:
         frames: list[Frame] = []
         events: tuple[Event, ...] = ()
         if not self._has_started:
@@ -173,12 +176,12 @@ class MessageReader:
             events = self._finish(None, frames)
         if self._options.inspect and not fits(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
             events += (Native(),)
-        return [*frames, self._frame((*events, STOP), doc, raw)]
+        return [*frames, self._make_frame((*events, STOP), doc, raw)]
 
     def _finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
         # In a split stream, blocks that the upstream has not ended end in `frames`.
         self._has_finished = True
-        parts = {index: part for index, part in self._open.items() if self._crosses(part)}
+        parts = {index: part for index, part in self._open.items() if self._is_sent_to_client(part)}
         self._open.clear()
         self._part = None
         finish = Finish(0, "other" if reason is None else schema.FINISHES.get(reason, "stop"))
@@ -186,7 +189,7 @@ class MessageReader:
             return (*map(End, parts.values()), finish)
         for index, part in parts.items():
             doc = {"type": schema.BLOCK_STOP, "index": index}
-            frames.append(self._frame((End(part),), doc, None))
+            frames.append(self._make_frame((End(part),), doc, None))
         return (finish,)
 
     def _add_usage(self, usage: Any) -> None:
@@ -209,7 +212,7 @@ class MessageReader:
 
     # Blocks
 
-    def _crosses(self, part: Part) -> bool:
+    def _is_sent_to_client(self, part: Part) -> bool:
         """Return True if the client gets a part."""
         return not self._options.crossing or part.kind in _CROSSING_KINDS
 
@@ -237,8 +240,8 @@ class MessageReader:
         name = self._name(block.get("id")) or ""
         part = Part(schema.KINDS.get(block_type, "opaque"), number, id=name)
         events = self._begin(index, part)
-        if not self._crosses(part):
-            return [self._frame(events, doc, raw)] if events else []
+        if not self._is_sent_to_client(part):
+            return [self._make_frame(events, doc, raw)] if events else []
         if part.kind == "arguments":
             return self._call_start(part, doc, raw, events)
         events += (Begin(part),)
@@ -249,7 +252,7 @@ class MessageReader:
         signature = block.get("signature")
         if signature and not self._options.crossing:
             events += (Attach(part, "signature", signature, slot=("content_block", "signature")),)
-        return self._frames(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
+        return self._make_document_frames(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
 
     def _call_start(
         self, part: Part, doc: Json, raw: bytes, events: tuple[Event, ...]
@@ -260,15 +263,20 @@ class MessageReader:
         events += (Begin(part, call, ("content_block", "name") if call.name else ()),)
         usual = schema.USUAL_BLOCKS["tool_use"]
         if not arguments:
-            return self._frames(events, doc, raw, usual)
+            return self._make_document_frames(events, doc, raw, usual)
         text = dump(arguments, 0).decode()
         if not self._splits:
-            return [self._frame((*events, Delta(part, text, ("content_block", "input"))), doc, raw)]
+            return [
+                self._make_frame((*events, Delta(part, text, ("content_block", "input"))), doc, raw)
+            ]
         start = {**doc, "content_block": {**block, "input": {}}}
         inner = {"type": "input_json_delta", "partial_json": text}
         delta = {"type": schema.BLOCK_DELTA, "index": doc.get("index"), "delta": inner}
         event = Delta(part, text, ("delta", "partial_json"))
-        frames = [*self._frames(events, start, raw, usual), self._frame((event,), delta, raw)]
+        frames = [
+            *self._make_document_frames(events, start, raw, usual),
+            self._make_frame((event,), delta, raw),
+        ]
         return [frame._replace(raw=None) for frame in frames]
 
     def _block_delta(self, doc: Json, raw: bytes) -> list[Frame]:
@@ -283,22 +291,22 @@ class MessageReader:
                 raise UpstreamInvalid("The upstream continued a content block that had ended.")
             part = Part(part_kind, index or 0)
             events += self._begin(index, part)
-            events += (Begin(part),) if self._crosses(part) else ()
-        if not self._crosses(part):
-            return [self._frame(events, doc, raw)] if events else []
+            events += (Begin(part),) if self._is_sent_to_client(part) else ()
+        if not self._is_sent_to_client(part):
+            return [self._make_frame(events, doc, raw)] if events else []
         text, name = delta.get(member), _ATTACHMENTS.get(kind)
         usual = schema.USUAL_DELTA if len(delta) == 2 and index is not None else None
         if name is not None:
             if name in delta and not self._options.crossing:
                 events += (Attach(part, name, delta[name], slot=("delta", name)),)
-            return self._frames(events, doc, raw, usual if name in delta else None)
+            return self._make_document_frames(events, doc, raw, usual if name in delta else None)
         if text.__class__ is not str or self._is_misplaced(member, part):
-            return self._frames(events, doc, raw)
+            return self._make_document_frames(events, doc, raw)
         slot = "delta", member
         if usual is not None:
             self._part, self._index, self._slot = part, index, slot
             self._delta_type, self._member = kind, member
-        return self._frames((*events, Delta(part, text, slot)), doc, raw, usual)
+        return self._make_document_frames((*events, Delta(part, text, slot)), doc, raw, usual)
 
     def _is_misplaced(self, member: str, part: Part) -> bool:
         """Return True if an inspected block would get a second text, in another member.
@@ -322,8 +330,8 @@ class MessageReader:
             self._ended.add(index)
             if len(self._ended) > MAX_BLOCKS:
                 raise ResponseTooLarge("The upstream sent too many content blocks.")
-        events = () if part is None or not self._crosses(part) else (End(part),)
-        return self._frames(events, doc, raw, USUAL_EVENTS[schema.BLOCK_STOP])
+        events = () if part is None or not self._is_sent_to_client(part) else (End(part),)
+        return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.BLOCK_STOP])
 
 
 class WholeMessageReader:
@@ -341,7 +349,7 @@ class WholeMessageReader:
         if options.stream:
             return [frame._replace(raw=None) for frame in frames]
         events = tuple(
-            _with_document_slot(event)
+            _set_document_slot(event)
             for frame in frames
             for event in frame.events
             if not (isinstance(event, UsageReport) and not event.final)
@@ -352,7 +360,7 @@ class WholeMessageReader:
         return []
 
 
-def _with_document_slot(event: Event) -> Event:
+def _set_document_slot(event: Event) -> Event:
     """Return an event of a whole message. Only texts shown to people have a path."""
     if isinstance(event, Delta) and event.part.kind in SHOWN:
         return event._replace(slot=("content", event.part.number, event.slot[-1]))

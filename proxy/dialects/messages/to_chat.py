@@ -128,28 +128,28 @@ class _MessagesConversion:
         self._is_reasoning = is_reasoning_model(str(body.get("model")), {})
         self.dropped: set[str] = set()
 
-    def _unsupported(self) -> InvalidField:
+    def _make_unsupported_error(self) -> InvalidField:
         return InvalidField(self._place, NOT_SUPPORTED)
 
     def chat(self) -> Json:
         body = self._body
         chat = {name: value for name, value in body.items() if name not in CONVERTED_FIELDS}
-        system = self._system(body.get("system"))
+        system = self._convert_system(body.get("system"))
         system_messages = [{"role": "system", "content": system}] if body.get("system") else []
-        chat["messages"] = [*system_messages, *self._messages(body.get("messages") or ())]
+        chat["messages"] = [*system_messages, *self._convert_messages(body.get("messages") or ())]
         tier = chat.get("service_tier")
         if tier is not None:
             chat["service_tier"] = CHAT_TIERS.get(tier, tier)
-        conversions = {**CONVERSIONS, "reasoning_effort": self._effort}
+        conversions = {**CONVERSIONS, "reasoning_effort": self._convert_effort}
         renamed, dropped = from_api(body, "messages", conversions)
         self.dropped |= dropped
-        chat |= renamed | self._tools()
+        chat |= renamed | self._convert_tools()
         self._add_effort(chat)
         if is_reasoning_model(str(body.get("model")), chat) and "max_tokens" in chat:
             chat["max_completion_tokens"] = chat.pop("max_tokens")
         return chat
 
-    def _effort(self, effort: Any) -> str | None:
+    def _convert_effort(self, effort: Any) -> str | None:
         if not self._is_reasoning:
             self.dropped.add("output_config")
             return None
@@ -167,11 +167,11 @@ class _MessagesConversion:
             level = (budget >= MEDIUM_BUDGET) + (budget >= HIGH_BUDGET)
             chat["reasoning_effort"] = ("low", "medium", "high")[level]
 
-    def _tools(self) -> Json:
+    def _convert_tools(self) -> Json:
         fields: Json = {}
         tools, choice = self._body.get("tools"), self._body.get("tool_choice")
         if tools:
-            fields["tools"] = [self._tool(index, tool) for index, tool in enumerate(tools)]
+            fields["tools"] = [self._convert_tool(index, tool) for index, tool in enumerate(tools)]
         if not isinstance(choice, dict):
             return fields
         if choice.get("disable_parallel_tool_use") is True:
@@ -185,7 +185,7 @@ class _MessagesConversion:
             raise InvalidField("tool_choice", NOT_SUPPORTED)
         return fields
 
-    def _tool(self, index: int, tool: Json) -> Json:
+    def _convert_tool(self, index: int, tool: Json) -> Json:
         kind = tool.get("type")
         if kind not in (None, "custom"):  # a tool of Anthropic
             raise InvalidField(f"tools.{index}", unsupported_type(kind))
@@ -199,11 +199,15 @@ class _MessagesConversion:
     def _drop_others(self, block: Json, names: set[str]) -> None:
         self.dropped |= {n for n in block.keys() - names if block[n] not in (None, [], {})}
 
-    def _system(self, content: Any) -> Any:
+    def _convert_system(self, content: Any) -> Any:
         """Return the content of the system message: a single text as such, several as parts."""
         if not isinstance(content, list):
             return content
-        parts = [part for block in self._walk(content, "system") for part in self._texts(block)]
+        parts = [
+            part
+            for block in self._walk(content, "system")
+            for part in self._convert_to_texts(block)
+        ]
         return parts[0]["text"] if len(parts) == 1 else parts
 
     def _walk(self, content: list[Any], place: str) -> Iterator[Any]:
@@ -212,29 +216,29 @@ class _MessagesConversion:
             self._place = f"{place}.{index}"
             yield block
 
-    def _texts(self, block: Any) -> list[Json]:
-        parts = self._parts(block)
+    def _convert_to_texts(self, block: Any) -> list[Json]:
+        parts = self._convert_block(block)
         if any(part["type"] != "text" for part in parts):
-            raise self._unsupported()
+            raise self._make_unsupported_error()
         return parts
 
-    def _messages(self, messages: Any) -> Iterator[Json]:
+    def _convert_messages(self, messages: Any) -> Iterator[Json]:
         for index, message in enumerate(messages):
             content, role = message.get("content"), message["role"]
             place = f"messages.{index}.content"
             if not isinstance(content, list):
                 yield {"role": role, "content": content}
             elif role == "assistant":
-                yield self._assistant(self._walk(content, place))
+                yield self._convert_assistant_blocks(self._walk(content, place))
             else:
-                yield from self._user(role, self._walk(content, place))
+                yield from self._convert_user_blocks(role, self._walk(content, place))
 
-    def _assistant(self, content: Iterator[Any]) -> Json:
+    def _convert_assistant_blocks(self, content: Iterator[Any]) -> Json:
         parts: list[Json] = []
         thoughts: list[str] = []
         calls: list[Json] = []
         for block in content:
-            kind = _type(block)
+            kind = _get_block_type(block)
             thought = block.get("thinking") if kind == "thinking" else None
             if self._keeps_thoughts and isinstance(thought, str):
                 thoughts.append(thought)
@@ -246,104 +250,109 @@ class _MessagesConversion:
                 function = {"name": block.get("name"), "arguments": arguments}
                 calls.append({"id": block.get("id"), "type": "function", "function": function})
             else:
-                parts += self._texts(block)
+                parts += self._convert_to_texts(block)
         text = "".join(part["text"] for part in parts)
         message: Json = {"role": "assistant", "content": text if text or not calls else None}
         message |= {"reasoning_content": "".join(thoughts)} if any(thoughts) else {}
         return message | ({"tool_calls": calls} if calls else {})
 
-    def _user(self, role: str, content: Iterator[Any]) -> Iterator[Json]:
+    def _convert_user_blocks(self, role: str, content: Iterator[Any]) -> Iterator[Json]:
         parts: list[Json] = []
         for block in content:
-            if _type(block) == "tool_result":
-                yield self._tool_message(block, parts)
+            if _get_block_type(block) == "tool_result":
+                yield self._convert_tool_result(block, parts)
             else:
-                parts += self._parts(block)
+                parts += self._convert_block(block)
         if len(parts) == 1 and parts[0]["type"] == "text":
             yield {"role": role, "content": parts[0]["text"]}
         elif parts:
             yield {"role": role, "content": parts}
 
-    def _tool_message(self, block: Json, user_parts: list[Json]) -> Json:
+    def _convert_tool_result(self, block: Json, user_parts: list[Json]) -> Json:
         """Return the text of a tool result. Its other parts go to the user message."""
         self._drop_others(block, {"type", "tool_use_id", "content", "is_error"})
         text = block.get("content")
         if isinstance(text, list):
             blocks = self._walk(text, f"{self._place}.content")
-            parts = [part for inner in blocks for part in self._parts(inner)]
+            parts = [part for inner in blocks for part in self._convert_block(inner)]
             user_parts += [part for part in parts if part["type"] != "text"]
             text = "\n".join(part["text"] for part in parts if part["type"] == "text")
         elif not isinstance(text, str | None):
-            raise self._unsupported()
+            raise self._make_unsupported_error()
         text = f"Error: {text or ''}" if block.get("is_error") is True else text or ""
         return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
 
-    def _parts(self, block: Any) -> list[Json]:
-        kind = _type(block)
+    def _convert_block(self, block: Any) -> list[Json]:
+        kind = _get_block_type(block)
         if kind == "text" and isinstance(block.get("text"), str):
             self._drop_others(block, {"type", "text"})
-            return [_text(block["text"])]
+            return [_make_text_part(block["text"])]
         if kind == "image":
             self._drop_others(block, {"type", "source"})
-            return [{"type": "image_url", "image_url": {"url": self._url(block.get("source"))}}]
+            return [
+                {
+                    "type": "image_url",
+                    "image_url": {"url": self._make_image_url(block.get("source"))},
+                }
+            ]
         if kind == "document":
             self._drop_others(block, {"type", "source", "title", "context"})
-            return self._document(block)
+            return self._convert_document(block)
         if kind == "tool_reference":
-            return [_text(f"tool loaded: {block.get('tool_name')}")]
+            return [_make_text_part(f"tool loaded: {block.get('tool_name')}")]
         if kind == "search_result":
             self._drop_others(block, {"type", "source", "title", "content"})
-            titles = self._titles(block, "source", "title")
-            return [*titles, *self._nested(block.get("content"))]
-        raise self._unsupported()
+            titles = self._convert_titles(block, "source", "title")
+            return [*titles, *self._convert_nested_content(block.get("content"))]
+        raise self._make_unsupported_error()
 
-    def _nested(self, content: Any) -> list[Json]:
+    def _convert_nested_content(self, content: Any) -> list[Json]:
         if isinstance(content, str):
-            return [_text(content)]
+            return [_make_text_part(content)]
         if not isinstance(content, list | None):
-            raise self._unsupported()
-        return [part for block in content or () for part in self._parts(block)]
+            raise self._make_unsupported_error()
+        return [part for block in content or () for part in self._convert_block(block)]
 
-    def _document(self, block: Json) -> list[Json]:
+    def _convert_document(self, block: Json) -> list[Json]:
         source = block.get("source")
         source = source if isinstance(source, dict) else {}
-        kind, titles = source.get("type"), self._titles(block, "title", "context")
+        kind, titles = source.get("type"), self._convert_titles(block, "title", "context")
         if kind == "text" and isinstance(source.get("data"), str):
-            return [*titles, _text(source["data"])]
+            return [*titles, _make_text_part(source["data"])]
         if kind == "content":
-            return [*titles, *self._nested(source.get("content"))]
+            return [*titles, *self._convert_nested_content(source.get("content"))]
         if kind == "base64":
             title = block.get("title")
             name = title if isinstance(title, str) and title else "document.pdf"
-            file = {"filename": name, "file_data": self._url(source)}
+            file = {"filename": name, "file_data": self._make_image_url(source)}
             return [*titles, {"type": "file", "file": file}]
-        raise self._unsupported()
+        raise self._make_unsupported_error()
 
-    def _titles(self, block: Json, *names: str) -> list[Json]:
+    def _convert_titles(self, block: Json, *names: str) -> list[Json]:
         titles = [block[name] for name in names if block.get(name)]
         if not all(isinstance(title, str) for title in titles):
-            raise self._unsupported()
-        return [_text(title) for title in titles]
+            raise self._make_unsupported_error()
+        return [_make_text_part(title) for title in titles]
 
-    def _url(self, source: Any) -> str:
+    def _make_image_url(self, source: Any) -> str:
         source = source if isinstance(source, dict) else {}
         kind, media_type, data = (source.get(name) for name in ("type", "media_type", "data"))
         if kind == "base64" and isinstance(media_type, str) and isinstance(data, str):
             return f"data:{media_type};base64,{data}"
         if kind == "url" and isinstance(source.get("url"), str):
             return str(source["url"])
-        raise self._unsupported()
+        raise self._make_unsupported_error()
 
 
-def _type(block: Any) -> Any:
+def _get_block_type(block: Any) -> Any:
     return block.get("type") if isinstance(block, dict) else None
 
 
-def _text(text: str) -> Json:
+def _make_text_part(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def _response_format(output_format: Any) -> Json | None:
+def _convert_output_format(output_format: Any) -> Json | None:
     if not isinstance(output_format, dict):
         return None
     if output_format.get("type") != "json_schema":
@@ -352,4 +361,7 @@ def _response_format(output_format: Any) -> Json | None:
     return {"type": "json_schema", "json_schema": schema}
 
 
-CONVERSIONS: Conversions = {"response_format": _response_format, "stop": lambda stop: stop or None}
+CONVERSIONS: Conversions = {
+    "response_format": _convert_output_format,
+    "stop": lambda stop: stop or None,
+}

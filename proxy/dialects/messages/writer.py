@@ -105,7 +105,7 @@ class MessageComposer:
     def _add(self, event: Event, frame: Frame) -> None:
         match event:
             case Delta(part, text) if text and self._is_shown(part.choice):
-                self._delta(part, text)
+                self._add_text_delta(part, text)
             case Begin(part) if part.kind in CALLS and self._is_shown(part.choice):
                 self._call(event, frame)
             case Start():
@@ -156,7 +156,7 @@ class MessageComposer:
         }
         self._begin(part, block)
 
-    def _delta(self, part: Part, text: str) -> None:
+    def _add_text_delta(self, part: Part, text: str) -> None:
         block_type, delta_type, member = _BLOCKS.get(part.kind, ("", "", ""))
         if part not in self.indexes:
             if block_type not in _EMPTY_BLOCKS:

@@ -147,7 +147,7 @@ class FormParts:
         if not self._has_ended:
             raise InvalidField("form", _MALFORMED)
         if self._lacks_model:
-            raise _wrong_model(self._target)
+            raise _make_wrong_model_error(self._target)
 
     def _read_content(self) -> bool:
         """Read to the end of a part. Return False if the end has not arrived."""
@@ -182,14 +182,14 @@ class FormParts:
         if end < 0:
             return False
         lines, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
-        self._name = self._checked_field(lines.decode("utf-8", "replace"))
+        self._name = self._name_field_to_check(lines.decode("utf-8", "replace"))
         self._in_header = False
         self._part_count += 1
         if self._part_count > MAX_PARTS:
             raise InvalidField("form", f"must have at most {MAX_PARTS} parts")
         return True
 
-    def _checked_field(self, lines: str) -> str:
+    def _name_field_to_check(self, lines: str) -> str:
         """Return the name of a field whose content must be checked, "" for other files."""
         headers: dict[str, str] = {}
         for line in lines.split("\r\n"):
@@ -225,13 +225,13 @@ def check_form_field(
     name: str, value: Any, target: Target, declared: Collection[str] | None = None
 ) -> None:
     """Raise ``InvalidField`` unless clients may set a field, such as ``tools[0][server_url]``."""
-    paths = [[*_steps(separators, name)] for separators in _SEPARATORS]
+    paths = [[*_split_field_name(separators, name)] for separators in _SEPARATORS]
     if declared is not None and not any(step in declared for step in paths[0][:1]):
         raise InvalidField(ascii_word(name), NOT_DECLARED)
     for path in filter(None, paths):
         if squeezed(path[0]) == MODEL:
             if value != target.model:
-                raise _wrong_model(target)
+                raise _make_wrong_model_error(target)
             continue
         nested = value
         for step in reversed(path):
@@ -239,7 +239,7 @@ def check_form_field(
         check_fields(nested, target.upstream, target.model)
 
 
-def _steps(separators: re.Pattern[str], name: str) -> Iterator[str]:
+def _split_field_name(separators: re.Pattern[str], name: str) -> Iterator[str]:
     """Yield the parts of a nested field name, such as ``a[b][0]``, without numbers."""
     for step in separators.split(normalize("NFKC", name)):
         letters = squeezed(step)
@@ -247,7 +247,7 @@ def _steps(separators: re.Pattern[str], name: str) -> Iterator[str]:
             yield step
 
 
-def _wrong_model(target: Target) -> InvalidField:
+def _make_wrong_model_error(target: Target) -> InvalidField:
     model = ascii_word(target.model)
     problem = f'must be "{model}", the model of the target: forms are forwarded unchanged'
     return InvalidField(MODEL, problem)
@@ -273,12 +273,12 @@ def _parse(name: str, value: bytes) -> Any:
         ) from None
 
 
-def _every_member(pairs: list[tuple[str, Any]]) -> Any:
+def _keep_repeated_members(pairs: list[tuple[str, Any]]) -> Any:
     """Return an object, or one per member if a name occurs twice, as servers may read either."""
     members = dict(pairs)
     return members if len(members) == len(pairs) else [{name: value} for name, value in pairs]
 
 
 _decode_json = json.JSONDecoder(
-    object_pairs_hook=_every_member, parse_int=float, strict=False
+    object_pairs_hook=_keep_repeated_members, parse_int=float, strict=False
 ).decode

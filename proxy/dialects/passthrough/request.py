@@ -109,7 +109,7 @@ def build_passthrough(
     """Return the request for a target. Raises ``InvalidField`` or ``BadRequest``."""
     upstream, upload = target.upstream, call.upload
     query, dropped_query = _query(request.query, path)
-    url, headers = _address(request, path, upstream)
+    url, headers = _make_url_and_headers(request, path, upstream)
     is_free = call.head.method in MODEL_FREE_METHODS or path.names or target.costs_nothing
     requires_model = MODEL not in url and not is_free  # ``/v1/batches/{id}/cancel`` uses no model
     url = url.replace(MODEL, quote(target.model, ""))
@@ -119,14 +119,14 @@ def build_passthrough(
     if upload is not None:
         media_type = request.media_type
     elif call.size:
-        body, dropped = _body(call, path, target, requires_model=requires_model)
+        body, dropped = _make_body(call, path, target, requires_model=requires_model)
         media_type = JSON
     if upload is not None and is_form(media_type):
         declared = declared_fields(path, upstream)
         upload = FormUpload(upload, media_type, target, declared, requires_model=requires_model)
     return UpstreamRequest(
         url=url,
-        headers=_headers(headers, call.head.headers, target.upstream, media_type),
+        headers=_make_headers(headers, call.head.headers, target.upstream, media_type),
         body=body,
         endpoint="passthrough",
         dropped=(*dropped, *(["query parameters"] if dropped_query else [])),
@@ -137,7 +137,7 @@ def build_passthrough(
     )
 
 
-def _body(
+def _make_body(
     call: Call, path: PassthroughPath, target: Target, *, requires_model: bool
 ) -> tuple[bytes, list[str]]:
     body, dropped = permitted_fields(call.body, target.upstream, target.model)
@@ -171,7 +171,7 @@ def _query(query: str, path: PassthroughPath) -> tuple[str, bool]:
     return urlencode(forwarded), any(name not in allowed for name, _ in pairs)
 
 
-def _address(
+def _make_url_and_headers(
     request: PassthroughRequest, path: PassthroughPath, upstream: Upstream
 ) -> tuple[str, dict[str, str]]:
     """Return the URL without the client's query, and the headers of all requests to an upstream."""
@@ -188,7 +188,7 @@ def _address(
     return base + route + query, headers
 
 
-def _headers(
+def _make_headers(
     policy_headers: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
 ) -> dict[str, str]:
     server = DIALECTS[upstream.dialect].server

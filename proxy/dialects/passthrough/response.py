@@ -114,11 +114,11 @@ class PassthroughBytes:
         usage: Json = {}
         for event in events:
             if _USAGE in event:
-                usage = _usage(event) or usage
+                usage = _read_usage(event) or usage
         return usage
 
 
-def _usage(event: bytes) -> Json:
+def _read_usage(event: bytes) -> Json:
     try:
         data = orjson.loads(event)
     except ValueError:

@@ -68,7 +68,7 @@ def permitted_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[J
     unsent: set[tuple[int, str]] = set()
     for listed in listed_fields(body, upstream.rules, model):
         if listed.rule.verdict != "drop":
-            raise _refusal(listed, model)
+            raise _make_refusal(listed, model)
         dropped.add(listed.rule.name)
         unsent.add((id(listed.parent), listed.name))
     return _remove(body, unsent) if unsent else dict(body), sorted(dropped)
@@ -88,7 +88,7 @@ def check_fields(body: Json, upstream: Upstream, model: str) -> None:
     """
     refused = next(listed_fields(body, upstream.rules, model), None)
     if refused is not None:
-        raise _refusal(refused, model)
+        raise _make_refusal(refused, model)
 
 
 def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[ListedField]:
@@ -97,7 +97,7 @@ def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[Li
     places = [Place(None, "", is_group=True, values=[body])]
     for place in places:
         inner: dict[str, Place] = {}
-        for parent in _objects(place.values):
+        for parent in _collect_objects(place.values):
             for name, value in parent.items():
                 rules_of_name = rules_by_name.get(name)
                 if rules_of_name is None:
@@ -105,7 +105,11 @@ def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[Li
                         SQUEEZED.get(name) or squeezed(name), ()
                     )
                 is_set = rules_of_name and value is not None
-                listed = _decisive(rules_of_name, place, name, value, parent) if is_set else None
+                listed = (
+                    _find_deciding_rule(rules_of_name, place, name, value, parent)
+                    if is_set
+                    else None
+                )
                 if listed is not None and not _is_harmless(listed, model):
                     if listed.rule.verdict != "accept":
                         yield listed
@@ -116,7 +120,7 @@ def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[Li
         places += inner.values()
 
 
-def _objects(values: list[Any]) -> list[Json]:
+def _collect_objects(values: list[Any]) -> list[Json]:
     objects: list[Json] = []
     while values:
         objects += [value for value in values if isinstance(value, dict)]
@@ -128,7 +132,7 @@ def _add_place(inner: dict[str, Place], outer: Place, name: str, step: str) -> P
     end = SQUEEZED.get(name) or squeezed(name)
     is_group = outer.is_group and name in GROUPS
     is_free = outer.depth_in_free > 0 or (outer.is_schema and end in MAPS)
-    is_free = is_free or any(_fits(rule, outer) for rule in FREE.get(end, ()))
+    is_free = is_free or any(_matches_place(rule, outer) for rule in FREE.get(end, ()))
     is_schema = not is_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
     inner[step] = Place(
         outer=outer,
@@ -140,7 +144,7 @@ def _add_place(inner: dict[str, Place], outer: Place, name: str, step: str) -> P
     return inner[step]
 
 
-def _fits(rule: FieldRule, place: Place) -> bool:
+def _matches_place(rule: FieldRule, place: Place) -> bool:
     # In free-form JSON only rules apply that begin outside of it.
     if len(rule.steps) <= place.depth_in_free or (rule.is_anchored and not place.is_group):
         return False
@@ -152,7 +156,7 @@ def _fits(rule: FieldRule, place: Place) -> bool:
     return True
 
 
-def _decisive(
+def _find_deciding_rule(
     rules: Iterable[FieldRule], place: Place, name: str, value: Any, parent: Json
 ) -> ListedField | None:
     """Return the field with the rule that decides.
@@ -160,7 +164,7 @@ def _decisive(
     Return None if there is none: an accepted field that no other rule lists is inspected
     further.
     """
-    matching = [rule for rule in rules if _fits(rule, place)]
+    matching = [rule for rule in rules if _matches_place(rule, place)]
     matching = [rule for rule in matching if not rule.is_text or _has_text(value)]
     if all(rule.verdict == "accept" for rule in matching):
         return None
@@ -199,7 +203,7 @@ HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
 reports and a skill that Anthropic publishes."""
 
 
-def _refusal(listed: ListedField, model: str) -> InvalidField:
+def _make_refusal(listed: ListedField, model: str) -> InvalidField:
     rule = listed.rule
     if rule.verdict == "limit":
         allowed = ", ".join(sorted(FIELDS[rule.name].allowed))
@@ -213,10 +217,10 @@ def _refusal(listed: ListedField, model: str) -> InvalidField:
         problem += f', also not as "{ascii_word(listed.name)}"'
     if rule.verdict != "drop":
         problem += f', unless the upstream accepts "{rule.name}"'
-    return InvalidField(_field_path(listed), problem)
+    return InvalidField(_spell_field_path(listed), problem)
 
 
-def _field_path(listed: ListedField) -> str:
+def _spell_field_path(listed: ListedField) -> str:
     """Return the full path of a rejected field: its outer objects, then the name in its rule."""
     names = [listed.rule.name]
     place: Place | None = listed.place

@@ -37,7 +37,7 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
     dropped: tuple[str, ...] = ()
     url, headers = url_and_headers(target.upstream, stored.upstream_path(call))
     if stored.operation_of(head).fields:
-        body, dropped = _conversation_body(call, target)
+        body, dropped = _make_conversation_body(call, target)
         raw = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
     else:
         del headers["content-type"]
@@ -55,7 +55,7 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
     )
 
 
-def _conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str, ...]]:
+def _make_conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str, ...]]:
     as_response = replace(call, head=replace(call.head, endpoint="responses"))
     with stored.errors_name_items():
         request = translate_request(as_response, target)

@@ -64,10 +64,12 @@ def translate(
     if families[0] != families[1]:
         known_here = {**OPENAI.fields["chat"], **known_here}
     body, left_out = _convert_form(families, endpoints, allowed, upstream.traits)
-    body, bound = _with_required_limit(families, body, upstream)
+    body, bound = _add_required_limit(families, body, upstream)
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
-    body, unfit = _written(families, to_dialect.server, to_endpoint, body, upstream.traits)
-    dropped += [*left_out, *unfit, *_lost_limit(from_endpoint, to_endpoint, allowed)]
+    body, unfit = _convert_from_chat(
+        families, to_dialect.server, to_endpoint, body, upstream.traits
+    )
+    dropped += [*left_out, *unfit, *_find_lost_limit(from_endpoint, to_endpoint, allowed)]
     if families[0] != families[1]:
         known_there = {
             name: field
@@ -131,7 +133,7 @@ def _convert_form(
     if client_family is not None and client_family == target_family:
         return body, ()
     left_out: Collection[str] = ()
-    if (client_form := _form(client_family)) is not None:
+    if (client_form := _get_request_form(client_family)) is not None:
         if body.get("n") not in (None, 1):  # a chat upstream would charge all of them
             raise InvalidField("n", "must be 1, because this API returns one choice")
         body, left_out = client_form.to_chat(body, keeps_thoughts=traits.thoughts == "required")
@@ -141,20 +143,20 @@ def _convert_form(
         body = requests.chat_request(body)
     elif endpoints[0] in _CHATS and endpoints[1] == "completions":
         body = requests.legacy_request(body)
-    if (target_form := _form(target_family)) is not None:
+    if (target_form := _get_request_form(target_family)) is not None:
         left_out = (*left_out, *target_form.lost(body))
     return body, left_out
 
 
-def _form(family: FamilyName | None) -> RequestForm | None:
+def _get_request_form(family: FamilyName | None) -> RequestForm | None:
     return None if family is None else FAMILIES[family].request
 
 
-def _with_required_limit(
+def _add_required_limit(
     families: Families, body: Json, upstream: Upstream
 ) -> tuple[Json, int | None]:
     # Rules run later and can only lower the limit.
-    form = _form(families[1])
+    form = _get_request_form(families[1])
     if form is None or form.bound is None or families[0] == families[1]:
         return body, None
     if (body.get("max_completion_tokens"), body.get("max_tokens")) != (None, None):
@@ -163,12 +165,12 @@ def _with_required_limit(
     return {**body, "max_tokens": bound}, bound
 
 
-def _written(
+def _convert_from_chat(
     families: Families, server: UpstreamDialect, endpoint: Endpoint, body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
     if endpoint == "chat" and not traits.is_plain:
         return requests.provider_chat(body, traits)
-    form = _form(families[1])
+    form = _get_request_form(families[1])
     if form is None:
         return body if server.from_chat is None else server.from_chat(endpoint, body), ()
     return form.tidy(body) if families[0] == families[1] else form.from_chat(body), ()
@@ -207,7 +209,7 @@ def client_names(name: str, names: Collection[str]) -> tuple[str, ...]:
     return tuple(alias for alias in aliases if alias in names) or (name,)
 
 
-def _lost_limit(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
+def _find_lost_limit(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
     """Return the output limit that is dropped if a chat sets two: legacy completions have one."""
     bounds = body.get("max_tokens"), body.get("max_completion_tokens")
     to_legacy = from_endpoint in _CHATS and to_endpoint == "completions"
@@ -265,7 +267,7 @@ def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
 
     def change(field: str, old: Any) -> Any:
         if field in token_bounds.BUDGETS:
-            return _below_maximum(old, value)
+            return _cap_reasoning_budget(old, value)
         return min(old, value) if field in token_bounds.FLOORS else None
 
     body = _map_numbers(body, name, change)
@@ -286,7 +288,7 @@ def _cap(
 
     def change(field: str, old: Any) -> Any:
         if field in token_bounds.BUDGETS:
-            return _below_maximum(old, maximum)
+            return _cap_reasoning_budget(old, maximum)
         if field not in token_bounds.BOUNDS:
             return min(old, maximum)
         return min(max(old, minimum), maximum) if old >= token_bounds.BOUNDS[field] else maximum
@@ -298,10 +300,10 @@ def _cap(
     for field in token_bounds.BOUNDS.keys() & body.keys():
         if field in obeyed and body[field] is not None:
             return body
-    return body | {bound: _lowest(endpoint, body, maximum)}
+    return body | {bound: _compute_lowest_limit(endpoint, body, maximum)}
 
 
-def _below_maximum(budget: Any, maximum: Any) -> Any:
+def _cap_reasoning_budget(budget: Any, maximum: Any) -> Any:
     """Return a reasoning budget below an output limit: some servers count reasoning as output."""
     return min(budget, max(1, maximum - 1))
 
@@ -336,7 +338,7 @@ def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
     return name
 
 
-def _lowest(endpoint: Endpoint, body: Json, maximum: float) -> float:
+def _compute_lowest_limit(endpoint: Endpoint, body: Json, maximum: float) -> float:
     """Return the output limit to add for a target that may ignore those of the request.
 
     It is the lowest of ``maximum``, the limits in the request, and for legacy completions the

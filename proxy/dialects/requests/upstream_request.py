@@ -95,7 +95,7 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
         return upstream.routes[key]
     to_dialect = DIALECTS[upstream.dialect]
     endpoint, server = target_endpoint(client_endpoint, target), to_dialect.server
-    if endpoint not in _supported_endpoints(target):
+    if endpoint not in _get_supported_endpoints(target):
         raise InvalidField("model", no_endpoint(endpoint))
     fields = fields_of(target, endpoint)
     checks = {name: field.check for name, field in fields.items()}
@@ -139,14 +139,14 @@ def target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoint:
         return client_endpoint
     if client_endpoint != "embeddings" and target.endpoint is not None:
         return target.endpoint
-    endpoints = _supported_endpoints(target)
+    endpoints = _get_supported_endpoints(target)
     return next(
         (endpoint for endpoint in ALTERNATIVES.get(client_endpoint, ()) if endpoint in endpoints),
         client_endpoint,
     )
 
 
-def _supported_endpoints(target: Target) -> frozenset[Endpoint]:
+def _get_supported_endpoints(target: Target) -> frozenset[Endpoint]:
     missing = ENDPOINTS - target.upstream.traits.endpoints - {target.endpoint}
     return frozenset(DIALECTS[target.upstream.dialect].server.paths) - missing
 
@@ -306,11 +306,11 @@ def build_request(
         body |= {"stream_options": options} if options else {}
         dropped = (*dropped, "stream_options")
     if call.state_ref is not None or call.item_ids:
-        body = _with_state(body, call, route.endpoint)
+        body = _insert_state_ref(body, call, route.endpoint)
     try:
         raw = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
     except TypeError:
-        raise _too_deep(body, call) from None
+        raise _make_too_deep_error(body, call) from None
     headers, dialect = route.headers, target.upstream.dialect
     server = DIALECTS[dialect].server
     if server.forwarded_prefix is not None:
@@ -331,7 +331,7 @@ def build_request(
     )
 
 
-def _with_state(body: Json, call: Call, endpoint: Endpoint) -> Json:
+def _insert_state_ref(body: Json, call: Call, endpoint: Endpoint) -> Json:
     """Raise ``NotFound`` if the target no longer supports Responses."""
     ref = call.state_ref
     if endpoint != "responses":
@@ -345,7 +345,7 @@ def _with_state(body: Json, call: Call, endpoint: Endpoint) -> Json:
     return {**body, CONVERSATION if ref.is_conversation else PREVIOUS: ref.id}
 
 
-def _too_deep(body: Json, call: Call) -> InvalidField:
+def _make_too_deep_error(body: Json, call: Call) -> InvalidField:
     """Return the error for a body that translation has nested too deeply to be serialized."""
     for name, value in body.items():
         try:

@@ -103,13 +103,13 @@ class Composer:
     def feed(self, frame: Frame) -> bytes:
         events = frame.events
         if len(events) == 1 and type(event := events[0]) is Delta and not frame.last:
-            return self._delta(event, ())
-        out = [self._event(event, frame) for event in events]
+            return self._write_delta(event, ())
+        out = [self._write_event(event, frame) for event in events]
         return b"".join([*out, self._stop()] if frame.last else out)
 
-    def _event(self, event: Event, frame: Frame) -> bytes:
+    def _write_event(self, event: Event, frame: Frame) -> bytes:
         if isinstance(event, Delta):
-            return self._delta(event, frame.events)
+            return self._write_delta(event, frame.events)
         if isinstance(event, Start):
             return self._start(event)
         if isinstance(event, Begin) and event.part.kind in CALLS and event.call is not None:
@@ -141,7 +141,7 @@ class Composer:
         kinds = ("response.created", "response.in_progress")
         return b"".join([self._out.event(kind, {"response": started}) for kind in kinds])
 
-    def _delta(self, event: Delta, events: tuple[Event, ...]) -> bytes:
+    def _write_delta(self, event: Delta, events: tuple[Event, ...]) -> bytes:
         part, text = event.part, event.text
         out = b""
         if part is not self._part:
@@ -158,7 +158,7 @@ class Composer:
         if opened.type.kind == "text":
             logprobs: list[Json] = []
             if events:
-                value = chat_form(_attached(part, events, "logprobs"))
+                value = chat_form(_find_attached_value(part, events, "logprobs"))
                 logprobs = as_objects(value.get("content") if isinstance(value, dict) else value)
                 opened.logprobs += logprobs
             suffix = b',"logprobs":%b}\n\n' % (orjson.dumps(logprobs) if logprobs else b"[]")
@@ -196,7 +196,7 @@ class Composer:
             return b""
         out = self._close_item()
         text_type = schema.BY_KIND[part.kind]
-        signature = _attached(part, events, "signature")
+        signature = _find_attached_value(part, events, "signature")
         item: Json = {
             "id": "ctc" if call.type == "custom" else "fc",
             "type": text_type.item_type,
@@ -254,7 +254,7 @@ class Composer:
         return out + self._out.event(f"response.{status['status']}", {"response": self.response})
 
 
-def _attached(part: Part, events: tuple[Event, ...], name: AttachName) -> Any:
+def _find_attached_value(part: Part, events: tuple[Event, ...], name: AttachName) -> Any:
     for event in events:
         if isinstance(event, Attach) and event.part is part and event.name == name:
             return event.value

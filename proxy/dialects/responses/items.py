@@ -256,19 +256,19 @@ class EventNumbers:
 
         Raises `UpstreamInvalid` if an index is missing and the stream has too many items.
         """
-        kind, sequence = event.get("type"), _integer(event.get(schema.SEQUENCE))
+        kind, sequence = event.get("type"), _as_integer(event.get(schema.SEQUENCE))
         if not isinstance(kind, str) or not kind.isprintable():
             return None
         missing: dict[str, int] = {}
         if kind in _ITEM_EVENTS or isinstance(event.get(schema.ITEM_ID), str):
-            index = _integer(event.get(schema.OUTPUT))
+            index = _as_integer(event.get(schema.OUTPUT))
             item = self._find_item(kind, event, index)
             if kind == schema.DONE:
                 self._open.pop(item.index, None)
             if index is None:
                 missing[schema.OUTPUT] = item.index
             if (index_member := _INDEX.get(kind)) is not None:
-                part_index = _integer(event.get(index_member))
+                part_index = _as_integer(event.get(index_member))
                 current = item.number_part(index_member, kind, part_index)
                 if part_index is None:
                     missing[index_member] = current
@@ -278,7 +278,7 @@ class EventNumbers:
         return {**event, **missing} if missing else None
 
     def _find_item(self, kind: str, event: Json, index: int | None) -> _NumberedItem:
-        ids, item_type = _ids(event), _item_type(kind, event)
+        ids, item_type = _collect_item_ids(event), _find_item_type(kind, event)
         item = None
         if index is not None:
             item = self._items.get(index)
@@ -361,7 +361,7 @@ class ItemIds:
         return event if known == id_ else {**event, schema.ITEM_ID: known}
 
 
-def _integer(value: object) -> int | None:
+def _as_integer(value: object) -> int | None:
     return value if type(value) is int else None
 
 
@@ -369,7 +369,7 @@ def _next(number: int) -> int:
     return min(number, MAX_NUMBER) + 1
 
 
-def _ids(event: Json) -> list[str]:
+def _collect_item_ids(event: Json) -> list[str]:
     """Return the ids of the item of an event. Some servers use the id of a call for its item."""
     item = as_object(event.get("item"))
     ids = [event.get(schema.ITEM_ID), item.get("id")]
@@ -378,7 +378,7 @@ def _ids(event: Json) -> list[str]:
     return [text for text in ids if isinstance(text, str) and 0 < len(text) <= MAX_ID_LENGTH]
 
 
-def _item_type(kind: str, event: Json) -> str:
+def _find_item_type(kind: str, event: Json) -> str:
     """Return the type of the item of an event, or its first letters. It may be unknown."""
     if kind in _ITEM_TYPES:
         return _ITEM_TYPES[kind]

@@ -139,28 +139,28 @@ class ResponsesReader:
             self._events[:] = [event for event in self._events if type(event) is not Native]
         elif not self._events:
             self._events.append(Native())
-        return self._frames() if self._events else []
+        return self._make_frames() if self._events else []
 
     def _dispatch(self, kind: str) -> None:
         doc = self._doc
         if kind in schema.BY_DELTA and isinstance(doc.get("delta"), str):
-            self._text_delta(schema.BY_DELTA[kind])
+            self._read_text_delta(schema.BY_DELTA[kind])
         elif kind in schema.BY_DONE:
-            self._text_done(schema.BY_DONE[kind])
+            self._read_text_done(schema.BY_DONE[kind])
         elif kind in schema.PART_INDEX:
-            self._part(kind, as_object(doc.get("part")))
+            self._read_content_part(kind, as_object(doc.get("part")))
         elif kind == schema.ADDED:
-            self._item_added(as_object(doc.get("item")))
+            self._read_item_added(as_object(doc.get("item")))
         elif kind == schema.DONE:
-            self._item_done(as_object(doc.get("item")))
+            self._read_item_done(as_object(doc.get("item")))
         elif kind in schema.OF_RESPONSE:
-            self._response(kind, as_object(doc.get("response")))
+            self._read_response(kind, as_object(doc.get("response")))
         elif kind == schema.ANNOTATED:
-            self._annotation()
+            self._read_annotation()
         else:
-            self._other_event(kind)
+            self._read_other_event(kind)
 
-    def _frames(self) -> list[Frame]:
+    def _make_frames(self) -> list[Frame]:
         """Return the frames of the events of the document. Only the last one has the document."""
         events = self._events
         if not self._has_started and any([type(event) is not Native for event in events]):
@@ -171,11 +171,11 @@ class ResponsesReader:
         frame_events: list[Event] = []
         for event in events if self._splits else ():
             if frame_events and type(frame_events[-1]) is End and type(event) in _OWN_FRAME:
-                frames.append(self._frame_ahead(frame_events))
+                frames.append(self._make_frame_before_document(frame_events))
                 frame_events = []
             frame_events.append(event)
             if type(event) is Delta and not event.slot:
-                frames.append(self._frame_ahead(frame_events))
+                frames.append(self._make_frame_before_document(frame_events))
                 frame_events = []
         final_events = tuple(frame_events if self._splits else events)
         frames.append(
@@ -185,7 +185,7 @@ class ResponsesReader:
         )
         return frames
 
-    def _frame_ahead(self, events: list[Event]) -> Frame:
+    def _make_frame_before_document(self, events: list[Event]) -> Frame:
         bare = [event._replace(slot=()) if type(event) is Begin else event for event in events]
         return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
@@ -199,7 +199,7 @@ class ResponsesReader:
 
     # Texts
 
-    def _text_delta(self, text_type: TextType) -> None:
+    def _read_text_delta(self, text_type: TextType) -> None:
         doc = self._doc
         index = doc[schema.OUTPUT]
         item = self._items.for_text(index, text_type)
@@ -222,17 +222,17 @@ class ResponsesReader:
                 keys=doc.keys(), locate=locate, location=locate(doc), part=text.part
             )
 
-    def _text_done(self, text_type: TextType) -> None:
+    def _read_text_done(self, text_type: TextType) -> None:
         doc = self._doc
         item = self._items.for_text(doc[schema.OUTPUT], text_type)
         if item is None:
             self._add_native(None)
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
-        self._doc = self._repeat(text, doc)
+        self._doc = self._read_repeated_text(text, doc)
         self._events.append(Native(text.part))
 
-    def _part(self, kind: str, part: Json) -> None:
+    def _read_content_part(self, kind: str, part: Json) -> None:
         doc = self._doc
         text_type = schema.BY_PART.get(as_text(part.get("type")))
         item = None if text_type is None else self._items.for_text(doc[schema.OUTPUT], text_type)
@@ -243,7 +243,7 @@ class ResponsesReader:
         if kind.endswith(".added"):
             self._doc = {**doc, "part": self._begin_text(text, part)}
         else:
-            self._doc = {**doc, "part": self._repeat(text, part)}
+            self._doc = {**doc, "part": self._read_repeated_text(text, part)}
             text.has_ended = True
             self._events.append(End(text.part))
         self._add_native(item)
@@ -262,7 +262,7 @@ class ResponsesReader:
         self._raw = None
         return {**value, name: ""}
 
-    def _repeat(self, text: OpenText, value: Json) -> Json:
+    def _read_repeated_text(self, text: OpenText, value: Json) -> Json:
         """Add a delta if none has carried the text. Remove the text if guards inspect the value."""
         name = text.type.member
         repeated = as_text(value.get(name))
@@ -276,7 +276,7 @@ class ResponsesReader:
 
     # Items
 
-    def _item_added(self, item: Json) -> None:
+    def _read_item_added(self, item: Json) -> None:
         open_item = self._items.begin(self._doc[schema.OUTPUT], item, is_added=True)
         text_type = schema.BY_CALL.get(as_text(item.get("type")))
         if text_type is not None:
@@ -286,7 +286,7 @@ class ResponsesReader:
         is_silent_item = text_type is not None and is_silent_object(unnamed)
         self._add_native(open_item, *(("item",) if is_silent_item else ()))
 
-    def _item_done(self, item: Json) -> None:
+    def _read_item_done(self, item: Json) -> None:
         index = self._doc[schema.OUTPUT]
         if not self._items.is_done(index):
             self._doc = {**self._doc, "item": self._end_item(index, item)}
@@ -302,7 +302,7 @@ class ResponsesReader:
                 inspected[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
         text_type = schema.BY_CALL.get(as_text(item.get("type")))
         if text_type is not None and open_item.part.kind == text_type.kind:
-            inspected = self._repeat(open_item.open_text(text_type, 0), inspected)
+            inspected = self._read_repeated_text(open_item.open_text(text_type, 0), inspected)
         self._items.end(index, open_item)
         return inspected
 
@@ -315,13 +315,13 @@ class ResponsesReader:
             text = item.open_text(text_type, index)
         if text is None:
             return part
-        part = self._repeat(text, part)
+        part = self._read_repeated_text(text, part)
         item.end_text(text)
         return part
 
     # The response
 
-    def _response(self, kind: str, response: Json) -> None:
+    def _read_response(self, kind: str, response: Json) -> None:
         if not self._has_started:
             self._has_started = True
             self._events.append(start_event(response))
@@ -331,7 +331,7 @@ class ResponsesReader:
             items = output if isinstance(output, list) else []
             inspected = {
                 **response,
-                "output": [self._final_item(n, item) for n, item in enumerate(items)],
+                "output": [self._read_final_item(n, item) for n, item in enumerate(items)],
             }
             self._items.end_all()
             self._events += [*end_events(response, has_calls=self._items.has_calls), STOP]
@@ -346,7 +346,7 @@ class ResponsesReader:
         ):
             self._events.insert(len(self._events) - (kind in schema.ENDS), Native(None))
 
-    def _final_item(self, index: int, item: Any) -> Any:
+    def _read_final_item(self, index: int, item: Any) -> Any:
         if not isinstance(item, dict):
             if self._splits:
                 raise UpstreamInvalid("The upstream sent an output item that is not an object.")
@@ -357,7 +357,7 @@ class ResponsesReader:
 
     # Others
 
-    def _annotation(self) -> None:
+    def _read_annotation(self) -> None:
         doc = self._doc
         item = self._items.get(doc[schema.OUTPUT])
         text = None if item is None else item.texts.get(("text", doc["content_index"]))
@@ -368,7 +368,7 @@ class ResponsesReader:
         self._events.append(Attach(text.part, "citation", doc.get("annotation"), slot=slot))
         self._add_native(item, "annotation")
 
-    def _other_event(self, kind: str) -> None:
+    def _read_other_event(self, kind: str) -> None:
         """Read another event. Its texts are distinguished by type, indexes and members."""
         doc = self._doc
         item = self._items.get(doc.get(schema.OUTPUT))

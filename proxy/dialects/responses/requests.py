@@ -63,16 +63,16 @@ class _ResponsesConversion:
             self.dropped.add("store")  # a stored chat has no response id
         elif body.get("store") is False:
             chat["store"] = False
-        renamed, dropped = from_api(body, "responses", {"response_format": _response_format})
+        renamed, dropped = from_api(body, "responses", {"response_format": _convert_text_format})
         self.dropped |= dropped
-        chat |= self._tools() | renamed | self._logprobs()
+        chat |= self._convert_tools() | renamed | self._convert_logprobs()
         bound = body.get("max_output_tokens")
         if bound is not None:
             is_reasoning = is_reasoning_model(str(body.get("model")), chat)
             chat["max_completion_tokens" if is_reasoning else "max_tokens"] = bound
         return chat
 
-    def _logprobs(self) -> Json:
+    def _convert_logprobs(self) -> Json:
         included = self._body.get("include") or []
         if any(name != LOGPROBS for name in included):
             self.dropped.add("include")
@@ -81,11 +81,11 @@ class _ResponsesConversion:
             return {}
         return {"logprobs": True} | ({"top_logprobs": top} if top else {})
 
-    def _tools(self) -> Json:
+    def _convert_tools(self) -> Json:
         fields: Json = {}
         tools, choice = self._body.get("tools"), self._body.get("tool_choice")
         if tools:
-            fields["tools"] = [self._tool(index, tool) for index, tool in enumerate(tools)]
+            fields["tools"] = [self._convert_tool(index, tool) for index, tool in enumerate(tools)]
         if isinstance(choice, str) and choice in TOOL_CHOICES:
             fields["tool_choice"] = choice
         elif isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
@@ -95,7 +95,7 @@ class _ResponsesConversion:
             raise InvalidField("tool_choice", NOT_SUPPORTED)
         return fields
 
-    def _tool(self, index: int, tool: Json) -> Json:
+    def _convert_tool(self, index: int, tool: Json) -> Json:
         kind = tool.get("type")
         if kind not in ("function", "custom"):
             raise InvalidField(f"tools.{index}", unsupported_type(kind))
@@ -109,7 +109,7 @@ class _ResponsesConversion:
     def message(self, item: Json, place: str) -> None:
         role, content = item.get("role"), item.get("content")
         if isinstance(content, list):
-            parts = _parts(content, f"{place}.content")
+            parts = _convert_input_parts(content, f"{place}.content")
             is_text = all(part["type"] == "text" for part in parts)
             if role == "assistant" and not is_text:
                 raise InvalidField(f"{place}.content", NOT_SUPPORTED)
@@ -144,7 +144,7 @@ class _ResponsesConversion:
         output = item.get("output")
         other_parts: list[Json] = []
         if isinstance(output, list):
-            parts = _parts(output, f"{place}.output")
+            parts = _convert_input_parts(output, f"{place}.output")
             other_parts = [part for part in parts if part["type"] != "text"]
             output = "\n".join(part["text"] for part in parts if part["type"] == "text")
         elif not isinstance(output, str):
@@ -197,7 +197,7 @@ def _group_results(messages: Sequence[Json]) -> list[Json]:
     return [message for group in groups for message in group]
 
 
-def _response_format(text_format: Any) -> Json | None:
+def _convert_text_format(text_format: Any) -> Json | None:
     kind = text_format.get("type") if isinstance(text_format, dict) else None
     if kind == "text":
         return None
@@ -211,11 +211,13 @@ def _response_format(text_format: Any) -> Json | None:
     return {"type": kind, "json_schema": schema}
 
 
-def _parts(parts: list[Any], place: str) -> list[Json]:
-    return [_part(as_object(part), f"{place}.{index}") for index, part in enumerate(parts)]
+def _convert_input_parts(parts: list[Any], place: str) -> list[Json]:
+    return [
+        _convert_input_part(as_object(part), f"{place}.{index}") for index, part in enumerate(parts)
+    ]
 
 
-def _part(part: Json, place: str) -> Json:
+def _convert_input_part(part: Json, place: str) -> Json:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
@@ -244,7 +246,7 @@ def convert_from_chat(body: Json) -> Json:
         raise InvalidField("background", NOT_SUPPORTED)
     request = dict(body)
     request.pop("stream_options", None)
-    request["input"] = _items(request.pop("messages", None) or ())
+    request["input"] = _convert_messages(request.pop("messages", None) or ())
     request["store"] = body.get("store") is True  # a chat is not stored by default
     if request.pop("logprobs", None):
         request["include"] = [LOGPROBS]
@@ -263,10 +265,10 @@ def tidy(body: Json) -> Json:
     bounds = [request.pop(name) for name in BOUNDS if request.get(name) is not None]
     if bounds:
         request["max_output_tokens"] = min(bounds)
-    return to_api(request, "responses", {"response_format": _text_format})
+    return to_api(request, "responses", {"response_format": _convert_response_format})
 
 
-def _text_format(response_format: Any) -> Json:
+def _convert_response_format(response_format: Any) -> Json:
     kind = response_format.get("type") if isinstance(response_format, dict) else None
     if kind in ("text", "json_object"):
         return {"type": kind}
@@ -287,13 +289,13 @@ def _flatten(tool: Any, place: str) -> Json:
     return flat
 
 
-def _items(messages: Any) -> list[Json]:
+def _convert_messages(messages: Any) -> list[Json]:
     items: list[Json] = []
     custom_ids: set[str] = set()  # of calls of custom tools
     for index, message in enumerate(messages):
         role, place = message["role"], f"messages.{index}"
         if role == "tool":
-            items.append(_tool_result(message, place, custom_ids))
+            items.append(_make_tool_result(message, place, custom_ids))
         elif role not in ROLES or message.get("function_call"):
             raise InvalidField(f"{place}.role" if role not in ROLES else place, NOT_SUPPORTED)
         else:
@@ -301,24 +303,24 @@ def _items(messages: Any) -> list[Json]:
             if message.get("refusal") and not content:
                 content = [{"type": "refusal", "refusal": message["refusal"]}]
             elif not isinstance(content, str | None):
-                content = _input_parts(content, role, f"{place}.content")
+                content = _make_input_parts(content, role, f"{place}.content")
             if content:
                 items.append({"role": role, "content": content})
-            calls = _tool_calls(message, place)
+            calls = _make_tool_calls(message, place)
             custom_ids |= {str(c["call_id"]) for c in calls if c["type"] == "custom_tool_call"}
             items += calls
     return items
 
 
-def _tool_result(message: Json, place: str, custom_ids: set[str]) -> Json:
+def _make_tool_result(message: Json, place: str, custom_ids: set[str]) -> Json:
     call_id, content = message.get("tool_call_id"), message.get("content")
     if not isinstance(content, str | None):
-        content = _input_parts(content, "user", f"{place}.content")
+        content = _make_input_parts(content, "user", f"{place}.content")
     kind = "custom_tool_call" if str(call_id) in custom_ids else "function_call"
     return {"type": f"{kind}_output", "call_id": call_id, "output": content or ""}
 
 
-def _tool_calls(message: Json, place: str) -> list[Json]:
+def _make_tool_calls(message: Json, place: str) -> list[Json]:
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
         raise InvalidField(f"{place}.tool_calls", NOT_SUPPORTED)
@@ -336,13 +338,13 @@ def _tool_calls(message: Json, place: str) -> list[Json]:
     return items
 
 
-def _input_parts(content: Any, role: str, place: str) -> list[Json]:
+def _make_input_parts(content: Any, role: str, place: str) -> list[Json]:
     if not isinstance(content, list):
         raise InvalidField(place, NOT_SUPPORTED)
-    return [_input_part(part, role, f"{place}.{index}") for index, part in enumerate(content)]
+    return [_make_input_part(part, role, f"{place}.{index}") for index, part in enumerate(content)]
 
 
-def _input_part(part: Any, role: str, place: str) -> Json:
+def _make_input_part(part: Any, role: str, place: str) -> Json:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text" and isinstance(part.get("text"), str):
         text_type = "output_text" if role == "assistant" else "input_text"

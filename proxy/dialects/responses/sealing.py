@@ -49,19 +49,19 @@ class SealSecret:
         return cls(*[blake2b(secret, digest_size=32, person=use).digest() for use in uses])
 
     def seal(self, key: str, plain: bytes) -> bytes:
-        proof = self._proof(key, plain)
-        return proof + self._crypt(proof, plain)
+        proof = self._compute_proof(key, plain)
+        return proof + self._encrypt_or_decrypt(proof, plain)
 
     def open(self, key: str, sealed: bytes) -> bytes | None:
         """Return the sealed bytes, None if this secret has not sealed them for the key."""
         proof = sealed[:PROOF_BYTES]
-        plain = self._crypt(proof, sealed[PROOF_BYTES:])
-        return plain if hmac.compare_digest(proof, self._proof(key, plain)) else None
+        plain = self._encrypt_or_decrypt(proof, sealed[PROOF_BYTES:])
+        return plain if hmac.compare_digest(proof, self._compute_proof(key, plain)) else None
 
-    def _proof(self, key: str, plain: bytes) -> bytes:
+    def _compute_proof(self, key: str, plain: bytes) -> bytes:
         return blake2b(_pack(key) + plain, digest_size=PROOF_BYTES, key=self.mac_key).digest()
 
-    def _crypt(self, nonce: bytes, text: bytes) -> bytes:
+    def _encrypt_or_decrypt(self, nonce: bytes, text: bytes) -> bytes:
         blocks = [
             blake2b(nonce + n.to_bytes(4), digest_size=BLOCK_BYTES, key=self.cipher_key).digest()
             for n in range(-(-len(text) // BLOCK_BYTES))
@@ -217,7 +217,7 @@ class DocumentSealer:
         provider_id = document.get("id")
         if not isinstance(provider_id, str):
             return None
-        return {**document, "id": self._conversation_id(provider_id)}
+        return {**document, "id": self._seal_conversation_id(provider_id)}
 
     def _seal_page(self, document: Json) -> Json | None:
         members = self._seal_members(document, EVENT_MEMBERS)
@@ -233,7 +233,7 @@ class DocumentSealer:
         for name in ("id", PREVIOUS):
             provider_id = response.get(name)
             if isinstance(provider_id, str):
-                members[name] = self._client_id(provider_id) or self.ids.seal(
+                members[name] = self._find_client_id(provider_id) or self.ids.seal(
                     self.key, self.deployment, self.target, provider_id
                 )
         output = response.get("output")
@@ -241,18 +241,18 @@ class DocumentSealer:
             members["output"] = items
         conversation = response.get(CONVERSATION)
         if isinstance(conversation, dict) and isinstance(conversation.get("id"), str):
-            sealed_id = self._conversation_id(conversation["id"])
+            sealed_id = self._seal_conversation_id(conversation["id"])
             members[CONVERSATION] = {**conversation, "id": sealed_id}
         elif isinstance(conversation, str):
-            members[CONVERSATION] = self._conversation_id(conversation)
+            members[CONVERSATION] = self._seal_conversation_id(conversation)
         return {**response, **members} if members else None
 
-    def _client_id(self, provider_id: str) -> str | None:
+    def _find_client_id(self, provider_id: str) -> str | None:
         ref = self.state_ref
         return ref.client_id if ref is not None and provider_id and provider_id == ref.id else None
 
-    def _conversation_id(self, provider_id: str) -> str:
-        return self._client_id(provider_id) or self.ids.seal(
+    def _seal_conversation_id(self, provider_id: str) -> str:
+        return self._find_client_id(provider_id) or self.ids.seal(
             self.key, self.deployment, self.upstream, provider_id, CONVERSATIONS
         )
 

@@ -109,7 +109,7 @@ def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Cal
         return call
     refs: dict[str, StateRef | None] = {}
     call_ref = call.state_ref
-    for place, client_id, is_referred in _ids_of_items(items):
+    for place, client_id, is_referred in _find_item_ids(items):
         if client_id not in refs:
             if len(refs) == MAX_IDS:
                 raise InvalidField(place, f"exceeds the limit of {MAX_IDS} item ids per request")
@@ -121,7 +121,7 @@ def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Cal
             call_ref = _join_place(call_ref, ref, place)
     if call_ref is not None and call_ref is not call.state_ref:
         call = with_state(call, call_ref)
-    return _with_short_names(call, items, refs) if refs else call
+    return _shorten_item_ids(call, items, refs) if refs else call
 
 
 def _check_no_reference(items: list[Json]) -> None:
@@ -138,7 +138,7 @@ def _join_place(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRe
     return call_ref
 
 
-def _ids_of_items(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
+def _find_item_ids(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
     """Yield the JSON path and the text of each id, and True if it refers to a stored item."""
     for index, item in enumerate(items):
         is_ref = is_reference(item)
@@ -150,7 +150,7 @@ def _ids_of_items(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
                 raise InvalidField(f"input.{index}.{name}", missing("a string"))
 
 
-def _with_short_names(call: Call, items: list[Json], refs: dict[str, StateRef | None]) -> Call:
+def _shorten_item_ids(call: Call, items: list[Json], refs: dict[str, StateRef | None]) -> Call:
     # Encrypted content is bound to its id, so an item with it loses an id that was not sealed.
     key = call.scheduling_key
     names = {client_id: f"item_{index}" for index, client_id in enumerate(refs)}

@@ -82,18 +82,18 @@ _STREAM_QUERY = {"stream": "false", "include_obfuscation": "", "starting_after":
 """Query parameters of streams, with the values that request none."""
 
 
-def _path(head: RequestHead) -> str:
+def _parse_path(head: RequestHead) -> str:
     match = _PATH.search(head.route)
     return "" if match is None else match[0]
 
 
 def operation_of(head: RequestHead) -> Operation:
-    return OPERATIONS[head.method, _path(head)]
+    return OPERATIONS[head.method, _parse_path(head)]
 
 
 def upstream_path(call: Call) -> str:
     """Return the path of a call with the provider's ids."""
-    path = _path(call.head)
+    path = _parse_path(call.head)
     provider_id = "" if call.state_ref is None else call.state_ref.id
     item_id = call.item_ids[0][1] if "{item}" in path else ""
     path = path.replace("{id}", quote(provider_id, safe=""))

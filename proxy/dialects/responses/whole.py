@@ -36,8 +36,10 @@ class WholeResponseReader:
             raise UpstreamInvalid("The upstream sent a response that is not complete.")
         if options.stream:
             reader = ResponsesReader(options)
-            return [frame for event in _stream_events(doc) for frame in reader.read_event(event)]
-        events: list[Event] = [start_event(doc), *self._item_events(items)]
+            return [
+                frame for event in _make_stream_events(doc) for frame in reader.read_event(event)
+            ]
+        events: list[Event] = [start_event(doc), *self._make_item_events(items)]
         if not is_unfinished:
             events += [*end_events(doc), STOP]
         if options.inspect:
@@ -47,12 +49,12 @@ class WholeResponseReader:
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         return ()
 
-    def _item_events(self, items: list[Json]) -> Iterator[Event]:
+    def _make_item_events(self, items: list[Json]) -> Iterator[Event]:
         # Clients of other families get a summary only if there is no reasoning.
         crosses = self._options.crossing
-        texts = [[*_texts(item, index)] for index, item in enumerate(items)]
+        texts = [[*_find_item_texts(item, index)] for index, item in enumerate(items)]
         if crosses:
-            texts = _with_paragraphs(texts)
+            texts = _join_summaries(texts)
         for index, item in enumerate(items):
             begin = begin_item(item, index)
             item_part = begin.part
@@ -71,7 +73,7 @@ class WholeResponseReader:
             yield End(item_part)
 
 
-def _with_paragraphs(texts: list[list[ItemText]]) -> list[list[ItemText]]:
+def _join_summaries(texts: list[list[ItemText]]) -> list[list[ItemText]]:
     """Return texts with summaries as paragraphs, or without them if there is the reasoning."""
     has_reasoning = any(text[0].kind == "reasoning" for item in texts for text in item)
     separator, changed = "", []
@@ -86,7 +88,7 @@ def _with_paragraphs(texts: list[list[ItemText]]) -> list[list[ItemText]]:
     return changed
 
 
-def _texts(item: Json, index: int) -> Iterator[ItemText]:
+def _find_item_texts(item: Json, index: int) -> Iterator[ItemText]:
     for name in ("summary", "content"):
         parts = item.get(name)
         for part_index, part in enumerate(parts if isinstance(parts, list) else ()):
@@ -100,23 +102,23 @@ def _texts(item: Json, index: int) -> Iterator[ItemText]:
         yield text_type, 0, text, ("output", index, text_type.member)
 
 
-def _stream_events(response: Json) -> Iterator[Json]:
+def _make_stream_events(response: Json) -> Iterator[Json]:
     started = {**response, "status": "in_progress", "output": [], "usage": None}
     for kind in ("created", "in_progress"):
         yield {"type": f"response.{kind}", "response": started}
     for index, item in enumerate(response["output"]):
-        texts = [*_texts(item, index)]
+        texts = [*_find_item_texts(item, index)]
         empty: Json = {name: [] for name in ("content", "summary") if name in item}
         empty |= {text_type.member: "" for text_type, *_ in texts if not text_type.part_type}
         yield {"type": schema.ADDED, schema.OUTPUT: index, "item": {**item, **empty}}
         for text_type, part_index, text, _ in texts:
-            yield from _text_events(item, index, text_type, part_index, text)
+            yield from _make_text_events(item, index, text_type, part_index, text)
         yield {"type": schema.DONE, schema.OUTPUT: index, "item": item}
     kind = "incomplete" if response.get("status") == "incomplete" else "completed"
     yield {"type": f"response.{kind}", "response": response}
 
 
-def _text_events(
+def _make_text_events(
     item: Json, index: int, text_type: TextType, part_index: int, text: str
 ) -> Iterator[Json]:
     location: Json = {"item_id": item.get("id"), schema.OUTPUT: index}

@@ -203,9 +203,9 @@ class ResponsesWriter:
             for index, item in enumerate(output if isinstance(output, list) else ()):
                 if isinstance(item, dict):
                     self._items.setdefault(index, item)
-            self._response["output"] = self._output()
+            self._response["output"] = self._complete_output()
 
-    def _output(self) -> list[Json]:
+    def _complete_output(self) -> list[Json]:
         return [self._fill_item(self._items[index], index) for index in sorted(self._items)]
 
     def _end(self) -> bytes:
@@ -217,7 +217,7 @@ class ResponsesWriter:
                 part = text.fill({"type": text_type.part_type}, text_type.member)
                 self._items[index] = {**item, text_type.list_member: [part]}
         status = status_members(self._reason)
-        self._response |= {**status, "output": self._output(), "usage": self._usage}
+        self._response |= {**status, "output": self._complete_output(), "usage": self._usage}
         return self._out.event(f"response.{status['status']}", {"response": self._response})
 
     def _fill_event(self, doc: Json, kind: str) -> Json:

@@ -126,7 +126,7 @@ def convert_models(head: RequestHead, data: Json) -> Json:
     example because a reload removed it, the models are compared with the id.
     """
     if data.get("object") != "list":
-        return _model_info(data)
+        return _make_model_info(data)
     models, limit = data["data"], head.parameter("limit")
     size = MAX_PAGE_MODELS if limit is None else int(limit[:5])
     after_id, before_id = head.parameter("after_id"), head.parameter("before_id")
@@ -141,14 +141,14 @@ def convert_models(head: RequestHead, data: Json) -> Json:
         models = [model for model in models if model["id"] < before_id]
     page = models[-size:] if after_id is None and before_id is not None else models[:size]
     return {
-        "data": [_model_info(model) for model in page],
+        "data": [_make_model_info(model) for model in page],
         "has_more": len(page) < len(models),
         "first_id": page[0]["id"] if page else None,
         "last_id": page[-1]["id"] if page else None,
     }
 
 
-def _model_info(model: Json) -> Json:
+def _make_model_info(model: Json) -> Json:
     created = datetime.fromtimestamp(model["created"], UTC)
     return {
         "type": "model",

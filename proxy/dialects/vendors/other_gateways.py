@@ -94,10 +94,10 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
         raise bad_header(user_header, f"must have at most {MAX_NAME} printable characters")
     return replace(
         head,
-        tags=head.tags + _tags(headers, meanings),
+        tags=head.tags + _read_tags(headers, meanings),
         user=user,
         session=word(headers[session], MAX_ID) if session else None,
-        timeout_s=_timeout_s(headers, meanings) if head.timeout_s is None else head.timeout_s,
+        timeout_s=_read_timeout_s(headers, meanings) if head.timeout_s is None else head.timeout_s,
         properties=tuple(first_items(_properties(headers, meanings))),
         warnings=(*head.warnings, *([warning] if ignored else ())),
     )
@@ -129,7 +129,7 @@ def _find_header(meaning: Meaning, headers: Headers, meanings: dict[str, Meaning
     return next((name for name in meanings if meanings[name] == meaning and headers[name]), None)
 
 
-def _tags(headers: Headers, meanings: dict[str, Meaning]) -> tuple[Tag, ...]:
+def _read_tags(headers: Headers, meanings: dict[str, Meaning]) -> tuple[Tag, ...]:
     tags: list[Tag] = []
     for name in (name for name, meaning in meanings.items() if meaning == "tags"):
         parts = (part.strip() for part in headers[name].split(","))
@@ -137,7 +137,7 @@ def _tags(headers: Headers, meanings: dict[str, Meaning]) -> tuple[Tag, ...]:
     return tuple(tags)
 
 
-def _timeout_s(headers: Headers, meanings: dict[str, Meaning]) -> float | None:
+def _read_timeout_s(headers: Headers, meanings: dict[str, Meaning]) -> float | None:
     times = [
         _seconds(name, headers[name], 1 if meaning == "seconds" else 1000)
         for name, meaning in meanings.items()
