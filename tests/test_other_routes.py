@@ -44,7 +44,7 @@ CONVERSATION = "/v1/conversations/{id}"
 ITEMS = f"{CONVERSATION}/items"
 SECRETS = ("a secret of replicas",)
 PLACE = ("support-widget", "support-chat", "openai")
-VALUES = ResponseIds.of(SECRETS).seal(*PLACE, "conv_1", CONVERSATIONS)
+VALUES = ResponseIds.from_secrets(SECRETS).seal(*PLACE, "conv_1", CONVERSATIONS)
 KEEPING = BEARER | {"x-headrace-deployment": "support-chat"}
 COSTLESS = (None, COUNTED, talks.TALK, talks.PAGE)
 

@@ -16,7 +16,7 @@ import yaml
 from bench import delays, pictures, results, table
 from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
 from proxy.dialects.base import AUTHORIZATION, Dialect
-from proxy.dialects.request_headers import BEARER, key_headers
+from proxy.dialects.request_headers import BEARER, list_key_headers
 from proxy.dialects.vendors.openai import FIELDS, PATHS
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.errors.table import ERROR_TABLE
@@ -117,7 +117,7 @@ def clients() -> Iterator[str]:
     yield "|---|---|---|---|"
     yield "| all | | `x-headrace-deployment`, or `model` | `x-headrace-tags: k=v,label` |"
     for name, dialect in DIALECTS.items():
-        headers = ", or ".join(f"`{header}`" for header in key_headers(dialect.client))
+        headers = ", or ".join(f"`{header}`" for header in list_key_headers(dialect.client))
         yield _row(name, headers, DEPLOYMENTS.get(name, ""), TAGS.get(name, ""))
 
 

@@ -90,7 +90,7 @@ FAMILY_SAMPLES: dict[FamilyName | None, dict[str, Any]] = {
     "messages": MESSAGES_SAMPLES,
     "responses": RESPONSES_SAMPLES,
 }
-IDS = ResponseIds.of(["secret of the samples"])
+IDS = ResponseIds.from_secrets(["secret of the samples"])
 SEPARATE_VALUES: dict[str, tuple[Any, ...]] = {
     "context_length_exceeded_behavior": ("truncate", "error"),
     STOP_TEXT: (True, False),

@@ -59,7 +59,7 @@ def ids(context: Context) -> ResponseIds | None:
     """Return the cipher of provider-side ids, None without a secret."""
     if not context.settings.secrets:
         return None
-    return ResponseIds.of(context.settings.secrets)
+    return ResponseIds.from_secrets(context.settings.secrets)
 
 
 async def counters(context: Context) -> CounterStore:

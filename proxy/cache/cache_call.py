@@ -30,7 +30,7 @@ from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.call.attempts import Bill, CacheSavings
 from proxy.call.record import Record
-from proxy.dialects.requests.upstream_request import parameters
+from proxy.dialects.requests.upstream_request import apply_overrides
 from proxy.errors import ProxyError, UpstreamError
 from proxy.money.usage import Tokens, price_on
 from proxy.ports import FetchResponse, Sink
@@ -77,7 +77,7 @@ class CacheLookup:
         overrides = model_call.overrides_for(target)
         if "n" not in call.body and "n" not in overrides.set:  # prompt and input have no overrides
             return count_choices(call, call.body)
-        return count_choices(call, parameters(call, target, overrides))
+        return count_choices(call, apply_overrides(call, target, overrides))
 
     async def find(self, record: Record) -> CachedAnswer | None:
         """Return a fresh cached response, otherwise the response to a similar prompt."""

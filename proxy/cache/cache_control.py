@@ -42,12 +42,12 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     if _HEADERS.isdisjoint(headers):
         return DEFAULT
     words = {word.strip().lower() for word in headers.get("cache-control", "").split(",")}
-    is_disabled = request_headers.flag(_SKIP, headers)
+    is_disabled = request_headers.read_flag(_SKIP, headers)
     if headers.get(_ENABLED, "").strip():
-        is_disabled |= not request_headers.flag(_ENABLED, headers)
+        is_disabled |= not request_headers.read_flag(_ENABLED, headers)
     ages = [age for word in words if (age := _max_age(word)) is not None]
     return CacheControl(
-        no_cache=is_disabled or "no-cache" in words or request_headers.flag(_REFRESH, headers),
+        no_cache=is_disabled or "no-cache" in words or request_headers.read_flag(_REFRESH, headers),
         keep=not is_disabled and "no-store" not in words,
         max_age=min(ages, default=None),
         namespace=headers.get(_NAMESPACE, "").strip(),

@@ -16,7 +16,7 @@ import orjson
 
 from proxy.cache.key import BYTES, CALLER
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, client_family, crosses
+from proxy.dialects.families import FAMILIES, crosses_families, find_client_family
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
@@ -130,14 +130,14 @@ def _frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tup
 
     Raises ``ProxyError``.
     """
-    family, client = FAMILIES.get(metadata.family), client_family(call)
+    family, client = FAMILIES.get(metadata.family), find_client_family(call)
     if family is None:
         return ()
     options = ReadOptions(
         call=call,
         whole=not metadata.streamed,
         stream=call.stream and not metadata.streamed,
-        crossing=crosses(client, family.name),
+        crossing=crosses_families(client, family.name),
     )
     server = DIALECTS["openai"].server
     documents = Documents(NO_BOUND, vectors=family.has_vectors)
@@ -156,7 +156,7 @@ def _is_unchanged(metadata: AnswerMetadata, call: Call) -> bool:
     """Return True if the client gets the documents unchanged, so that no events are needed."""
     return (
         metadata.streamed == call.stream
-        and metadata.family == client_family(call)
+        and metadata.family == find_client_family(call)
         and call.head.endpoint not in ECHOING
         and DIALECTS[call.head.dialect].client.add_verdicts is None
     )

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.request_headers import forwarded_headers
+from proxy.dialects.request_headers import select_forwarded_headers
 from proxy.dialects.responses.schema import PREVIOUS
 from proxy.dialects.wire.large_json import write_pieces
 from proxy.fields.field_table import FIELDS
@@ -50,7 +50,7 @@ def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: st
     if call.item_ids:
         request = [*request, "item_ids", [sealed for sealed, _ in call.item_ids]]
     headers = call.head.headers
-    forwarded = forwarded_headers(headers, DIALECTS[call.head.dialect].server, headers)
+    forwarded = select_forwarded_headers(headers, DIALECTS[call.head.dialect].server, headers)
     if forwarded:
         request = [*request, "headers", sorted(forwarded.items())]
     if call.size <= LARGE_BYTES:

@@ -10,20 +10,20 @@ from typing import Any
 
 from proxy.dialects import request_headers
 from proxy.dialects.base import AUTHORIZATION, ClientDialect, Dialect, Headers
-from proxy.dialects.chat.tool_calls import CALL_LISTS, without_signatures
+from proxy.dialects.chat.tool_calls import CALL_LISTS, remove_signatures
 from proxy.dialects.request_headers import (
     GEMINI_KEY,
     Parameters,
-    azure_deployment,
     compile_route,
-    dropped_parameters,
+    describe_unknown_path,
+    insert_model_of_path,
     is_pattern,
-    not_served,
-    openai_path,
-    path_parameters,
-    plain_path,
     query_parameters,
-    with_model_of_path,
+    read_azure_deployment,
+    read_path_parameters,
+    redact_path,
+    to_openai_path,
+    warn_of_dropped_parameters,
 )
 from proxy.dialects.vendors import (
     anthropic,
@@ -133,7 +133,7 @@ USUAL_HEADERS = frozenset(
 """Headers of most requests. None of these names contains a credential word."""
 
 
-def dialect_of(path: str, headers: Headers) -> Dialect:
+def find_dialect(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
     return match_dialect(path, headers)[0]
 
@@ -184,7 +184,7 @@ def _choose_dialect_by_headers(names: tuple[str, ...], headers: Headers) -> str:
     return names[0]
 
 
-def no_passthrough() -> None:
+def list_no_passthrough_paths() -> None:
     pass
 
 
@@ -201,7 +201,7 @@ class Received:
     at: datetime = EPOCH
     query: str = ""
     matched_dialect: tuple[Dialect, str] | None = None
-    passed: Callable[[], PassthroughPaths | None] = no_passthrough
+    passed: Callable[[], PassthroughPaths | None] = list_no_passthrough_paths
 
 
 def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
@@ -233,13 +233,13 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     )
     if endpoint == "passthrough":
         head = replace(
-            head, passthrough=PassthroughRequest(openai_path(path, parameters), received.query)
+            head, passthrough=PassthroughRequest(to_openai_path(path, parameters), received.query)
         )
     elif received.query:
-        dropped = dropped_parameters(received.query, QUERIES.get(endpoint, frozenset()))
+        dropped = warn_of_dropped_parameters(received.query, QUERIES.get(endpoint, frozenset()))
         head = replace(head, warnings=dropped)
     if request_headers.PREFIX in joined_names or "traceparent" in headers:
-        head = request_headers.common(headers, head)
+        head = request_headers.read_common_headers(headers, head)
     if client.read_headers is not None:
         head = client.read_headers(headers, head)
     if other_gateways.MARKS.search(joined_names) is not None:
@@ -259,7 +259,7 @@ def _find_route(
         match = pattern.fullmatch(path)
         if match is not None:
             if (method, route) in ROUTES:
-                return route, ROUTES[method, route][1], path_parameters(match)
+                return route, ROUTES[method, route][1], read_path_parameters(match)
             allowed |= {verb for verb, known_path in ROUTES if known_path == route}
     if "GET" in allowed:
         allowed.add("HEAD")
@@ -272,15 +272,17 @@ def _match_passthrough_path(
 ) -> tuple[str, Parameters]:
     # Raises ``PathNotFound`` or ``MethodNotAllowed``.
     if listed is not None:
-        for parameters in ((), azure_deployment(path)):
-            openai_form = openai_path(path, parameters)
+        for parameters in ((), read_azure_deployment(path)):
+            openai_form = to_openai_path(path, parameters)
             match = listed.find(method, openai_form)
             if match is not None:
                 return match.route, parameters
             allowed = allowed.union(listed.find_methods(openai_form))
     if allowed:
         raise MethodNotAllowed(", ".join(sorted(allowed)))
-    raise PathNotFound(not_served(path, {served for _, served in PLAIN_ROUTES}), plain_path(path))
+    raise PathNotFound(
+        describe_unknown_path(path, {served for _, served in PLAIN_ROUTES}), redact_path(path)
+    )
 
 
 def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
@@ -306,7 +308,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     fields = CHECKED_FIELDS[head.dialect][endpoint]
     warnings = misspelling_warnings(fields, body)
     if head.parameters:
-        body, of_path = with_model_of_path(head, body)
+        body, of_path = insert_model_of_path(head, body)
         warnings += of_path
     _validate(client, endpoint, fields, body)
     if "metadata" in body:
@@ -319,7 +321,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     signatures: dict[str, str] = {}
     member = CALL_LISTS.get(DIALECTS[head.dialect].families.get(endpoint, ""), "")
     if type(body.get(member)) is list:
-        body, signatures = without_signatures(body, member)
+        body, signatures = remove_signatures(body, member)
     chat = body if client.to_chat is None else client.to_chat(endpoint, body)
     if endpoint == "completions" and chat.get("prompt") is None:
         chat = {**chat, "prompt": START_OF_DOCUMENT}

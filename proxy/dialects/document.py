@@ -32,7 +32,7 @@ ReadContent = Callable[[Json, ReadOptions], Content]
 """Reads a document. Raises `UpstreamInvalid` for one of another kind."""
 
 
-def document_frame(
+def make_document_frame(
     doc: Json,
     raw: bytes | None = None,
     content: Content = Content(),  # noqa: B008  # immutable
@@ -66,7 +66,7 @@ class DocumentReader:
 
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
         content = self._read_content(doc, self._options)
-        return (document_frame(doc, raw, content, self._family, self._options.model_call),)
+        return (make_document_frame(doc, raw, content, self._family, self._options.model_call),)
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         raise UpstreamInvalid("The upstream sent no document.")

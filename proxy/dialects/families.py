@@ -15,7 +15,7 @@ from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse
 from proxy.dialects.chat import choices
 from proxy.dialects.chat.choices import CHOICES
 from proxy.dialects.chat.reader import ChatReader
-from proxy.dialects.chat.writer import KIN, ChatWholeWriter, chat_writer
+from proxy.dialects.chat.writer import KIN, ChatWholeWriter, make_chat_writer
 from proxy.dialects.document import COUNT, Content, DocumentReader, PassthroughWriter, ReadContent
 from proxy.dialects.family import (
     Family,
@@ -69,7 +69,7 @@ CHAT, COMPLETIONS = (
     Family(
         name=form.family,
         reader=partial(ChatReader, form=form),
-        writer=partial(chat_writer, family=form.family),
+        writer=partial(make_chat_writer, family=form.family),
         marks_parts=False,
         answers=CHOICES,
         answers_prevail=True,
@@ -87,7 +87,7 @@ MESSAGES: Final = Family(
         to_chat=to_chat.convert_to_chat,
         from_chat=from_chat.convert_from_chat,
         tidy=from_chat.tidy,
-        lost=from_chat.lost_fields,
+        lost=from_chat.find_lost_fields,
         bound=from_chat.MAX_OUTPUT_TOKENS,
     ),
 )
@@ -130,17 +130,17 @@ FAMILY_OF_ENDPOINT: Final[Mapping[Endpoint, FamilyName]] = {
 """API family of the responses at each endpoint, unless the dialect has its own."""
 
 
-def family_name(dialect: Dialect, endpoint: Endpoint) -> FamilyName:
+def find_family_name(dialect: Dialect, endpoint: Endpoint) -> FamilyName:
     family = FAMILY_OF_ENDPOINT[endpoint]
     return family if family == "document" else dialect.families.get(endpoint, family)
 
 
-def client_family(call: Call) -> FamilyName:
+def find_client_family(call: Call) -> FamilyName:
     """Return the API family of the response that the client gets."""
-    return family_name(DIALECTS[call.head.dialect], call.head.endpoint)
+    return find_family_name(DIALECTS[call.head.dialect], call.head.endpoint)
 
 
-def crosses(client: FamilyName, upstream: FamilyName) -> bool:
+def crosses_families(client: FamilyName, upstream: FamilyName) -> bool:
     """Return True if responses pass between two families only as events.
 
     Chat and legacy completions also convert documents into each other.
@@ -151,7 +151,7 @@ def crosses(client: FamilyName, upstream: FamilyName) -> bool:
 # Responses in the client's dialect
 
 
-def nobody() -> GuardResults:
+def get_no_guard_results() -> GuardResults:
     """Return no guard results."""
     return ()
 
@@ -169,7 +169,7 @@ def answer_status(
     return client.status(_drop_shadow_results(verdicts), flagged)
 
 
-def refusal(
+def write_error(
     client: ClientDialect, error: ProxyError, request_id: str, verdicts: GuardResults
 ) -> ErrorResponse:
     """Return an error in the client's format, with guard results if the format has them."""
@@ -184,7 +184,7 @@ def _drop_shadow_results(verdicts: GuardResults) -> GuardResults:
     return [(stage, result) for stage, result in verdicts if not result.shadow]
 
 
-def first_document(frame: Frame) -> Json:
+def get_first_document(frame: Frame) -> Json:
     """Return the members of a frame that decide the response head.
 
     These are findings of upstream guards, and usage.
@@ -209,4 +209,4 @@ def answer_writer(
     if head.passthrough is not None:
         return PassthroughWriter(head.passthrough)
     options = WriteOptions(call, whole=not head.streamed, verdicts=verdicts)
-    return FAMILIES[client_family(call)].writer(options)
+    return FAMILIES[find_client_family(call)].writer(options)

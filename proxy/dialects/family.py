@@ -43,7 +43,7 @@ class ReadOptions:
     finishes: tuple[tuple[str, str], ...] = ()
 
 
-def incomplete_stream() -> UpstreamInvalid:
+def make_incomplete_stream_error() -> UpstreamInvalid:
     message = "The upstream ended the stream before the response was complete."
     return UpstreamInvalid(message).with_cause("closed")
 
@@ -173,7 +173,7 @@ COUNTS = frozenset(
 """Members of the usage of a chat."""
 
 
-def fits(value: Any, shape: Shape) -> bool:
+def has_shape(value: Any, shape: Shape) -> bool:
     """Return True if a value has a shape. An object needs none of the members that it may have."""
     if callable(shape):
         return shape(value)
@@ -181,7 +181,7 @@ def fits(value: Any, shape: Shape) -> bool:
         return False
     for name, member in value.items():
         inner = shape.get(name)
-        if inner is None or not fits(member, inner):
+        if inner is None or not has_shape(member, inner):
             return False
     return True
 
@@ -215,4 +215,4 @@ def one_of(*words: str) -> Check:
 
 def nullable(shape: Shape) -> Check:
     """Return a check for null and for values of a shape."""
-    return lambda value: value is None or fits(value, shape)
+    return lambda value: value is None or has_shape(value, shape)

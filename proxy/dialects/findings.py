@@ -106,12 +106,14 @@ def join_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -
             if finding.stage == stage:
                 check = {"verdict": not finding.found, "id": finding.detector, "transformed": False}
                 check |= {"data": {}, "execution_time": 0}
-                converted.append(hook(finding.detector, check, verdict=not finding.found))
+                converted.append(make_hook(finding.detector, check, verdict=not finding.found))
         joined[name] = [*(hooks if isinstance(hooks, list) else ()), *converted, *results[name]]
     return joined
 
 
-def hook(name: str, check: Json, *, verdict: bool, deny: bool = False, skip: bool = False) -> Json:
+def make_hook(
+    name: str, check: Json, *, verdict: bool, deny: bool = False, skip: bool = False
+) -> Json:
     """Return a hook result with one check."""
     return {
         "verdict": verdict,
@@ -168,19 +170,19 @@ def count_details(member: str) -> Details:
     return lambda findings: {member: counts(findings)}
 
 
-def inverse_details(member: str) -> Details:
+def make_inverse_details(member: str) -> Details:
     return lambda findings: {member: score_of(1 - findings.score)}
 
 
-def flag_details(member: str) -> Details:
+def make_flag_details(member: str) -> Details:
     return lambda findings: {member: bool(findings.findings)}
 
 
-def similarity_details(findings: DetectorFindings) -> Json:
+def make_similarity_details(findings: DetectorFindings) -> Json:
     return {"similarity_score": score_of(findings.score)}
 
 
-def inverse_summary(findings: DetectorFindings) -> int:
+def summarize_inversely(findings: DetectorFindings) -> int:
     return 1 - findings.flag
 
 
@@ -202,7 +204,7 @@ TOXICITY = DetectionFormat(
 PII = DetectionFormat("pii", "pii", count_details("pii"))
 
 
-def enkrypt_detections(verdicts: GuardResults) -> Json:
+def make_enkrypt_detections(verdicts: GuardResults) -> Json:
     """Return guard results of both stages as Enkrypt's detections.
 
     A kind of guard without a format is a detector with its name. A guard that failed or did not

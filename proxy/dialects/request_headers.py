@@ -33,11 +33,11 @@ _TRUE = frozenset({"true", "1"})
 _FALSE = frozenset({"false", "0", ""})
 
 
-def bad_header(name: str, problem: str) -> BadRequest:
+def make_header_error(name: str, problem: str) -> BadRequest:
     return BadRequest(f"{name}: {problem}", param=name)
 
 
-def forwarded_headers(
+def select_forwarded_headers(
     headers: Headers, server: UpstreamDialect, accepts: Collection[str]
 ) -> dict[str, str]:
     """Return the client headers for an upstream of the same dialect.
@@ -55,41 +55,41 @@ def forwarded_headers(
     }
 
 
-def flag(name: str, headers: Headers) -> bool:
+def read_flag(name: str, headers: Headers) -> bool:
     """Read a boolean header. Raises ``BadRequest`` for other values."""
     value = headers.get(name, "").strip().lower()
     if value in _TRUE:
         return True
     if value in _FALSE:
         return False
-    raise bad_header(name, "must be true or false")
+    raise make_header_error(name, "must be true or false")
 
 
-def labels(name: str, headers: Headers) -> tuple[Tag, ...]:
+def read_labels(name: str, headers: Headers) -> tuple[Tag, ...]:
     """Read ``k=v,k2=v2`` or labels without values. Raises ``BadRequest``."""
     pairs: list[Tag] = []
     for part in headers.get(name, "").split(","):
         key, equals, value = part.partition("=")
         if key.strip():
             pairs.append((key.strip(), value.strip() if equals else None))
-    return checked_tags(name, pairs)
+    return check_tags(name, pairs)
 
 
-def checked_tags(name: str, pairs: Sequence[Tag]) -> tuple[Tag, ...]:
+def check_tags(name: str, pairs: Sequence[Tag]) -> tuple[Tag, ...]:
     """Return the tags of a header. Raises ``BadRequest`` for too many, long or malformed ones."""
     if len(pairs) > MAX_WORDS:
-        raise bad_header(name, f"must have at most {MAX_WORDS} tags")
+        raise make_header_error(name, f"must have at most {MAX_WORDS} tags")
     texts = [text or "" for pair in pairs for text in pair]
     if any(len(text) > MAX_NAME for text in texts):
-        raise bad_header(name, f"must have at most {MAX_NAME} characters in each tag")
+        raise make_header_error(name, f"must have at most {MAX_NAME} characters in each tag")
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:  # other bytes are read as surrogates
-        raise bad_header(name, "must be valid UTF-8") from None
+        raise make_header_error(name, "must be valid UTF-8") from None
     return tuple(pairs)
 
 
-def parent(headers: Headers) -> TraceContext | None:
+def read_trace_context(headers: Headers) -> TraceContext | None:
     """Read a W3C ``traceparent``. A malformed one starts a new trace, as the standard requires."""
     match = _TRACEPARENT.fullmatch(headers.get("traceparent", "").strip())
     if match is None or not int(match[1], 16) or not int(match[2], 16):
@@ -97,14 +97,14 @@ def parent(headers: Headers) -> TraceContext | None:
     return TraceContext(match[1], match[2], is_sampled=bool(int(match[3], 16) & 1))
 
 
-def common(headers: Headers, head: RequestHead) -> RequestHead:
+def read_common_headers(headers: Headers, head: RequestHead) -> RequestHead:
     """Read the proxy's own headers, which every dialect allows."""
     return replace(
         head,
         deployment=headers.get("x-headrace-deployment", "").strip() or None,
-        tags=labels("x-headrace-tags", headers),
-        bypass_cache=flag("x-headrace-refresh-cache", headers),
-        parent=parent(headers),
+        tags=read_labels("x-headrace-tags", headers),
+        bypass_cache=read_flag("x-headrace-refresh-cache", headers),
+        parent=read_trace_context(headers),
         via=tuple(_MARK.findall(headers.get("x-headrace-via", ""))),
     )
 
@@ -148,7 +148,7 @@ def compile_route(route: str) -> re.Pattern[str]:
     return re.compile("".join(pieces))
 
 
-def path_parameters(match: re.Match[str]) -> Parameters:
+def read_path_parameters(match: re.Match[str]) -> Parameters:
     """Return the values of a route's parameters in a path."""
     return tuple((name, unquote(value)) for name, value in match.groupdict().items())
 
@@ -161,7 +161,7 @@ def query_parameters(query: str, names: frozenset[str]) -> Parameters:
     return tuple((name, value) for name, value in pairs if name in names)
 
 
-def dropped_parameters(query: str, known_names: frozenset[str]) -> tuple[str, ...]:
+def warn_of_dropped_parameters(query: str, known_names: frozenset[str]) -> tuple[str, ...]:
     """Return a warning that names the dropped query parameters, or nothing.
 
     A name that may be a secret is shown as ``?``: it has no value, or is not a plain word.
@@ -175,18 +175,18 @@ def dropped_parameters(query: str, known_names: frozenset[str]) -> tuple[str, ..
     return (f"query parameters dropped: {listed([*dict.fromkeys(names)])}",) if names else ()
 
 
-def azure_deployment(path: str) -> Parameters:
+def read_azure_deployment(path: str) -> Parameters:
     """Return the deployment that a path of Azure's clients names; nothing for another path."""
     match = _AZURE.fullmatch(path)
     return () if match is None else (("deployment", unquote(match[1])),)
 
 
-def openai_path(path: str, parameters: Parameters) -> str:
+def to_openai_path(path: str, parameters: Parameters) -> str:
     """Return OpenAI's path for an Azure path with a deployment. Other paths are unchanged."""
     return _AZURE.sub(r"/v1\2", path) if parameters else path
 
 
-def with_model_of_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, ...]]:
+def insert_model_of_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, ...]]:
     """Return the body with the model that the path names, as Azure's clients do.
 
     Warn if the body names another one.
@@ -199,9 +199,9 @@ def with_model_of_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, 
     return {**body, "model": name}, warnings
 
 
-def where_key_belongs(client: ClientDialect, headers: Mapping[str, str], query: str) -> str:
+def describe_key_headers(client: ClientDialect, headers: Mapping[str, str], query: str) -> str:
     """Return which headers are read for the key, and where the request has one instead."""
-    hint = f"This path reads the key from the header {', or '.join(key_headers(client))}."
+    hint = f"This path reads the key from the header {', or '.join(list_key_headers(client))}."
     places = [name for name in KEY_HEADERS if headers.get(name, "").strip()]
     if headers.get("authorization", "").strip():
         places.append("Authorization (without Bearer)")
@@ -210,12 +210,12 @@ def where_key_belongs(client: ClientDialect, headers: Mapping[str, str], query: 
     return f"{hint} The request has one in {', '.join(places)}." if places else hint
 
 
-def key_headers(client: ClientDialect) -> list[str]:
+def list_key_headers(client: ClientDialect) -> list[str]:
     """Return the headers with the key as they are documented."""
     return [BEARER if name == AUTHORIZATION else name for name in client.key_headers]
 
 
-def not_served(path: str, known_paths: Collection[str]) -> str:
+def describe_unknown_path(path: str, known_paths: Collection[str]) -> str:
     """Return the message for an unknown path."""
     hint = _suggest_path(path, known_paths)
     served = ", ".join(
@@ -224,7 +224,7 @@ def not_served(path: str, known_paths: Collection[str]) -> str:
     return f"Unknown path. {hint} Available paths include {served}."
 
 
-def plain_path(path: str) -> str:
+def redact_path(path: str) -> str:
     """Return a path for the log: of its parts those that are plain words, for any other ``*``."""
     parts = path[:MOST_PATH].split("/")[: MOST_PARTS + 1]
     return "/".join([part if _PLAIN.fullmatch(part) else "*" for part in parts])

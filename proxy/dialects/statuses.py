@@ -106,12 +106,12 @@ class ErrorBody:
     findings: tuple[errors.UpstreamFinding, ...] = ()
 
 
-def meaning_of(statuses: Statuses, status: int) -> Meaning:
+def classify_status(statuses: Statuses, status: int) -> Meaning:
     default: Meaning = "request" if status >= 400 else "invalid"
     return statuses.get(status, "outage" if status >= 500 else default)
 
 
-def meaning_of_error(
+def classify_error(
     statuses: Statuses, denials: frozenset[str], error: ErrorBody, status: int | None
 ) -> Meaning:
     """Return the meaning of an error. ``status`` is None if it is unknown."""
@@ -121,11 +121,11 @@ def meaning_of_error(
         return "outage"
     if status == 429 and is_too_large(error):
         return "request"
-    meaning = meaning_of(statuses, status)
+    meaning = classify_status(statuses, status)
     return "forbidden" if meaning == "request" and is_about_account(error) else meaning
 
 
-def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> errors.ProxyError:
+def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) -> errors.ProxyError:
     """Return the client's error for an upstream error.
 
     The message passes unless it is about the proxy's credential or account.

@@ -15,8 +15,8 @@ import orjson
 
 from proxy import dialects
 from proxy.call.record import Record
-from proxy.dialects.chat.merging import choices_of, message_of
-from proxy.dialects.families import FAMILIES, client_family, nobody
+from proxy.dialects.chat.merging import get_choices, get_message
+from proxy.dialects.families import FAMILIES, find_client_family, get_no_guard_results
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.errors import (
     ProxyError,
@@ -190,8 +190,8 @@ class InternalExchange:
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
-        options = WriteOptions(self._call, whole=True, verdicts=nobody)
-        self._writer = FAMILIES[client_family(self._call)].writer(options)
+        options = WriteOptions(self._call, whole=True, verdicts=get_no_guard_results)
+        self._writer = FAMILIES[find_client_family(self._call)].writer(options)
 
     async def send(self, frames: Sequence[Frame]) -> None:
         self._document = orjson.loads(self._writer.feed(frames[-1]))
@@ -220,8 +220,8 @@ class InternalExchange:
 
     def text(self) -> str:
         """Return the text of the first choice. Raises ``ProxyError``."""
-        choices = choices_of(self.document())
-        text = message_of(choices[0]).get("content") if choices else None
+        choices = get_choices(self.document())
+        text = get_message(choices[0]).get("content") if choices else None
         if not isinstance(text, str):
             raise UpstreamInvalid("The upstream's response has no text.")
         return text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from proxy.call.record import Record
-from proxy.dialects.families import FAMILIES, client_family, crosses
+from proxy.dialects.families import FAMILIES, crosses_families, find_client_family
 from proxy.dialects.family import ReadOptions
 from proxy.guards.engine import Engine, Inspection, bind_stage, split_enforcing
 from proxy.guards.findings import Replace, replace_by_kind
@@ -59,7 +59,7 @@ def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
         call=replace(call, stream=False),
         whole=True,
         inspect=True,
-        crossing=crosses(client_family(call), frame.family),
+        crossing=crosses_families(find_client_family(call), frame.family),
         model_call=frame.model_call,
     )
     [read] = FAMILIES[frame.family].reader(options).read(doc, b"")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from proxy.call.attempts import Attempt, BudgetCharge
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS
-from proxy.dialects.requests.upstream_request import parameters, translate_request
+from proxy.dialects.requests.upstream_request import apply_overrides, translate_request
 from proxy.errors import InvalidField
 from proxy.fields.token_bounds import answers_of, max_reasoning_tokens
 from proxy.limits.kinds.usd import highest_cost
@@ -223,7 +223,7 @@ def hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOutput:
     if call.head.passthrough is not None:
         return NOTHING_HIDDEN
     model_call, meter = plan.model_calls[attempt.model_call], attempt.meter
-    body = parameters(call, attempt.target, model_call.overrides_for(attempt.target))
+    body = apply_overrides(call, attempt.target, model_call.overrides_for(attempt.target))
     if call.stream and DIALECTS[attempt.target.upstream.dialect].server.streams:
         has_reasoned = meter.reported is not None and meter.reported.reasoning
         may_have_reasoned = is_reasoning_model(attempt.target.model, body)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from types import MappingProxyType
 
-from proxy.dialects.requests.upstream_request import target_endpoint
+from proxy.dialects.requests.upstream_request import choose_target_endpoint
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot
 from proxy.types import CacheRule, ScopedLimit, Target
@@ -216,7 +216,7 @@ def shared_response_stores(snapshot: Snapshot) -> list[str]:
         name: {
             target.upstream.name
             for _, target in deployment.targets
-            if target_endpoint("responses", target) == "responses"
+            if choose_target_endpoint("responses", target) == "responses"
         }
         for name, deployment in snapshot.deployments.items()
     }

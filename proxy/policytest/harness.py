@@ -217,7 +217,7 @@ class _Exchange:
         if setup.deployment is not None:
             self._headers["x-headrace-deployment"] = setup.deployment
         self._path = setup.path or guess_path(self._body)
-        self._client = dialects.dialect_of(self._path, self._headers).client
+        self._client = dialects.find_dialect(self._path, self._headers).client
         self._started = False
 
     def read_head(self) -> RequestHead:
@@ -253,7 +253,7 @@ class _Exchange:
         self._case_run.body += written
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
-        refusal = families.refusal(self._client, error, REQUEST, record.guard_results())
+        refusal = families.write_error(self._client, error, REQUEST, record.guard_results())
         body = orjson.dumps(refusal.body)
         if self._started:
             self._case_run.body += self._writer.fail(body)

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.chat.merging import choices_of
+from proxy.dialects.chat.merging import get_choices
 from proxy.dialects.wire import sse
 from proxy.money.usage import NANO
 from proxy.policytest.cases import Expect
@@ -182,7 +182,7 @@ def response_text(case_run: CaseRun) -> str:
 
 
 def _answer_text(document: Json) -> str:
-    choices = choices_of(document) or [document.get("choice") or {}]
+    choices = get_choices(document) or [document.get("choice") or {}]
     texts = []
     for choice in choices:
         message = choice.get("message") or choice.get("delta") or choice

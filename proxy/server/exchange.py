@@ -16,7 +16,7 @@ from proxy.call.record import Record
 from proxy.dialects import families
 from proxy.dialects.families import answer_writer, has_content
 from proxy.dialects.family import FamilyWriter
-from proxy.dialects.request_headers import where_key_belongs
+from proxy.dialects.request_headers import describe_key_headers
 from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.state_refs import resolve_state
@@ -146,7 +146,7 @@ class HttpExchange:
         if length != 0 and not passthrough.is_any_json(incoming.media_type):
             media_type = passthrough.check_media_type(incoming.media_type)
             head = replace(head, passthrough=replace(request, media_type=media_type))
-            return passthrough.unread_call(head, RequestUpload(incoming, length), caller)
+            return passthrough.make_unread_call(head, RequestUpload(incoming, length), caller)
         if length != 0:
             raw = await incoming.read_body()
         make = partial(passthrough.read_passthrough, head, size=len(raw), caller=caller)
@@ -266,8 +266,8 @@ class HttpExchange:
             record.status = None  # that of a head with keepalives alone
         if isinstance(error, Unauthorized) and error.lapse == "missing":
             incoming = self._incoming
-            client = dialects.dialect_of(incoming.path, incoming.headers).client
-            error.add(where_key_belongs(client, incoming.headers, incoming.query))
+            client = dialects.find_dialect(incoming.path, incoming.headers).client
+            error.add(describe_key_headers(client, incoming.headers, incoming.query))
         if not isinstance(error, ClientDisconnected) and not self.is_disconnected:
             try:
                 await self._send_error(error)
@@ -279,7 +279,7 @@ class HttpExchange:
         out, record = self._out, self._record
         if isinstance(error, GuardBlocked):
             error.ends_stream = out.begun
-        refusal = families.refusal(self._client, error, self.request_id, record.guard_results())
+        refusal = families.write_error(self._client, error, self.request_id, record.guard_results())
         body = orjson.dumps(refusal.body)
         if not out.begun:
             fields = make_error_headers(record, error) | dict(refusal.headers)

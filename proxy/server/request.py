@@ -16,7 +16,7 @@ from aiohttp import HttpVersion11, web
 from multidict import CIMultiDictProxy
 
 from proxy.dialects import HEADER_PREFIXES, PATHS
-from proxy.dialects.request_headers import GEMINI_KEY, bad_header
+from proxy.dialects.request_headers import GEMINI_KEY, make_header_error
 from proxy.dialects.vendors.other_gateways import MEANINGS
 from proxy.dialects.wire.strict_json import count_body_values, read_json
 from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge
@@ -209,14 +209,14 @@ class Incoming:
         if isinstance(self._request, Request) and self._request.is_unsupported:
             raise VersionNotSupported
         if self._repeated is not None:
-            raise bad_header(self._repeated, "must not be repeated")
+            raise make_header_error(self._repeated, "must not be repeated")
         if "host" in headers and HOST.fullmatch(headers["host"]) is None:
-            raise bad_header("host", "must be a host name")
+            raise make_header_error("host", "must be a host name")
         if "transfer-encoding" in headers:
             if headers["transfer-encoding"].lower() != CHUNKED:
                 raise CodingNotSupported
             if self._request.version < HttpVersion11:
-                raise bad_header("transfer-encoding", "is not supported in HTTP/1.0")
+                raise make_header_error("transfer-encoding", "is not supported in HTTP/1.0")
 
     def check_upgrade(self) -> None:
         """Raise an error with status 426 for a WebSocket, after which clients fall back to HTTP."""

@@ -15,7 +15,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.families import answer_status, first_document
+from proxy.dialects.families import answer_status, get_first_document
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import usd_text
@@ -291,7 +291,7 @@ def make_status_and_headers(
 
     Streams lack the cost, which is known only at the end.
     """
-    data, verdicts = first_document(frame), record.guard_results()
+    data, verdicts = get_first_document(frame), record.guard_results()
     status = answer_status(client, verdicts, flagged=head.is_flagged, data=data)
     headers = make_common_headers(record, flagged=head.is_flagged)
     headers["content-type"] = media_type

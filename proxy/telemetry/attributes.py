@@ -17,7 +17,7 @@ from proxy.call.attempts import Attempt
 from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import CapturedText, Record
 from proxy.call.summary import summarize
-from proxy.dialects.requests.upstream_request import parameters
+from proxy.dialects.requests.upstream_request import apply_overrides
 from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, first_items, word, word_of
 from proxy.money.usage import NANO, UNCOUNTED
 
@@ -153,7 +153,7 @@ def _request_parameters(record: Record, last_attempt: Attempt) -> Attributes:
     if record.call is None or record.plan is None or record.head is None:
         return {}
     changes = record.plan.model_calls[last_attempt.model_call].overrides_for(last_attempt.target)
-    body = parameters(record.call, last_attempt.target, changes)
+    body = apply_overrides(record.call, last_attempt.target, changes)
     attributes: dict[str, Value | None] = {
         name: value
         for field, name in NUMERIC_PARAMETERS.items()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from proxy.call.attempts import Attempt
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, client_family, crosses, family_name
+from proxy.dialects.families import FAMILIES, crosses_families, find_client_family, find_family_name
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader, FrameReader, Rewrite
 from proxy.dialects.frames.sequencer import Sequencer
@@ -146,9 +146,9 @@ def new_reader(
     if media_type != JSON and not is_stream:
         raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
     dialect = DIALECTS[upstream.dialect]
-    client = FAMILIES[client_family(call)]
-    family = FAMILIES[family_name(dialect, open_attempt.request.endpoint)]
-    is_crossing = crosses(client.name, family.name)
+    client = FAMILIES[find_client_family(call)]
+    family = FAMILIES[find_family_name(dialect, open_attempt.request.endpoint)]
+    is_crossing = crosses_families(client.name, family.name)
     server, plan = dialect.server, open_attempt.record.plan
     guards = None if plan is None else plan.guards
     finishes = server.finishes if call.head.dialect != dialect.name else {}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from proxy.dialects.responses.schema import UNFINISHED, chat_usage
+from proxy.dialects.responses.schema import UNFINISHED, to_chat_usage
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.dialects.wire.strict_json import as_object
 from proxy.errors import UpstreamUnavailable
@@ -41,7 +41,7 @@ class BackgroundBilling:
     async def settle(self, open_attempt: OpenAttempt, frames: Sequence[Frame]) -> None:
         """Record whether an attempt pays for the response in its last frame."""
         response = as_object(frames[-1].doc)
-        usage = chat_usage(response)
+        usage = to_chat_usage(response)
         if response.get("background") is not True:
             return
         state_ref, response_id = None, response.get("id")

@@ -17,7 +17,13 @@ import orjson
 from proxy import errors
 from proxy.call.attempts import Attempt
 from proxy.dialects import DIALECTS
-from proxy.dialects.statuses import ErrorBody, error_of, meaning_of, meaning_of_error, parse_error
+from proxy.dialects.statuses import (
+    ErrorBody,
+    classify_error,
+    classify_status,
+    make_client_error,
+    parse_error,
+)
 from proxy.errors.words import MAX_ID, MAX_TEXT
 from proxy.types import Call, Retry, Target, Upstream
 from proxy.types.target import CREDENTIAL_WORDS
@@ -64,9 +70,9 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
     """Return the error for a reply that is no response. Reads a bounded part of its body."""
     status, server = reply.status, DIALECTS[upstream.dialect].server
-    meaning = meaning_of(server.statuses, status)
+    meaning = classify_status(server.statuses, status)
     if meaning == "credential":
-        return error_of(meaning, ErrorBody(), status)
+        return make_client_error(meaning, ErrorBody(), status)
     if meaning == "invalid":
         return errors.UpstreamInvalid(f"The upstream sent an unexpected status ({status}).")
     body = bytearray()
@@ -77,8 +83,8 @@ async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
     error_body = ErrorBody()
     with suppress(orjson.JSONDecodeError):
         error_body = parse_error(orjson.loads(body[:MAX_BODY_BYTES]))
-    meaning = meaning_of_error(server.statuses, server.denials, error_body, status)
-    error = error_of(meaning, error_body, status)
+    meaning = classify_error(server.statuses, server.denials, error_body, status)
+    error = make_client_error(meaning, error_body, status)
     if isinstance(error, errors.UpstreamRejected):
         has_code = error_body.code is not None and not error_body.code.isdigit()
         is_bare = not has_code and UNKNOWN_PATH_MESSAGE.fullmatch(error_body.message or "")

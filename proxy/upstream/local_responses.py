@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.document import COUNT, document_frame
+from proxy.dialects.document import COUNT, make_document_frame
 from proxy.money.estimate import estimate_quarters, to_tokens
 from proxy.ports import Feed
 from proxy.runtime.fair_queue import Offload
@@ -31,7 +31,7 @@ class LocalResponse:
     head: ResponseHead = WHOLE_HEAD
 
     async def frames(self, feed: Feed | None = None) -> AsyncIterator[Sequence[Frame]]:
-        yield (document_frame(await self.produce()),)
+        yield (make_document_frame(await self.produce()),)
 
     async def __aenter__(self) -> Self:
         return self

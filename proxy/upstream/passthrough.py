@@ -15,7 +15,7 @@ from proxy.dialects.passthrough.response import (
     PassthroughBytes,
     PassthroughDocument,
     parse_passthrough_head,
-    shown_headers,
+    select_passthrough_headers,
 )
 from proxy.dialects.requests.upstream_request import UpstreamRequest
 from proxy.dialects.wire.strict_json import Documents
@@ -69,7 +69,10 @@ def read_response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead 
     check_encoding(open_attempt, reply)
     max_bytes = open_attempt.target.upstream.max_answer_bytes or MAX_RESPONSE_BYTES
     head = parse_passthrough_head(reply.status, reply.headers, max_bytes)
-    headers = (*select_client_headers(open_attempt, reply), *shown_headers(reply.headers))
+    headers = (
+        *select_client_headers(open_attempt, reply),
+        *select_passthrough_headers(reply.headers),
+    )
     return ResponseHead(streamed=not head.read, headers=headers, passthrough=head)
 
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from proxy.dialects.passthrough.form import check_form_field
-from proxy.dialects.requests.field_filter import permitted_fields
+from proxy.dialects.requests.field_filter import filter_fields
 from proxy.errors import InvalidField
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import NOT_THE_CLIENTS
@@ -67,7 +67,7 @@ PLACES: dict[str, Callable[[Json], Json]] = {
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_tool_is_checked_in_every_place(tool: str, place: str) -> None:
     with pytest.raises(InvalidField, match="clients may not set this field"):
-        permitted_fields(PLACES[place](TOOLS[tool]), UPSTREAM)
+        filter_fields(PLACES[place](TOOLS[tool]), UPSTREAM)
 
 
 FILE: Json = {"type": "input_file", "file_id": "file-1"}
@@ -105,11 +105,11 @@ ACCOUNT_WIDE: dict[str, Json] = {
 @pytest.mark.parametrize(("param", "body"), ACCOUNT_WIDE.items(), ids=list(ACCOUNT_WIDE))
 def test_account_id_is_refused_unless_accepted(param: str, body: Json) -> None:
     with pytest.raises(InvalidField) as refused:
-        permitted_fields(body, UPSTREAM)
+        filter_fields(body, UPSTREAM)
     accepting = Upstream("a", "openai", "https://example.com", accepts=frozenset({param}))
 
     assert refused.value.param == param
-    assert permitted_fields(body, accepting) == (body, [])
+    assert filter_fields(body, accepting) == (body, [])
 
 
 ANYWHERE = sorted(name for name in NOT_THE_CLIENTS if "." not in name)
@@ -128,21 +128,21 @@ OUTER: dict[str, Callable[[Json], Json]] = {
 @for_each("name", ANYWHERE)
 def test_each_refused_field_is_refused_at_any_depth(name: str, outer: str) -> None:
     with pytest.raises(InvalidField):
-        permitted_fields(OUTER[outer]({name: "other"}), UPSTREAM, "gpt-4o")
+        filter_fields(OUTER[outer]({name: "other"}), UPSTREAM, "gpt-4o")
 
 
 @pytest.mark.parametrize("outer", OUTER)
 def test_a_nested_model_is_the_targets(outer: str) -> None:
     body = OUTER[outer]({"model": "gpt-4o"})
 
-    assert permitted_fields(body, UPSTREAM, "gpt-4o") == (body, [])
+    assert filter_fields(body, UPSTREAM, "gpt-4o") == (body, [])
     names: list[object] = ["gpt-4o-mini", {"id": "gpt-4o-mini"}, {"ID": "a", "speed": "standard"}]
     for value in names:
         with pytest.raises(InvalidField, match='must be "gpt-4o"'):
-            permitted_fields(OUTER[outer]({"model": value}), UPSTREAM, "gpt-4o")
+            filter_fields(OUTER[outer]({"model": value}), UPSTREAM, "gpt-4o")
     for value in ({"id": "gpt-4o"}, {"type": "string"}):
         body = OUTER[outer]({"model": value})
-        assert permitted_fields(body, UPSTREAM, "gpt-4o") == (body, [])
+        assert filter_fields(body, UPSTREAM, "gpt-4o") == (body, [])
 
 
 NO_CODE_OUTPUTS: tuple[object, ...] = (
@@ -155,12 +155,12 @@ NO_CODE_OUTPUTS: tuple[object, ...] = (
 @for_each("type_", NO_CODE_OUTPUTS)
 def test_a_type_hides_no_file(type_: object, outer: str) -> None:
     with pytest.raises(InvalidField):
-        permitted_fields(OUTER[outer]({"source": {"type": type_, "file_id": "file-1"}}), UPSTREAM)
+        filter_fields(OUTER[outer]({"source": {"type": type_, "file_id": "file-1"}}), UPSTREAM)
 
 
 def test_a_refusal_names_the_field_and_the_setting() -> None:
     with pytest.raises(InvalidField) as refused:
-        permitted_fields({"input": [{"content": [FILE]}]}, UPSTREAM)
+        filter_fields({"input": [{"content": [FILE]}]}, UPSTREAM)
 
     assert (refused.value.param, str(refused.value)) == (
         "input[].content[].file_id",
@@ -224,7 +224,7 @@ OWN_DOCUMENT: dict[str, Json] = {
 
 @pytest.mark.parametrize("body", OWN_DOCUMENT.values(), ids=list(OWN_DOCUMENT))
 def test_a_clients_own_json_may_use_any_name(body: Json) -> None:
-    assert permitted_fields(body, UPSTREAM) == (body, [])
+    assert filter_fields(body, UPSTREAM) == (body, [])
 
 
 HIDING = sorted(
@@ -244,7 +244,7 @@ def test_free_form_names_hide_nothing_in_a_tool(name: str, place: str) -> None:
     tools: list[Json] = [{name: inner}, {name: [inner]}, {"mcp": {name: inner}}]
     for tool in tools:
         with pytest.raises(InvalidField, match="clients may not set this field"):
-            permitted_fields(PLACES[place]({"type": "mcp", **tool}), UPSTREAM)
+            filter_fields(PLACES[place]({"type": "mcp", **tool}), UPSTREAM)
 
 
 def added_tool(tool: str) -> Json:

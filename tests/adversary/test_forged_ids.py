@@ -18,7 +18,7 @@ from tests.adversary.shapes import SHAPES, text
 from tests.doubles import Json
 from tests.for_each import for_each
 
-IDS = ResponseIds.of(["a secret of replicas"])
+IDS = ResponseIds.from_secrets(["a secret of replicas"])
 KEYS = ("support-widget", "search-box")
 PLACES = [(key, deployment, target) for key in KEYS for deployment in "de" for target in "tu"]
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.families import FAMILIES, crosses_families
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.responses.schema import find_failure
@@ -94,7 +94,7 @@ def read_whole(upstream: FamilyName, client: FamilyName, stream: bool, document:
         whole=True,
         stream=stream,
         inspect=True,
-        crossing=crosses(client, upstream),
+        crossing=crosses_families(client, upstream),
     )
     server = DIALECTS[SERVERS[upstream][0]].server
     reader = FamilyFrameReader(FAMILIES[upstream], options, server, Documents(), limit=10**6)

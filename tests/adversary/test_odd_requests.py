@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
-from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.families import FAMILIES, crosses_families
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.messages import from_chat as chat_to_messages
 from proxy.dialects.messages import to_chat as messages_to_chat
 from proxy.dialects.responses import requests as responses_requests
 from proxy.dialects.responses.schema import RULES, find_failure
-from proxy.dialects.vendors.anthropic import user_of
+from proxy.dialects.vendors.anthropic import read_user
 from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
@@ -140,7 +140,7 @@ RESPONSES: Json = {
 
 def messages_as_chat(body: Json) -> None:
     check_body(CHECKED_FIELDS["anthropic"]["chat"], body)
-    user_of(body)
+    read_user(body)
     for keeps_thoughts in (True, False):
         messages_to_chat.convert_to_chat(body, keeps_thoughts=keeps_thoughts)
 
@@ -266,7 +266,7 @@ def read_whole(upstream: FamilyName, client: FamilyName, stream: bool, document:
         whole=True,
         stream=stream,
         inspect=True,
-        crossing=crosses(client, upstream),
+        crossing=crosses_families(client, upstream),
     )
     server = DIALECTS[SERVERS[upstream][0]].server
     reader = FamilyFrameReader(FAMILIES[upstream], options, server, Documents(), limit=10**6)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.chat.requests import joined_message
-from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.chat.requests import join_text_parts
+from proxy.dialects.families import FAMILIES, crosses_families
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
@@ -236,7 +236,7 @@ ODD: Mapping[str, Sequence[str]] = {
 def frames_of_whole(
     client: FamilyName, upstream: FamilyName, document: Json, *, stream: bool
 ) -> list[Frame]:
-    is_crossing = crosses(client, upstream)
+    is_crossing = crosses_families(client, upstream)
     options = ReadOptions(
         call_of(client, stream=stream), whole=True, stream=stream, crossing=is_crossing
     )
@@ -264,7 +264,7 @@ def said_in_stream(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
 
 
 def add(fields: dict[Any, Any], delta: Json) -> None:
-    spoken = joined_message(delta)
+    spoken = join_text_parts(delta)
     fields["text"] += spoken.get("content") or ""
     fields["thought"] += spoken.get("reasoning_content") or spoken.get("reasoning") or ""
     for call in delta.get("tool_calls") or ():

@@ -27,7 +27,7 @@ from proxy.cache.cached_answer import (
     parse,
 )
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, client_family
+from proxy.dialects.families import FAMILIES, find_client_family
 from proxy.dialects.family import WriteOptions
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import Tokens
@@ -134,7 +134,9 @@ def test_document_is_miss_or_replayable(documents: list[Any], metadata: AnswerMe
         for stream in (False, True):
             call = call_of(client, stream=stream)
             answer = read(value, call)
-            writer = FAMILIES[client_family(call)].writer(WriteOptions(call, not stream, tuple))
+            writer = FAMILIES[find_client_family(call)].writer(
+                WriteOptions(call, not stream, tuple)
+            )
             with suppress(UpstreamInvalid):  # no such answer was shown, so none is stored
                 for frame in answer.frames if answer is not None else ():
                     writer.feed(frame)

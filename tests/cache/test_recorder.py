@@ -63,8 +63,8 @@ class EventsAsJson:
         document = frame.raw or orjson.dumps(frame.doc or [repr(event) for event in frame.events])
         if self.is_complete:
             return document
-        end = sse.event(sse.DONE) if frame.last else b""
-        return sse.KEEPALIVE + sse.named_event("e", document) + end
+        end = sse.encode_event(sse.DONE) if frame.last else b""
+        return sse.KEEPALIVE + sse.encode_named_event("e", document) + end
 
     def fail(self, document: bytes) -> bytes:
         return b""

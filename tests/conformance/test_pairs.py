@@ -103,7 +103,7 @@ class Way:
 
     def sealed(self, body: Json) -> Json:
         """Return a body whose client has the id in it from this very target."""
-        ids = ResponseIds.of([SECRET])
+        ids = ResponseIds.from_secrets([SECRET])
         if CONVERSATION in body:
             place = DEPLOYMENTS[self.upstream], STORED_AT[self.upstream].partition("/")[0]
             own_value = body[CONVERSATION]

@@ -147,7 +147,7 @@ async def check_stored_responses(url: str) -> None:
         status, refused = await respond(previous_response_id=stored["id"])
         unknown_status, unknown = await respond(previous_response_id="resp_1")
 
-    reference = ResponseIds.of([SECRET]).open(stored["id"], "demo")
+    reference = ResponseIds.from_secrets([SECRET]).open(stored["id"], "demo")
     assert reference is not None
     assert (reference.deployment, reference.target) == ("support-chat", "local/smol")
     assert status == 400  # from the model's server, which stores nothing

@@ -9,13 +9,13 @@ import pytest
 from proxy.dialects.findings import (
     MAX_FINDINGS,
     MAX_NAMES,
-    enkrypt_detections,
     find_findings,
     is_flagged,
     join_detections,
     join_hooks,
+    make_enkrypt_detections,
 )
-from proxy.dialects.vendors.portkey import hook_results
+from proxy.dialects.vendors.portkey import make_hook_results
 from proxy.errors import UpstreamFinding
 from proxy.guards.kinds import KINDS
 from proxy.types.guard import GuardResult, GuardResults, Stage
@@ -72,8 +72,8 @@ def test_hook_results_are_read_as_names_and_yes_or_no() -> None:
 def test_what_is_no_result_says_nothing(data: Any) -> None:
     assert find_findings(data) == ()
     assert not is_flagged(data)
-    join_detections(data, (), enkrypt_detections(()))
-    join_hooks(data, (), hook_results(()))
+    join_detections(data, (), make_enkrypt_detections(()))
+    join_hooks(data, (), make_hook_results(()))
 
 
 def test_the_findings_of_an_answer_are_bounded() -> None:
@@ -83,7 +83,9 @@ def test_the_findings_of_an_answer_are_bounded() -> None:
 
 
 def test_detections_are_joined_with_ours_by_what_speaks_against_the_call() -> None:
-    fields = join_detections({"enkrypt_policy_detections": DETECTED}, (), enkrypt_detections(OURS))
+    fields = join_detections(
+        {"enkrypt_policy_detections": DETECTED}, (), make_enkrypt_detections(OURS)
+    )
 
     first_value, last_value = fields["input_guardrails"], fields["output_guardrails"]
     assert first_value["summary"] == {"pii": 1, "toxicity": ["insult"], "on_topic": 1}
@@ -94,7 +96,7 @@ def test_detections_are_joined_with_ours_by_what_speaks_against_the_call() -> No
 
 
 def test_hooks_of_an_upstream_are_detections_under_their_own_names() -> None:
-    fields = join_detections({"hook_results": HOOKED}, (), enkrypt_detections(OURS))
+    fields = join_detections({"hook_results": HOOKED}, (), make_enkrypt_detections(OURS))
 
     assert fields["input_guardrails"]["summary"] == {"words": 1, "pii": 1}
     assert fields["output_guardrails"]["summary"] == {"links": 0, "on_topic": 1}
@@ -103,7 +105,7 @@ def test_hooks_of_an_upstream_are_detections_under_their_own_names() -> None:
 def test_hooks_are_joined_with_ours_and_detections_are_hooks() -> None:
     data = {"hook_results": HOOKED, "enkrypt_policy_detections": DETECTED}
 
-    fields = join_hooks(data, (), hook_results(OURS))
+    fields = join_hooks(data, (), make_hook_results(OURS))
 
     items_before = [(hook["id"], hook["verdict"]) for hook in fields["before_request_hooks"]]
     items_after = [(hook["id"], hook["verdict"]) for hook in fields["after_request_hooks"]]
@@ -180,14 +182,14 @@ def test_every_detector_of_theirs_has_a_guard() -> None:
     ],
 )  # fmt: skip
 def test_a_verdict_has_its_word(verdict: Any, summary: Any, details: Any) -> None:
-    event = enkrypt_detections([verdict])
+    event = make_enkrypt_detections([verdict])
 
     assert event["input_guardrails"] == {"summary": summary, "details": details}
     assert event["output_guardrails"] == {"summary": {}, "details": {}}
 
 
 def test_input_and_output_are_told_apart() -> None:
-    event = enkrypt_detections(
+    event = make_enkrypt_detections(
         [verdict_of("nsfw"), verdict_of("nsfw", 0.7, stage="output", sexual=1)]
     )
 
@@ -205,7 +207,7 @@ def test_guards_that_share_a_detector_are_told_as_one() -> None:
         verdict_of("keywords", word=2),
     ]
 
-    event = enkrypt_detections(verdicts)["input_guardrails"]
+    event = make_enkrypt_detections(verdicts)["input_guardrails"]
 
     assert event["summary"] == {"pii": 1, "on_topic": 0, "keyword_detected": 1}
     assert event["details"]["pii"] == {"pii": {"email": 1}, "secrets": {"github": 1}}
@@ -214,12 +216,12 @@ def test_guards_that_share_a_detector_are_told_as_one() -> None:
 
 @pytest.mark.parametrize("verdict", ["failed", "not_applicable"])
 def test_a_guard_that_could_not_tell_claims_nothing(verdict: str) -> None:
-    event = enkrypt_detections([verdict_of("pii", verdict=verdict)])
+    event = make_enkrypt_detections([verdict_of("pii", verdict=verdict)])
 
     assert event["input_guardrails"] == {"summary": {}, "details": {}}
 
 
 def test_every_kind_of_guard_can_be_told() -> None:
-    event = enkrypt_detections([verdict_of(kind) for kind in KINDS])["input_guardrails"]
+    event = make_enkrypt_detections([verdict_of(kind) for kind in KINDS])["input_guardrails"]
 
     assert len(event["summary"]) >= len(KINDS) - 4  # pii and secrets share a word, and so do others

@@ -12,7 +12,7 @@ from proxy.dialects import (
     ROUTES,
     SHARING,
     Received,
-    dialect_of,
+    find_dialect,
     parse_head,
     read_call,
 )
@@ -85,7 +85,7 @@ def test_each_dialect_is_spoken_on_its_own_paths() -> None:
         known_by = {"portkey": "x-portkey-api-key", "anthropic": "x-api-key"}
         headers = {known_by[name]: "k"} if name in known_by else {}
         for _, path in dialect.client.routes:
-            assert dialect_of(path.replace("{model}", "a/b"), headers) is dialect
+            assert find_dialect(path.replace("{model}", "a/b"), headers) is dialect
 
 
 def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:

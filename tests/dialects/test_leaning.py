@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects.responses.state_refs import unstored_hint
+from proxy.dialects.responses.state_refs import hint_at_unstored_response
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
@@ -129,7 +129,7 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[H
 
 def is_unknown(status: int, body: Json, text: str) -> bool:
     words = f"Previous response with id '{text[:200]}' not found."
-    words += unstored_hint(text, "resp_")
+    words += hint_at_unstored_response(text, "resp_")
     error = body["error"]
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects import PLAIN_ROUTES, Received, dialect_of, parse_head, read_key, request_headers
+from proxy.dialects import (
+    PLAIN_ROUTES,
+    Received,
+    find_dialect,
+    parse_head,
+    read_key,
+    request_headers,
+)
 from proxy.dialects.request_headers import (
     MOST_PARTS,
     PASSTHROUGH,
     compile_route,
-    dropped_parameters,
-    key_headers,
-    not_served,
-    path_parameters,
-    plain_path,
+    describe_unknown_path,
+    list_key_headers,
     query_parameters,
+    read_path_parameters,
+    redact_path,
+    warn_of_dropped_parameters,
 )
 from proxy.errors import BadRequest, NotFound
 from tests.conftest import KEY
@@ -37,7 +44,7 @@ def test_a_part_of_a_path_is_decoded_once(path: str, name: str) -> None:
     match = compile_route(ROUTE).fullmatch(path)
 
     assert match is not None
-    assert path_parameters(match) == (("id", name),)
+    assert read_path_parameters(match) == (("id", name),)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def test_of_a_query_only_known_names_are_read() -> None:
     ],
 )
 def test_what_a_query_says_in_vain_is_named(query: str, warned: tuple[str, ...]) -> None:
-    assert dropped_parameters(query, frozenset({"limit"})) == warned
+    assert warn_of_dropped_parameters(query, frozenset({"limit"})) == warned
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,7 @@ def test_a_common_mistake_is_told(path: str, hint: str) -> None:
 
 @for_each("path", ["/", "/v1", "/v1/nothing", "/sk-of-somebody/x"])
 def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) -> None:
-    message = not_served(path, KNOWN_VALUES)
+    message = describe_unknown_path(path, KNOWN_VALUES)
 
     assert message.startswith(
         f"Unknown path. {PASSTHROUGH} Available paths include /v1/chat/completions, "
@@ -153,7 +160,7 @@ def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) 
     ],
 )
 def test_a_path_is_logged_without_what_may_be_a_secret(path: str, output: str) -> None:
-    assert plain_path(path) == output
+    assert redact_path(path) == output
 
 
 @pytest.mark.parametrize(
@@ -162,7 +169,7 @@ def test_a_path_is_logged_without_what_may_be_a_secret(path: str, output: str) -
 def test_a_path_below_v1_may_be_passed_through(path: str) -> None:
     message = f"Unknown path. {PASSTHROUGH} Available paths"
 
-    assert not_served(path, KNOWN_VALUES).startswith(message)
+    assert describe_unknown_path(path, KNOWN_VALUES).startswith(message)
 
 
 BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "p"}], "max_tokens": 9}
@@ -199,10 +206,10 @@ async def test_misplaced_key_is_explained(name: str, client: ClientSession) -> N
 
 NO_KEY = "The virtual key is missing or invalid."
 NO_CREDENTIALS = {
-    dialect.name: (path, ", or ".join(key_headers(dialect.client)))
+    dialect.name: (path, ", or ".join(list_key_headers(dialect.client)))
     for (method, path) in PLAIN_ROUTES
     if method == "POST"
-    for dialect in [dialect_of(path, {})]
+    for dialect in [find_dialect(path, {})]
     if dialect.name != "enkrypt"  # its API has one message for this status
 }
 
@@ -253,7 +260,7 @@ def test_a_secret_never_shows() -> None:
 def test_tags_are_pairs_or_bare_labels() -> None:
     headers = {"x-headrace-tags": "team=support, beta ,, a=b=c"}
 
-    assert request_headers.labels("x-headrace-tags", headers) == (
+    assert request_headers.read_labels("x-headrace-tags", headers) == (
         ("team", "support"),
         ("beta", None),
         ("a", "b=c"),
@@ -267,21 +274,21 @@ def test_tags_are_pairs_or_bare_labels() -> None:
 )
 def test_tags_are_few_short_and_text(text: str) -> None:
     with pytest.raises(BadRequest):
-        request_headers.labels("x", {"x": text})
+        request_headers.read_labels("x", {"x": text})
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("", False)])
 def test_a_flag_is_true_or_false(text: str, value: bool) -> None:
-    assert request_headers.flag("x", {"x": text}) is value
+    assert request_headers.read_flag("x", {"x": text}) is value
 
 
 def test_another_word_is_no_flag() -> None:
     with pytest.raises(BadRequest):
-        request_headers.flag("x", {"x": "maybe"})
+        request_headers.read_flag("x", {"x": "maybe"})
 
 
 def test_a_trace_is_joined() -> None:
-    context = request_headers.parent({"traceparent": TRACE})
+    context = request_headers.read_trace_context({"traceparent": TRACE})
 
     assert context is not None
     assert context.trace_id == "0af7651916cd43dd8448eb211c80319c"
@@ -289,11 +296,13 @@ def test_a_trace_is_joined() -> None:
 
 @for_each("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ")])
 def test_a_malformed_trace_starts_a_new_one(text: str) -> None:
-    assert request_headers.parent({"traceparent": text}) is None
+    assert request_headers.read_trace_context({"traceparent": text}) is None
 
 
 def test_an_all_zero_trace_starts_a_new_one() -> None:
-    assert request_headers.parent({"traceparent": f"00-{'0' * 32}-{'1' * 16}-01"}) is None
+    assert (
+        request_headers.read_trace_context({"traceparent": f"00-{'0' * 32}-{'1' * 16}-01"}) is None
+    )
 
 
 def test_our_own_headers_count_in_every_dialect() -> None:

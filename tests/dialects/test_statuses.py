@@ -10,15 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import EMBEDDINGS, FAMILIES, FAMILY_OF_ENDPOINT, answer_status, refusal
+from proxy.dialects.families import (
+    EMBEDDINGS,
+    FAMILIES,
+    FAMILY_OF_ENDPOINT,
+    answer_status,
+    write_error,
+)
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.statuses import (
     DENIALS,
     USUAL,
     ErrorBody,
+    classify_error,
+    classify_status,
     is_about_account,
-    meaning_of,
-    meaning_of_error,
     parse_error,
 )
 from proxy.errors import GuardBlocked, UpstreamInvalid
@@ -41,7 +47,7 @@ TOO_MANY = (
 
 @given(st.integers(100, 599), st.sampled_from(sorted(DIALECTS)))
 def test_every_status_has_a_meaning(status: int, dialect: str) -> None:
-    meaning = meaning_of(DIALECTS[dialect].server.statuses, status)
+    meaning = classify_status(DIALECTS[dialect].server.statuses, status)
 
     if 200 < status < 400:
         assert meaning == ("flagged" if (dialect, status) == ("portkey", 246) else "invalid")
@@ -54,7 +60,7 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
     statuses = DIALECTS[dialect].server.statuses
 
     expected = ("flagged", "denied") if dialect == "portkey" else ("invalid", "request")
-    assert (meaning_of(statuses, 246), meaning_of(statuses, 446)) == expected
+    assert (classify_status(statuses, 246), classify_status(statuses, 446)) == expected
 
 
 @for_each(
@@ -76,7 +82,7 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
     ],
 )
 def test_error_body_decides_its_meaning(error: ErrorBody, meaning: str) -> None:
-    assert meaning_of_error(USUAL, DENIALS, error, error.status) == meaning
+    assert classify_error(USUAL, DENIALS, error, error.status) == meaning
 
 
 @for_each(
@@ -185,7 +191,7 @@ def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
         for name, dialect in DIALECTS.items()
     }
     refusals = {
-        name: refusal(dialect.client, blocked, "req_1", MATCHES)
+        name: write_error(dialect.client, blocked, "req_1", MATCHES)
         for name, dialect in DIALECTS.items()
     }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.families import FAMILIES, crosses_families
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.frames.reader import MAX_EVENT_BYTES, SurrogateJoiner, check_error
 from proxy.dialects.frames.sequencer import Sequencer
@@ -66,7 +66,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         family = FAMILIES[self.upstream]
-        crossing = crosses(self.client, self.upstream)
+        crossing = crosses_families(self.client, self.upstream)
         call = call_of(self.client)
         options = ReadOptions(call, inspect=self.inspect, crossing=crossing)
         splits = self.inspect or crossing

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.requests.upstream_request import url_and_headers
+from proxy.dialects.requests.upstream_request import make_url_and_headers
 from proxy.money.usage import TOKEN_TYPES, price_on
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
@@ -74,7 +74,7 @@ def test_chat_is_sent_with_credential(name: str, targets: dict[str, Target]) -> 
     upstream = targets[name].upstream
     dialect = DIALECTS[upstream.dialect]
 
-    url, headers = url_and_headers(upstream, dialect.server.paths["chat"])
+    url, headers = make_url_and_headers(upstream, dialect.server.paths["chat"])
 
     assert (url, upstream.provider) == (f"{BASES[name][0]}/chat/completions", BASES[name][1])
     assert headers.get("authorization") == (None if name in AT_HOME else "Bearer sk-1")

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.call.attempts import Attempt
-from proxy.dialects.document import document_frame
+from proxy.dialects.document import make_document_frame
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import ModelCall, Plan, StateRef, Target, Upstream
@@ -144,7 +144,7 @@ async def test_disconnect_during_billing_loses_no_bill(other_flag: bool, twice: 
     attempt = Attempt(target, model_call=0, span_id="s1", started=0.0)
     call = Some(head=Some(endpoint="stored"), state_ref=StateRef("resp_sealed", "d", "t", "resp_1"))
     request: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
-    frame = document_frame({**background_response(), "id": "resp_sealed"})
+    frame = make_document_frame({**background_response(), "id": "resp_sealed"})
     store = Slow()
     billing = BackgroundBilling(store, ResponseIds(()))
     if other_flag:

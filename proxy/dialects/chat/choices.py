@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.chat.requests import joined_message
+from proxy.dialects.chat.requests import join_text_parts
 from proxy.dialects.chat.tool_calls import (
     INNER,
     CallNumbers,
-    signature_of,
-    with_id,
-    with_text_arguments,
+    add_call_id,
+    get_signature,
+    serialize_arguments,
 )
 from proxy.dialects.family import (
     Check,
     ReadOptions,
     Shape,
-    fits,
+    has_shape,
     is_counts,
     is_empty,
     is_number,
@@ -191,10 +191,10 @@ class ChoiceReader:
                 if type(parts) is list:
                     units += self._read_content_parts(parts, number, slot)
             else:
-                joined = self._read_texts(joined_message(message), number, value, slot)
+                joined = self._read_texts(join_text_parts(message), number, value, slot)
                 units += [unit._replace(is_changed=True) for unit in joined]
             if "tool_calls" in message or "function_call" in message:
-                units += self._read_tool_calls(message, number, slot, response_id)
+                units += self._calls(message, number, slot, response_id)
         finish = self._finish(value, number)
         return Choice(number, value, units=units, finish=finish, is_native=is_native)
 
@@ -203,7 +203,7 @@ class ChoiceReader:
             text = message.get(name)
             if type(text) is not str or not text or self._is_repeated(name, message, number):
                 continue
-            part, begin = self._open_part(number, kind, kind)
+            part, begin = self._get_part(number, kind, kind)
             if part is None:
                 continue
             events: list[Event] = [*begin, Delta(part, text, (*slot, name))]
@@ -214,35 +214,33 @@ class ChoiceReader:
 
     def _read_content_parts(self, parts: list[Any], number: int, slot: Slot) -> Iterator[Unit]:
         texts: list[tuple[Event, ...]] = []
-        for path, text, kind in _find_texts_of_parts(parts):
-            part, begin = self._open_part(number, kind, kind)
+        for path, text, kind in _find_part_texts(parts):
+            part, begin = self._get_part(number, kind, kind)
             if part is not None:
                 texts.append((*begin, Delta(part, text, (*slot, "content", *path))))
         if texts:
             yield Unit("content", None, parts, texts=texts)
 
-    def _read_tool_calls(
-        self, message: Json, number: int, slot: Slot, response_id: object
-    ) -> Iterator[Unit]:
+    def _calls(self, message: Json, number: int, slot: Slot, response_id: object) -> Iterator[Unit]:
         calls, old_call = message.get("tool_calls"), message.get("function_call")
         indexes: set[object] = set()  # of the calls in this document so far
         for position, call in enumerate(calls if type(calls) is list else ()):
             if type(call) is dict:
                 place = (number, position, (*slot, "tool_calls", position))
-                unit = self._read_tool_call(call, place, indexes, response_id)
+                unit = self._read_call(call, place, indexes, response_id)
                 if unit is not None:
                     yield unit
         if type(old_call) is dict:
-            id_ = with_id({}, response_id, 0)["id"] if self._crossing else ""
+            id_ = add_call_id({}, response_id, 0)["id"] if self._crossing else ""
             tool = _make_tool_call(id_, old_call, "function")
             key = number, "function_call"
-            inner = with_text_arguments({"function": old_call})["function"]
+            inner = serialize_arguments({"function": old_call})["function"]
             events = self._call_events(key, inner, "function", (*slot, "function_call"), tool)
             if events is not None:
                 is_changed = not self._inspect and inner is not old_call
                 yield Unit("function_call", None, old_call, texts=[events], is_changed=is_changed)
 
-    def _read_tool_call(
+    def _read_call(
         self,
         call: Json,
         place: tuple[int, int, Slot],
@@ -254,30 +252,28 @@ class ChoiceReader:
         `place` is the number of its choice, its position in the list of calls, and its slot.
         """
         number, position, slot = place
-        numbered = (
-            call if self._is_whole else self._renumber_tool_call(call, number, position, indexes)
-        )
+        numbered = call if self._is_whole else self._renumber_call(call, number, position, indexes)
         if numbered is None:
             return None
         index = position if self._is_whole else numbered["index"]
         indexes.add(index)
-        fragment = with_text_arguments(numbered)
+        fragment = serialize_arguments(numbered)
         is_new = (number, index) not in self._parts
         if is_new and self._crossing:
-            fragment = with_id(fragment, response_id, index)
+            fragment = add_call_id(fragment, response_id, index)
         kind = next((kind for kind in INNER if type(fragment.get(kind)) is dict), "function")
         inner = fragment.get(kind)
         if type(inner) is not dict:
             inner = {}
         tool = _make_tool_call(str(fragment.get("id") or ""), inner, kind) if is_new else None
-        signature = signature_of(call) if is_new and self._crossing else None
+        signature = get_signature(call) if is_new and self._crossing else None
         events = self._call_events((number, index), inner, kind, (*slot, kind), tool, signature)
         if events is None:
             return None
         is_changed = (numbered if self._inspect else fragment) is not call
         return Unit("tool_calls", position, numbered, texts=[events], is_changed=is_changed)
 
-    def _renumber_tool_call(
+    def _renumber_call(
         self, call: Json, number: int, position: int, indexes: set[object]
     ) -> Json | None:
         """Return a fragment of a tool call with the index of its call. None above the bound."""
@@ -287,7 +283,7 @@ class ChoiceReader:
                 return None
             numbers = self._numbers[number] = CallNumbers(MAX_PARTS)
         try:
-            return numbers.renumbered(call, position, indexes)
+            return numbers.renumber(call, position, indexes)
         except ResponseTooLarge:
             if self._split:
                 raise
@@ -304,9 +300,7 @@ class ChoiceReader:
     ) -> tuple[Event, ...] | None:
         """Return the events of a tool call fragment `inner`, None above the bound of parts."""
         member = INNER[kind]
-        part, events = self._open_part(
-            *key, member, tool=tool, slot=(*slot, "name"), closing="json"
-        )
+        part, events = self._get_part(*key, member, tool=tool, slot=(*slot, "name"), closing="json")
         if part is None:
             return None
         if signature:
@@ -327,13 +321,13 @@ class ChoiceReader:
         if holder:
             other_members = {name: member for name, member in value.items() if name != holder}
             if type(message) is not dict:
-                return message is None and fits(other_members, SILENT_OF_CHOICE)
+                return message is None and has_shape(other_members, SILENT_OF_CHOICE)
         else:
             other_members = {name: value[name] for name in SILENT_OF_CHOICE if name in value}
         text = message.get("content", message.get("text"))
         if text and type(text) is str:  # the text has an event for log-probabilities
             other_members.pop("logprobs", None)
-        return fits(other_members, SILENT_OF_CHOICE) and all(
+        return has_shape(other_members, SILENT_OF_CHOICE) and all(
             [self._is_silent_member(name, message, number) for name in message]
         )
 
@@ -345,14 +339,14 @@ class ChoiceReader:
         if name == "role":
             return _IS_ROLE(value)
         if name == "tool_calls" and type(value) is list:
-            return all([fits(call, SILENT_CALL) for call in value])
+            return all([has_shape(call, SILENT_CALL) for call in value])
         if name == "function_call" and type(value) is dict:
-            return fits({"function": value}, SILENT_CALL)
+            return has_shape({"function": value}, SILENT_CALL)
         if not value:
             return name in _MAY_BE_EMPTY
         return not self._form.holder and name in SILENT_OF_CHOICE
 
-    def _open_part(
+    def _get_part(
         self,
         number: int,
         key: object,
@@ -390,7 +384,7 @@ def _make_tool_call(id_: str, inner: Json, kind: str) -> ToolCall:
     return ToolCall(id_, name if type(name) is str else "", kind)  # type: ignore[arg-type]
 
 
-def _find_texts_of_parts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
+def _find_part_texts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
     for position, item in enumerate(parts):
         name = item.get("type") if type(item) is dict else None
         kind = _PART_KINDS.get(name) if type(name) is str else None

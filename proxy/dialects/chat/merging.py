@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.chat.requests import joined_message
+from proxy.dialects.chat.requests import join_text_parts
 from proxy.dialects.chat.tool_calls import CallNumbers
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.wire.strict_json import as_int, as_objects
@@ -29,7 +29,7 @@ _JOINED_PARTS = {"text": {"type", "text"}, "thinking": {"type", "thinking", "clo
 """Members of the content parts that a later chunk may continue, by type."""
 
 
-def merged(chunks: Iterable[Json]) -> Json:
+def merge_chunks(chunks: Iterable[Json]) -> Json:
     """Return the whole response, with id, time and model of the first chunk."""
     response: Json = {}
     choices: dict[int, Any] = {}
@@ -66,7 +66,7 @@ def _renumber_tool_calls(choice: Json, numbers: CallNumbers) -> Json:
     indexes: set[object] = set()
     for position, call in enumerate(calls):
         if isinstance(call, dict):
-            call = numbers.renumbered(call, position, indexes)  # noqa: PLW2901
+            call = numbers.renumber(call, position, indexes)  # noqa: PLW2901
         renumbered.append(call)
         indexes.add(call["index"] if isinstance(call, dict) else None)
     return {**choice, "delta": {**(delta or {}), "tool_calls": renumbered}}
@@ -195,10 +195,10 @@ def _make_whole_choice(choice: Json) -> Json:
     return {"index": other_members.pop("index", 0), "message": message, **other_members}
 
 
-def as_stream(doc: Json) -> list[Json]:
+def split_into_chunks(doc: Json) -> list[Json]:
     """Return the chunks of a whole response, for a client that requested a stream."""
     is_chat = doc.get("object") in (WHOLE, CHUNK)
-    choices = choices_of(doc)
+    choices = get_choices(doc)
     if doc.get("object") == WHOLE:
         choices = [*map(_make_delta_choice, choices)]
     kind = CHUNK if is_chat else "text_completion"
@@ -210,7 +210,7 @@ def as_stream(doc: Json) -> list[Json]:
 
 
 def _make_delta_choice(choice: Json) -> Json:
-    message = message_of(choice)
+    message = get_message(choice)
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         numbered = [{**c, "index": n} for n, c in enumerate(calls) if isinstance(c, dict)]
@@ -218,11 +218,11 @@ def _make_delta_choice(choice: Json) -> Json:
     return {**{k: v for k, v in choice.items() if k != "message"}, "delta": message}
 
 
-def choices_of(doc: Json) -> list[Json]:
+def get_choices(doc: Json) -> list[Json]:
     return as_objects(doc.get("choices"))
 
 
-def message_of(choice: Json) -> Json:
+def get_message(choice: Json) -> Json:
     """Return the message or the delta of a choice. Raises ``UpstreamInvalid``."""
     message = choice.get("message") or choice.get("delta") or {}
     if not isinstance(message, dict):
@@ -234,7 +234,9 @@ Converter = Callable[[Json], Json | None]
 """Returns a document in the form of the client, None for a document to omit."""
 
 
-def converter(options: WriteOptions, client: FamilyName, family: FamilyName) -> Converter | None:
+def make_converter(
+    options: WriteOptions, client: FamilyName, family: FamilyName
+) -> Converter | None:
     """Return the converter of documents of a family for a client, None if they stay as they are."""
     if client == "chat" and family == "completions":
         return LegacyToChat(streamed=not options.whole).feed
@@ -275,13 +277,13 @@ class ChatToLegacy(_TextLengths):
     def feed(self, doc: Json) -> Json | None:
         """Return a document as legacy completions, None for a chunk without a text there."""
         choices: list[Json] = []
-        for choice in choices_of(doc):
-            message = joined_message(message_of(choice))
+        for choice in get_choices(doc):
+            message = join_text_parts(get_message(choice))
             text = message.get("content") or ""
             legacy = {
                 "index": choice.get("index", 0),
                 "text": text,
-                "logprobs": legacy_form(choice.get("logprobs"), self._add(choice, text)),
+                "logprobs": to_legacy_logprobs(choice.get("logprobs"), self._add(choice, text)),
                 "finish_reason": choice.get("finish_reason"),
             }
             other_members = {k: v for k, v in message.items() if k not in ("role", "content") and v}
@@ -307,7 +309,7 @@ class LegacyToChat:
     def feed(self, doc: Json) -> Json:
         kind, holder = (CHUNK, "delta") if self._streamed else (WHOLE, "message")
         choices: list[Json] = []
-        for choice in choices_of(doc):
+        for choice in get_choices(doc):
             number = index_of(choice, 0)
             message: Json = {"content": choice.get("text") or ""}
             if not self._streamed or number not in self._begun:
@@ -317,7 +319,7 @@ class LegacyToChat:
                 {
                     "index": choice.get("index", 0),
                     holder: message,
-                    "logprobs": chat_form(choice.get("logprobs")),
+                    "logprobs": to_chat_logprobs(choice.get("logprobs")),
                     "finish_reason": choice.get("finish_reason"),
                 }
             )
@@ -335,14 +337,14 @@ class LegacyLogprobs(_TextLengths):
         for choice in doc["choices"] if isinstance(doc.get("choices"), list) else ():
             if isinstance(choice, dict):
                 begin = self._add(choice, choice.get("text"))
-                logprobs = legacy_form(choice.get("logprobs"), begin)
+                logprobs = to_legacy_logprobs(choice.get("logprobs"), begin)
                 if logprobs is not None:
                     is_changed, choice = True, {**choice, "logprobs": logprobs}  # noqa: PLW2901
             choices.append(choice)
         return {**doc, "choices": choices} if is_changed else doc
 
 
-def legacy_form(logprobs: Any, begin: int) -> Json | None:
+def to_legacy_logprobs(logprobs: Any, begin: int) -> Json | None:
     """Return chat's form as lists, None for any other form.
 
     `begin` is the position of the first token in the text of the choice.
@@ -370,7 +372,7 @@ def legacy_form(logprobs: Any, begin: int) -> Json | None:
     }
 
 
-def chat_form(logprobs: Any) -> Any:
+def to_chat_logprobs(logprobs: Any) -> Any:
     """Return legacy lists in chat's form. Any other value is unchanged."""
     if not isinstance(logprobs, dict) or "content" in logprobs:
         return logprobs

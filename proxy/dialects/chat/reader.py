@@ -17,11 +17,11 @@ from proxy.dialects.chat.choices import (
     ChoiceReader,
     Unit,
 )
-from proxy.dialects.chat.merging import as_stream
+from proxy.dialects.chat.merging import split_into_chunks
 from proxy.dialects.chat.same_shape import NEW, SameShape
 from proxy.dialects.chat.splitting import split
 from proxy.dialects.chat.tool_calls import EMPTY
-from proxy.dialects.family import ReadOptions, fits, incomplete_stream
+from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream_error
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.frames.sequencer import SPACE
 from proxy.errors import UpstreamInvalid
@@ -77,7 +77,7 @@ class ChatReader:
         if self._splits and PADDING in doc:
             doc, raw = {name: value for name, value in doc.items() if name != PADDING}, None
         if self._shape is not None:
-            delta = self._shape.delta(doc)
+            delta = self._shape.read_delta(doc)
             if delta is not None:
                 fields = (delta,), self._form.family, doc, raw, options.model_call, 0, False, None
                 return (NEW(Frame, fields),)
@@ -89,7 +89,9 @@ class ChatReader:
         if not options.whole:
             return self._read(doc, raw)
         if options.stream:
-            frames = [frame for chunk in as_stream(doc) for frame in self._read(chunk, None)]
+            frames = [
+                frame for chunk in split_into_chunks(doc) for frame in self._read(chunk, None)
+            ]
             return [*frames, *self.end(done=True)]
         events = self._start(doc)
         choices = self._read_choices(doc)
@@ -100,7 +102,7 @@ class ChatReader:
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         finished = self._choices.finished
         if not done and not finished:
-            raise incomplete_stream()
+            raise make_incomplete_stream_error()
         frames = self._release_held()
         missing = sorted(self._choices.begun - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]
@@ -119,7 +121,7 @@ class ChatReader:
         tail = _read_usage_and_findings(doc)
         if self._inspect and (
             any(choice.is_native for choice in choices)
-            or not fits(doc, SILENT_MEMBERS)
+            or not has_shape(doc, SILENT_MEMBERS)
             or any(type(choice) is not dict for choice in doc.get("choices") or ())
         ):
             tail.append(Native())

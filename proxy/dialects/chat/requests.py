@@ -28,7 +28,7 @@ _REFUSED = THOUGHTS | {"annotations", "audio", "function_call", "refusal"}
 _OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})
 
 
-def logprobs_as_count(body: Json) -> Json:
+def convert_logprobs_to_count(body: Json) -> Json:
     """Return a request with `logprobs` as a number of alternatives, as in legacy completions.
 
     `true` without a number becomes 0: the chosen token only.
@@ -41,7 +41,7 @@ def logprobs_as_count(body: Json) -> Json:
     return other_fields if count is None else other_fields | {"logprobs": count}
 
 
-def logprobs_as_flag(body: Json) -> Json:
+def convert_logprobs_to_flag(body: Json) -> Json:
     """Convert `logprobs` to the form of chat: a flag, and the number in `top_logprobs`."""
     logprobs = body.get("logprobs")
     if type(logprobs) is not int:
@@ -49,7 +49,7 @@ def logprobs_as_flag(body: Json) -> Json:
     return body | {"logprobs": True, "top_logprobs": logprobs}
 
 
-def chat_request(body: Json) -> Json:
+def convert_legacy_to_chat(body: Json) -> Json:
     """Return a legacy request as a chat, whose user message is the prompt.
 
     Raises `InvalidField`.
@@ -62,7 +62,7 @@ def chat_request(body: Json) -> Json:
         raise InvalidField("prompt", problem)
     message = {"role": "user", "content": prompt}
     other_fields = {k: v for k, v in body.items() if k != "prompt"}
-    return logprobs_as_flag({**other_fields, "messages": [message]})
+    return convert_logprobs_to_flag({**other_fields, "messages": [message]})
 
 
 def _join_text_content(message: Json) -> str:
@@ -80,7 +80,7 @@ def _join_text_content(message: Json) -> str:
     return content
 
 
-def legacy_request(body: Json) -> Json:
+def convert_chat_to_legacy(body: Json) -> Json:
     """Return a chat as a legacy request.
 
     The prompt has a paragraph `role: text` for each message, and ends with `assistant:`. Raises
@@ -94,10 +94,10 @@ def legacy_request(body: Json) -> Json:
     other_fields = {k: v for k, v in body.items() if k not in ("messages", "max_completion_tokens")}
     if body.get("max_completion_tokens") is not None:
         other_fields["max_tokens"] = body["max_completion_tokens"]
-    return logprobs_as_count({**other_fields, "prompt": prompt})
+    return convert_logprobs_to_count({**other_fields, "prompt": prompt})
 
 
-def provider_chat(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
+def adapt_chat_to_provider(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
     """Return a chat as the provider accepts it, and the names of removed parts of messages."""
     chat, dropped = dict(body), set[str]()
     for renamed in traits.renamed:
@@ -160,7 +160,7 @@ class PartTexts(NamedTuple):
     refusal: str
 
 
-def texts_of_parts(content: list[Any]) -> PartTexts:
+def read_part_texts(content: list[Any]) -> PartTexts:
     """Return the texts of parts. A part of an unknown type counts as its ``text``."""
     texts: dict[str, list[str]] = {"thinking": [], "text": [], "refusal": []}
     for part in content:
@@ -181,12 +181,12 @@ def _read_part_text(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def joined_message(message: Json) -> Json:
+def join_text_parts(message: Json) -> Json:
     """Return a message or delta with texts in place of parts, the same object if it has none."""
     content = message.get("content")
     if content.__class__ is not list:
         return message
-    texts = texts_of_parts(content)
+    texts = read_part_texts(content)
     members: Json = {}
     if texts.thoughts:
         thoughts = message.get("reasoning_content") or message.get("reasoning")
@@ -201,7 +201,7 @@ def _append(text: Any, addition: str) -> str:
     return addition if not isinstance(text, str) or text == addition else text + addition
 
 
-def without_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
+def remove_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
     """Return a request without the assistant's reasoning, and the names of what was removed.
 
     The body is the same object if it has none. Messages without other content are removed.

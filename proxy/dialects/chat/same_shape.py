@@ -37,7 +37,7 @@ class SameShape:
         self._message = {**message, self._member: None}
         self._size = len(message)
 
-    def delta(self, doc: Json) -> Delta | None:
+    def read_delta(self, doc: Json) -> Delta | None:
         """Return the delta of a chunk of this shape, None for any other chunk."""
         try:
             [choice] = doc["choices"]

@@ -45,9 +45,9 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
         paths = [_find_delta(events).slot[depth:] for events in unit.texts[1:]]
         for number, events in enumerate(unit.texts):
             if number == 0:
-                content = blanked(unit.value, paths)
+                content = blank_texts(unit.value, paths)
             else:
-                content = alone(unit.value, paths[number - 1], _find_delta(events).text)
+                content = keep_only_text(unit.value, paths[number - 1], _find_delta(events).text)
             member = {unit.name: content if unit.position is None else [content]}
             documents = (
                 {**base, holder: {**base[holder], **member}} if holder else {**base, **member}
@@ -78,7 +78,7 @@ def _relocate_event(event: Event, unit: Unit, depth: int, number: int) -> Event:
     return event._replace(slot=tuple(steps))  # type: ignore[call-arg]
 
 
-def alone(value: Any, path: Slot, text: str) -> Any:
+def keep_only_text(value: Any, path: Slot, text: str) -> Any:
     """Return a value whose only text is `text`, at a path.
 
     Items of lists keep their number and type.
@@ -86,13 +86,13 @@ def alone(value: Any, path: Slot, text: str) -> Any:
     if not path:
         return text
     step, rest = path[0], path[1:]
-    inner = alone(value[step], rest, text)
+    inner = keep_only_text(value[step], rest, text)
     if type(step) is int:
         return [inner]
     return {name: value[name] for name in ("index", "type") if name in value} | {step: inner}
 
 
-def blanked(value: Any, paths: Iterable[Slot]) -> Any:
+def blank_texts(value: Any, paths: Iterable[Slot]) -> Any:
     """Return a value with empty strings at the paths. Copies each container on a path once."""
     copies: set[int] = set()
     root: list[Any] = [value]

@@ -35,7 +35,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _Id = str | int
 
 
-def text_of_call(call: Json) -> tuple[str, str]:
+def get_call_text(call: Json) -> tuple[str, str]:
     """Return the text of a fragment, after the name of the text's member."""
     for kind, member in INNER.items():
         inner = call.get(kind)
@@ -45,7 +45,7 @@ def text_of_call(call: Json) -> tuple[str, str]:
     return "arguments", ""
 
 
-def with_id(call: Json, response_id: object, number: int) -> Json:
+def add_call_id(call: Json, response_id: object, number: int) -> Json:
     """Return the first fragment of a tool call with an id, generated if the upstream sent none."""
     id_ = call.get("id")
     if id_ is not None and _to_comparable_id(id_) is not None:
@@ -54,7 +54,7 @@ def with_id(call: Json, response_id: object, number: int) -> Json:
     return {**call, "id": f"call_{prefix}_{number}" if prefix else f"call_{number}"}
 
 
-def with_text_arguments(call: Json) -> Json:
+def serialize_arguments(call: Json) -> Json:
     """Return a fragment whose arguments are JSON text. Some servers send the object itself."""
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, dict) else None
@@ -115,14 +115,14 @@ class CallNumbers:
         self._by_id: dict[tuple[int | None, _Id], _Call] = {}
         self._count = 0
 
-    def renumbered(self, fragment: Json, position: int, numbers: Collection[object]) -> Json:
+    def renumber(self, fragment: Json, position: int, numbers: Collection[object]) -> Json:
         """Return a fragment with the number of its call as ``index``, unchanged if it has that.
 
         `position` is its place in the chunk, `numbers` are those of the calls before it there.
         Raises ``ResponseTooLarge`` for more than `max_calls`.
         """
         index, id_ = index_of(fragment, position), _to_comparable_id(fragment.get("id"))
-        text = text_of_call(fragment)[1].strip(SPACE)
+        text = get_call_text(fragment)[1].strip(SPACE)
         call, part = self._find_call_to_continue(fragment, index, id_), fragment
         if call is not None:
             call, part = _continue_call(call, fragment, id_, text, call.number in numbers)
@@ -137,7 +137,7 @@ class CallNumbers:
         if id_ is not None and call.id in (None, id_):
             call.id = id_
             self._by_id[index, id_] = self._by_id[None, id_] = call
-        call.end.feed(*text_of_call(part))
+        call.end.feed(*get_call_text(part))
         is_same = type(fragment.get("index")) is int and call.number == fragment["index"]
         return fragment if is_same and part is fragment else {**part, "index": call.number}
 
@@ -157,7 +157,7 @@ def _continue_call(
         if not (call.is_repeated and text):
             return call, fragment
         with_name = {**fragment, "function": {"name": call.name}}
-        return None, _set_call_text(with_name, text_of_call(fragment)[1])
+        return None, _set_call_text(with_name, get_call_text(fragment)[1])
     if _begins_another_call(call, id_, name, text, is_in_chunk):
         return None, fragment
     if id_ is None and call.end.is_over and isinstance(name, str):
@@ -190,7 +190,7 @@ CALL_LISTS: Mapping[str, str] = {"messages": "messages", "responses": "input"}
 """The member of a request that may have ids with signatures, by API family."""
 
 
-def signature_of(call: Json) -> str | None:
+def get_signature(call: Json) -> str | None:
     """Return the signature of a tool call in a chat."""
     value: Any = call
     for name in (BESIDE, VENDOR, SIGNATURE):
@@ -198,7 +198,7 @@ def signature_of(call: Json) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def client_call_id(id_: str, signature: str | None) -> str:
+def make_client_call_id(id_: str, signature: str | None) -> str:
     """Return the tool call id for a Messages or Responses client, with any thought signature."""
     if not signature or len(signature) > MAX_SIGNATURE:
         return id_
@@ -217,7 +217,7 @@ def _split_id(text: Any) -> tuple[str, str] | None:
     return (id_, signature) if id_ and signature else None
 
 
-def without_signatures(body: Json, member: str) -> tuple[Json, dict[str, str]]:
+def remove_signatures(body: Json, member: str) -> tuple[Json, dict[str, str]]:
     """Return a request with the own ids of its calls, and their signatures by id.
 
     ``member`` is its list of messages or items.
@@ -242,7 +242,7 @@ def _restore_call_ids(item: Any, signatures: dict[str, str]) -> Any:
     return {**item, **own} if own else item
 
 
-def with_signatures(body: Json, signatures: Mapping[str, str]) -> Json:
+def add_signatures(body: Json, signatures: Mapping[str, str]) -> Json:
     """Return a chat whose calls have their signatures, for an upstream that requires them."""
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -254,12 +254,12 @@ def with_signatures(body: Json, signatures: Mapping[str, str]) -> Json:
 
 def _sign_message_calls(message: Any, signatures: Mapping[str, str]) -> Any:
     calls = message.get("tool_calls") if isinstance(message, dict) else None
-    if not isinstance(calls, list) or any(map(signature_of, calls)):
+    if not isinstance(calls, list) or any(map(get_signature, calls)):
         return message
     if not all(isinstance(call, dict) for call in calls):
         return message  # the upstream refuses it
     signed_calls = [_sign_call(call, signatures.get(str(call.get("id")))) for call in calls]
-    if signed_calls and not any(map(signature_of, signed_calls)):
+    if signed_calls and not any(map(get_signature, signed_calls)):
         signed_calls[0] = _sign_call(signed_calls[0], UNSIGNED)
     return {**message, "tool_calls": signed_calls}
 

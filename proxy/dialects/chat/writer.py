@@ -13,8 +13,8 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.chat.merging import Converter, choices_of, converter, merged
-from proxy.dialects.chat.splitting import alone
+from proxy.dialects.chat.merging import Converter, get_choices, make_converter, merge_chunks
+from proxy.dialects.chat.splitting import keep_only_text
 from proxy.dialects.chat.tool_calls import INNER
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
@@ -81,7 +81,7 @@ class ChunkMaker:
                 self._calls[event.part] = number = self._counts.get(choice, 0)
                 self._counts[choice] = number + 1
 
-    def text(self, delta: Delta) -> bytes | None:
+    def make_text_chunk(self, delta: Delta) -> bytes | None:
         """Return the document of a text in its usual member, None for any other text.
 
         It must be one of the first choice and no tool call.
@@ -96,7 +96,7 @@ class ChunkMaker:
             orjson.dumps(delta.text),
         )
 
-    def chunks(self, events: tuple[Event, ...]) -> Iterator[Json]:
+    def make_chunks(self, events: tuple[Event, ...]) -> Iterator[Json]:
         """Yield the chunks of events of a frame that `note` has seen."""
         listed = {e.part: e.value for e in events if type(e) is Attach and e.name == "logprobs"}
         for event in events:
@@ -113,7 +113,11 @@ class ChunkMaker:
                 reason = event.native or "stop" if event.reason == "other" else event.reason
                 yield self._make_chunk(event.choice, {}, finish=reason)
             elif type(event) is UsageReport and event.final and event.tokens is not None:
-                yield {**self._head, "choices": [], "usage": usage_of(event.tokens, event.native)}
+                yield {
+                    **self._head,
+                    "choices": [],
+                    "usage": make_chat_usage(event.tokens, event.native),
+                }
 
     def _note_form(self, frame: Frame, delta: Delta) -> None:
         part, slot = delta.part, delta.slot
@@ -127,7 +131,7 @@ class ChunkMaker:
         for step in slot[:depth]:
             message = message[step]
         path = tuple(0 if type(step) is int else step for step in slot[depth:])
-        self._forms[part] = alone(message, slot[depth:], ""), path
+        self._forms[part] = keep_only_text(message, slot[depth:], ""), path
 
     def _make_chunk_head(self, start: Start) -> Json:
         created = self._created if start.created is None else start.created
@@ -156,7 +160,7 @@ class ChunkMaker:
         return {**self._head, "choices": [entry]}
 
 
-def usage_of(tokens: Tokens, native: Json) -> Json:
+def make_chat_usage(tokens: Tokens, native: Json) -> Json:
     """Return tokens as the usage of a chat completion.
 
     ``native`` holds the token groups of Messages and Responses.
@@ -200,7 +204,7 @@ _DETAILS: Final = {
 other members, so these do not cross."""
 
 
-END: Final = sse.event(sse.DONE)
+END: Final = sse.encode_event(sse.DONE)
 KIN: Final[frozenset[FamilyName]] = frozenset(
     {"chat", "completions", "embeddings", "stored", "document"}
 )
@@ -209,7 +213,7 @@ SMALL_BYTES = 256
 """Estimated size of a frame without a size."""
 
 
-def chat_writer(options: WriteOptions, family: FamilyName) -> FamilyWriter:
+def make_chat_writer(options: WriteOptions, family: FamilyName) -> FamilyWriter:
     """Return the writer for a client of chat, legacy completions, or documents without parts."""
     return (ChatWholeWriter if options.whole else ChatStreamWriter)(options, family)
 
@@ -244,10 +248,10 @@ class _ChatWriter:
             events = frame.events
             if frame.family in KIN:  # such a client gets only finishes that the upstream sent
                 events = tuple([e for e in events if not (type(e) is Finish and e.native is None)])
-            family, documents = "chat", [*maker.chunks(events)]
+            family, documents = "chat", [*maker.make_chunks(events)]
         key = frame.model_call, family
         if key not in self._converters:
-            self._converters[key] = converter(self._options, self.family, family)
+            self._converters[key] = make_converter(self._options, self.family, family)
         convert = self._converters[key]
         for document in documents:
             converted = document if convert is None else convert(document)
@@ -273,7 +277,9 @@ class ChatStreamWriter(_ChatWriter):
         client = self.client
         self._add_verdicts = client.add_verdicts if client.streams_verdicts else None
         self._wants_usage = options.complete or options.call.wants_usage
-        self._passes_raw = self._add_verdicts is None and converter(options, family, family) is None
+        self._passes_raw = (
+            self._add_verdicts is None and make_converter(options, family, family) is None
+        )
 
     def weight(self, frame: Frame) -> int:
         return frame.size
@@ -292,7 +298,7 @@ class ChatStreamWriter(_ChatWriter):
         return event + END if frame.last and self.client.done else event
 
     def fail(self, document: bytes) -> bytes:
-        return sse.event(document)
+        return sse.encode_event(document)
 
     def _write(self, frame: Frame) -> bytes:
         """Return the events of a frame whose bytes do not pass as received."""
@@ -312,7 +318,7 @@ class ChatStreamWriter(_ChatWriter):
         [event] = frame.events
         if type(event) is not Delta or event.part.choice or event.part.kind not in MEMBERS:
             return None
-        document = self.maker(frame).text(event) if event.text else b""
+        document = self.maker(frame).make_text_chunk(event) if event.text else b""
         return b"data: %b\n\n" % document if document else document
 
     def _serialize_event(self, document: Json, frame: Frame) -> bytes:
@@ -321,10 +327,10 @@ class ChatStreamWriter(_ChatWriter):
         if self._add_verdicts is not None:
             self._findings |= _collect_findings(frame)
             # some servers send an empty finish reason in each chunk
-            if any(choice.get("finish_reason") for choice in choices_of(document)):
+            if any(choice.get("finish_reason") for choice in get_choices(document)):
                 document = {**document, **self._findings}
                 document = self._add_verdicts(document, self.guard_results(), ())
-        return sse.event(dump(document, frame.size))
+        return sse.encode_event(dump(document, frame.size))
 
     def _is_unwanted(self, document: Json) -> bool:
         if self._wants_usage or document.get("usage") is None:
@@ -352,7 +358,9 @@ class ChatWholeWriter(_ChatWriter):
         if not frame.last:
             return b""
         client = self.client
-        answers = self._answers | {call: merged(chunks) for call, chunks in self._chunks.items()}
+        answers = self._answers | {
+            call: merge_chunks(chunks) for call, chunks in self._chunks.items()
+        }
         document = answers.get(0, {})
         if client.whole is not None:
             document = client.whole(self._options.call, answers)

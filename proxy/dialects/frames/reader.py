@@ -17,7 +17,7 @@ from proxy.call.meter import frame_quarters
 from proxy.dialects.base import UpstreamDialect
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.sequencer import Sequencer
-from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
+from proxy.dialects.statuses import classify_error, make_client_error, parse_error
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument, dump
 from proxy.errors import ProxyError, UpstreamInvalid
@@ -104,7 +104,7 @@ class FamilyFrameReader:
         if self._is_over:
             return ()
         if self._body is not None:
-            raw = self._body.taken(document)
+            raw = self._body.take_document(document)
             doc = self._documents.read(raw)
         elif document == sse.DONE:
             return self._end(done=True)
@@ -155,7 +155,7 @@ class FamilyFrameReader:
         """Return a document as rewritten, in one line. Raise the error that it reports."""
         family = self._family
         if "error" in doc or family.failure is not None:
-            checked = doc if self._joiner is None else without_halves(doc)
+            checked = doc if self._joiner is None else replace_half_characters(doc)
             check_error(checked, self._upstream, family)
         if self._body is not None and family.answers and type(doc.get(family.answers)) is not list:
             raise UpstreamInvalid(f"The upstream's response lacks the field {family.answers}.")
@@ -189,8 +189,8 @@ def check_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
         doc = failed
     if doc["error"] and not (family.answers_prevail and doc.get(family.answers)):
         error = parse_error(doc)
-        meaning = meaning_of_error(upstream.statuses, upstream.denials, error, error.status)
-        reported = error_of(meaning, error, error.status)
+        meaning = classify_error(upstream.statuses, upstream.denials, error, error.status)
+        reported = make_client_error(meaning, error, error.status)
         usage = doc.get("usage")
         reported.usage = usage if isinstance(usage, dict) else None
         raise reported
@@ -264,7 +264,7 @@ class SurrogateJoiner:
             raise _make_invalid_json_error() from None
 
 
-def without_halves(doc: Json) -> Json:
+def replace_half_characters(doc: Json) -> Json:
     """Return a document with a question mark in place of each half."""
     plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
     document: Json = orjson.loads(plain)

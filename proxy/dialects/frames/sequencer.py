@@ -171,7 +171,7 @@ class Sequencer:
                 self._finish_choice(event.choice, out)
             elif type(event) is Stop:
                 self._drain(out)
-        part = part_of(frame)
+        part = find_part(frame)
         if part is None:
             self._pass_finish(frame, out)
             return
@@ -248,7 +248,7 @@ class Sequencer:
 
     def _replay_root(self, root: Part, out: list[Frame]) -> None:
         for frame in self._remove_queue(self._roots, root):
-            self._pass_or_hold_frame(frame, part_of(frame) or root, out)
+            self._pass_or_hold_frame(frame, find_part(frame) or root, out)
             self._release_children(out)
 
     def _release_children(self, out: list[Frame], *, all_of_them: bool = False) -> None:
@@ -326,7 +326,7 @@ class Sequencer:
 _WITHOUT_PART = frozenset(kind for kind in Event.__args__ if "part" not in kind._fields)
 
 
-def part_of(frame: Frame) -> Part | None:
+def find_part(frame: Frame) -> Part | None:
     """Return the part of the first event of a child, otherwise of the first event with a part."""
     root: Part | None = None
     for event in frame.events:

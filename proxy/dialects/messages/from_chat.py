@@ -43,7 +43,7 @@ def convert_from_chat(body: Json) -> Json:
     return _rename_fields(request)
 
 
-def lost_fields(body: Json) -> list[str]:
+def find_lost_fields(body: Json) -> list[str]:
     """Return the fields of a chat that the conversion leaves out."""
     names = ["metadata"] if body.get("metadata") else []
     if body.get("service_tier") not in (None, *SERVICE_TIERS):

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.dialects.family import ReadOptions, Shape, fits, incomplete_stream
+from proxy.dialects.family import ReadOptions, Shape, has_shape, make_incomplete_stream_error
 from proxy.dialects.messages import schema
-from proxy.dialects.messages.schema import USUAL_EVENTS, stream_events
+from proxy.dialects.messages.schema import USUAL_EVENTS, make_stream_events
 from proxy.dialects.wire.strict_json import as_object, dump, is_name
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, read_usage
@@ -88,7 +88,7 @@ class MessageReader:
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if not self._has_finished:
-            raise incomplete_stream()
+            raise make_incomplete_stream_error()
         return [self._make_frame((STOP,), None, None)]
 
     def _read(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
@@ -120,7 +120,7 @@ class MessageReader:
         """Return the frame of a document. Guards read all of it unless it has the usual shape."""
         if self._options.crossing:
             return [self._make_frame(events, doc, raw)] if events else []
-        if self._options.inspect and (usual is None or not fits(doc, usual)):
+        if self._options.inspect and (usual is None or not has_shape(doc, usual)):
             parts = (e.part for e in events if isinstance(e, Begin | Delta | Attach))
             events = (*events, Native(next(parts, None)))
         return [self._make_frame(events, doc, raw)]
@@ -171,10 +171,10 @@ class MessageReader:
         frames: list[Frame] = []
         events: tuple[Event, ...] = ()
         if not self._has_started:
-            raise incomplete_stream()
+            raise make_incomplete_stream_error()
         if not self._has_finished:
             events = self._finish(None, frames)
-        if self._options.inspect and not fits(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
+        if self._options.inspect and not has_shape(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
             events += (Native(),)
         return [*frames, self._make_frame((*events, STOP), doc, raw)]
 
@@ -201,12 +201,12 @@ class MessageReader:
         if not self._usage:
             return ()
         usage = dict(self._usage)
-        tokens = read_usage(schema.chat_usage(usage))
+        tokens = read_usage(schema.to_chat_usage(usage))
         if self._options.inspect and self._options.crossing:
             usage = {
                 name: value
                 for name, value in usage.items()
-                if name not in COUNT_GROUPS or fits(value, schema.USAGE[name])
+                if name not in COUNT_GROUPS or has_shape(value, schema.USAGE[name])
             }
         return (UsageReport(tokens, usage, is_final),)
 
@@ -345,7 +345,7 @@ class WholeMessageReader:
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
         options = self._options
         reader = MessageReader(options if options.stream else replace(options, inspect=False))
-        frames = [frame for event in stream_events(doc) for frame in reader.read(event, b"")]
+        frames = [frame for event in make_stream_events(doc) for frame in reader.read(event, b"")]
         if options.stream:
             return [frame._replace(raw=None) for frame in frames]
         events = tuple(

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.family import Shape, is_empty, is_number, is_text, one_of
-from proxy.dialects.wire.strict_json import MOST_SHALLOW, deeper, is_name
+from proxy.dialects.wire.strict_json import MOST_SHALLOW, check_depth, is_name
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, Tokens
 from proxy.types import Json
@@ -133,7 +133,7 @@ USUAL_BLOCKS: Mapping[str, Shape] = {
 _INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-def chat_usage(usage: Any) -> Json | None:
+def to_chat_usage(usage: Any) -> Json | None:
     """Return usage in chat form, whose prompt includes cached tokens. None if it is no object."""
     if not isinstance(usage, dict):
         return None
@@ -156,7 +156,7 @@ def chat_usage(usage: Any) -> Json | None:
     return result
 
 
-def messages_usage(tokens: Tokens | None, native: Json) -> Json:
+def make_messages_usage(tokens: Tokens | None, native: Json) -> Json:
     """Return usage of another family in Messages form, whose input excludes cached tokens.
 
     Unknown counts are 0, because clients add them up.
@@ -189,7 +189,7 @@ def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
     try:
         value = orjson.loads(arguments or "{}")
         if arguments and arguments.count("[") + arguments.count("{") > MOST_SHALLOW:
-            orjson.dumps(deeper(value))  # the parser allows more levels than the writer
+            orjson.dumps(check_depth(value))  # the parser allows more levels than the writer
     except (orjson.JSONDecodeError, TypeError):
         return on_invalid(arguments)
     return value if isinstance(value, dict) else on_invalid(value)
@@ -198,7 +198,7 @@ def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
 # Whole messages
 
 
-def stream_events(message: Json) -> Iterator[Json]:
+def make_stream_events(message: Json) -> Iterator[Json]:
     """Yield the events of a stream that results in a message. Raises ``UpstreamInvalid``."""
     content, usage = message.get("content"), message.get("usage")
     blocks = content if isinstance(content, list) else []

@@ -113,7 +113,7 @@ CONVERTED_FIELDS = {"messages", "system", "thinking", "tool_choice", "tools"}.un
 def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
     """Return a request as a chat, and the names of dropped fields. Raises ``InvalidField``."""
     conversion = _MessagesConversion(body, keeps_thoughts=keeps_thoughts)
-    return conversion.chat(), tuple(sorted(conversion.dropped))
+    return conversion.convert(), tuple(sorted(conversion.dropped))
 
 
 class _MessagesConversion:
@@ -131,7 +131,7 @@ class _MessagesConversion:
     def _make_unsupported_error(self) -> InvalidField:
         return InvalidField(self._place, NOT_SUPPORTED)
 
-    def chat(self) -> Json:
+    def convert(self) -> Json:
         body = self._body
         chat = {name: value for name, value in body.items() if name not in CONVERTED_FIELDS}
         system = self._convert_system(body.get("system"))

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.chat.tool_calls import client_call_id
+from proxy.dialects.chat.tool_calls import make_client_call_id
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import parse_arguments
-from proxy.dialects.wire.sse import named_event
+from proxy.dialects.wire.sse import encode_named_event
 from proxy.dialects.wire.strict_json import dump
 from proxy.types import Json
 from proxy.types.events import (
@@ -112,7 +112,7 @@ class MessageComposer:
                 self._start(event, frame)
             case UsageReport(tokens, native):
                 is_native = frame.family == "messages"
-                self._usage = native if is_native else schema.messages_usage(tokens, native)
+                self._usage = native if is_native else schema.make_messages_usage(tokens, native)
             case Finish(choice, reason) if self._is_shown(choice):
                 self._reason = schema.STOPS[reason]
             case Stop():
@@ -138,7 +138,7 @@ class MessageComposer:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": schema.messages_usage(report.tokens, report.native),
+            "usage": schema.make_messages_usage(report.tokens, report.native),
         }
         self._events.append({"type": schema.MESSAGE_START, "message": message})
 
@@ -150,7 +150,7 @@ class MessageComposer:
         call_id, name = (part.id, "") if call is None else (call.id, call.name)
         block = {
             "type": "tool_use",
-            "id": client_call_id(call_id, signature),
+            "id": make_client_call_id(call_id, signature),
             "name": name,
             "input": {},
         }
@@ -198,7 +198,7 @@ class MessageComposer:
         if self._last_event == schema.MESSAGE_START:
             is_call = self._has_calls and self._reason == "end_turn"
             end = {"stop_reason": "tool_use" if is_call else self._reason, "stop_sequence": None}
-            usage = schema.messages_usage(None, {}) if self._usage is None else self._usage
+            usage = schema.make_messages_usage(None, {}) if self._usage is None else self._usage
             self._events.append({"type": schema.MESSAGE_DELTA, "delta": end, "usage": usage})
         if self._last_event != schema.MESSAGE_STOP:
             self._events.append({"type": schema.MESSAGE_STOP})
@@ -225,7 +225,7 @@ class MessageWriter:
             if kind != schema.BLOCK_DELTA:
                 self._composer.note_native(doc, events)
             raw = frame.raw
-            return named_event(kind, dump(doc, frame.size) if raw is None else raw)
+            return encode_named_event(kind, dump(doc, frame.size) if raw is None else raw)
         if len(events) == 1 and type(events[0]) is Delta:
             part, text, _ = events[0]
             index, template = self._indexes.get(part), _TEMPLATES.get(part.kind)
@@ -234,10 +234,12 @@ class MessageWriter:
         if not (events or doc is not None or frame.last):
             return PING
         docs = self._composer.compose(frame)
-        return b"".join([named_event(event["type"], dump(event, frame.size)) for event in docs])
+        return b"".join(
+            [encode_named_event(event["type"], dump(event, frame.size)) for event in docs]
+        )
 
     def fail(self, document: bytes) -> bytes:
-        return named_event("error", document)
+        return encode_named_event("error", document)
 
 
 class WholeMessageWriter:

@@ -15,11 +15,11 @@ from proxy.dialects.passthrough.form import FormUpload, is_form
 from proxy.dialects.request_headers import (
     REDUNDANT,
     SETTINGS,
-    forwarded_headers,
-    with_model_of_path,
+    insert_model_of_path,
+    select_forwarded_headers,
 )
-from proxy.dialects.requests.field_filter import declared_fields, permitted_fields
-from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest, url_and_headers
+from proxy.dialects.requests.field_filter import filter_fields, list_declared_fields
+from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest, make_url_and_headers
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import BadRequest, InvalidField
 from proxy.errors.words import ascii_word
@@ -58,7 +58,7 @@ def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str =
     for name in body:
         if name not in MODEL_FIELD:
             check_spelling(MODEL_FIELD, MODEL_FIELD, name)
-    body, warnings = with_model_of_path(head, body)
+    body, warnings = insert_model_of_path(head, body)
     model = body.get("model")
     check_names("model", model)
     check_names("user", body.get("user"))
@@ -75,7 +75,7 @@ def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str =
     )
 
 
-def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
+def make_unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
     """Return the call of a body that is forwarded unread."""
     model = head.parameter("deployment")
     check_names("model", model)
@@ -122,7 +122,7 @@ def build_passthrough(
         body, dropped = _make_body(call, path, target, requires_model=requires_model)
         media_type = JSON
     if upload is not None and is_form(media_type):
-        declared = declared_fields(path, upstream)
+        declared = list_declared_fields(path, upstream)
         upload = FormUpload(upload, media_type, target, declared, requires_model=requires_model)
     return UpstreamRequest(
         url=url,
@@ -140,8 +140,8 @@ def build_passthrough(
 def _make_body(
     call: Call, path: PassthroughPath, target: Target, *, requires_model: bool
 ) -> tuple[bytes, list[str]]:
-    body, dropped = permitted_fields(call.body, target.upstream, target.model)
-    declared = declared_fields(path, target.upstream)
+    body, dropped = filter_fields(call.body, target.upstream, target.model)
+    declared = list_declared_fields(path, target.upstream)
     if declared is not None:
         dropped += [ascii_word(name) for name in body if name not in declared]
         body = {name: value for name, value in body.items() if name in declared}
@@ -177,8 +177,8 @@ def _make_url_and_headers(
     """Return the URL without the client's query, and the headers of all requests to an upstream."""
     route = request.path
     if path.upstream_route is None and route.startswith(CLIENT_PREFIX + "/"):
-        return url_and_headers(upstream, route.removeprefix(CLIENT_PREFIX))
-    _, headers = url_and_headers(upstream, "")
+        return make_url_and_headers(upstream, route.removeprefix(CLIENT_PREFIX))
+    _, headers = make_url_and_headers(upstream, "")
     base, query = upstream.base_url.rstrip("/"), f"?{upstream.query}" if upstream.query else ""
     if path.upstream_route is not None:
         parts = urlsplit(base)
@@ -192,7 +192,7 @@ def _make_headers(
     policy_headers: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
 ) -> dict[str, str]:
     server = DIALECTS[upstream.dialect].server
-    forwarded = forwarded_headers(client, server, upstream.accepts)
+    forwarded = select_forwarded_headers(client, server, upstream.accepts)
     forwarded |= {
         name: client[name] for name in FORWARDED_HEADERS if SETTINGS.fullmatch(client.get(name, ""))
     }

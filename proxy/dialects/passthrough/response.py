@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import orjson
 
-from proxy.dialects.document import NON_OBJECT, Content, document_frame
+from proxy.dialects.document import NON_OBJECT, Content, make_document_frame
 from proxy.dialects.frames.reader import MAX_EVENT_BYTES
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument
@@ -56,7 +56,7 @@ def parse_passthrough_head(
     )
 
 
-def shown_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def select_passthrough_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the headers for the client: ``nosniff`` and the name of a file."""
     name = headers.get("content-disposition", "")
     nosniff = ("x-content-type-options", "nosniff")
@@ -146,7 +146,7 @@ class PassthroughDocument:
         self._documents = documents
         self._find_usage = find_usage
         body = GatheredDocument(limit)
-        self.feed, self.close, self._taken = body.feed, body.close, body.taken
+        self.feed, self.close, self._taken = body.feed, body.close, body.take_document
 
     def read(self, document: Document) -> Sequence[Frame]:
         raw = self._taken(document)
@@ -157,7 +157,7 @@ class PassthroughDocument:
         doc = self._documents.read(raw if is_object else b'{"%b":%b}' % (NON_OBJECT.encode(), raw))
         tokens = self._find_usage(doc)
         content = Content() if tokens is None else Content(UsageReport(tokens, doc))
-        frame = document_frame(doc, raw, content, model_call=self._model_call)
+        frame = make_document_frame(doc, raw, content, model_call=self._model_call)
         return (frame._replace(size=len(raw) if len(raw) > LARGE_BYTES else 0),)
 
     def end(self) -> Sequence[Frame]:

@@ -58,7 +58,7 @@ class ListedField(NamedTuple):
     parent: Json
 
 
-def permitted_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
+def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
     """Return a copy of the fields that an upstream may get, and the names of the dropped ones.
 
     ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused
@@ -66,7 +66,7 @@ def permitted_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[J
     """
     dropped: set[str] = set()
     unsent: set[tuple[int, str]] = set()
-    for listed in listed_fields(body, upstream.rules, model):
+    for listed in find_listed_fields(body, upstream.rules, model):
         if listed.rule.verdict != "drop":
             raise _make_refusal(listed, model)
         dropped.add(listed.rule.name)
@@ -74,7 +74,7 @@ def permitted_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[J
     return _remove(body, unsent) if unsent else dict(body), sorted(dropped)
 
 
-def declared_fields(path: PassthroughPath, upstream: Upstream) -> Collection[str] | None:
+def list_declared_fields(path: PassthroughPath, upstream: Upstream) -> Collection[str] | None:
     """Return the only fields of a body that may pass to an upstream, None for any."""
     if path.fields is None and not upstream.is_gateway:
         return None
@@ -86,12 +86,12 @@ def check_fields(body: Json, upstream: Upstream, model: str) -> None:
 
     Used for bodies that are not rewritten.
     """
-    refused = next(listed_fields(body, upstream.rules, model), None)
+    refused = next(find_listed_fields(body, upstream.rules, model), None)
     if refused is not None:
         raise _make_refusal(refused, model)
 
 
-def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[ListedField]:
+def find_listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[ListedField]:
     """Yield the fields that a rule drops or refuses, outer objects first."""
     rules_by_name: dict[str, tuple[FieldRule, ...]] = {}
     places = [Place(None, "", is_group=True, values=[body])]

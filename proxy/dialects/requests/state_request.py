@@ -10,12 +10,12 @@ import orjson
 from proxy.dialects.requests.upstream_request import (
     MODEL,
     UpstreamRequest,
-    target_endpoint,
+    choose_target_endpoint,
+    make_url_and_headers,
     translate_request,
-    url_and_headers,
 )
 from proxy.dialects.responses import stored
-from proxy.dialects.responses.state_refs import restore_item_ids, unknown_id
+from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_item_ids
 from proxy.dialects.wire.large_json import dump_pieces
 from proxy.errors import InvalidField
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -29,20 +29,22 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
     """
     head, ref, raw = call.head, call.state_ref, b""
     is_conversation = head.endpoint == "conversations"
-    serves_state = target_endpoint("responses", target) == "responses"
+    serves_state = choose_target_endpoint("responses", target) == "responses"
     if not serves_state and is_conversation and ref is None:
         raise InvalidField("deployment", "has a target that does not support conversations")
     if not serves_state or (ref is None and not is_conversation):
-        raise unknown_id(head, head.parameter("id") or "" if ref is None else ref.client_id)
+        raise make_unknown_id_error(
+            head, head.parameter("id") or "" if ref is None else ref.client_id
+        )
     dropped: tuple[str, ...] = ()
-    url, headers = url_and_headers(target.upstream, stored.upstream_path(call))
-    if stored.operation_of(head).fields:
+    url, headers = make_url_and_headers(target.upstream, stored.make_upstream_path(call))
+    if stored.find_operation(head).fields:
         body, dropped = _make_conversation_body(call, target)
         raw = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
     else:
         del headers["content-type"]
     url = url.replace(MODEL, quote(target.model, ""))
-    if query := urlencode(stored.upstream_query(head)):
+    if query := urlencode(stored.make_upstream_query(head)):
         url += ("&" if urlsplit(url).query else "?") + query
     return UpstreamRequest(
         url=url,
@@ -57,7 +59,7 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
 
 def _make_conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str, ...]]:
     as_response = replace(call, head=replace(call.head, endpoint="responses"))
-    with stored.errors_name_items():
+    with stored.rename_input_in_errors():
         request = translate_request(as_response, target)
     body: Json = {
         name: request.body[name] for name in ("input", "metadata") if name in request.body

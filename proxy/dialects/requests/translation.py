@@ -15,7 +15,7 @@ from proxy.dialects.base import Dialect, UpstreamDialect
 from proxy.dialects.chat import requests
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import RequestForm
-from proxy.dialects.requests.field_filter import permitted_fields
+from proxy.dialects.requests.field_filter import filter_fields
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
@@ -54,11 +54,11 @@ def translate(
     """
     from_endpoint, to_endpoint = endpoints
     upstream, to_dialect = target.upstream, DIALECTS[target.upstream.dialect]
-    known_there = fields_of(target, to_endpoint)
-    obeyed = obeyed_by(upstream, known_there)
-    allowed, dropped = permitted_fields(body, upstream, target.model)
+    known_there = get_supported_fields(target, to_endpoint)
+    obeyed = list_obeyed_fields(upstream, known_there)
+    allowed, dropped = filter_fields(body, upstream, target.model)
     allowed["model"] = target.model
-    zero = takes_zero(upstream)
+    zero = accepts_zero_limit(upstream)
     known_here = from_dialect.fields.get(from_endpoint, {})
     families = from_dialect.families.get(from_endpoint), to_dialect.families.get(to_endpoint)
     if families[0] != families[1]:
@@ -138,11 +138,11 @@ def _convert_form(
             raise InvalidField("n", "must be 1, because this API returns one choice")
         body, left_out = client_form.to_chat(body, keeps_thoughts=traits.thoughts == "required")
     elif target_family is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
-        body, left_out = requests.without_thoughts(body)
+        body, left_out = requests.remove_thoughts(body)
     if endpoints[0] == "completions" and endpoints[1] in _CHATS:
-        body = requests.chat_request(body)
+        body = requests.convert_legacy_to_chat(body)
     elif endpoints[0] in _CHATS and endpoints[1] == "completions":
-        body = requests.legacy_request(body)
+        body = requests.convert_chat_to_legacy(body)
     if (target_form := _get_request_form(target_family)) is not None:
         left_out = (*left_out, *target_form.lost(body))
     return body, left_out
@@ -169,14 +169,14 @@ def _convert_from_chat(
     families: Families, server: UpstreamDialect, endpoint: Endpoint, body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
     if endpoint == "chat" and not traits.is_plain:
-        return requests.provider_chat(body, traits)
+        return requests.adapt_chat_to_provider(body, traits)
     form = _get_request_form(families[1])
     if form is None:
         return body if server.from_chat is None else server.from_chat(endpoint, body), ()
     return form.tidy(body) if families[0] == families[1] else form.from_chat(body), ()
 
 
-def fields_of(target: Target, endpoint: Endpoint) -> Fields:
+def get_supported_fields(target: Target, endpoint: Endpoint) -> Fields:
     """Return the fields that a target takes, with its ranges. Raises ``InvalidField``."""
     dialect = DIALECTS[target.upstream.dialect]
     ranges = dialect.types if target.upstream.open_ranges and dialect.types else dialect.fields
@@ -191,17 +191,17 @@ def fields_of(target: Target, endpoint: Endpoint) -> Fields:
     return token_bounds.with_maxima(fields, target.upstream.most)
 
 
-def obeyed_by(upstream: Upstream, fields: Fields) -> Collection[str]:
+def list_obeyed_fields(upstream: Upstream, fields: Fields) -> Collection[str]:
     """Return the names of fields that an upstream is known to obey."""
     return fields.keys() | upstream.accepts if upstream.accepts else fields
 
 
-def takes_zero(upstream: Upstream) -> bool:
+def accepts_zero_limit(upstream: Upstream) -> bool:
     """Return True if an upstream is known to accept an output limit of 0."""
     return upstream.dialect == "openai" and not upstream.open_ranges
 
 
-def client_names(name: str, names: Collection[str]) -> tuple[str, ...]:
+def find_client_names(name: str, names: Collection[str]) -> tuple[str, ...]:
     """Return the client's names for a field that the upstream calls ``name``."""
     if name in names and name != "logprobs":
         return (name,)

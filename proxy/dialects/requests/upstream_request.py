@@ -15,21 +15,21 @@ import orjson
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.dialects.base import AUTHORIZATION, Dialect
-from proxy.dialects.chat.tool_calls import with_signatures
-from proxy.dialects.request_headers import forwarded_headers
-from proxy.dialects.requests.field_filter import listed_fields
+from proxy.dialects.chat.tool_calls import add_signatures
+from proxy.dialects.request_headers import select_forwarded_headers
+from proxy.dialects.requests.field_filter import find_listed_fields
 from proxy.dialects.requests.translation import (
     READ,
     UNANSWERED,
+    accepts_zero_limit,
     apply_parameters,
-    client_names,
-    fields_of,
-    obeyed_by,
-    takes_zero,
+    find_client_names,
+    get_supported_fields,
+    list_obeyed_fields,
     translate,
 )
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
-from proxy.dialects.responses.state_refs import restore_item_ids, unknown_id
+from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_item_ids
 from proxy.dialects.wire.large_json import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import no_endpoint
@@ -94,10 +94,10 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
     if key in upstream.routes:
         return upstream.routes[key]
     to_dialect = DIALECTS[upstream.dialect]
-    endpoint, server = target_endpoint(client_endpoint, target), to_dialect.server
+    endpoint, server = choose_target_endpoint(client_endpoint, target), to_dialect.server
     if endpoint not in _get_supported_endpoints(target):
         raise InvalidField("model", no_endpoint(endpoint))
-    fields = fields_of(target, endpoint)
+    fields = get_supported_fields(target, endpoint)
     checks = {name: field.check for name, field in fields.items()}
     families = from_dialect.families.get(client_endpoint), to_dialect.families.get(endpoint)
     is_same = client_endpoint == endpoint and server.from_chat is None
@@ -109,7 +109,7 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
         passed = fields
     client_fields = CHECKED_FIELDS[from_dialect.name][client_endpoint]
     is_kept = from_dialect.client.to_chat is None  # as it was checked
-    url, headers = url_and_headers(upstream, server.paths[endpoint])
+    url, headers = make_url_and_headers(upstream, server.paths[endpoint])
     route = upstream.routes[key] = TargetRoute(
         endpoint=endpoint,
         url=url,
@@ -122,8 +122,8 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
             for name, check in checks.items()
             if not (is_kept and name in client_fields and client_fields[name].check is check)
         ),
-        obeyed=obeyed_by(upstream, fields),
-        takes_zero=takes_zero(upstream),
+        obeyed=list_obeyed_fields(upstream, fields),
+        takes_zero=accepts_zero_limit(upstream),
         asked_for_usage=server.streams
         and server.usage_option
         and families[1] is None
@@ -133,7 +133,7 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
     return route
 
 
-def target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoint:
+def choose_target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoint:
     """Return the endpoint of the target that serves the call: its only one, else the client's."""
     if client_endpoint == "count_tokens":
         return client_endpoint
@@ -151,7 +151,7 @@ def _get_supported_endpoints(target: Target) -> frozenset[Endpoint]:
     return frozenset(DIALECTS[target.upstream.dialect].server.paths) - missing
 
 
-def url_and_headers(upstream: Upstream, path: str) -> tuple[str, dict[str, str]]:
+def make_url_and_headers(upstream: Upstream, path: str) -> tuple[str, dict[str, str]]:
     """Return the URL of a path of an upstream, and the headers of the proxy and of the policy."""
     server = DIALECTS[upstream.dialect].server
     base = upstream.base_url.rstrip("/")
@@ -188,10 +188,10 @@ def translate_request(
         try:
             result = translate(dialect, (endpoint, route.endpoint), call.body, target, changes)
         except InvalidField as error:
-            names = client_names(error.param or "", call.field_aliases)
+            names = find_client_names(error.param or "", call.field_aliases)
             raise InvalidField(names[0], error.problem) from None
         if target.upstream.traits.signs_calls and route.endpoint == "chat":
-            result = replace(result, body=with_signatures(result.body, call.signatures))
+            result = replace(result, body=add_signatures(result.body, call.signatures))
     if call.size <= LARGE_BYTES:
         call.translations.append((target, changes, result))
     return result
@@ -205,9 +205,9 @@ def forward_fields(
     changes: ParameterOverrides,
 ) -> TranslatedRequest | None:
     """Return a request whose fields are forwarded, None if one needs a translation."""
-    if not route.passed.issuperset(body) or next(listed_fields(body, route.rules), None):
+    if not route.passed.issuperset(body) or next(find_listed_fields(body, route.rules), None):
         return None
-    changed = changed_fields(route, body, model, changes)
+    changed = serialize_changed_fields(route, body, model, changes)
     if changed is None:
         return None
     for name in route.unsure.intersection(body):
@@ -225,7 +225,7 @@ def forward_fields(
     )
 
 
-def changed_fields(
+def serialize_changed_fields(
     route: TargetRoute, body: Json, model: str, changes: ParameterOverrides
 ) -> ChangedFields | None:
     """Return the numbers of a body as changed by rules, and its output limit.
@@ -269,16 +269,16 @@ def changed_fields(
     return cached[numbers]
 
 
-def parameters(call: Call, target: Target, changes: ParameterOverrides) -> Json:
+def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> Json:
     """Return a call's body as rules have changed it for a target, in OpenAI's form."""
     if not (changes.set or changes.cap):
         return call.body
     route = target.upstream.routes.get((call.head.dialect, call.head.endpoint, target.endpoint))
     if route is not None:
-        changed = changed_fields(route, call.body, target.model, changes)
+        changed = serialize_changed_fields(route, call.body, target.model, changes)
         if changed is not None and not (route.takes_zero and 0 in changed.fields.values()):
             return {**call.body, **changed.fields}
-    endpoint = target_endpoint(call.head.endpoint, target)
+    endpoint = choose_target_endpoint(call.head.endpoint, target)
     fields = DIALECTS[target.upstream.dialect].fields.get(endpoint, {})
     names = fields.keys() | target.upstream.accepts
     body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, names)
@@ -315,10 +315,12 @@ def build_request(
     server = DIALECTS[dialect].server
     if server.forwarded_prefix is not None:
         client_headers = call.head.headers if call.head.dialect == dialect else {}
-        forwarded = forwarded_headers(client_headers, server, target.upstream.accepts)
+        forwarded = select_forwarded_headers(client_headers, server, target.upstream.accepts)
         headers = {**server.usual_headers, **forwarded, **headers}
     if dropped:
-        aliases = (alias for name in dropped for alias in client_names(name, call.field_aliases))
+        aliases = (
+            alias for name in dropped for alias in find_client_names(name, call.field_aliases)
+        )
         dropped = tuple(dict.fromkeys(aliases))
     return UpstreamRequest(
         url=route.url.replace(MODEL, quote(target.model, "")) if MODEL in route.url else route.url,
@@ -336,7 +338,7 @@ def _insert_state_ref(body: Json, call: Call, endpoint: Endpoint) -> Json:
     ref = call.state_ref
     if endpoint != "responses":
         if ref is not None:
-            raise unknown_id(call.head, ref.client_id, ref.param)
+            raise make_unknown_id_error(call.head, ref.client_id, ref.param)
         return body
     if call.item_ids:
         body = {**body, "input": restore_item_ids(body.get("input"), call.item_ids)}
@@ -353,4 +355,4 @@ def _make_too_deep_error(body: Json, call: Call) -> InvalidField:
         except TypeError:
             break
     problem = f"is nested more than {MOST_DEPTH} levels deep in the format of the upstream"
-    return InvalidField(client_names(name, call.field_aliases)[0], problem)
+    return InvalidField(find_client_names(name, call.field_aliases)[0], problem)

@@ -6,15 +6,15 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.chat.merging import chat_form
-from proxy.dialects.chat.tool_calls import client_call_id
+from proxy.dialects.chat.merging import to_chat_logprobs
+from proxy.dialects.chat.tool_calls import make_client_call_id
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import (
     EventBytes,
     TextType,
-    echoed,
-    response_usage,
-    status_members,
+    echo_request_members,
+    make_response_usage,
+    make_status_members,
 )
 from proxy.dialects.wire.strict_json import as_objects, dump
 from proxy.money.usage import Tokens
@@ -133,7 +133,7 @@ class Composer:
             "model": start.model,
             **{name: body.get(name, default) for name, default in _PARAMETERS.items()},
             "store": False,  # no provider stores the response, whatever the request says
-            **echoed(self._call),
+            **echo_request_members(self._call),
             "error": None,
             "incomplete_details": None,
         }
@@ -158,7 +158,7 @@ class Composer:
         if opened.type.kind == "text":
             logprobs: list[Json] = []
             if events:
-                value = chat_form(_find_attached_value(part, events, "logprobs"))
+                value = to_chat_logprobs(_find_attached_value(part, events, "logprobs"))
                 logprobs = as_objects(value.get("content") if isinstance(value, dict) else value)
                 opened.logprobs += logprobs
             suffix = b',"logprobs":%b}\n\n' % (orjson.dumps(logprobs) if logprobs else b"[]")
@@ -201,7 +201,7 @@ class Composer:
             "id": "ctc" if call.type == "custom" else "fc",
             "type": text_type.item_type,
             "status": "in_progress",
-            "call_id": client_call_id(call.id, signature),
+            "call_id": make_client_call_id(call.id, signature),
             "name": call.name,
             text_type.member: "",
         }
@@ -248,8 +248,8 @@ class Composer:
         if not self._items:
             out += self._open_text(schema.BY_KIND["text"])
         out += self._close_item()
-        status = status_members(self._reason)
-        usage = response_usage(self._tokens)
+        status = make_status_members(self._reason)
+        usage = make_response_usage(self._tokens)
         self.response = {**self.response, **status, "output": self._items, "usage": usage}
         return out + self._out.event(f"response.{status['status']}", {"response": self.response})
 

@@ -32,7 +32,7 @@ class OpenText:
         self.has_delta = self.has_ended = False
         self.beginning = ""
 
-    def with_beginning(self, delta: str) -> str:
+    def prepend_beginning(self, delta: str) -> str:
         """Return a delta preceded by the beginning, unless the delta repeats the beginning."""
         text, self.beginning = self.beginning, ""
         is_repeated = text.startswith(delta) or delta.startswith(text)
@@ -219,7 +219,7 @@ class _NumberedItem:
         self.is_claimed = self.has_alias = False
         self.parts: dict[str, tuple[int, frozenset[str]]] = {}
 
-    def fits(self, item_type: str) -> bool:
+    def has_type(self, item_type: str) -> bool:
         return item_type.startswith(self.type) or self.type.startswith(item_type)
 
     def number_part(self, index_member: str, kind: str, index: int | None) -> int:
@@ -308,12 +308,12 @@ class EventNumbers:
         """Return the item with an id. Among several with one id, prefer one of the given type."""
         for item_id in ids:
             item = self._by_id.get(item_id)
-            if item is not None and not item.fits(item_type):
+            if item is not None and not item.has_type(item_type):
                 candidates = (
                     candidate for candidate in self._open.values() if item_id in candidate.ids
                 )
                 item = next(
-                    (candidate for candidate in candidates if candidate.fits(item_type)), item
+                    (candidate for candidate in candidates if candidate.has_type(item_type)), item
                 )
             if item is not None:
                 return item
@@ -326,7 +326,7 @@ class EventNumbers:
         belongs to the first one without an alias, because some servers use one id for an item and
         another for its events.
         """
-        items = [item for item in self._open.values() if item.fits(item_type)]
+        items = [item for item in self._open.values() if item.has_type(item_type)]
         if ids:
             items = [item for item in items if not item.is_claimed]
             without_alias = (item for item in items if not item.has_alias)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from proxy.dialects.family import ReadOptions, incomplete_stream
+from proxy.dialects.family import ReadOptions, make_incomplete_stream_error
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbers, ItemIds, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
@@ -105,7 +105,7 @@ class ResponsesReader:
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if self._has_stopped:
             return ()
-        raise incomplete_stream()
+        raise make_incomplete_stream_error()
 
     def read_event(self, doc: Json, raw: bytes | None = None) -> Sequence[Frame]:
         """Read an event, without bytes if it was not received."""
@@ -208,7 +208,7 @@ class ResponsesReader:
                 raise UpstreamInvalid("The upstream continued an output item that had ended.")
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
-        delta = text.with_beginning(doc["delta"])
+        delta = text.prepend_beginning(doc["delta"])
         if delta is not doc["delta"]:
             self._doc, self._raw = {**doc, "delta": delta}, None
         text.has_delta = text.has_delta or bool(delta)

@@ -30,7 +30,7 @@ TOOL_CHOICES = frozenset({"auto", "none", "required"})
 def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
     """Return a request as a chat, and the names of dropped fields. Raises ``InvalidField``."""
     conversion = _ResponsesConversion(body, keeps_thoughts=keeps_thoughts)
-    return conversion.chat(), tuple(sorted(conversion.dropped))
+    return conversion.convert(), tuple(sorted(conversion.dropped))
 
 
 class _ResponsesConversion:
@@ -45,7 +45,7 @@ class _ResponsesConversion:
         self._messages: list[Json] = []
         self.dropped: set[str] = set()
 
-    def chat(self) -> Json:
+    def convert(self) -> Json:
         body = self._body
         chat = {name: value for name, value in body.items() if name not in CONVERTED_FIELDS}
         if body.get("instructions"):
@@ -106,7 +106,7 @@ class _ResponsesConversion:
         inner = {name: tool[name] for name in names if tool.get(name) is not None}
         return {"type": kind, kind: inner}
 
-    def message(self, item: Json, place: str) -> None:
+    def add_message(self, item: Json, place: str) -> None:
         role, content = item.get("role"), item.get("content")
         if isinstance(content, list):
             parts = _convert_input_parts(content, f"{place}.content")
@@ -139,7 +139,7 @@ class _ResponsesConversion:
         self._add_thought(previous)
         previous.setdefault("tool_calls", []).append(call)
 
-    def result(self, item: Json, place: str) -> None:
+    def add_tool_result(self, item: Json, place: str) -> None:
         """Add a tool result. Its parts that are not text follow in a user message."""
         output = item.get("output")
         other_parts: list[Json] = []
@@ -154,7 +154,7 @@ class _ResponsesConversion:
         if other_parts:
             self._messages.append({"role": "user", "content": other_parts})
 
-    def thought(self, item: Json, place: str) -> None:
+    def add_reasoning(self, item: Json, place: str) -> None:
         parts = as_objects(item.get("content")) or as_objects(item.get("summary"))
         text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
         if self._keeps_thoughts and text:
@@ -164,12 +164,12 @@ class _ResponsesConversion:
 
 
 ITEMS: Mapping[str, Callable[[_ResponsesConversion, Json, str], None]] = {
-    "message": _ResponsesConversion.message,
+    "message": _ResponsesConversion.add_message,
     "function_call": _ResponsesConversion.call,
-    "function_call_output": _ResponsesConversion.result,
+    "function_call_output": _ResponsesConversion.add_tool_result,
     "custom_tool_call": _ResponsesConversion.call,
-    "custom_tool_call_output": _ResponsesConversion.result,
-    "reasoning": _ResponsesConversion.thought,
+    "custom_tool_call_output": _ResponsesConversion.add_tool_result,
+    "reasoning": _ResponsesConversion.add_reasoning,
 }
 """Conversions of items by type. Other types are refused."""
 

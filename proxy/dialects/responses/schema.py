@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.statuses import STATUS_OF_WORD
-from proxy.dialects.wire.sse import named_event
+from proxy.dialects.wire.sse import encode_named_event
 from proxy.dialects.wire.strict_json import as_object, as_objects, as_text, dump, is_name
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import missing
@@ -206,10 +206,10 @@ class EventBytes:
         numbered = {"type": kind, SEQUENCE: 0, **doc}
         numbered[SEQUENCE] = self.number
         self.number += 1
-        return named_event(kind, dump(numbered, size))
+        return encode_named_event(kind, dump(numbered, size))
 
 
-def echoed(call: Call) -> Json:
+def echo_request_members(call: Call) -> Json:
     """Return the members of a response that repeat the client's request."""
     members = {name: call.body.get(name, default) for name, default in ECHOED.items()}
     ref = call.state_ref
@@ -243,7 +243,7 @@ def start_event(response: Json) -> Start:
 def end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
     """Return the finish and the usage of a response. `has_calls`: its stream had tool calls."""
     events: list[Event] = []
-    usage = chat_usage(response)
+    usage = to_chat_usage(response)
     if usage is not None:
         events.append(UsageReport(read_usage(usage), response["usage"]))
     native = as_text(response.get("status")) or None
@@ -259,7 +259,7 @@ def end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
     return [Finish(0, reason, native), *events]
 
 
-def status_members(reason: FinishReason) -> Json:
+def make_status_members(reason: FinishReason) -> Json:
     """Return the status of a response, and the reason if it is incomplete."""
     incomplete = _REASONS.get(reason)
     if incomplete is None:
@@ -267,7 +267,7 @@ def status_members(reason: FinishReason) -> Json:
     return {"status": "incomplete", "incomplete_details": {"reason": incomplete}}
 
 
-def chat_usage(response: Json) -> Json | None:
+def to_chat_usage(response: Json) -> Json | None:
     """Return the usage of a response in chat form, None if it has none.
 
     Web searches of the provider are counted by its items if it does not report their number.
@@ -296,7 +296,7 @@ def chat_usage(response: Json) -> Json | None:
     return result | ({"server_tool_use": {"web_search_requests": searches}} if searches else {})
 
 
-def response_usage(tokens: Tokens | None) -> Json | None:
+def make_response_usage(tokens: Tokens | None) -> Json | None:
     """Return usage in the form of the API."""
     if tokens is None:
         return None
@@ -334,7 +334,10 @@ def find_failure(doc: Json) -> Json | None:
         is_server_error = code is None or STATUS_OF_WORD.get(str(code), 400) >= 429
         error_type = "server_error" if is_server_error else "invalid_request_error"
     details = {name: error.get(name) for name in ("message", "param")}
-    return {"error": {**details, "code": code, "type": error_type}, "usage": chat_usage(response)}
+    return {
+        "error": {**details, "code": code, "type": error_type},
+        "usage": to_chat_usage(response),
+    }
 
 
 _FAILURE_EVENTS = tuple(f"response.{status}" for status in FAILED)

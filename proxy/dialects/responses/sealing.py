@@ -42,7 +42,7 @@ class SealSecret:
     cipher_key: bytes
 
     @classmethod
-    def of(cls, text: str) -> SealSecret:
+    def derive(cls, text: str) -> SealSecret:
         """Derive the keys from a configured text of any length."""
         secret = text.encode("utf-8", "surrogateescape")
         uses = b"headrace id mac", b"headrace id hide"
@@ -118,8 +118,8 @@ class ResponseIds:
     secrets: tuple[SealSecret, ...]
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> ResponseIds:
-        return cls(tuple(map(SealSecret.of, texts)))
+    def from_secrets(cls, texts: Sequence[str]) -> ResponseIds:
+        return cls(tuple(map(SealSecret.derive, texts)))
 
     def seal(
         self, key: str, deployment: str, target: str, provider_id: str, kind: StateKind = RESPONSES

@@ -72,12 +72,12 @@ def resolve_response(call: Call, ids: ResponseIds | None) -> Call:
         raise InvalidField("response_id" if is_stored else PREVIOUS, NOT_SEALED)
     ref = ids.open(client_id, call.scheduling_key)
     if ref is None:
-        raise unknown_id(head, client_id)
+        raise make_unknown_id_error(head, client_id)
     if is_stored:
         models, deployment = (ref.target,), ref.deployment
         return replace(call, requested_models=models, deployment=deployment, state_ref=ref)
     body = {name: value for name, value in call.body.items() if name != PREVIOUS}
-    return with_state(replace(call, body=body), ref)
+    return use_stored_state(replace(call, body=body), ref)
 
 
 def _resolve_conversation(call: Call, ids: ResponseIds | None) -> Call:
@@ -91,12 +91,12 @@ def _resolve_conversation(call: Call, ids: ResponseIds | None) -> Call:
         raise InvalidField(CONVERSATION, NOT_SEALED)
     ref = ids.open(client_id, call.scheduling_key, CONVERSATIONS)
     if ref is None:
-        raise unknown_id(call.head, client_id, CONVERSATION)
+        raise make_unknown_id_error(call.head, client_id, CONVERSATION)
     body = {name: value for name, value in call.body.items() if name != CONVERSATION}
-    return with_state(replace(call, body=body), replace(ref, param=CONVERSATION))
+    return use_stored_state(replace(call, body=body), replace(ref, param=CONVERSATION))
 
 
-def with_state(call: Call, ref: StateRef) -> Call:
+def use_stored_state(call: Call, ref: StateRef) -> Call:
     """Return a call that uses stored state, at its deployment unless the call names one."""
     deployment = call.deployment if call.head.deployment or call.deployment else ref.deployment
     return replace(call, state_ref=ref, deployment=deployment)
@@ -117,10 +117,10 @@ def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Cal
         if is_referred:
             ref = refs[client_id]
             if ref is None:
-                raise unknown_id(call.head, client_id, place)
+                raise make_unknown_id_error(call.head, client_id, place)
             call_ref = _join_place(call_ref, ref, place)
     if call_ref is not None and call_ref is not call.state_ref:
-        call = with_state(call, call_ref)
+        call = use_stored_state(call, call_ref)
     return _shorten_item_ids(call, items, refs) if refs else call
 
 
@@ -213,7 +213,7 @@ _PATH_IDS: Mapping[Endpoint, tuple[str, str]] = {
 """Names and labels of the ids in a path."""
 
 
-def unknown_id(head: RequestHead, client_id: str, param: str | None = None) -> NotFound:
+def make_unknown_id_error(head: RequestHead, client_id: str, param: str | None = None) -> NotFound:
     """Return the error for an id that cannot be opened. The error has no reason.
 
     ``param`` is the place of an id of an item or a conversation.
@@ -223,11 +223,11 @@ def unknown_id(head: RequestHead, client_id: str, param: str | None = None) -> N
         label = "Conversation" if param == CONVERSATION else "Item"
     message = f"{label} with id '{ascii_word(client_id, MAX_ID)}' not found."
     if param is None and head.endpoint == "responses":
-        message += unstored_hint(client_id, RESPONSES.prefix)
+        message += hint_at_unstored_response(client_id, RESPONSES.prefix)
     return NotFound(message, param=param or path_param)
 
 
-def unstored_hint(client_id: str, prefix: str) -> str:
+def hint_at_unstored_response(client_id: str, prefix: str) -> str:
     """Return a hint for the id of a response that no provider stores."""
     if not client_id or client_id.startswith(prefix):
         return ""

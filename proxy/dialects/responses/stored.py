@@ -17,14 +17,14 @@ from urllib.parse import quote
 
 from proxy.dialects.document import Content
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.responses.schema import chat_usage, check_items
+from proxy.dialects.responses.schema import check_items, to_chat_usage
 from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, ResponseIds
 from proxy.dialects.responses.state_refs import (
     NOT_SEALED,
+    make_unknown_id_error,
     resolve_items,
     resolve_page,
-    unknown_id,
-    with_state,
+    use_stored_state,
 )
 from proxy.errors import InvalidField, NotFound, UpstreamInvalid
 from proxy.fields.checks import check_body
@@ -87,11 +87,11 @@ def _parse_path(head: RequestHead) -> str:
     return "" if match is None else match[0]
 
 
-def operation_of(head: RequestHead) -> Operation:
+def find_operation(head: RequestHead) -> Operation:
     return OPERATIONS[head.method, _parse_path(head)]
 
 
-def upstream_path(call: Call) -> str:
+def make_upstream_path(call: Call) -> str:
     """Return the path of a call with the provider's ids."""
     path = _parse_path(call.head)
     provider_id = "" if call.state_ref is None else call.state_ref.id
@@ -100,7 +100,7 @@ def upstream_path(call: Call) -> str:
     return path.replace("{item}", quote(item_id, safe=""))
 
 
-def upstream_query(head: RequestHead) -> list[tuple[str, str]]:
+def make_upstream_query(head: RequestHead) -> list[tuple[str, str]]:
     """Return the query parameters for the upstream. Raises ``InvalidField``."""
     query: list[tuple[str, str]] = []
     for parameter, value in head.parameters:
@@ -123,11 +123,11 @@ def upstream_query(head: RequestHead) -> list[tuple[str, str]]:
 def read_conversation_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
     """Return the call of a request about a conversation. Raises ``InvalidField``."""
     check_body(FIELDS, body, SPELLINGS)
-    fields = operation_of(head).fields
+    fields = find_operation(head).fields
     call_body = {name: body[name] for name in fields if name in body}
     if (items := call_body.pop("items", None)) is not None:
         call_body["input"] = items
-        with errors_name_items():
+        with rename_input_in_errors():
             check_items(call_body)
     return Call(
         head=head,
@@ -139,7 +139,7 @@ def read_conversation_call(head: RequestHead, body: Json, size: int = 0, caller:
 
 
 @contextmanager
-def errors_name_items() -> Iterator[None]:
+def rename_input_in_errors() -> Iterator[None]:
     """Replace ``input`` in errors by ``items``, the name of the client's field."""
     try:
         yield
@@ -162,17 +162,17 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
     if client_id is not None:
         ref = ids.open(client_id, call.scheduling_key, CONVERSATIONS)
         if ref is None:
-            raise unknown_id(head, client_id)
-        call = with_state(call, ref)
+            raise make_unknown_id_error(head, client_id)
+        call = use_stored_state(call, ref)
         if item_id is not None:
             item_ref = ids.open(item_id, call.scheduling_key, ITEMS)
             if item_ref is None or not ref.is_beside(item_ref):
-                raise unknown_id(head, item_id, "item_id")
+                raise make_unknown_id_error(head, item_id, "item_id")
             call = replace(call, item_ids=((item_id, item_ref.id),))
         call = resolve_page(call, ids)
     items = call.body.get("input")
     if isinstance(items, list):
-        with errors_name_items():
+        with rename_input_in_errors():
             call = resolve_items(call, items, ids)
     return call
 
@@ -183,7 +183,7 @@ def read_stored(doc: Json, options: ReadOptions) -> Content:
     Raises ``UpstreamInvalid`` for a document that is not the result of the operation.
     """
     head = options.call.head
-    result = operation_of(head).result
+    result = find_operation(head).result
     if result in _CHECKS:
         is_valid, problem = _CHECKS[result]
         if not is_valid(doc):
@@ -195,7 +195,7 @@ def read_stored(doc: Json, options: ReadOptions) -> Content:
         raise UpstreamInvalid(f"The upstream's response lacks the field {list_member}.")
     if head.endpoint == "conversations":
         return Content()
-    usage = chat_usage(doc) if result == "response" else None
+    usage = to_chat_usage(doc) if result == "response" else None
     report = None if usage is None else UsageReport(read_usage(usage), doc["usage"])
     return Content(report, value_quarters(items))
 

@@ -12,11 +12,11 @@ from proxy.dialects.responses.composer import Composer
 from proxy.dialects.responses.schema import (
     EventBytes,
     TextType,
-    echoed,
-    response_usage,
-    status_members,
+    echo_request_members,
+    make_response_usage,
+    make_status_members,
 )
-from proxy.dialects.wire.sse import KEEPALIVE, named_event
+from proxy.dialects.wire.sse import KEEPALIVE, encode_named_event
 from proxy.dialects.wire.strict_json import as_int, as_object, as_objects, as_text, dump
 from proxy.errors import GuardBlocked
 from proxy.types import Json
@@ -98,7 +98,9 @@ class ResponsesWriter:
         events, doc = frame.events, frame.doc
         if frame.family == schema.FAMILY and doc is not None:
             if self._options.whole and "type" not in doc:
-                return frame.raw or dump({**doc, **echoed(self._options.call)}, frame.size)
+                return frame.raw or dump(
+                    {**doc, **echo_request_members(self._options.call)}, frame.size
+                )
             out = self._write_event(frame, doc)
         elif not (events or doc is not None or frame.last):
             if not self._response:  # SDKs require `response.created` to be the first event
@@ -148,7 +150,7 @@ class ResponsesWriter:
             doc = {**doc, "response": self._response}
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
-            return named_event(kind, raw)
+            return encode_named_event(kind, raw)
         return self._out.event(kind, self._fill_event(doc, kind), frame.size)
 
     def _write_bare(self, frame: Frame) -> bytes:
@@ -162,7 +164,7 @@ class ResponsesWriter:
             elif isinstance(event, Finish):
                 self._reason = event.reason
             elif isinstance(event, UsageReport):
-                self._usage = response_usage(event.tokens)
+                self._usage = make_response_usage(event.tokens)
         is_over = frame.last or any([type(event) is Stop for event in frame.events])
         return out + self._end() if is_over and not self._has_ended else out
 
@@ -196,7 +198,7 @@ class ResponsesWriter:
                     text.logprobs += as_objects(event.value)
 
     def _note_response(self, response: Json, *, is_final: bool) -> None:
-        self._response = {**response, **echoed(self._options.call)}
+        self._response = {**response, **echo_request_members(self._options.call)}
         if is_final:
             self._has_ended = True
             output = response.get("output")
@@ -216,7 +218,7 @@ class ResponsesWriter:
             if item is not None and text_type.part_type and not item.get(text_type.list_member):
                 part = text.fill({"type": text_type.part_type}, text_type.member)
                 self._items[index] = {**item, text_type.list_member: [part]}
-        status = status_members(self._reason)
+        status = make_status_members(self._reason)
         self._response |= {**status, "output": self._complete_output(), "usage": self._usage}
         return self._out.event(f"response.{status['status']}", {"response": self._response})
 

@@ -56,7 +56,7 @@ BLOCKED_OUTPUT = " (Output blocked by content filtering policy)"
 """Anthropic's words for a blocked response. Claude Code repeats other streams that fail."""
 
 
-def user_of(body: Json) -> str | None:
+def read_user(body: Json) -> str | None:
     """Return the end user in the metadata. Raises ``InvalidField``."""
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
@@ -114,7 +114,7 @@ def check_page_size(head: RequestHead) -> None:
         raise errors.InvalidField("limit", f"must be an integer between 1 and {MAX_PAGE_MODELS}")
 
 
-def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+def compose_document(call: Call, parts: Mapping[int, Json]) -> Json:
     """Return a document without model output in Anthropic's form."""
     return convert_models(call.head, parts[0]) if call.head.endpoint == "models" else parts[0]
 
@@ -176,8 +176,8 @@ ANTHROPIC = Dialect(
         read_headers=read_headers,
         rules=dict.fromkeys(PATHS, (check_blocks, check_thinking)),
         ruled=frozenset({"messages", "system", "thinking"}),
-        whole=whole,
-        user=user_of,
+        whole=compose_document,
+        user=read_user,
         always_usage=True,
         reads_error_events=True,
         known_by="anthropic-version",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.dialects import base, request_headers
-from proxy.dialects.findings import DETECTIONS, enkrypt_detections, join_detections
+from proxy.dialects.findings import DETECTIONS, join_detections, make_enkrypt_detections
 from proxy.dialects.vendors import openai
 from proxy.errors import ProxyError, Unauthorized
 from proxy.fields.checks import Fields
@@ -25,15 +25,16 @@ FIELDS: dict[Endpoint, Fields] = {
 
 
 def add_verdicts(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
-    return {**data, DETECTIONS: join_detections(data, findings, enkrypt_detections(verdicts))}
+    return {**data, DETECTIONS: join_detections(data, findings, make_enkrypt_detections(verdicts))}
 
 
 def read_enkrypt_headers(headers: base.Headers, head: RequestHead) -> RequestHead:
     return replace(
         head,
         deployment=head.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
-        tags=head.tags + request_headers.labels("x-enkrypt-tags", headers),
-        bypass_cache=head.bypass_cache or request_headers.flag("x-enkrypt-refresh-cache", headers),
+        tags=head.tags + request_headers.read_labels("x-enkrypt-tags", headers),
+        bypass_cache=head.bypass_cache
+        or request_headers.read_flag("x-enkrypt-refresh-cache", headers),
         echo=(("x-enkrypt-correlation-id", head.request_id),),
     )
 
@@ -44,7 +45,7 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     return {k: v for k, v in body.items() if k != "context"}
 
 
-def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+def compose_document(call: Call, parts: Mapping[int, Json]) -> Json:
     return {**parts[0], "prompt": []}
 
 
@@ -52,7 +53,7 @@ def refuse(error: ProxyError, request_id: str) -> base.ErrorResponse:
     """Return an error. A bad credential is refused in the form of Enkrypt's gateway."""
     if isinstance(error, Unauthorized):
         return base.ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
-    body = add_verdicts({"error": openai.error_object(error)}, ())
+    body = add_verdicts({"error": openai.make_error_object(error)}, ())
     return base.ErrorResponse(error.status, body, openai.retry_headers(error))
 
 
@@ -72,7 +73,7 @@ ENKRYPT = base.Dialect(
         ruled=openai.RULED,
         to_chat=to_chat,
         aliases={"context": "enkrypt_context"},
-        whole=whole,
+        whole=compose_document,
         add_verdicts=add_verdicts,
         streams_verdicts=True,  # its document: both objects share the same shape
     ),

@@ -25,9 +25,9 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     """Convert a client's JSON schema and legacy token limit to OpenAI's fields."""
     changed: Json = {}
     if endpoint == "completions":
-        body = requests.logprobs_as_count(body)
+        body = requests.convert_logprobs_to_count(body)
     elif type(body.get("logprobs")) is int:
-        body = requests.logprobs_as_flag(body)
+        body = requests.convert_logprobs_to_flag(body)
     form = body.get("response_format")
     if isinstance(form, dict) and form.get("type") == "json_object" and "schema" in form:
         schema = {"name": "response", "schema": form["schema"]}
@@ -67,7 +67,7 @@ FIREWORKS = Dialect(
     provider="fireworks",
     fields=FIELDS,
     client=ClientDialect(
-        routes=openai.routes("/inference/v1"),
+        routes=openai.make_routes("/inference/v1"),
         refuse=openai.refuse,
         rules={
             "completions": (openai.check_stream_options, check_max_tokens),

@@ -75,7 +75,7 @@ def _make_choice(model: str, part: Json) -> Json:
     return answer | ({"error": part["error"]} if "error" in part else {})
 
 
-def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+def compose_response(call: Call, parts: Mapping[int, Json]) -> Json:
     """Compose the response: one choice per model in the requested order, and the sum of usage.
 
     ``prediction_time_ms`` is the maximum, because models run concurrently.
@@ -102,7 +102,7 @@ FINISHES = {"stop token reached": "stop", "timeout": "length"}
 """Finish reasons of this API, and OpenAI's."""
 
 
-def response_to_chat(data: Json) -> Json:
+def convert_response_to_chat(data: Json) -> Json:
     """Return a response as a legacy completion."""
     choices = [c for c in data.get("choices") or () if isinstance(c, dict)]
     usage = data.get("usage")
@@ -135,14 +135,14 @@ MULTIMODEL = Dialect(
         ruled=frozenset({"model"}),
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens"},
-        whole=whole,
+        whole=compose_response,
         reads_times=True,
     ),
     server=UpstreamDialect(
         prefix="/v1",
         paths={"completions": "/completion"},
         from_chat=from_chat,
-        to_chat=response_to_chat,
+        to_chat=convert_response_to_chat,
         finishes=FINISHES,
         implied={"context_length_exceeded_behavior": "error"},
         streams=False,

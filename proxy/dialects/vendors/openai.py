@@ -56,7 +56,7 @@ RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
 RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
 
 
-def error_object(error: ProxyError) -> Json:
+def make_error_object(error: ProxyError) -> Json:
     body: Json = {
         "message": error.message,
         "type": error.client_type,
@@ -70,7 +70,7 @@ def error_object(error: ProxyError) -> Json:
 
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """Return the ``error`` object that SDKs read."""
-    return ErrorResponse(error.status, {"error": error_object(error)}, retry_headers(error))
+    return ErrorResponse(error.status, {"error": make_error_object(error)}, retry_headers(error))
 
 
 def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
@@ -85,7 +85,7 @@ def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-def routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:
+def make_routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:
     """Return the routes of this API under each prefix."""
     return {
         (method, prefix + path): endpoint
@@ -126,10 +126,10 @@ PATHS: dict[Endpoint, str] = {
 }
 
 
-def with_endpoints(client: ClientDialect) -> ClientDialect:
+def add_endpoints(client: ClientDialect) -> ClientDialect:
     """Return a client dialect with Responses and with LiteLLM's list of models."""
     responses = replace(client, reads_error_events=True)
-    models = replace(client, whole=other_gateways.model_info)
+    models = replace(client, whole=other_gateways.make_model_info)
     return replace(client, endpoints={"responses": responses, "models": models})
 
 
@@ -141,9 +141,9 @@ OPENAI = Dialect(
     provider="openai",
     fields=FIELDS,
     types={endpoint: without_ranges(fields) for endpoint, fields in FIELDS.items()},
-    client=with_endpoints(
+    client=add_endpoints(
         ClientDialect(
-            routes=routes("/v1", "", "/openai/v1")
+            routes=make_routes("/v1", "", "/openai/v1")
             | AZURE_ROUTES
             | dict.fromkeys((("GET", path) for path in other_gateways.INFO_PATHS), "models")
             | RESPONSES_ROUTES,

@@ -19,7 +19,7 @@ from typing import Literal
 import orjson
 
 from proxy.dialects.base import Headers
-from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, bad_header, checked_tags
+from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, check_tags, make_header_error
 from proxy.dialects.wire.strict_json import read_distinct
 from proxy.errors.words import (
     MAX_ID,
@@ -91,7 +91,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
     user_header = None if head.user else _find_header("user", headers, meanings)
     user = headers[user_header] if user_header else head.user
     if user_header and user and not (len(user) <= MAX_NAME and user.isprintable()):
-        raise bad_header(user_header, f"must have at most {MAX_NAME} printable characters")
+        raise make_header_error(user_header, f"must have at most {MAX_NAME} printable characters")
     return replace(
         head,
         tags=head.tags + _read_tags(headers, meanings),
@@ -112,7 +112,7 @@ def read_metadata_tags(head: RequestHead, body: Json) -> tuple[RequestHead, Json
     texts = metadata.get("tags") if isinstance(metadata, dict) else None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         return head, body
-    tags = checked_tags("metadata.tags", [_tag(text) for text in texts])
+    tags = check_tags("metadata.tags", [_tag(text) for text in texts])
     metadata = {name: value for name, value in metadata.items() if name != "tags"}
     body = {name: value for name, value in body.items() if name != "metadata"}
     head = replace(head, tags=head.tags + tags)
@@ -133,7 +133,7 @@ def _read_tags(headers: Headers, meanings: dict[str, Meaning]) -> tuple[Tag, ...
     tags: list[Tag] = []
     for name in (name for name, meaning in meanings.items() if meaning == "tags"):
         parts = (part.strip() for part in headers[name].split(","))
-        tags += checked_tags(name, [_tag(part) for part in parts if part])
+        tags += check_tags(name, [_tag(part) for part in parts if part])
     return tuple(tags)
 
 
@@ -152,7 +152,9 @@ def _seconds(name: str, text: str, units_per_s: int) -> float:
     if not 0 < seconds <= MAX_TIMEOUT_S:
         unit = "seconds" if units_per_s == 1 else "milliseconds"
         maximum = MAX_TIMEOUT_S * units_per_s
-        raise bad_header(name, f"must be a number of {unit} greater than 0 and at most {maximum}")
+        raise make_header_error(
+            name, f"must be a number of {unit} greater than 0 and at most {maximum}"
+        )
     return seconds
 
 
@@ -182,7 +184,7 @@ def _metadata(header: str) -> Iterator[Property]:
             yield ascii_word(name, MAX_WORD), word(text, MAX_NAME)
 
 
-def model_info(call: Call, parts: Mapping[int, Json]) -> Json:
+def make_model_info(call: Call, parts: Mapping[int, Json]) -> Json:
     """Return a list of models, in LiteLLM's form on its paths."""
     data = parts[0]
     if call.head.route not in INFO_PATHS:

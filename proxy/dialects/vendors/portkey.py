@@ -17,8 +17,8 @@ from typing import Any
 import orjson
 
 from proxy.dialects import base, request_headers
-from proxy.dialects.findings import DETECTIONS, HOOKS, hook, join_hooks
-from proxy.dialects.request_headers import MAX_TIMEOUT_S, bad_header
+from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks, make_hook
+from proxy.dialects.request_headers import MAX_TIMEOUT_S, make_header_error
 from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.dialects.vendors import openai
 from proxy.dialects.wire.strict_json import read_distinct
@@ -46,7 +46,7 @@ _CACHE_STATUS = {
 
 def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
-        raise bad_header("x-portkey-custom-host", "clients may not set this header")
+        raise make_header_error("x-portkey-custom-host", "clients may not set this header")
     deployments, warnings = _deployments(headers, head.call_id)
     user, tags = _metadata(headers)
     trace = headers.get("x-portkey-trace-id", "")[:256]
@@ -76,7 +76,7 @@ def _object(name: str, headers: base.Headers) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise bad_header(name, "must be a JSON object")
+        raise make_header_error(name, "must be a JSON object")
     return value
 
 
@@ -97,10 +97,10 @@ def _deployments(headers: base.Headers, call_id: str) -> tuple[tuple[str, ...], 
     refused = sorted(config.keys() - _IGNORED_KEYS - {"virtual_key"})
     if refused:
         problem = f"an inline config may not set {listed(refused)}, because the policy does"
-        raise bad_header(CONFIG, problem)
+        raise make_header_error(CONFIG, problem)
     target = config.get("virtual_key")
     if target is not None and not isinstance(target, str):
-        raise bad_header(CONFIG, "virtual_key must be a string")
+        raise make_header_error(CONFIG, "virtual_key must be a string")
     return ((target,) if target else ()), warnings
 
 
@@ -112,32 +112,32 @@ def _draw(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str
         problem = (
             "several targets require the strategy mode loadbalance. Set fallbacks in the policy."
         )
-        raise bad_header(CONFIG, problem)
+        raise make_header_error(CONFIG, problem)
     refused = sorted(config.keys() - _IGNORED_KEYS - {"strategy", "targets"})
     if refused:
-        raise bad_header(CONFIG, f"may not set {listed(refused)} next to targets")
+        raise make_header_error(CONFIG, f"may not set {listed(refused)} next to targets")
     if len(targets) > MAX_TARGETS:
-        raise bad_header(CONFIG, f"must have at most {MAX_TARGETS} targets")
+        raise make_header_error(CONFIG, f"must have at most {MAX_TARGETS} targets")
     weights = [_weight(index, target) for index, target in enumerate(targets)]
     names = [str(target["virtual_key"]) for target in targets]
     point = int.from_bytes(sha256(call_id.encode()).digest()[:7]) / 2**56 * sum(weights)
     for index, limit in enumerate(accumulate(weights)):
         if point < limit:
             return (names[index], *names[:index], *names[index + 1 :])
-    raise bad_header(CONFIG, "must have a target with a weight greater than 0")
+    raise make_header_error(CONFIG, "must have a target with a weight greater than 0")
 
 
 def _weight(index: int, target: Any) -> float:
     place = f"targets[{index}]"
     if not isinstance(target, dict) or not isinstance(target.get("virtual_key"), str):
-        raise bad_header(CONFIG, f"{place}.virtual_key must be the name of a deployment")
+        raise make_header_error(CONFIG, f"{place}.virtual_key must be the name of a deployment")
     refused = sorted(target.keys() - {"virtual_key", "weight"})
     if refused:
-        raise bad_header(CONFIG, f"{place} may not set {listed(refused)}")
+        raise make_header_error(CONFIG, f"{place} may not set {listed(refused)}")
     weight = target.get("weight", 1)
     if type(weight) not in (int, float) or not 0 <= weight <= MAX_WEIGHT:
         problem = f"{place}.weight must be a number between 0 and {MAX_WEIGHT}"
-        raise bad_header(CONFIG, problem)
+        raise make_header_error(CONFIG, problem)
     return float(weight)
 
 
@@ -148,7 +148,7 @@ def _timeout_s(headers: base.Headers) -> float | None:
         return None
     max_ms = MAX_TIMEOUT_S * 1000
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= max_ms:
-        raise bad_header(name, f"must be an integer of milliseconds between 1 and {max_ms}")
+        raise make_header_error(name, f"must be an integer of milliseconds between 1 and {max_ms}")
     return int(text) / 1000
 
 
@@ -156,15 +156,15 @@ def _metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, str |
     name = "x-portkey-metadata"
     values = _object(name, headers)
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
-        raise bad_header(name, "must have only strings and numbers as values")
+        raise make_header_error(name, "must have only strings and numbers as values")
     texts = {
         key: value if isinstance(value, str) else orjson.dumps(value).decode()
         for key, value in values.items()
     }
     user = texts.pop("_user", None)
     if len(user or "") > MAX_NAME:
-        raise bad_header(name, f"_user must have at most {MAX_NAME} characters")
-    return user, request_headers.checked_tags(name, [*texts.items()])
+        raise make_header_error(name, f"_user must have at most {MAX_NAME} characters")
+    return user, request_headers.check_tags(name, [*texts.items()])
 
 
 def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[str, str], ...]:
@@ -179,7 +179,7 @@ def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[
 def add_verdicts(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
     if not verdicts and not findings and DETECTIONS not in data:
         return data
-    return {**data, HOOKS: join_hooks(data, findings, hook_results(verdicts))}
+    return {**data, HOOKS: join_hooks(data, findings, make_hook_results(verdicts))}
 
 
 def refuse(error: ProxyError, request_id: str) -> base.ErrorResponse:
@@ -191,7 +191,7 @@ def refuse(error: ProxyError, request_id: str) -> base.ErrorResponse:
     return replace(response, status=HOOK_DENIED, body={"error": denial})
 
 
-def hook_results(verdicts: GuardResults) -> Json:
+def make_hook_results(verdicts: GuardResults) -> Json:
     """Return guard results as hooks with one check each.
 
     As at Portkey, neither a check with an error nor a check that changed a text fails its hook.
@@ -203,7 +203,7 @@ def hook_results(verdicts: GuardResults) -> Json:
     return {"before_request_hooks": hooks("input"), "after_request_hooks": hooks("output")}
 
 
-def status(verdicts: GuardResults, flagged: bool) -> int:  # a plug-in
+def choose_status(verdicts: GuardResults, flagged: bool) -> int:  # a plug-in
     """Return the status of a response: ``HOOK_FAILED`` if it passes although a hook has failed.
 
     A hook that ends a streamed response reports that in the stream.
@@ -233,14 +233,14 @@ def _hook(result: GuardResult) -> Json:
         check["error"] = {"name": "Check error", "message": "The guard could not inspect the text."}
     is_skipped = result.verdict == "not_applicable"
     is_block = result.action == "block"
-    return hook(result.guard, check, verdict=has_passed, deny=is_block, skip=is_skipped)
+    return make_hook(result.guard, check, verdict=has_passed, deny=is_block, skip=is_skipped)
 
 
 PORTKEY = base.Dialect(
     name="portkey",
     fields=openai.OPENAI.fields,
     families=openai.RESPONSES,
-    client=openai.with_endpoints(
+    client=openai.add_endpoints(
         base.ClientDialect(
             routes=openai.OPENAI.client.routes,
             key_headers=("x-portkey-api-key", "authorization"),  # the SDK always sends the second
@@ -251,7 +251,7 @@ PORTKEY = base.Dialect(
             ruled=openai.OPENAI.client.ruled,
             headers=answer_headers,
             add_verdicts=add_verdicts,
-            status=status,
+            status=choose_status,
         )
     ),
     server=base.UpstreamDialect(

@@ -73,7 +73,7 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     bound = body.pop("max_completion_tokens", None)
     if bound is not None and body.get("max_tokens") is None:
         body["max_tokens"] = bound
-    return requests.logprobs_as_count(body)
+    return requests.convert_logprobs_to_count(body)
 
 
 def from_chat(endpoint: Endpoint, body: Json) -> Json:
@@ -82,7 +82,7 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     if isinstance(stop, list) and len(stop) > MAX_STOPS and body.get("stop_sequences") is None:
         body = {**body, "stop_sequences": stop}
         del body["stop"]
-    return requests.logprobs_as_flag(body) if endpoint == "completions" else body
+    return requests.convert_logprobs_to_flag(body) if endpoint == "completions" else body
 
 
 def split_model(model: str) -> tuple[str, str | None]:
@@ -94,7 +94,7 @@ def split_model(model: str) -> tuple[str, str | None]:
 
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """Return OpenAI's error object, with FastAPI's ``detail`` and status 422 for a field."""
-    body: Json = {"error": openai.error_object(error)}
+    body: Json = {"error": openai.make_error_object(error)}
     if isinstance(error, InvalidField):
         return ErrorResponse(422, {"detail": _detail(error.param, error.problem), **body})
     if isinstance(error, UpstreamRejected) and error.status == 422 and error.param:
@@ -117,7 +117,7 @@ SCALE = Dialect(
         routes={
             ("POST", version + path): endpoint
             for version in ("/v4/beta", "/v5")
-            for (_, path), endpoint in openai.routes("").items()
+            for (_, path), endpoint in openai.make_routes("").items()
             if endpoint in ("completions", "chat")
         },
         key_headers=("x-api-key",),

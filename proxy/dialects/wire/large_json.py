@@ -52,10 +52,10 @@ class ValueAllowance:
     def take(self) -> None:
         self.remaining -= 1
         if self.remaining < 0:
-            raise too_many_values()
+            raise make_too_many_values_error()
 
 
-def too_many_values() -> ResponseTooLarge:
+def make_too_many_values_error() -> ResponseTooLarge:
     return ResponseTooLarge("The upstream's response exceeds max_answer_values.")
 
 
@@ -188,7 +188,7 @@ class PieceReader:
         parts: list[str] = []
         size = min(SHORT, self.size)
         while True:
-            piece = whole_escapes(self.text[position : position + size])
+            piece = trim_incomplete_escape(self.text[position : position + size])
             if not piece:
                 raise ValueError("a text without an end")
             part, end = scanstring(piece + '"', 0, True)
@@ -207,7 +207,7 @@ def _is_numbers(part: str) -> bool:
         return False
 
 
-def whole_escapes(piece: str) -> str:
+def trim_incomplete_escape(piece: str) -> str:
     """Return a piece of a JSON string without an incomplete escape or surrogate pair at its end."""
     position = max(0, len(piece) - LONGEST_CUT)
     while cut := _CUT_ESCAPE.search(piece, position):

@@ -12,12 +12,12 @@ MARK = b"\xef\xbb\xbf"
 KEEPALIVE = b": keep-alive\n\n"  # a comment, which every reader skips
 
 
-def event(payload: bytes) -> bytes:
+def encode_event(payload: bytes) -> bytes:
     """Return the bytes of one event. No ``id`` or ``event`` line: some SDKs trip over them."""
     return b"data: " + payload + b"\n\n"
 
 
-def named_event(kind: str, document: bytes) -> bytes:
+def encode_named_event(kind: str, document: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
 
 

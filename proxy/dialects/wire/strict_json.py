@@ -72,7 +72,7 @@ def count_values(raw: bytes, maximum: int, size: int = large_json.PIECE) -> int:
     return values - (previous in (b"[", b"{"))
 
 
-def values_of(value: Any) -> int:
+def count_parsed_values(value: Any) -> int:
     """Return the number of values in a parsed document, itself included."""
     count, stack = 0, [value]
     while stack:  # no recursion: an upstream chooses how deep its answers are
@@ -94,7 +94,7 @@ def read_distinct(raw: bytes) -> Any:
         written = b""
     if written == raw or written.translate(None, SPACE) == raw.translate(None, SPACE):
         return document  # every token of it would be written again
-    if count_values(raw, len(raw)) != values_of(document):
+    if count_values(raw, len(raw)) != count_parsed_values(document):
         raise ValueError("an object has the same name twice")
     return document
 
@@ -252,7 +252,7 @@ class GatheredDocument:
     def close(self) -> list[bytearray]:
         return [self._raw]
 
-    def taken(self, document: Document) -> bytes:
+    def take_document(self, document: Document) -> bytes:
         """Return the document that ``close`` has returned, without keeping a second copy."""
         raw = bytes(document)
         self._raw.clear()
@@ -261,10 +261,10 @@ class GatheredDocument:
 
 def _check_depth(raw: bytes, document: Any) -> None:
     if len(raw.translate(None, _NOT_A_LEVEL)) > MOST_SHALLOW:
-        orjson.dumps(deeper(document))
+        orjson.dumps(check_depth(document))
 
 
-def deeper(document: Any) -> Any:
+def check_depth(document: Any) -> Any:
     """Return a document within as many levels as a writer may put around it."""
     for name in DEEPER:
         document = {name: document}
@@ -316,7 +316,7 @@ class Documents:
         if not self.vectors:
             count = count_values(raw, max_values)  # before the first value is made
             if count > max_values:
-                raise large_json.too_many_values()
+                raise large_json.make_too_many_values_error()
         if len(raw) <= LARGE_BYTES:
             document = read_distinct(raw)
             _check_depth(raw, document)
@@ -325,11 +325,14 @@ class Documents:
             document = large_json.PieceReader(
                 large_json.decode_pieces(raw), _response_decoder, allowance=allowance
             ).read()
-            large_json.check_pieces(deeper(document))
+            large_json.check_pieces(check_depth(document))
         if count > self.most_values:
             members = document.values() if isinstance(document, dict) else ()
             items = [item for member in members if isinstance(member, list) for item in member]
             logprobs = [item["logprobs"] for item in items if "logprobs" in as_object(item)]
-            if values_of(document) - sum(map(values_of, logprobs)) > self.most_values:
-                raise large_json.too_many_values()
+            if (
+                count_parsed_values(document) - sum(map(count_parsed_values, logprobs))
+                > self.most_values
+            ):
+                raise large_json.make_too_many_values_error()
         return document

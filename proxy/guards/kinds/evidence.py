@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from proxy.config.scalars import Certain, Section
-from proxy.dialects.findings import inverse_details, inverse_summary
+from proxy.dialects.findings import make_inverse_details, summarize_inversely
 from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.kinds.onnx import MAX_CHARACTERS, CannotClassify, Model, load_model
@@ -275,8 +275,8 @@ GROUNDED_GUARD = GuardKind(
         DetectionFormat(
             "adherence",
             "adherence_score",
-            inverse_details("adherence_score"),
-            summary=inverse_summary,
+            make_inverse_details("adherence_score"),
+            summary=summarize_inversely,
         ),
     ),
 )
@@ -353,8 +353,8 @@ RELEVANT_GUARD = GuardKind(
         DetectionFormat(
             "relevancy",
             "relevancy_score",
-            inverse_details("relevancy_score"),
-            summary=inverse_summary,
+            make_inverse_details("relevancy_score"),
+            summary=summarize_inversely,
         ),
     ),
 )

@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import FileName, Reference, Section, Share
-from proxy.dialects.findings import similarity_details
+from proxy.dialects.findings import make_similarity_details
 from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.matching.re2set import encode_utf8
 from proxy.types.detections import DetectionFormat
@@ -215,7 +215,9 @@ SYSTEM_PROMPT_GUARD = GuardKind(
     SystemPromptConfig,
     lambda keys, context: build_system_prompt_detector(keys.words),
     answers=True,
-    detections=(DetectionFormat("system_prompt", "system_prompt_similarity", similarity_details),),
+    detections=(
+        DetectionFormat("system_prompt", "system_prompt_similarity", make_similarity_details),
+    ),
 )
 
 
@@ -281,6 +283,8 @@ COPYRIGHT_GUARD = GuardKind(
     lambda keys, context: Copyright(
         [*keys.texts, *(context.texts[name] for name in keys.texts_from)], keys.words, keys.share
     ),
-    detections=(DetectionFormat("copyright_ip", "copyright_ip_similarity", similarity_details),),
+    detections=(
+        DetectionFormat("copyright_ip", "copyright_ip_similarity", make_similarity_details),
+    ),
     example={"texts": ["word " * 20]},
 )

@@ -15,7 +15,7 @@ from typing import Literal
 
 from proxy.config.scalars import PositiveInt, PositiveUsd, Section
 from proxy.config.shapes import Requirement, any_of, has, is_present, not_
-from proxy.dialects.findings import flag_details
+from proxy.dialects.findings import make_flag_details
 from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, wrong_stage_message
 from proxy.money.estimate import text_quarters, to_tokens
 from proxy.money.usage import NANO
@@ -158,7 +158,9 @@ SPONGE_GUARD = GuardKind(
     SpongeConfig,
     lambda keys, context: Sponge(),
     detections=(
-        DetectionFormat("sponge_attack", "sponge_attack", flag_details("sponge_attack_detected")),
+        DetectionFormat(
+            "sponge_attack", "sponge_attack", make_flag_details("sponge_attack_detected")
+        ),
     ),
 )
 

@@ -14,7 +14,7 @@ from dataclasses import field
 from pydantic import Field
 
 from proxy.config.scalars import Certain, Name, Section, Words
-from proxy.dialects.findings import inverse_summary
+from proxy.dialects.findings import summarize_inversely
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import english
 from proxy.runtime.frozen import frozen
@@ -118,6 +118,6 @@ class TopicConfig(Section):
 KIND = GuardKind(
     TopicConfig,
     lambda keys, context: Topic(keys.allowed, keys.banned, keys.threshold),
-    detections=(DetectionFormat("topic_detector", "on_topic", summary=inverse_summary),),
+    detections=(DetectionFormat("topic_detector", "on_topic", summary=summarize_inversely),),
     example={"banned": {"stocks": ["shares"]}},
 )

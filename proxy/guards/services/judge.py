@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 
 from proxy.config.scalars import Duration, Name, PositiveInt, Prose, Reference, Section, Share
 from proxy.config.shapes import Requirement, equals, has, if_then, not_
-from proxy.dialects.findings import flag_details
+from proxy.dialects.findings import make_flag_details
 from proxy.guards.guard_kind import (
     ByContext,
     GuardContext,
@@ -338,5 +338,5 @@ BIAS_GUARD = GuardKind(
     lambda keys, context: make_judge(keys, context, BIAS, "bias"),
     fields=wire.MEANINGFUL_KINDS,
     asks=True,
-    detections=(DetectionFormat("bias", "bias", flag_details("bias_detected")),),
+    detections=(DetectionFormat("bias", "bias", make_flag_details("bias_detected")),),
 )

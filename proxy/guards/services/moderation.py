@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, TypeAdapter
 
 from proxy.config.scalars import Duration, Model, Name, Reference, Section, Share
 from proxy.dialects.findings import TOXICITY
-from proxy.dialects.requests.upstream_request import url_and_headers
+from proxy.dialects.requests.upstream_request import make_url_and_headers
 from proxy.guards.guard_kind import GuardContext, GuardKind, InvalidGuardKey
 from proxy.guards.services import wire
 from proxy.runtime.frozen import frozen
@@ -65,7 +65,7 @@ class Moderation:
 
     async def _moderated(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
-        url, headers = url_and_headers(self.upstream, PATH)
+        url, headers = make_url_and_headers(self.upstream, PATH)
         answer = wire.read(ANSWER, await wire.post(outside, url, body, headers))
         if len(answer.results) != len(texts):
             raise wire.BadAnswer

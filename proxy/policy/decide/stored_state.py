@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.dialects.requests.upstream_request import target_endpoint
-from proxy.dialects.responses.state_refs import unknown_id
+from proxy.dialects.requests.upstream_request import choose_target_endpoint
+from proxy.dialects.responses.state_refs import make_unknown_id_error
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.field_problems import ambiguous
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
@@ -34,7 +34,7 @@ def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
     if key_deployment is None or not (
         is_served or all(key_deployment in key.by_model.get(m, ()) for m in call.requested_models)
     ):
-        raise unknown_id(call.head, state_ref.client_id, state_ref.param)
+        raise make_unknown_id_error(call.head, state_ref.client_id, state_ref.param)
 
 
 def select_store(key: VirtualKey) -> KeyDeployment:
@@ -47,7 +47,7 @@ def select_store(key: VirtualKey) -> KeyDeployment:
         for name, key_deployment in key.deployments.items()
         if not key_deployment.deployment.only_passthrough
         and any(
-            target_endpoint("responses", target) == "responses"
+            choose_target_endpoint("responses", target) == "responses"
             for target in key_deployment.deployment.routes.candidates.active
         )
     }
@@ -72,6 +72,6 @@ def keep_state_targets(plan: Plan, call: Call, state_ref: StateRef) -> Plan:
         if targets:
             model_calls.append(replace(model_call, targets=targets, pool_size=1))
     if len(model_calls) != len(plan.model_calls) or plan.deployment != state_ref.deployment:
-        raise unknown_id(call.head, state_ref.client_id, state_ref.param)
+        raise make_unknown_id_error(call.head, state_ref.client_id, state_ref.param)
     cache = None if state_ref.is_conversation else plan.cache
     return replace(plan, model_calls=tuple(model_calls), hedge_after=None, cache=cache)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from proxy.call.record import Record
-from proxy.dialects.requests.upstream_request import parameters
+from proxy.dialects.requests.upstream_request import apply_overrides
 from proxy.errors import ProxyError, Unauthorized
 from proxy.errors.words import counted, word
 from proxy.fields.token_bounds import BOUNDS
@@ -194,8 +194,8 @@ def _compare_parameters(
     call: Call, old_call: ModelCall, new_call: ModelCall, old_target: Target, new_target: Target
 ) -> Iterator[Difference]:
     """Yield the parameters, in OpenAI's form, that two targets would get with other values."""
-    old = parameters(call, old_target, old_call.overrides_for(old_target))
-    new = parameters(call, new_target, new_call.overrides_for(new_target))
+    old = apply_overrides(call, old_target, old_call.overrides_for(old_target))
+    new = apply_overrides(call, new_target, new_call.overrides_for(new_target))
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             names = BOUNDS if name in BOUNDS else (name,)

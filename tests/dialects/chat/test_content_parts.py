@@ -8,10 +8,15 @@ from proxy.dialects.chat.merging import (
     ChatToLegacy,
     LegacyLogprobs,
     LegacyToChat,
-    chat_form,
-    legacy_form,
+    to_chat_logprobs,
+    to_legacy_logprobs,
 )
-from proxy.dialects.chat.requests import PartTexts, joined_message, texts_of_parts, without_thoughts
+from proxy.dialects.chat.requests import (
+    PartTexts,
+    join_text_parts,
+    read_part_texts,
+    remove_thoughts,
+)
 from tests.adversary.odd_values import ODD
 from tests.doubles import chat, legacy
 from tests.for_each import for_each
@@ -38,14 +43,14 @@ TEXT = {"type": "text", "text": "Paris."}
     ],
 )
 def test_parts_say_thoughts_texts_and_refusals(parts: list[Any], texts: PartTexts) -> None:
-    assert texts_of_parts(parts) == texts
+    assert read_part_texts(parts) == texts
 
 
 @for_each("odd", ODD, ids=repr)
 def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
     parts = [odd, {"type": "thinking", "thinking": odd}, {"type": "refusal", "refusal": odd}]
 
-    texts = texts_of_parts([*parts, {"type": "text", "text": odd}, {"type": odd}])
+    texts = read_part_texts([*parts, {"type": "text", "text": odd}, {"type": odd}])
 
     assert all(isinstance(text, str) for text in (texts.thoughts, texts.text, texts.refusal))
 
@@ -65,7 +70,7 @@ def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_message_says_its_parts_in_texts(message: dict[str, Any], joined: dict[str, Any]) -> None:
-    assert joined_message(message) == joined
+    assert join_text_parts(message) == joined
 
 
 def test_a_legacy_completion_is_the_text_and_has_the_thoughts_beside_it() -> None:
@@ -100,7 +105,7 @@ REDACTED = {"type": "redacted_thinking", "data": "x"}
 def test_names_dropped_thoughts(message: Any, remaining: Any, names: tuple[str, ...]) -> None:
     body = {"messages": [{"role": "user", "content": [THINKING]}, {"role": "assistant", **message}]}
 
-    document, dropped = without_thoughts(body)
+    document, dropped = remove_thoughts(body)
 
     assert dropped == names
     stored = (
@@ -163,7 +168,7 @@ ODD_LOGPROBS: list[Any] = [
 
 @for_each("logprobs", ODD_LOGPROBS)
 def test_whatever_stands_for_them_breaks_nothing(logprobs: Any) -> None:
-    legacy_form(logprobs, 0)
-    chat_form(logprobs)
+    to_legacy_logprobs(logprobs, 0)
+    to_chat_logprobs(logprobs)
     for choices in (5, [5], [{"index": [], "text": 5, "logprobs": logprobs}]):
         LegacyLogprobs().feed({"choices": choices})

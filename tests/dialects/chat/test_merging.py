@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.chat.merging import as_stream, merged
+from proxy.dialects.chat.merging import merge_chunks, split_into_chunks
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
 from tests.for_each import for_each
 
@@ -21,12 +21,12 @@ def events(*deltas: Any, finish: str = "stop") -> list[dict[str, Any]]:
 
 
 def message(*deltas: Any, **how: Any) -> Any:
-    return merged(events(*deltas, **how))["choices"][0]["message"]
+    return merge_chunks(events(*deltas, **how))["choices"][0]["message"]
 
 
 @pytest.mark.parametrize("full_value", [legacy(" Paris."), chat("Paris.")], ids=["legacy", "chat"])
 def test_a_whole_answer_cut_into_events_is_itself_again(full_value: Any) -> None:
-    assert merged(as_stream(full_value)) == full_value
+    assert merge_chunks(split_into_chunks(full_value)) == full_value
 
 
 def test_choices_are_told_apart_and_put_in_order() -> None:
@@ -34,16 +34,16 @@ def test_choices_are_told_apart_and_put_in_order() -> None:
     pieces = [(1, "b"), (0, "a"), (1, "B"), (0, "A")]
     fields = [{**frame, "choices": [{"index": i, "text": t}]} for i, t in pieces]
 
-    assert [c["text"] for c in merged(fields)["choices"]] == ["aA", "bB"]
+    assert [c["text"] for c in merge_chunks(fields)["choices"]] == ["aA", "bB"]
 
 
 def test_usage_is_the_last_one_said_and_none_where_none_was() -> None:
     first_document, *other_items = legacy_events("x", with_usage=False)
 
-    assert merged(
+    assert merge_chunks(
         [{**first_document, "usage": usage(1, 1)}, {**first_document, "usage": usage(5, 3)}]
     )["usage"] == usage(5, 3)
-    assert "usage" not in merged([{**first_document, "usage": None}, *other_items])
+    assert "usage" not in merge_chunks([{**first_document, "usage": None}, *other_items])
 
 
 def test_the_pieces_of_a_tool_call_become_one() -> None:
@@ -91,12 +91,15 @@ def test_logprobs_are_joined_in_both_forms() -> None:
     for event, token in zip(legacy_said, "ab", strict=False):
         event["choices"][0]["logprobs"] = {"tokens": [token], "text_offset": [0]}
 
-    assert merged(deltas)["choices"][0]["logprobs"]["content"] == [{"token": "a"}, {"token": "b"}]
-    assert merged(legacy_said)["choices"][0]["logprobs"]["tokens"] == ["a", "b"]
+    assert merge_chunks(deltas)["choices"][0]["logprobs"]["content"] == [
+        {"token": "a"},
+        {"token": "b"},
+    ]
+    assert merge_chunks(legacy_said)["choices"][0]["logprobs"]["tokens"] == ["a", "b"]
 
 
 def test_what_makes_no_sense_breaks_nothing() -> None:
-    fields = merged([{"choices": None}, {"choices": ["x", {"index": "?", "text": "a"}]}, {}])
+    fields = merge_chunks([{"choices": None}, {"choices": ["x", {"index": "?", "text": "a"}]}, {}])
 
     assert fields["choices"] == [{"index": "?", "text": "a"}]
 
@@ -151,7 +154,7 @@ def test_the_events_stay_as_they_are() -> None:
     )
     text_before = repr(values)
 
-    merged(values)
+    merge_chunks(values)
 
     assert repr(values) == text_before
 
@@ -167,7 +170,7 @@ def test_events_as_deep_as_they_may_be_are_put_together() -> None:
     for _ in range(120):
         deep = {"index": 0, "parts": [deep]}
 
-    document = merged([{"choices": [{"index": 0, "delta": deep}]}] * 3)
+    document = merge_chunks([{"choices": [{"index": 0, "delta": deep}]}] * 3)
 
     assert document["choices"][0]["delta"]["index"] == 0
 
@@ -202,6 +205,6 @@ SOURCE: dict[str, Any] = {"type": "reference", "reference_ids": [1]}
 def test_lists_of_parts_and_texts_make_one_content(pieces: list[Any], content: Any) -> None:
     deltas = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
 
-    document = merged([{"object": "chat.completion.chunk", **piece} for piece in deltas])
+    document = merge_chunks([{"object": "chat.completion.chunk", **piece} for piece in deltas])
 
     assert document["choices"][0]["message"]["content"] == content

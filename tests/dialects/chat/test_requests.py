@@ -9,7 +9,7 @@ import pytest
 
 from proxy.dialects import read_call
 from proxy.dialects.chat import requests
-from proxy.dialects.chat.requests import SHORT_ID, UNKNOWN_THOUGHT, provider_chat
+from proxy.dialects.chat.requests import SHORT_ID, UNKNOWN_THOUGHT, adapt_chat_to_provider
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
 from proxy.types import RequestHead, Target, Upstream
@@ -28,19 +28,19 @@ from tests.for_each import for_each
     ],
 )
 def test_a_flag_becomes_a_count(fields: dict[str, Any], count: dict[str, Any]) -> None:
-    assert requests.logprobs_as_count(fields) == count
+    assert requests.convert_logprobs_to_count(fields) == count
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], [[1]]])
 def test_a_chat_takes_one_text_as_prompt(prompt: Any) -> None:
     with pytest.raises(InvalidField, match="prompt"):
-        requests.chat_request({"prompt": prompt})
+        requests.convert_legacy_to_chat({"prompt": prompt})
 
 
 def test_text_parts_of_a_message_are_joined() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
 
-    request = requests.legacy_request({"messages": [{"role": "user", "content": parts}]})
+    request = requests.convert_chat_to_legacy({"messages": [{"role": "user", "content": parts}]})
 
     assert request["prompt"] == "user: ab\n\nassistant:"
 
@@ -55,11 +55,11 @@ def test_text_parts_of_a_message_are_joined() -> None:
 )
 def test_what_is_not_text_cannot_become_a_prompt(message: dict[str, Any]) -> None:
     with pytest.raises(InvalidField, match="messages"):
-        requests.legacy_request({"messages": [message]})
+        requests.convert_chat_to_legacy({"messages": [message]})
 
 
 def test_the_output_bound_of_a_chat_becomes_that_of_a_completion() -> None:
-    request = requests.legacy_request({"messages": [], "max_completion_tokens": 7})
+    request = requests.convert_chat_to_legacy({"messages": [], "max_completion_tokens": 7})
 
     assert request["max_tokens"] == 7
     assert "max_completion_tokens" not in request
@@ -77,7 +77,7 @@ REQUIRED, REFUSED = PROVIDERS["deepseek"], PROVIDERS["groq"]
 
 
 def message(traits: Provider, fields: Json) -> tuple[Json, tuple[str, ...]]:
-    document, dropped = provider_chat({"messages": [fields]}, traits)
+    document, dropped = adapt_chat_to_provider({"messages": [fields]}, traits)
     return document["messages"][0], dropped
 
 
@@ -102,7 +102,7 @@ def assistant(**options: Any) -> Json:
     ({"seed": None, "random_seed": 3}, {"random_seed": 3}),
 ])  # fmt: skip
 def test_fields_get_the_names_of_the_provider(values: Json, expected: Json) -> None:
-    assert provider_chat(values, PROVIDERS["mistral"]) == (expected, ())
+    assert adapt_chat_to_provider(values, PROVIDERS["mistral"]) == (expected, ())
 
 
 @for_each("odd", ["x", [], {}, 1.5, True, [None]])
@@ -111,7 +111,7 @@ def test_field_of_the_provider_must_be_an_integer(provider: str, odd: Any) -> No
     for name, own_text in PROVIDERS[provider].renamed:
         for body in ({own_text: odd}, {own_text: odd, name: 5}):
             with pytest.raises(InvalidField, match="must be an integer") as refused:
-                provider_chat(body, PROVIDERS[provider])
+                adapt_chat_to_provider(body, PROVIDERS[provider])
             assert refused.value.param == own_text
 
 
@@ -152,11 +152,11 @@ def test_ids_become_short_and_still_belong_together(short: Provider) -> None:
                     for call in ODD_CALLS)])  # fmt: skip
 def test_odd_messages_are_left_to_the_provider(odd: Any) -> None:
     for traits in SHORT:
-        document, _ = provider_chat({"messages": [odd]}, traits)
+        document, _ = adapt_chat_to_provider({"messages": [odd]}, traits)
         stored = {"reasoning_content"} if traits.thoughts == "refused" else set()
 
         assert document["messages"] == [drop_members(odd, stored)]
-        assert provider_chat({"messages": "x"}, traits)[0] == {"messages": "x"}
+        assert adapt_chat_to_provider({"messages": "x"}, traits)[0] == {"messages": "x"}
 
 
 def test_developer_becomes_system_where_that_is_unknown() -> None:

@@ -23,7 +23,7 @@ def shape(*, exact: bool) -> SameShape:
 
 @for_each("exact", [True, False])
 def test_next_text_is_recognized(exact: bool) -> None:
-    delta = shape(exact=exact).delta(chunk("b"))
+    delta = shape(exact=exact).read_delta(chunk("b"))
 
     assert delta is not None
     assert (delta.text, delta.slot) == ("b", SLOT)
@@ -43,10 +43,10 @@ OTHER: list[Json] = [
 @for_each("exact", [True, False])
 @for_each("doc", OTHER)
 def test_other_chunks_are_not_recognized(doc: Json, exact: bool) -> None:
-    assert shape(exact=exact).delta(doc) is None
+    assert shape(exact=exact).read_delta(doc) is None
 
 
 @for_each("doc", [chunk("b", index=False), chunk("b", index=0.0), {**chunk("b"), "id": "d"}])
 def test_exact_shape_has_equal_values_of_equal_types(doc: Json) -> None:
-    assert shape(exact=True).delta(doc) is None
-    assert shape(exact=False).delta(doc) is not None
+    assert shape(exact=True).read_delta(doc) is None
+    assert shape(exact=False).read_delta(doc) is not None

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.chat.splitting import alone, blanked
+from proxy.dialects.chat.splitting import blank_texts, keep_only_text
 from proxy.dialects.chat.tool_calls import (
     CALL_LISTS,
     MARK,
     MAX_SIGNATURE,
     UNSIGNED,
     CallNumbers,
-    client_call_id,
-    signature_of,
-    with_id,
-    with_signatures,
-    without_signatures,
+    add_call_id,
+    add_signatures,
+    get_signature,
+    make_client_call_id,
+    remove_signatures,
 )
 from proxy.dialects.frames.sequencer import ObjectEnd
 from proxy.errors import ResponseTooLarge
@@ -37,7 +37,7 @@ def part(arguments: str = "", name: str | None = None, **options: Any) -> Json:
 
 def numbers(*fragments: Json, max_calls: int = 100) -> list[int]:
     calls = CallNumbers(max_calls)
-    return [calls.renumbered(fragment, 0, ())["index"] for fragment in fragments]
+    return [calls.renumber(fragment, 0, ())["index"] for fragment in fragments]
 
 
 def test_an_id_that_is_new_begins_a_call_only_with_a_name() -> None:
@@ -54,7 +54,7 @@ def test_a_name_alone_behind_a_whole_call_begins_another_once_it_says_something(
     assert numbers(document, repeated, part("{}", index=0)) == [0, 0, 1]
     calls = CallNumbers(100)
     [*_, last_document] = [
-        calls.renumbered(fragment, 0, ()) for fragment in (document, repeated, part("{}", index=0))
+        calls.renumber(fragment, 0, ()) for fragment in (document, repeated, part("{}", index=0))
     ]
     assert last_document == {"index": 1, **part("{}", "f")}
 
@@ -75,7 +75,7 @@ def test_another_name_without_an_id_is_another_call() -> None:
     ],
 )
 def test_a_call_without_an_id_gets_one(id_: object, answer: object, output: str) -> None:
-    assert with_id({"id": id_}, answer, 2)["id"] == output
+    assert add_call_id({"id": id_}, answer, 2)["id"] == output
 
 
 def test_calls_are_bounded() -> None:
@@ -140,19 +140,19 @@ def loop(form: str, own_text: str) -> Json:
 @for_each("signature", SIGNATURES[:3] + SIGNATURES[4:])
 def test_signature_returns_with_the_call(signature: str) -> None:
     for form in ("messages", "responses"):
-        output = client_call_id("call_1", signature)
-        body, results = without_signatures(loop(form, output), CALL_LISTS[form])
+        output = make_client_call_id("call_1", signature)
+        body, results = remove_signatures(loop(form, output), CALL_LISTS[form])
 
         assert body == loop(form, "call_1")
         assert results == {"call_1": signature}
-        returned = with_signatures(
+        returned = add_signatures(
             {"messages": [{"role": "assistant", "tool_calls": [call()]}]}, results
         )
-        assert signature_of(returned["messages"][0]["tool_calls"][0]) == signature
+        assert get_signature(returned["messages"][0]["tool_calls"][0]) == signature
 
 
 def test_id_has_only_letters_that_ids_may_have() -> None:
-    output = client_call_id("call_1", "Eg+/x==")
+    output = make_client_call_id("call_1", "Eg+/x==")
 
     assert set(output) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -169,7 +169,7 @@ def test_id_has_only_letters_that_ids_may_have() -> None:
     ],
 )
 def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
-    assert client_call_id(document["id"], signature_of(document)) == document["id"]
+    assert make_client_call_id(document["id"], get_signature(document)) == document["id"]
 
 
 @for_each(
@@ -179,7 +179,7 @@ def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
 def test_id_that_holds_no_signature_stays(text: Any) -> None:
     for form, member in CALL_LISTS.items():
         body = loop(form, text)
-        document, results = without_signatures(body, member)
+        document, results = remove_signatures(body, member)
 
         assert (document, results) == (body, {})
 
@@ -194,10 +194,10 @@ def test_id_that_holds_no_signature_stays(text: Any) -> None:
 def test_unsigned_call_gets_placeholder(calls: list[Json], expected: list[str | None]) -> None:
     body = {"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": calls}]}
 
-    document = with_signatures(body, {"known": "s"})
+    document = add_signatures(body, {"known": "s"})
 
-    assert [signature_of(item) for item in document["messages"][1]["tool_calls"]] == expected
-    assert with_signatures({}, {}) == {}
+    assert [get_signature(item) for item in document["messages"][1]["tool_calls"]] == expected
+    assert add_signatures({}, {}) == {}
 
 
 @for_each("odd", ["x", None, 5, [], [None]])
@@ -205,7 +205,7 @@ def test_odd_calls_are_left_to_the_provider(odd: Any) -> None:
     for calls in ([odd], [call(), odd], [odd, call()], odd):
         body = {"messages": [{"role": "assistant", "tool_calls": calls}]}
 
-        assert with_signatures(body, {"call_1": "s"}) == body
+        assert add_signatures(body, {"call_1": "s"}) == body
 
 
 VALUE: Any = {
@@ -217,13 +217,15 @@ VALUE: Any = {
 
 
 def test_one_string_is_taken_out_with_what_tells_its_items_apart() -> None:
-    assert alone(VALUE, ("a", 1, "b"), "new") == {"a": [{"index": 7, "type": "t", "b": "new"}]}
-    assert alone("x", (), "new") == "new"
+    assert keep_only_text(VALUE, ("a", 1, "b"), "new") == {
+        "a": [{"index": 7, "type": "t", "b": "new"}]
+    }
+    assert keep_only_text("x", (), "new") == "new"
 
 
 def test_blanked_values_leave_the_original_alone() -> None:
-    result = blanked(VALUE, [("a", 0), ("a", 1, "b")])
+    result = blank_texts(VALUE, [("a", 0), ("a", 1, "b")])
 
     assert result == {**VALUE, "a": ["", {"type": "t", "index": 7, "b": ""}]}
     assert VALUE["a"] == ["x", {"type": "t", "index": 7, "b": "y"}]
-    assert blanked("x", [()]) == ""
+    assert blank_texts("x", [()]) == ""

@@ -14,7 +14,7 @@ from proxy.dialects.family import (
     Family,
     ReadOptions,
     Shape,
-    fits,
+    has_shape,
     is_empty,
     is_number,
     is_text,
@@ -260,7 +260,7 @@ SHAPE = {"id": is_name, "usage": {"tokens": is_number}}
     ],
 )
 def test_value_fits_a_shape(shape: Shape, value: Any, fit: bool) -> None:
-    assert fits(value, shape) is fit
+    assert has_shape(value, shape) is fit
 
 
 OTHER_PART = Part("text", 1)

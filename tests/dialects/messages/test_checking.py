@@ -9,9 +9,9 @@ import pytest
 from proxy.dialects.messages.schema import (
     SERVICE_TIERS,
     TOOL_CHOICES,
-    chat_usage,
-    messages_usage,
+    make_messages_usage,
     parse_arguments,
+    to_chat_usage,
 )
 from proxy.dialects.messages.to_chat import check_blocks
 from proxy.errors import InvalidField
@@ -110,17 +110,17 @@ def test_what_messages_may_say_passes(messages: list[Any]) -> None:
     ],
 )
 def test_usage_survives_conversion(usage: Json) -> None:
-    assert messages_usage(read_usage(chat_usage(usage)), usage) == usage
+    assert make_messages_usage(read_usage(to_chat_usage(usage)), usage) == usage
 
 
 @for_each("usage", [None, 5, [], "5"])
 def test_usage_that_is_no_object_is_none(usage: Any) -> None:
-    assert chat_usage(usage) is None
+    assert to_chat_usage(usage) is None
 
 
 @for_each("count", [None, "5", 1.5, [5], {}])
 def test_count_that_is_no_number_is_not_trusted(count: Any) -> None:
-    assert read_usage(chat_usage({"input_tokens": count or None, "output_tokens": 3})) is None
+    assert read_usage(to_chat_usage({"input_tokens": count or None, "output_tokens": 3})) is None
 
 
 @for_each(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages.from_chat import convert_from_chat, lost_fields, tidy
+from proxy.dialects.messages.from_chat import convert_from_chat, find_lost_fields, tidy
 from proxy.errors import InvalidField
 from tests.for_each import for_each
 
@@ -101,7 +101,7 @@ def test_bounds_stops_and_wishes_have_their_names() -> None:
 def test_what_is_left_out_is_named() -> None:
     expected = {"metadata": {"a": "b"}, "service_tier": "flex", "tool_choice": "required"}
 
-    assert lost_fields({**expected, "parallel_tool_calls": False}) == [
+    assert find_lost_fields({**expected, "parallel_tool_calls": False}) == [
         "metadata",
         "service_tier",
         "parallel_tool_calls",
@@ -146,7 +146,9 @@ def test_untranslatable_part_is_refused_by_place(field: str, options: dict[str, 
 
 @pytest.mark.parametrize("effort", [5, True])
 def test_an_effort_that_is_no_word_is_dropped_by_its_name(effort: object) -> None:
-    assert lost_fields({"messages": [HELLO], "reasoning_effort": effort}) == ["reasoning_effort"]
+    assert find_lost_fields({"messages": [HELLO], "reasoning_effort": effort}) == [
+        "reasoning_effort"
+    ]
     assert "output_config" not in crossed(HELLO, reasoning_effort=effort)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.dialects.families import FAMILIES, MESSAGES
 from proxy.dialects.family import ReadOptions, WriteOptions
-from proxy.dialects.messages.schema import stream_events
+from proxy.dialects.messages.schema import make_stream_events
 from proxy.dialects.messages.writer import MessageAccumulator
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
@@ -228,7 +228,7 @@ def test_block_is_put_together_from_its_events(block: Json) -> None:
     document = message(block, container={"id": "c"}, stop_sequence="x")
     accumulator = MessageAccumulator()
 
-    for event in stream_events(document):
+    for event in make_stream_events(document):
         accumulator.add(event)
 
     assert accumulator.message() == document
@@ -236,11 +236,11 @@ def test_block_is_put_together_from_its_events(block: Json) -> None:
 
 @for_each("content", [None, "text", 5, {}])
 def test_content_that_is_no_list_has_no_blocks(content: object) -> None:
-    assert [event["type"] for event in stream_events(message(content=content))] == [
+    assert [event["type"] for event in make_stream_events(message(content=content))] == [
         *("message_start", "message_delta", "message_stop")
     ]
 
 
 def test_block_that_is_no_object_is_refused() -> None:
     with pytest.raises(UpstreamInvalid, match="content block that is not an object"):
-        [*stream_events(message(content=[["text"]]))]
+        [*make_stream_events(message(content=[["text"]]))]

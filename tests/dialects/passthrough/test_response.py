@@ -15,7 +15,7 @@ from proxy.dialects.passthrough.response import (
     PassthroughBytes,
     PassthroughDocument,
     parse_passthrough_head,
-    shown_headers,
+    select_passthrough_headers,
 )
 from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import BadRequest, InvalidField, ResponseTooLarge, UpstreamInvalid
@@ -56,12 +56,12 @@ def test_json_alone_is_read_and_what_is_empty(
 def test_a_client_sees_how_a_file_is_called() -> None:
     nosniff = ("x-content-type-options", "nosniff")
 
-    assert shown_headers({"set-cookie": "a"}) == (nosniff,)
-    assert shown_headers({"content-disposition": "attachment"})[1:] == (
+    assert select_passthrough_headers({"set-cookie": "a"}) == (nosniff,)
+    assert select_passthrough_headers({"content-disposition": "attachment"})[1:] == (
         ("content-disposition", "attachment"),
     )
     for odd in ("a" * 257, "\xff"):
-        assert shown_headers({"content-disposition": odd}) == (nosniff,)
+        assert select_passthrough_headers({"content-disposition": odd}) == (nosniff,)
 
 
 def document(raw: bytes) -> PassthroughDocument:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import read_call
-from proxy.dialects.requests.field_filter import permitted_fields
+from proxy.dialects.requests.field_filter import filter_fields
 from proxy.dialects.requests.translation import apply_parameters
 from proxy.dialects.requests.upstream_request import build_request, translate_request
 from proxy.dialects.vendors.openai import OPENAI
@@ -99,7 +99,7 @@ def lists_of(drop: set[str]) -> dict[str, Any]:
 def test_what_nobody_lists_is_all_there_and_the_very_same() -> None:
     body = {"messages": [{"content": "Hi"}], "tools": [{"function": {"name": "f"}}], "odd": [1]}
 
-    allowed, dropped = permitted_fields(body, upstream())
+    allowed, dropped = filter_fields(body, upstream())
 
     assert (allowed, dropped) == (body, [])
     assert allowed is not body
@@ -110,7 +110,7 @@ def test_what_is_dropped_within_a_field_leaves_the_clients_body_as_it_was() -> N
     body = {"tools": [{"type": "a"}, dict(TOOL)]}
     lists = lists_of({"tools[].server_url", "tools[].headers"})
 
-    allowed, dropped = permitted_fields(body, upstream(**lists))
+    allowed, dropped = filter_fields(body, upstream(**lists))
 
     assert allowed == {"tools": [{"type": "a"}, {"type": "mcp"}]}
     assert sorted(dropped) == ["tools[].headers", "tools[].server_url"]
@@ -120,7 +120,7 @@ def test_what_is_dropped_within_a_field_leaves_the_clients_body_as_it_was() -> N
 def test_what_is_dropped_at_the_top_is_dropped_within_a_group_of_options() -> None:
     body = {"seed": 1, "extra_body": {"seed": 2, "tools": [{"seed": 3}]}}
 
-    allowed, dropped = permitted_fields(body, upstream(**lists_of({"seed"})))
+    allowed, dropped = filter_fields(body, upstream(**lists_of({"seed"})))
 
     assert (allowed, dropped) == ({"extra_body": {"tools": [{"seed": 3}]}}, ["seed"])
 
@@ -129,8 +129,8 @@ def test_an_id_in_the_place_of_what_has_one_is_dropped_and_accepted_by_its_name(
     body = {"tools": [{"container": "cntr_1"}, {"container": {"type": "auto"}}], "container": "c"}
     names = {"tools[].container.id", "container.id"}
 
-    allowed, dropped = permitted_fields(body, upstream(**lists_of(names)))
-    accepted, _ = permitted_fields(body, upstream(accepts=names, refuses=NOT_THE_CLIENTS - names))
+    allowed, dropped = filter_fields(body, upstream(**lists_of(names)))
+    accepted, _ = filter_fields(body, upstream(accepts=names, refuses=NOT_THE_CLIENTS - names))
 
     assert allowed == {"tools": [{}, {"container": {"type": "auto"}}]}
     assert sorted(dropped) == sorted(names)
@@ -140,34 +140,34 @@ def test_an_id_in_the_place_of_what_has_one_is_dropped_and_accepted_by_its_name(
 def test_an_outer_name_stands_for_all_that_is_within_it() -> None:
     body = {"tools": [{"retrieval": {"anything": 1}}]}
     with pytest.raises(InvalidField):
-        permitted_fields(body, upstream())
+        filter_fields(body, upstream())
 
     accepting = upstream(accepts={"tools[].retrieval"})
-    assert permitted_fields(body, accepting) == (body, [])
+    assert filter_fields(body, accepting) == (body, [])
 
 
 @pytest.mark.parametrize("body", [{"apiKey": "a"}, {"extra_body": {"apiKey": "a"}}], ids=str)
 def test_another_spelling_is_told_beside_the_name_that_it_stands_for(body: Json) -> None:
     with pytest.raises(InvalidField, match=r"api_key: .*, also not as .apiKey., unless"):
-        permitted_fields(body, upstream())
+        filter_fields(body, upstream())
 
 
 @pytest.mark.parametrize("name", sorted(LIMITED))
 def test_a_dearer_word_is_refused_and_an_accepted_field_has_any(name: str) -> None:
     with pytest.raises(InvalidField, match="price"):
-        permitted_fields({name: "dearer"}, upstream())
+        filter_fields({name: "dearer"}, upstream())
 
     for body in ({name: "dearer"}, {"options": {name: "dearer"}}):
-        assert permitted_fields(body, upstream(accepts={name})) == (body, [])
+        assert filter_fields(body, upstream(accepts={name})) == (body, [])
     for usual in sorted(FIELDS[name].allowed):
-        assert permitted_fields({name: usual}, upstream()) == ({name: usual}, [])
+        assert filter_fields({name: usual}, upstream()) == ({name: usual}, [])
 
 
 @for_each("item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"a": "b"}]])
 def test_many_tools_are_looked_through_at_once(item: Any) -> None:
     body = {"tools": [item] * 10_000}
 
-    assert lines(lambda: permitted_fields(body, upstream())) < 20 * 10_000
+    assert lines(lambda: filter_fields(body, upstream())) < 20 * 10_000
 
 
 UPSTREAM = Upstream("up", "openai", "https://api.example.test/v1", api_key=Secret("sk"))

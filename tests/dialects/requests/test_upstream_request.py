@@ -12,10 +12,10 @@ from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
 from proxy.dialects.requests.translation import apply_parameters, translate
 from proxy.dialects.requests.upstream_request import (
     MAX_CACHED,
+    apply_overrides,
+    choose_target_endpoint,
     forward_fields,
-    parameters,
     route_for,
-    target_endpoint,
     translate_request,
 )
 from proxy.dialects.vendors.openai import OPENAI
@@ -138,14 +138,14 @@ def test_parameters_equal_applied_overrides(
     call: Call, target_upstream: Upstream, model: str, changes: ParameterOverrides, is_sent: bool
 ) -> None:
     target, spoken = Target(target_upstream, model), DIALECTS[target_upstream.dialect]
-    endpoint = target_endpoint(call.head.endpoint, target)
+    endpoint = choose_target_endpoint(call.head.endpoint, target)
     known_names = spoken.fields.get(endpoint, {}).keys() | target_upstream.accepts
     with suppress(InvalidField):  # what was sent before is known already
         route_for(call.head.endpoint, DIALECTS[call.head.dialect], target)
         if is_sent:
             translate_request(call, target, changes)
 
-    document = parameters(call, target, changes)
+    document = apply_overrides(call, target, changes)
 
     long = apply_parameters(endpoint, {**call.body, "model": model}, changes, known_names)
     assert document == {**long, "model": call.body["model"]}

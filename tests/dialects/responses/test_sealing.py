@@ -21,7 +21,7 @@ from tests.doubles import Json, response, text_item
 from tests.for_each import for_each
 
 NEW, OLD = "a secret of replicas", "the secret of before"
-IDS = ResponseIds.of([NEW])
+IDS = ResponseIds.from_secrets([NEW])
 STORED_AT = ("support-chat", "openai/gpt-4o-mini")
 PLACE = ("support-widget", *STORED_AT)
 SEALED = IDS.seal(*PLACE, "resp_1")
@@ -94,7 +94,7 @@ def test_other_spellings_of_the_same_bytes_do_not_open() -> None:
 
 
 def test_an_old_secret_opens_and_seals_no_more() -> None:
-    ids, ids_before = ResponseIds.of([NEW, OLD]), ResponseIds.of([OLD])
+    ids, ids_before = ResponseIds.from_secrets([NEW, OLD]), ResponseIds.from_secrets([OLD])
     given_before = ids_before.seal(*PLACE, "resp_1")
 
     opened = ids.open(given_before, PLACE[0])
@@ -139,8 +139,8 @@ def test_documents_and_events_get_sealed_ids() -> None:
 
 
 def test_the_id_that_a_call_leans_on_keeps_the_form_that_its_client_has() -> None:
-    old = ResponseIds.of([OLD]).seal(*PLACE, "resp_0")
-    ids = ResponseIds.of([NEW, OLD])
+    old = ResponseIds.from_secrets([OLD]).seal(*PLACE, "resp_0")
+    ids = ResponseIds.from_secrets([NEW, OLD])
     pin = ids.open(old, PLACE[0])
     place = DocumentSealer(
         ids=ids, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], state_ref=pin
@@ -197,9 +197,10 @@ def replica(step: int) -> Settings:
 def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
     """While replicas go from one step to the next, any of them opens what any other has sealed,
     and what was sealed in any step before."""
-    replicas = [ResponseIds.of(replica(number).secrets) for number in (step - 1, step)]
+    replicas = [ResponseIds.from_secrets(replica(number).secrets) for number in (step - 1, step)]
     sealed = [
-        ResponseIds.of(replica(number).secrets).seal(*PLACE, "resp_1") for number in range(step + 1)
+        ResponseIds.from_secrets(replica(number).secrets).seal(*PLACE, "resp_1")
+        for number in range(step + 1)
     ]
 
     for ids in replicas:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
-from proxy.dialects.vendors.other_gateways import INFO_PATHS, MEANINGS, PROPERTIES, model_info
+from proxy.dialects.vendors.other_gateways import INFO_PATHS, MEANINGS, PROPERTIES, make_model_info
 from proxy.errors import BadRequest
 from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.types import Call, RequestHead
@@ -220,7 +220,7 @@ MODEL = {"id": "gpt-4o", "object": "model", "created": 0, "owned_by": "openai"}
 def test_a_model_is_its_name_and_whose_it_is(route: str) -> None:
     call = Call(RequestHead("openai", "models", route, "req_1"), {})
 
-    answer = model_info(call, {0: {"object": "list", "data": [MODEL]}})
+    answer = make_model_info(call, {0: {"object": "list", "data": [MODEL]}})
 
     info = {"id": "gpt-4o", "db_model": False, "litellm_provider": "openai"}
     model = {"model_name": "gpt-4o", "litellm_params": {"model": "gpt-4o"}, "model_info": info}
@@ -231,7 +231,7 @@ def test_a_model_is_its_name_and_whose_it_is(route: str) -> None:
 def test_on_any_other_path_models_stay_as_they_are(parts: dict[str, object]) -> None:
     call = Call(RequestHead("openai", "models", "/v1/models", "req_1"), {})
 
-    assert model_info(call, {0: parts}) is parts
+    assert make_model_info(call, {0: parts}) is parts
 
 
 @pytest.mark.parametrize("path", INFO_PATHS)

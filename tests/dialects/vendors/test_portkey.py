@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import Received, dialect_of, parse_head
-from proxy.dialects.vendors.portkey import HOOK_DENIED, HOOK_FAILED, hook_results, status
+from proxy.dialects import Received, find_dialect, parse_head
+from proxy.dialects.vendors.portkey import (
+    HOOK_DENIED,
+    HOOK_FAILED,
+    choose_status,
+    make_hook_results,
+)
 from proxy.errors import BadRequest
 from proxy.types import RequestHead
 from proxy.types.guard import Action, GuardResult, Stage
@@ -29,9 +34,9 @@ def read_head(**headers: str) -> RequestHead:
 
 
 def test_any_portkey_header_makes_the_dialect() -> None:
-    assert dialect_of("/v1/completions", {"x-portkey-trace-id": "t"}).name == "portkey"
-    assert dialect_of("/v1/completions", {"authorization": "Bearer x"}).name == "openai"
-    assert dialect_of("/v4/beta/completions", {"x-portkey-trace-id": "t"}).name == "scale"
+    assert find_dialect("/v1/completions", {"x-portkey-trace-id": "t"}).name == "portkey"
+    assert find_dialect("/v1/completions", {"authorization": "Bearer x"}).name == "openai"
+    assert find_dialect("/v4/beta/completions", {"x-portkey-trace-id": "t"}).name == "scale"
 
 
 def test_the_idle_authorization_is_not_the_credential() -> None:
@@ -195,7 +200,9 @@ def hook_verdict(
 
 
 def test_a_guard_is_a_hook_with_one_check() -> None:
-    results = hook_results([hook_verdict("flagged"), hook_verdict("passed", "block", "output")])
+    results = make_hook_results(
+        [hook_verdict("flagged"), hook_verdict("passed", "block", "output")]
+    )
 
     [failed], [pending] = results["before_request_hooks"], results["after_request_hooks"]
     assert (failed["id"], failed["verdict"], failed["deny"]) == ("mails", False, False)
@@ -212,13 +219,13 @@ def test_a_guard_is_a_hook_with_one_check() -> None:
 
 
 def test_a_text_that_was_masked_has_passed_transformed() -> None:
-    [hook] = hook_results([hook_verdict("masked", "mask")])["before_request_hooks"]
+    [hook] = make_hook_results([hook_verdict("masked", "mask")])["before_request_hooks"]
 
     assert (hook["verdict"], hook["transformed"]) == (True, True)
 
 
 def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
-    [hook] = hook_results([hook_verdict("failed", error="ZeroDivisionError")])[
+    [hook] = make_hook_results([hook_verdict("failed", error="ZeroDivisionError")])[
         "before_request_hooks"
     ]
 
@@ -238,13 +245,13 @@ def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
     ],
 )  # fmt: skip
 def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
-    assert status(verdicts, flagged=False) == code
-    assert status(verdicts, flagged=True) == HOOK_FAILED
+    assert choose_status(verdicts, flagged=False) == code
+    assert choose_status(verdicts, flagged=True) == HOOK_FAILED
     assert HOOK_DENIED == 446
 
 
 def test_a_block_ends_a_stream_that_has_begun_and_one_in_shadow_lets_it_pass() -> None:
     stage, block = hook_verdict("blocked", "block", "output")
 
-    assert status([(stage, block)], flagged=False) == 200
-    assert status([(stage, block._replace(shadow=True))], flagged=False) == HOOK_FAILED
+    assert choose_status([(stage, block)], flagged=False) == 200
+    assert choose_status([(stage, block._replace(shadow=True))], flagged=False) == HOOK_FAILED

@@ -180,7 +180,7 @@ def test_an_unknown_count_makes_the_sum_unknown() -> None:
     call = read_for_multimodel(model=["a", "b"])
     silent = {k: v for k, v in legacy().items() if k != "usage"}
 
-    fields = multimodel.whole(call, {0: legacy(), 1: silent})
+    fields = multimodel.compose_response(call, {0: legacy(), 1: silent})
 
     assert fields["usage"]["total_tokens"] is None
 
@@ -188,7 +188,9 @@ def test_an_unknown_count_makes_the_sum_unknown() -> None:
 def test_its_own_answer_is_read_as_a_legacy_completion() -> None:
     call = read_for_multimodel(model=["a", "b"])
 
-    answer = multimodel.response_to_chat(multimodel.whole(call, {0: legacy(" x"), 1: legacy(" y")}))
+    answer = multimodel.convert_response_to_chat(
+        multimodel.compose_response(call, {0: legacy(" x"), 1: legacy(" y")})
+    )
 
     assert [(c["index"], c["text"]) for c in answer["choices"]] == [(0, " x"), (1, " y")]
     assert (answer["object"], type(answer["created"])) == ("text_completion", int)

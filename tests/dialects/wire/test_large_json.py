@@ -17,10 +17,10 @@ from proxy.dialects.wire.large_json import (
     PieceReader,
     decode_pieces,
     dump_pieces,
-    whole_escapes,
+    trim_incomplete_escape,
     write_pieces,
 )
-from proxy.dialects.wire.strict_json import count_values, values_of
+from proxy.dialects.wire.strict_json import count_parsed_values, count_values
 from proxy.errors import BadRequest
 from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.for_each import for_each
@@ -86,7 +86,7 @@ def test_a_piece_ends_between_two_characters(marks: list[str]) -> None:
     plain = {index for index in range(len(text)) if text[index] in "ud83"}  # of what is no escape
 
     for index in range(len(text) + 1):
-        stored_text = whole_escapes(text[:index])
+        stored_text = trim_incomplete_escape(text[:index])
         assert len(stored_text) in ends | plain
         assert index - len(stored_text) < 12
 
@@ -181,7 +181,7 @@ def test_values_are_counted_as_they_are_read(value: object, piece: int) -> None:
     raw = json.dumps(value).encode()
     exact = exactly(json.loads(raw))
 
-    assert values_of(json.loads(raw)) == exact
+    assert count_parsed_values(json.loads(raw)) == exact
     for size in (piece, 64 * 1024):
         assert count_values(raw, exact, size) == exact
         if exact > 1:
@@ -197,4 +197,4 @@ def test_a_value_that_is_read_may_be_deep() -> None:
     for _ in range(100_000):
         deep = [deep]
 
-    assert values_of(deep) == 100_001
+    assert count_parsed_values(deep) == 100_001

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.wire.sse import EventReader, event
+from proxy.dialects.wire.sse import EventReader, encode_event
 from proxy.errors import UpstreamInvalid
 from tests.for_each import for_each
 
@@ -71,7 +71,7 @@ def test_event_size_is_bounded(limit: int, piece: bytes, times: int) -> None:
 
 
 def test_what_is_written_is_read_again() -> None:
-    assert EventReader(100).feed(event(b'{"a":1}')) == [b'{"a":1}']
+    assert EventReader(100).feed(encode_event(b'{"a":1}')) == [b'{"a":1}']
 
 
 @for_each("size", [1, 2, 7, 1000])

@@ -153,7 +153,7 @@ def test_pieces_make_a_document_that_is_taken_once() -> None:
 
     assert [*body.feed(b"ab"), *body.feed(b"cd")] == []
     (document,) = body.close()
-    assert body.taken(document) == b"abcd"
+    assert body.take_document(document) == b"abcd"
     assert body.close() == [b""]
 
 

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from proxy.dialects.requests.upstream_request import url_and_headers
+from proxy.dialects.requests.upstream_request import make_url_and_headers
 from proxy.policy.files.cloud_tokens import (
     RETRY_S,
     CloudToken,
@@ -217,7 +217,7 @@ def test_token_is_always_a_bearer(dialect: str, tmp_path: Path) -> None:
     snapshot = read_folder(tmp_path, {}, Cloud().tokens())
 
     [target] = snapshot.deployments["support-chat"].routes.targets
-    _, headers = url_and_headers(target.upstream, "/x")
+    _, headers = make_url_and_headers(target.upstream, "/x")
     assert headers["authorization"] == "Bearer token-1"
     assert not {"api-key", "x-api-key"} & headers.keys()
     assert target.upstream.headers == ()  # these are in the keys of kept answers: a token is not

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.dialects.requests.field_filter import permitted_fields
+from proxy.dialects.requests.field_filter import filter_fields
 from proxy.guards.text.documents import request_texts
 from proxy.types import Json, Upstream
 from tests.conftest import DIGEST, Proxy, running_proxy
@@ -90,7 +90,7 @@ def test_a_member_is_the_same_in_items_namespaces_and_results() -> None:
     upstream = Upstream("openai", "openai", "https://llm.example")
     tools = [{"type": "namespace", "tools": [data]}, data]
     free: Json = {"tools": tools, "input": [{"type": "tool_search_output", "tools": tools}]}
-    assert permitted_fields(free, upstream) == (free, [])
+    assert filter_fields(free, upstream) == (free, [])
 
     texts: Json = {
         "input": [

@@ -89,7 +89,7 @@ class NoteWriter:
             return orjson.dumps(doc)
         docs = [each for each in map(self._doc, frame.events) if each] if doc is None else [doc]
         if not self._is_whole:
-            return b"".join([sse.event(orjson.dumps(each)) for each in docs])
+            return b"".join([sse.encode_event(orjson.dumps(each)) for each in docs])
         for each in docs:
             self._add(each)
         return orjson.dumps(self._answer) if frame.last else b""
@@ -125,7 +125,7 @@ class NoteWriter:
             self._answer |= {"id" if name == "begin" else name: doc[name] for name in doc}
 
     def fail(self, document: bytes) -> bytes:
-        return sse.event(document)
+        return sse.encode_event(document)
 
 
 def to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
