@@ -201,7 +201,7 @@ class GuardRule:
     - ``enforces`` is True if a finding changes or stops a text, or reroutes the call.
     - ``can_block`` is True if a text with a finding is never released.
     - ``path`` leads to the part of the policies that declares the rule.
-    - ``may_find`` is the detector's prefilter, ``sieves`` the shared prefilters it consists of.
+    - ``may_find`` is the detector's prefilter, ``shared_prefilters`` its parts.
     """
 
     name: str
@@ -223,7 +223,7 @@ class GuardRule:
     detections: tuple[DetectionFormat, ...] = ()
     path: tuple[str | int, ...] = field(default=(), repr=False, compare=False)
     may_find: MayFind | None = field(init=False, repr=False, compare=False, default=None)
-    sieves: tuple[SharedPrefilter[Any], ...] = field(
+    shared_prefilters: tuple[SharedPrefilter[Any], ...] = field(
         init=False, repr=False, compare=False, default=()
     )
     enforces: bool = field(init=False, repr=False, compare=False)
@@ -241,7 +241,8 @@ class GuardRule:
         if bounded and is_prefiltered(detector) and self.roles is None and self.fields is None:
             may_find = detector.may_find
             object.__setattr__(self, "may_find", may_find)
-            object.__setattr__(self, "sieves", getattr(may_find, "sieves", ()))
+            parts = getattr(may_find, "shared_prefilters", ())
+            object.__setattr__(self, "shared_prefilters", parts)
 
     @property
     def keeps_answers(self) -> bool:

@@ -18,8 +18,8 @@ from proxy.guards.whole.text_batches import views_of
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
 Lines = tuple[bytes, bytes, bool]
-"""Texts on separate lines, the same in lower case, and True if a rule's sieves can read
-them."""
+"""Texts on separate lines, the same in lower case, and True if a rule's shared prefilters can
+read them."""
 
 _tuple = tuple.__new__  # builds a ``GuardResult`` in half the time, six times a call
 
@@ -81,8 +81,8 @@ def _results(
         result = None
         if rule.may_find is not None:
             lines_read, has_match = cased if rule.cased else lower, False
-            if is_plain and rule.sieves:
-                for match, nothing in rule.sieves:
+            if is_plain and rule.shared_prefilters:
+                for match, nothing in rule.shared_prefilters:
                     if match(lines_read) != nothing:
                         has_match = rule.may_find(lines_read)
                         break
