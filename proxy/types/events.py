@@ -9,7 +9,8 @@ A response consists of parts: a run of text, a tool call, or an opaque item. The
 - `Begin` opens a new part. Its parent is open and its choice has not finished.
 - `Delta` and `Attach` refer to an open part.
 - `End` closes a part for good. None of its children is open.
-- `UsageReport` follows `Start`. Counts are cumulative: the last event is the valid one.
+- `UsageReport` follows `Start`, anywhere in a frame. Counts are cumulative: the last event is the
+  valid one.
 - `Finish` occurs once for each choice. It closes the open parts of the choice that have no end
   marker on the wire. No part with an end marker is open.
 - `Stop` is last, once. Every choice that began has finished.

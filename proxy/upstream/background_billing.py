@@ -41,9 +41,9 @@ class BackgroundBilling:
     async def settle(self, open_attempt: OpenAttempt, frames: Sequence[Frame]) -> None:
         """Record whether an attempt pays for the response in its last frame."""
         response = as_object(frames[-1].doc)
-        usage = to_chat_usage(response)
         if response.get("background") is not True:
             return
+        usage = to_chat_usage(response)
         state_ref, response_id = None, response.get("id")
         if open_attempt.call.head.endpoint == "stored":
             state_ref = open_attempt.call.state_ref
