@@ -102,7 +102,11 @@ class CacheLookup:
             answer = await self._decode(key, value)
             if answer is not None:
                 self.decoded.add(name, value, answer)
-        return answer if answer is not None and self._age(answer) <= self.rule.ttl else None
+        return (
+            answer
+            if answer is not None and self._get_answer_age_s(answer) <= self.rule.ttl
+            else None
+        )
 
     async def _decode(self, key: bytes, value: bytes) -> CachedAnswer | None:
         caller, size = self.call.scheduling_key, len(value) * RATIO
@@ -112,24 +116,26 @@ class CacheLookup:
             return None
         return await self.offload.run(len(text), partial(parse, text, self.call), caller)
 
-    def _age(self, answer: CachedAnswer) -> float:
+    def _get_answer_age_s(self, answer: CachedAnswer) -> float:
         return self.now() - answer.metadata.ended_at
 
     def is_acceptable(self, answer: CachedAnswer) -> bool:
         """Return True if the response is young enough for the client."""
-        return self.control.max_age is None or self._age(answer) <= self.control.max_age
+        return (
+            self.control.max_age is None or self._get_answer_age_s(answer) <= self.control.max_age
+        )
 
     def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a small, complete response with its bill."""
-        metadata = self._metadata(recorder, bill)
+        metadata = self._make_metadata(recorder, bill)
         self._save(dump(self.key, metadata, recorder.lines, skip_short=self.backend.is_own))
 
     async def store_large(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a large, complete response, compressed outside the event loop."""
-        encode = partial(dump, self.key, self._metadata(recorder, bill), recorder.lines)
+        encode = partial(dump, self.key, self._make_metadata(recorder, bill), recorder.lines)
         self._save(await self.offload.run(recorder.size, encode, self.call.scheduling_key))
 
-    def _metadata(self, recorder: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
+    def _make_metadata(self, recorder: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         return AnswerMetadata(
             ended_at=self.now(),

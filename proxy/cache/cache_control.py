@@ -45,7 +45,7 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     is_disabled = request_headers.read_flag(_SKIP, headers)
     if headers.get(_ENABLED, "").strip():
         is_disabled |= not request_headers.read_flag(_ENABLED, headers)
-    ages = [age for word in words if (age := _max_age(word)) is not None]
+    ages = [age for word in words if (age := _parse_max_age(word)) is not None]
     return CacheControl(
         no_cache=is_disabled or "no-cache" in words or request_headers.read_flag(_REFRESH, headers),
         keep=not is_disabled and "no-store" not in words,
@@ -54,7 +54,7 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     )
 
 
-def _max_age(word: str) -> float | None:
+def _parse_max_age(word: str) -> float | None:
     name, _, seconds = word.partition("=")
     seconds = seconds.strip().strip('"')
     if name.strip() != "max-age" or not (seconds.isascii() and seconds.isdigit()):

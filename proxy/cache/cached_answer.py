@@ -117,7 +117,7 @@ def parse(text: bytes, call: Call) -> CachedAnswer | None:
     head, _, documents = text.partition(b"\n")
     try:
         metadata = _parse_metadata(orjson.loads(head))
-        frames = _frames(
+        frames = _make_frames(
             metadata, documents.split(b"\n") if metadata.streamed else [documents], call
         )
     except (ValueError, TypeError, AttributeError, ProxyError):
@@ -125,7 +125,7 @@ def parse(text: bytes, call: Call) -> CachedAnswer | None:
     return CachedAnswer(metadata, frames, len(documents)) if frames else None
 
 
-def _frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[Frame, ...]:
+def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[Frame, ...]:
     """Return the frames of documents for the call's client, none if the response is incomplete.
 
     Raises ``ProxyError``.
@@ -142,7 +142,9 @@ def _frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tup
     server = DIALECTS["openai"].server
     documents = Documents(NO_BOUND, vectors=family.has_vectors)
     if _is_unchanged(metadata, call):
-        return _unchanged_frames(family, [documents.read(line) for line in lines], lines, metadata)
+        return _make_unchanged_frames(
+            family, [documents.read(line) for line in lines], lines, metadata
+        )
     if options.whole:
         reader = FamilyFrameReader(family, options, server, documents, limit=NO_BOUND)
         return tuple(reader.read(lines[0]))
@@ -162,7 +164,7 @@ def _is_unchanged(metadata: AnswerMetadata, call: Call) -> bool:
     )
 
 
-def _unchanged_frames(
+def _make_unchanged_frames(
     family: Family, docs: Sequence[Json], lines: Sequence[bytes], metadata: AnswerMetadata
 ) -> tuple[Frame, ...]:
     """Return documents as frames of which only the last has an event."""
@@ -242,13 +244,13 @@ def for_call(frame: Frame, call: Call) -> Frame:
     if frame.family != "responses" or doc is None:
         return frame
     if isinstance(doc.get("response"), dict):
-        doc = {**doc, "response": doc["response"] | _repeated(call)}
+        doc = {**doc, "response": doc["response"] | _echo_request_members(call)}
     elif doc.get("object") == "response":
-        doc = doc | _repeated(call)
+        doc = doc | _echo_request_members(call)
     else:
         return frame
     return frame._replace(doc=doc, raw=None)
 
 
-def _repeated(call: Call) -> Json:
+def _echo_request_members(call: Call) -> Json:
     return {name: call.body.get(name, ECHOED[name]) for name in _ECHOED_CALLER}

@@ -40,7 +40,7 @@ def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: st
     The plan's key separates responses of different callers; ``namespace`` is the client's.
     ``secret`` has at most 64 bytes.
     """
-    prefix = _key_prefix(plan, call, rule, namespace)
+    prefix = _make_key_prefix(plan, call, rule, namespace)
     # Sorted by name, but not within a field, where order may matter to a model. The list is flat,
     # because a body may already have the greatest depth that can be encoded.
     names = call.body.keys() - (TRANSPORT if rule.by_user else TRANSPORT_AND_CALLER)
@@ -62,7 +62,7 @@ def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: st
     return hasher.digest()
 
 
-def _key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
+def _make_key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
     """Return the beginning of the key's JSON list: all parts except the request.
 
     It is cached in the plan unless it depends on the call.
@@ -81,7 +81,7 @@ def _key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> byte
             [rule.namespace, ascii(namespace)],
             form_key,
             head.user if rule.by_user else None,
-            [_model_call(model_call) for model_call in plan.model_calls],
+            [_list_model_call_parts(model_call) for model_call in plan.model_calls],
             plan.guards.digest,
         ]
         prefix = orjson.dumps(parts)[: -len(END)] + b","
@@ -90,7 +90,7 @@ def _key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> byte
     return prefix
 
 
-def _model_call(model_call: ModelCall) -> list[Any]:
+def _list_model_call_parts(model_call: ModelCall) -> list[Any]:
     """Return a model call with its overrides.
 
     The order of targets counts: targets that are drawn by weight have separate responses, so
@@ -100,11 +100,14 @@ def _model_call(model_call: ModelCall) -> list[Any]:
         model_call.model,
         model_call.pool_size,
         model_call.rules,
-        [_target(target, model_call.overrides_for(target)) for target in model_call.targets],
+        [
+            _list_target_parts(target, model_call.overrides_for(target))
+            for target in model_call.targets
+        ],
     ]
 
 
-def _target(target: Target, changes: ParameterOverrides) -> list[Any]:
+def _list_target_parts(target: Target, changes: ParameterOverrides) -> list[Any]:
     upstream = target.upstream
     return [
         sorted(changes.set.items()),

@@ -12,7 +12,7 @@ from proxy.cache.store import StoreEvents
 ENTRY_BYTES = 420  # key, expiry and dict slot of an entry, without its value
 
 
-def _cost(value: bytes) -> int:
+def _estimate_memory_bytes(value: bytes) -> int:
     """Return the memory of a value in bytes. The allocator loses about an eighth."""
     return ENTRY_BYTES + len(value) * 9 // 8
 
@@ -43,7 +43,7 @@ class Memory:
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         if key in self._entries:
             self._drop(key)
-        cost = _cost(value)
+        cost = _estimate_memory_bytes(value)
         if cost > self.max_bytes:
             self.events.evicted("dropped", 1)
             return
@@ -58,7 +58,7 @@ class Memory:
         self.events.set_cache_size(self.name, len(self._entries), self._size)
 
     def _drop(self, key: bytes) -> None:
-        self._size -= _cost(self._entries.pop(key)[1])
+        self._size -= _estimate_memory_bytes(self._entries.pop(key)[1])
 
     async def __aenter__(self) -> Self:
         return self

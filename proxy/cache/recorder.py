@@ -18,13 +18,13 @@ _DATA = b"data: "
 def count_choices(call: Call, body: Json) -> int:
     """Return the number of choices or vectors that a request body asks for."""
     if call.head.endpoint == "embeddings":
-        return _texts(body.get("input"))
+        return _count_texts(body.get("input"))
     n = body.get("n")
     choices = n if type(n) is int and n > 0 else 1
-    return choices * _texts(body["prompt"]) if "prompt" in body else choices
+    return choices * _count_texts(body["prompt"]) if "prompt" in body else choices
 
 
-def _texts(value: Any) -> int:
+def _count_texts(value: Any) -> int:
     """Return the number of texts. A list of numbers is one text in tokens."""
     return len(value) if isinstance(value, list) and value and not isinstance(value[0], int) else 1
 
@@ -82,7 +82,7 @@ class AnswerRecorder:
             self.is_complete = is_cacheable and self._started == self._finished
 
     def _add(self, encoded: bytes) -> None:
-        for line in _documents(encoded) if self.streamed else (encoded,) * bool(encoded):
+        for line in _split_documents(encoded) if self.streamed else (encoded,) * bool(encoded):
             self.size += len(line) + 1
             self.lines.append(line)
         if self.size > self.rule.max_bytes:
@@ -110,7 +110,7 @@ class AnswerRecorder:
                 pass
 
 
-def _documents(encoded: bytes) -> list[bytes]:
+def _split_documents(encoded: bytes) -> list[bytes]:
     """Return the documents of server-sent events, without comments and the end marker."""
     lines = [line[len(_DATA) :] for line in encoded.split(b"\n") if line.startswith(_DATA)]
     return [line for line in lines if line != sse.DONE]

@@ -81,13 +81,13 @@ class Redis:
         if self._is_paused or self._pending_bytes + len(value) > MAX_PENDING_BYTES:
             self.events.evicted("dropped", 1)
             return
-        self._forget(key)
+        self._remove_pending_write(key)
         self._pending[key] = (value, max(1, round(ttl * 1000)))
         self._pending_bytes += len(value)
         self._has_puts.set()
         self._idle.clear()
 
-    def _forget(self, key: bytes) -> None:
+    def _remove_pending_write(self, key: bytes) -> None:
         entry = self._pending.pop(key, None)
         if entry is not None:
             self._pending_bytes -= len(entry[0])
@@ -116,7 +116,7 @@ class Redis:
             self.events.evicted("dropped", len(batch))
         for key, entry in batch:
             if self._pending.get(key) is entry:
-                self._forget(key)
+                self._remove_pending_write(key)
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()

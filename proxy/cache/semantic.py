@@ -105,7 +105,7 @@ class VectorIndex:
         if len(vectors) == MAX_VECTORS:
             self.drop(space, next(iter(vectors)))
         vectors[key] = vector
-        self._change(1, vector.size)
+        self._count_entries(1, vector.size)
         while self._size > self.max_bytes:
             oldest = next(iter(self._spaces))
             self.drop(oldest, next(iter(self._spaces[oldest])))
@@ -117,9 +117,9 @@ class VectorIndex:
         if vector is not None:
             if not vectors:
                 del self._spaces[space]
-            self._change(-1, -vector.size)
+            self._count_entries(-1, -vector.size)
 
-    def _change(self, entries: int, size: int) -> None:
+    def _count_entries(self, entries: int, size: int) -> None:
         self._entries += entries
         self._size += size
         self.on_change(self._entries, self._size)
@@ -181,7 +181,7 @@ class SemanticLookup:
     async def _search(
         self, prompt: str, record: Record, take: Callable[[bytes], Awaitable[CachedAnswer | None]]
     ) -> CachedAnswer | None:
-        vector = await self._embed(prompt, record)
+        vector = await self._embed_prompt(prompt, record)
         if vector is None:
             return None
         *earlier, message = self.call.body["messages"]
@@ -200,7 +200,7 @@ class SemanticLookup:
         self._add()
         return None
 
-    async def _embed(self, prompt: str, record: Record) -> Vector | None:
+    async def _embed_prompt(self, prompt: str, record: Record) -> Vector | None:
         """Return the embedding of a prompt. Without one, count the reason and return None."""
         result: SemanticResult = "failed"
         try:
@@ -235,7 +235,7 @@ class SemanticLookup:
             return False
         if any(stage == "input" and result.verdict not in QUIET for stage, result in record.guards):
             return False
-        return _temperature(self.plan, body) <= self.semantic.max_temperature
+        return _effective_temperature(self.plan, body) <= self.semantic.max_temperature
 
 
 def prompt_of(body: Json) -> str | None:
@@ -254,7 +254,7 @@ def prompt_of(body: Json) -> str | None:
     )
 
 
-def _temperature(plan: Plan, body: Json) -> float:
+def _effective_temperature(plan: Plan, body: Json) -> float:
     model_call = plan.model_calls[0]
     changes = model_call.overrides_for(model_call.targets[0])
     requested = changes.set.get("temperature", body.get("temperature"))

@@ -235,12 +235,12 @@ class Sqlite:
         if size > self.max_bytes or self._pending_bytes + size > MAX_PENDING_BYTES:
             self.events.evicted("dropped", 1)
             return
-        self._forget(key)
+        self._remove_pending_write(key)
         self._pending[key] = (value, self.now() + ttl)
         self._pending_bytes += size
         self._flush()
 
-    def _forget(self, key: bytes) -> None:
+    def _remove_pending_write(self, key: bytes) -> None:
         row = self._pending.pop(key, None)
         if row is not None:
             self._pending_bytes -= len(row[0]) + ROW_BYTES
@@ -254,13 +254,15 @@ class Sqlite:
         run = asyncio.get_running_loop().run_in_executor
         work = run(self._writer.thread, self._write, batch, list(touched.items()), self.now())
         self._write_task = work
-        work.add_done_callback(lambda write_task: self._written(write_task, batch))
+        work.add_done_callback(lambda write_task: self._finish_write(write_task, batch))
 
-    def _written(self, write_task: asyncio.Future[tuple[int, int, int, int]], batch: Batch) -> None:
+    def _finish_write(
+        self, write_task: asyncio.Future[tuple[int, int, int, int]], batch: Batch
+    ) -> None:
         self._write_task = None
         for key, row in batch:
             if self._pending.get(key) is row:
-                self._forget(key)
+                self._remove_pending_write(key)
         error = write_task.exception()
         if error is not None:
             self.events.failed(NAME)

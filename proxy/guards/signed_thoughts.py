@@ -138,12 +138,12 @@ def without_broken(document_before: Json, document_after: Json) -> Json:
         old, new = document_before.get(name), document_after.get(name)
         if old is not new and isinstance(old, list) and isinstance(new, list):
             pairs = zip(old, new, strict=True)
-            items = [item for was, now in pairs for item in _intact(was, now)]
+            items = [item for was, now in pairs for item in _without_broken_blocks(was, now)]
             document_after = {**document_after, name: items}
     return document_after
 
 
-def _intact(was: Any, now: Any) -> list[Any]:
+def _without_broken_blocks(was: Any, now: Any) -> list[Any]:
     """Return an item of a request without its blocks that are broken, or nothing."""
     if now is was or not isinstance(now, dict):
         return [now]

@@ -124,9 +124,9 @@ class Audit:
     refused: Path | None
 
     def text(self) -> str:
-        return "\n".join([*self._findings(), *self._verdict()])
+        return "\n".join([*self._format_counts(), *self._format_verdict()])
 
-    def _findings(self) -> Iterator[str]:
+    def _format_counts(self) -> Iterator[str]:
         rows = counted(self.calls, "call"), counted(self.attempts, "attempt")
         yield ", ".join((*rows, counted(self.runs, "run")))
         for crash in self.crashes:
@@ -149,7 +149,7 @@ class Audit:
         if self.refused:
             yield f"rows that the ledger rejected are in {self.refused}"
 
-    def _verdict(self) -> Iterator[str]:
+    def _format_verdict(self) -> Iterator[str]:
         if not self.violations:
             exception = (
                 f", except {counted(self.missing, 'known missing call')}" if self.missing else ""
@@ -182,7 +182,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             for run, unwritten, running, exact in file.execute(MARKED_CRASHES)
         ]
         dead = tuple(dict(find_crashes(file, folder, position)).values())
-        violations = tuple(_violations(file))
+        violations = tuple(_find_violations(file))
         pruned_calls, pruned_nano_usd = file.execute(
             "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
         ).fetchone()
@@ -231,7 +231,7 @@ def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
     return sum(max(0, ended - settled[run]) for run, ended in ended_by_run.items())
 
 
-def _violations(file: sqlite3.Connection) -> Iterator[str]:
+def _find_violations(file: sqlite3.Connection) -> Iterator[str]:
     file.create_function("checksum", 3, charge_checksum, deterministic=True)
     [integrity] = file.execute("PRAGMA quick_check(1)").fetchone()
     if integrity != "ok":

@@ -53,10 +53,10 @@ class CallCounters:
         memory = mmap.mmap(-1, SIZE)
         if folder is not None:
             with suppress(OSError):
-                memory = self._shared(folder / f"headrace-{name}")
+                memory = self._create_shared_file(folder / f"headrace-{name}")
         self._counts = memoryview(memory).cast("Q")
 
-    def _shared(self, file: Path) -> mmap.mmap:
+    def _create_shared_file(self, file: Path) -> mmap.mmap:
         self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._file = file
         os.write(self._fd, bytes(SIZE))  # allocates the page

@@ -73,12 +73,12 @@ def ratio(part: int, total: int | None) -> float | None:
 def table(report: SpendingReport) -> str:
     """Return aligned columns, a total, and a bar for the share of each group in the cost."""
     heads = [*report.by, *(name.removesuffix("_usd").replace("_", " ") for name in MEASURES)]
-    body = [_cells(line.group, line) for line in report.lines]
+    body = [_make_table_cells(line.group, line) for line in report.lines]
     nowhere = [""] * (len(report.by) - 1)
-    total_row = _cells((*(["total"] if report.by else []), *nowhere), report.total)
+    total_row = _make_table_cells((*(["total"] if report.by else []), *nowhere), report.total)
     rows = [heads, *body, total_row]
     widths = [max(len(row[n]) for row in rows) for n in range(len(heads))]
-    bars = ["", *_bars(report.lines), ""]
+    bars = ["", *_draw_bars(report.lines), ""]
     lines = [f"{report.start:%Y-%m-%d %H:%M} to {report.end:%Y-%m-%d %H:%M} UTC"]
     for row, bar in zip(rows, bars, strict=True):
         names = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
@@ -87,7 +87,7 @@ def table(report: SpendingReport) -> str:
     return "\n".join(lines)
 
 
-def _cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
+def _make_table_cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
     calls, tokens_in, tokens_out, cost, lost_cost, saved, attempts, *shares = measures(line)
     return [
         *("-" if value is None else word(value) for value in group),
@@ -98,7 +98,7 @@ def _cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
     ]
 
 
-def _bars(lines: Sequence[SpendingLine]) -> Iterator[str]:
+def _draw_bars(lines: Sequence[SpendingLine]) -> Iterator[str]:
     """Yield a bar per line, by cost, or by calls if no line has a cost."""
     costs = [line.cost or 0 for line in lines]
     sizes = costs if any(costs) else [line.calls for line in lines]
@@ -113,11 +113,11 @@ def as_csv(report: SpendingReport) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*report.by, *MEASURES])
     for line in report.lines if report.by else (report.total,):
-        writer.writerow([*map(_cell, line.group), *measures(line)])
+        writer.writerow([*map(_make_csv_cell, line.group), *measures(line)])
     return text.getvalue().rstrip("\n")
 
 
-def _cell(text: str | None) -> str | None:
+def _make_csv_cell(text: str | None) -> str | None:
     """Return a text on one line that a spreadsheet does not take for a formula, as OWASP asks."""
     if text is None:
         return None
@@ -131,15 +131,15 @@ def as_json(report: SpendingReport) -> str:
         "since": report.start.isoformat(),
         "until": report.end.isoformat(),
         "groups": [
-            {"group": dict(zip(report.by, line.group, strict=True)), **_by_name(line)}
+            {"group": dict(zip(report.by, line.group, strict=True)), **_make_json_object(line)}
             for line in report.lines
         ],
-        "total": _by_name(report.total),
+        "total": _make_json_object(report.total),
     }
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
-def _by_name(line: SpendingLine) -> dict[str, int | str | float | None]:
+def _make_json_object(line: SpendingLine) -> dict[str, int | str | float | None]:
     return dict(zip(MEASURES, measures(line), strict=True))
 
 

@@ -72,10 +72,10 @@ def rows_of(entry: CallEntry) -> Rows:
     seq, facts = entry
     started_ms = to_ms(facts.started_at)
     attempts = [
-        _attempt_row(seq, number, billed) for number, billed in enumerate(facts.attempts, 1)
+        _make_attempt_row(seq, number, billed) for number, billed in enumerate(facts.attempts, 1)
     ]
     if facts.saved is not None:
-        attempts.append(_cached_row(seq, facts, facts.saved))
+        attempts.append(_make_cached_row(seq, facts, facts.saved))
     charges: list[Row] = [
         (seq, charge.budget, counter_name(charge.scope), started_ms, charge.cost)
         for charge in facts.charges
@@ -104,14 +104,14 @@ def counter_name(scope: str) -> str:
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _cached_row(seq: int, facts: CallSummary, saved: CacheSavings) -> Row:
+def _make_cached_row(seq: int, facts: CallSummary, saved: CacheSavings) -> Row:
     """Return the row of a cached response, which used no tokens."""
     number, model = len(facts.attempts) + 1, facts.asked_model
     request = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
     return (*request, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * TRAILING_COLUMNS)
 
 
-def _attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
+def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
     attempt, fate, bill = billed
     target = attempt.target
     tokens = bill.usage.tokens if bill and bill.usage.source != "unknown" else None
@@ -156,12 +156,14 @@ def _call_row(
         facts.server_span,
         facts.key,
         facts.deployment,
-        _json({k: word(v) for k, v in facts.tags.items()} if facts.tags is not None else None),
+        _serialize_json(
+            {k: word(v) for k, v in facts.tags.items()} if facts.tags is not None else None
+        ),
         facts.policy,
         facts.dialect,
         facts.endpoint,
         None if facts.is_stream is None else int(facts.is_stream),
-        _json(facts.models),
+        _serialize_json(facts.models),
         facts.status,
         facts.outcome,
         facts.error,
@@ -193,5 +195,5 @@ def _total(attempts: Sequence[Row], begin: int, end: int) -> int | None:
     return total
 
 
-def _json(value: object) -> str | None:
+def _serialize_json(value: object) -> str | None:
     return None if value is None else orjson.dumps(value).decode()

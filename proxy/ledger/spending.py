@@ -129,7 +129,7 @@ def read_spending(
     ``extra_columns`` are the SQL of other dimensions. Raises ``Unusable``, beyond ``bounds``, or
     without them for a tag that no call in the ledger has.
     """
-    columns = [extra_columns.get(name) or _column(name) for name in by]
+    columns = [extra_columns.get(name) or _find_column(name) for name in by]
     if end < start:
         raise Unusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
     period = {"since": to_ms(start), "until": to_ms(end)}
@@ -140,7 +140,7 @@ def read_spending(
         lines: dict[str, list[SpendingLine]] = {"total": [], "loss": [], "group": []}
         for kind, loss, *row in file.execute(_query(columns), {**period, **tags}):
             group = [loss] if kind == "loss" else row[: len(by)] if kind == "group" else ()
-            lines[kind].append(_line(group, row[len(by) :]))
+            lines[kind].append(_make_spending_line(group, row[len(by) :]))
             if bounds is not None and len(lines["group"]) > bounds.max_lines:
                 count = f"{bounds.max_lines:,}"
                 raise Unusable(f"more than {count} groups. Choose fewer days or groups")
@@ -169,7 +169,7 @@ def read_spending(
     )
 
 
-def _line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
+def _make_spending_line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
     """Return a group. A sum is unknown only if none of its parts has a known price."""
     *columns, losses, unknown = row
     line = SpendingLine._make([tuple(group), *columns])
@@ -178,7 +178,7 @@ def _line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
     return line._replace(lost_cost=None) if unknown and unknown == losses else line
 
 
-def _column(name: str) -> str:
+def _find_column(name: str) -> str:
     if TAG.fullmatch(name):
         return "json_extract(c.tags, :tag{})"
     if name not in COLUMNS:
@@ -254,17 +254,17 @@ def _read_spend(
             first_charge = file.execute(FIRST_CHARGE, [budget.limit.name]).fetchone()
             until_ms = before_ms if first_charge is None else min(before_ms, first_charge[0])
             if until_ms > since_ms:
-                uncharged = dict(_uncharged_spend(file, budget, since_ms, until_ms))
+                uncharged = dict(_read_uncharged_spend(file, budget, since_ms, until_ms))
     return {scope: charged.get(name, 0) + uncharged.get(scope, 0) for scope, name in names.items()}
 
 
-def _uncharged_spend(
+def _read_uncharged_spend(
     file: sqlite3.Connection, budget: BudgetQuery, since_ms: int, before_ms: int
 ) -> Iterator[tuple[str, int]]:
     """Yield by scope the cost of calls without charges."""
     per = budget.per
     query = UNCHARGED_SPEND.format(
-        columns="".join(f"COALESCE({_scope_column(name)}, ''), " for name in per),
+        columns="".join(f"COALESCE({_find_scope_column(name)}, ''), " for name in per),
         grouped=f"GROUP BY {', '.join(str(n + 1) for n in range(len(per)))}" if per else "",
     )
     deployments = json.dumps(sorted(budget.deployments or ()))
@@ -274,7 +274,7 @@ def _uncharged_spend(
         yield "|".join(labels), int(cost)
 
 
-def _scope_column(name: str) -> str:
+def _find_scope_column(name: str) -> str:
     """Return the column of a scope. The policy allows letters, digits and underscores in tags."""
     tag = name.removeprefix("tag.")
     return COLUMNS[name] if tag == name else f"json_extract(c.tags, '$.\"{tag}\"')"

@@ -84,7 +84,7 @@ class SqliteStore:
         if self._has_marked:
             return
         now, position = self.run.now_ms(), crashes.read_position(self.path)
-        with self._writing() as file:
+        with self._write_in_transaction() as file:
             is_new = self._id == 1 and position is not None
             dead = dict(crashes.find_crashes(file, self.run.folder, None if is_new else position))
             dead.pop(self.run.name, None)
@@ -101,7 +101,7 @@ class SqliteStore:
 
     def write(self, rows: Rows, counts: Counts) -> None:
         self.open()
-        with self._writing() as file:
+        with self._write_in_transaction() as file:
             new_calls = insert(file, self._id, rows)
             self._update_run(file, counts, self._written + len(rows.calls), new_calls)
             query = "SELECT written FROM runs WHERE id = ?"
@@ -111,13 +111,13 @@ class SqliteStore:
 
     def prune(self) -> bool:
         if self._file_identity is not None and self._is_another():
-            with self._writing():  # creates the file again without a call
+            with self._write_in_transaction():  # creates the file again without a call
                 pass
         now, keep = self.run.now_ms(), self.run.keep_ms
         if keep is None or now < self._prune_at:
             return False
         self._prune_at = now + PRUNE_EVERY_MS
-        with self._writing() as file:
+        with self._write_in_transaction() as file:
             pruned = prune(file, prune_limit_ms(now - keep, now))
         if pruned.calls < PRUNE_BATCH:
             return False
@@ -126,7 +126,7 @@ class SqliteStore:
 
     def close(self, counts: Counts) -> None:
         self.open()
-        with self._writing() as file:
+        with self._write_in_transaction() as file:
             self._update_run(file, counts, self._written, 0)
             file.execute("UPDATE runs SET closed_ms = seen_ms WHERE id = ?", [self._id])
         self._disconnect()
@@ -139,11 +139,11 @@ class SqliteStore:
             return False
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _write_in_transaction(self) -> Iterator[sqlite3.Connection]:
         """Run a transaction. After a failure the next one gets a new connection."""
         try:
             if self._file is None or self._file_identity != file_identity(self.path):
-                self._file = self._opened()
+                self._file = self._open_ledger()
             self._file.execute("BEGIN IMMEDIATE")
             require_current(self._file)
             self._insert_run(self._file)
@@ -163,7 +163,7 @@ class SqliteStore:
             self._disconnect()
             raise
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_ledger(self) -> sqlite3.Connection:
         """Open the file at the path. SQLite would continue to write to a moved or deleted one."""
         identity, log = file_identity(self.path), None
         is_another = self._file_identity is not None and self._file_identity != identity
@@ -305,7 +305,7 @@ def reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection
             closing(sqlite3.connect(address, READ_WAIT_S, uri=True, isolation_level=None)) as file,
             closing(sqlite3.connect("", isolation_level=None)) as copy,
         ):
-            current = _current(file, copy if migrated else None)
+            current = _choose_current_ledger(file, copy if migrated else None)
             current.row_factory = sqlite3.Row
             yield current
     except sqlite3.Error as error:
@@ -325,7 +325,9 @@ def limit_time(file: sqlite3.Connection, seconds: float) -> None:
     file.set_progress_handler(lambda: time.monotonic() > end_at, 10_000)
 
 
-def _current(file: sqlite3.Connection, copy: sqlite3.Connection | None) -> sqlite3.Connection:
+def _choose_current_ledger(
+    file: sqlite3.Connection, copy: sqlite3.Connection | None
+) -> sqlite3.Connection:
     """Return a ledger, or its migrated copy if an earlier version has written it.
 
     Without ``copy`` the ledger may be of any version.

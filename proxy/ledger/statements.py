@@ -29,7 +29,7 @@ def insert(file: sqlite3.Connection, run: int, rows: Rows) -> int:
     """Insert the rows of a run. Return the number of new calls."""
     new = _insert(file, "calls", CALL, run, rows.calls)
     _insert(file, "attempts", ATTEMPT, run, rows.attempts)
-    for batch in _batches(rows.charges, len(CHARGE)):
+    for batch in _split_into_batches(rows.charges, len(CHARGE)):
         _charge(file, run, batch)
     return new
 
@@ -38,10 +38,10 @@ def _insert(
     file: sqlite3.Connection, table: str, columns: Sequence[str], run: int, rows: Sequence[Row]
 ) -> int:
     new = 0
-    for batch in _batches(rows, len(columns)):
+    for batch in _split_into_batches(rows, len(columns)):
         new += file.execute(
             f"INSERT INTO {table} (run, {', '.join(columns)}) "  # noqa: S608  # our own names
-            f"SELECT ?, * FROM {_values(batch)} WHERE true ON CONFLICT DO NOTHING",
+            f"SELECT ?, * FROM {_make_values_clause(batch)} WHERE true ON CONFLICT DO NOTHING",
             [run, *_flatten(batch)],
         ).rowcount
     return new
@@ -59,31 +59,31 @@ def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
         first_charge_ms[name] = started_ms  # of the earliest charge at the end
     file.execute(
         "INSERT INTO budgets (name, scope) SELECT * "  # noqa: S608  # our own names
-        f"FROM {_values([*budgets])} WHERE true ON CONFLICT DO NOTHING",
+        f"FROM {_make_values_clause([*budgets])} WHERE true ON CONFLICT DO NOTHING",
         _flatten([*budgets]),
     )
     file.execute(
         "INSERT INTO charges (run, seq, budget, started_ms, cost_nano_usd) "  # noqa: S608
-        f"SELECT ?, v.column1, b.id, v.column4, v.column5 FROM {_values(rows)} AS v "
+        f"SELECT ?, v.column1, b.id, v.column4, v.column5 FROM {_make_values_clause(rows)} AS v "
         "CROSS JOIN budgets b ON b.name = v.column2 AND b.scope = v.column3 WHERE true "
         "ON CONFLICT DO NOTHING",
         [run, *_flatten(rows)],
     )
     file.execute(
         "INSERT INTO charged_since (name, since_ms) SELECT * "  # noqa: S608  # our own names
-        f"FROM {_values([*first_charge_ms.items()])} WHERE true "
+        f"FROM {_make_values_clause([*first_charge_ms.items()])} WHERE true "
         "ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms "
         "WHERE excluded.since_ms < charged_since.since_ms",
         _flatten([*first_charge_ms.items()]),
     )
 
 
-def _batches(rows: Sequence[Row], columns: int) -> Iterator[Sequence[Row]]:
+def _split_into_batches(rows: Sequence[Row], columns: int) -> Iterator[Sequence[Row]]:
     batch_size = MAX_PARAMETERS // columns
     return (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
 
 
-def _values(rows: Sequence[Row]) -> str:
+def _make_values_clause(rows: Sequence[Row]) -> str:
     marks = f"({', '.join('?' * len(rows[0]))})"
     return f"(VALUES {', '.join([marks] * len(rows))})"
 

@@ -63,7 +63,7 @@ class Ledger:
         self._is_failing = False
         self._is_settled = False
         self.on_bills = lambda names: None
-        self._spool = Spool(BOUNDS, self._write, dropped, failed, self._prune, self._finish)
+        self._spool = Spool(BOUNDS, self._write, dropped, failed, self._prune_some, self._finish)
 
     @property
     def dead_runs(self) -> frozenset[str]:
@@ -173,7 +173,7 @@ class Ledger:
         if not isinstance(error, RowsRefused):
             self._failed(error)
 
-    def _prune(self) -> float:
+    def _prune_some(self) -> float:
         """Delete some expired rows. Return the seconds until the next time."""
         if self._spool.closing:
             return IDLE_S

@@ -226,7 +226,7 @@ def check_cost_caps(cost_caps: Sequence[CostCap], cost: int | None, record: Reco
     ``cost`` is the estimate in nano-USD that limits claim. If it is None (no price is known), the
     guard has failed and ``on_error`` decides.
     """
-    record.add_guard_results("input", [_result(cap, cost) for cap in cost_caps])
+    record.add_guard_results("input", [_make_cap_result(cap, cost) for cap in cost_caps])
     for cap in cost_caps:
         if cost is None and cap.fails_closed:
             raise GuardBlocked(UNPRICED.format(cap.name), guard=cap.name, kind="could_not_check")
@@ -234,7 +234,7 @@ def check_cost_caps(cost_caps: Sequence[CostCap], cost: int | None, record: Reco
             raise GuardBlocked(cap.message, guard=cap.name, kind=FINDING)
 
 
-def _result(cap: CostCap, cost: int | None) -> GuardResult:
+def _make_cap_result(cap: CostCap, cost: int | None) -> GuardResult:
     is_exceeded = cost is not None and cost > cap.max_nano_usd
     verdict: Verdict = "failed" if cost is None else "passed"
     if is_exceeded:

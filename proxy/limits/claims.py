@@ -50,8 +50,10 @@ def estimate_claims(plan: Plan, call: Call) -> tuple[Claim, ...]:
     """Return the claims of a call, one for each counter, in the order of its limits."""
     templates = plan.claim_templates
     if not templates:
-        templates[:] = _templates(plan)  # one assignment: threads may do the same concurrently
-    amounts = _amounts(plan, call, templates)
+        templates[:] = _make_claim_templates(
+            plan
+        )  # one assignment: threads may do the same concurrently
+    amounts = _estimate_amounts(plan, call, templates)
     return tuple(
         [template.claim or _claim(template, amounts, plan, call) for template in templates]
     )
@@ -91,7 +93,7 @@ def _claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Call) ->
     return Claim(limit, scope, amount, is_per_user=is_per_user, is_count_only=is_free)
 
 
-def _templates(plan: Plan) -> list[ClaimTemplate]:
+def _make_claim_templates(plan: Plan) -> list[ClaimTemplate]:
     """Return what the claims of all calls of a plan share.
 
     A limit per model has a counter for the model of each first target, under whatever name the
@@ -119,14 +121,16 @@ def _templates(plan: Plan) -> list[ClaimTemplate]:
     return templates
 
 
-def _amounts(plan: Plan, call: Call, templates: Sequence[ClaimTemplate]) -> Amounts:
+def _estimate_amounts(plan: Plan, call: Call, templates: Sequence[ClaimTemplate]) -> Amounts:
     """Estimate each usage-based kind once for all its limits."""
     amounts: Amounts = {}
     sizes: list[list[CallSize]] = []
     for template in templates:
         kind = template.limit.kind
         if kind.is_usage_based and kind not in amounts:
-            sizes = sizes or [_sizes(call, plan, model_call) for model_call in plan.model_calls]
+            sizes = sizes or [
+                _estimate_sizes(call, plan, model_call) for model_call in plan.model_calls
+            ]
             day = call.head.received_at.date()
             amounts[kind] = [kind.estimate(target_sizes, day) for target_sizes in sizes]
     return amounts
@@ -140,14 +144,14 @@ def estimate_cost(plan: Plan, call: Call) -> int | None:
     day = call.head.received_at.date()
     total = 0
     for model_call in plan.model_calls:
-        cost = highest_cost(_sizes(call, plan, model_call), day)
+        cost = highest_cost(_estimate_sizes(call, plan, model_call), day)
         if cost is None:
             return None
         total += cost
     return total
 
 
-def _sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallSize]:
+def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallSize]:
     """Return the size at each target, including targets that a guard may route to.
 
     Omits targets that cannot express the request, unless there is no other.
@@ -156,10 +160,13 @@ def _sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallSize]:
     if plan.guards.route_targets:
         targets += tuple(plan.guards.route_targets)
     if plan.passthrough is not None:
-        return [_passthrough_size(call, target, plan.passthrough.most_cost) for target in targets]
+        return [
+            _estimate_passthrough_size(call, target, plan.passthrough.most_cost)
+            for target in targets
+        ]
     sizes: list[CallSize] = []
     if len(targets) == 1:
-        size = _size(call, targets[0], model_call.overrides_for(targets[0]))
+        size = _estimate_size(call, targets[0], model_call.overrides_for(targets[0]))
         sizes = [size] if size is not None else []
     else:
         size_by_form: dict[tuple[str | None, ...], CallSize | None] = {}
@@ -167,7 +174,7 @@ def _sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallSize]:
             overrides = target.id if target.id in model_call.target_overrides else None
             form = target.upstream.name, target.endpoint, overrides  # else only the model differs
             if form not in size_by_form:
-                size_by_form[form] = _size(call, target, model_call.overrides_for(target))
+                size_by_form[form] = _estimate_size(call, target, model_call.overrides_for(target))
             if (size := size_by_form[form]) is not None:
                 sizes.append(size._replace(target=target))
     return sizes or [CallSize(target, prompt=0, output=0, body={}) for target in targets]
@@ -180,15 +187,15 @@ def estimate_tokens(
 
     Returns None if the target's dialect cannot express the request.
     """
-    size = _size(call, target, overrides)
+    size = _estimate_size(call, target, overrides)
     return (size.prompt, size.output) if size else None
 
 
-def _size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize | None:
+def _estimate_size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize | None:
     if call.head.endpoint in UNBILLED:
         return CallSize(target, prompt=0, output=0, body={})
     if call.head.passthrough is not None:
-        return _passthrough_size(call, target, None)
+        return _estimate_passthrough_size(call, target, None)
     try:
         request = translate_request(call, target, overrides)
     except InvalidField:
@@ -203,7 +210,7 @@ def _size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize
     return CallSize(target, prompt, output=output, body=request.body)
 
 
-def _passthrough_size(call: Call, target: Target, fixed_cost: int | None) -> CallSize:
+def _estimate_passthrough_size(call: Call, target: Target, fixed_cost: int | None) -> CallSize:
     """Return the size of a passthrough call: its JSON, at least one token.
 
     A call that runs no model has no size.

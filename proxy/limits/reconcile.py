@@ -66,7 +66,7 @@ class Reconciler:
         for budget in (await self.budgets()).values():
             if budget.limit.shadow or not self._is_comparable(budget):
                 continue
-            drift = await self._smallest_drift(budget)
+            drift = await self._find_smallest_drift(budget)
             if drift is not None:
                 drifts[budget.limit.name] = drift
         return drifts
@@ -76,13 +76,13 @@ class Reconciler:
 
         The ledger does not know which deployments counted before.
         """
-        name, window_start_ms = budget.limit.name, self._window_start_ms(budget.limit)
+        name, window_start_ms = budget.limit.name, self._get_window_start_ms(budget.limit)
         if self._deployments.get(name, budget.deployments) != budget.deployments:
             self._changed_window_ms[name] = window_start_ms
         self._deployments[name] = budget.deployments
         return self._changed_window_ms.get(name) != window_start_ms
 
-    async def _smallest_drift(self, budget: BudgetQuery) -> int | None:
+    async def _find_smallest_drift(self, budget: BudgetQuery) -> int | None:
         """Repeat the measurement, because drift that disappears was a call in flight."""
         smallest: int | None = None
         for _ in range(ATTEMPTS):
@@ -95,12 +95,12 @@ class Reconciler:
         return smallest
 
     async def _measure_drift(self, budget: BudgetQuery) -> int | None:
-        window_start_ms = self._window_start_ms(budget.limit)
-        spend_before = await self._counted_spend(budget, window_start_ms)
+        window_start_ms = self._get_window_start_ms(budget.limit)
+        spend_before = await self._read_counted_spend(budget, window_start_ms)
         await self.sleep(WRITE_DELAY_S)
         ledger_spend = await self.fetch_spend(budget, window_start_ms)
-        spend_after = await self._counted_spend(budget, window_start_ms)
-        if self._window_start_ms(budget.limit) != window_start_ms:
+        spend_after = await self._read_counted_spend(budget, window_start_ms)
+        if self._get_window_start_ms(budget.limit) != window_start_ms:
             return None
         drifts = []
         for scope in spend_before.keys() & spend_after.keys():
@@ -112,7 +112,9 @@ class Reconciler:
             )
         return max(drifts, key=abs, default=None)
 
-    async def _counted_spend(self, budget: BudgetQuery, window_start_ms: int) -> dict[str, int]:
+    async def _read_counted_spend(
+        self, budget: BudgetQuery, window_start_ms: int
+    ) -> dict[str, int]:
         """Return the nano-USD of ended calls by scope, without fresh counters."""
         store = self.limiter.store
         claims = [Claim(budget.limit, scope, 0) for scope in sorted(budget.scopes)]
@@ -130,5 +132,5 @@ class Reconciler:
         }
         return spend if store.is_consistent else {}
 
-    def _window_start_ms(self, limit: Limit) -> int:
+    def _get_window_start_ms(self, limit: Limit) -> int:
         return limit.calendar.window_bounds(int(self.utc() * 1000))[1]

@@ -120,7 +120,7 @@ class Draft:
     def leave_out(self, place: str, why: str) -> None:
         """Skip a target, with a note."""
         self.left_out += 1
-        self.note(place, f"{why}. This target is skipped.")
+        self.note(place, f"{why}. This target was not converted.")
 
     def secret(self, value: object, default_variable: str, place: str) -> str:
         """Return a reference to the variable of a secret.

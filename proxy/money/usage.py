@@ -286,7 +286,7 @@ class Price:
                 if rate is None:
                     return None
                 total += count * rate
-        return total if price.unit == 1 else _divide(total, price.unit)
+        return total if price.unit == 1 else _divide_half_even(total, price.unit)
 
     @property
     def is_free(self) -> bool:
@@ -307,7 +307,7 @@ class Price:
         for kind, rate, count in zip(_KINDS, price.rates, tokens.billed(), strict=True):
             if count and rate:
                 total += count * rate
-                cost = total if price.unit == 1 else _divide(total, price.unit)
+                cost = total if price.unit == 1 else _divide_half_even(total, price.unit)
                 if cost > running_cost:
                     parts[kind] = parts.get(kind, 0) + cost - running_cost
                     running_cost = cost
@@ -350,7 +350,7 @@ COST_TYPES = {
 _KINDS = tuple(COST_TYPES.values())
 
 
-def _divide(total: int, unit: int) -> int:
+def _divide_half_even(total: int, unit: int) -> int:
     """Return a quotient, rounded half to even."""
     quotient, remainder = divmod(total, unit)
     return quotient + (2 * remainder > unit or (2 * remainder == unit and quotient % 2 == 1))

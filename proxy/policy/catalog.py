@@ -29,9 +29,9 @@ KeyDeployments = dict[str, KeyDeployment]
 
 def list_labels(snapshot: Snapshot) -> LabelCatalog:
     """Return the label values of a snapshot, in a fixed order."""
-    key_deployments = _key_deployments(snapshot)
+    key_deployments = _group_key_deployments(snapshot)
     listed = {
-        name: _listed(deployment, key_deployments[name])
+        name: _list_deployment(deployment, key_deployments[name])
         for name, deployment in sorted(snapshot.deployments.items())
     }
     keys = snapshot.keys.keys() | {
@@ -42,7 +42,9 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
         keys=tuple(sorted(keys)),
         deployments=MappingProxyType(listed),
         counters=tuple(islice(counters(snapshot), MAX_COUNTERS)),
-        tags=MappingProxyType({name: _values(snapshot, name) for name in sorted(snapshot.tags)}),
+        tags=MappingProxyType(
+            {name: _list_tag_values(snapshot, name) for name in sorted(snapshot.tags)}
+        ),
         prices_as_of=snapshot.prices_as_of,
         credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),
     )
@@ -50,14 +52,14 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
 
 def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
     """Yield up to ``MAX_SCOPES`` counters of each deployment whose scope no client chooses."""
-    key_deployments = _key_deployments(snapshot)
+    key_deployments = _group_key_deployments(snapshot)
     yielded: set[tuple[str, str]] = set()
     for name, deployment in sorted(snapshot.deployments.items()):
         scopes = (
             (scoped.limit, scope)
-            for scoped in _scoped_limits(deployment)
+            for scoped in _list_scoped_limits(deployment)
             if scoped.limit.is_budget or not budgets_only
-            for scope in _scopes(snapshot, deployment, key_deployments[name], scoped)
+            for scope in _list_limit_scopes(snapshot, deployment, key_deployments[name], scoped)
             if (scoped.limit.name, scope) not in yielded
         )
         for limit, scope in islice(scopes, MAX_SCOPES):
@@ -65,11 +67,11 @@ def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tupl
             yield limit, scope
 
 
-def _scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
+def _list_scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
     return [*deployment.limits, *(scoped for rule in deployment.rules for scoped in rule.limits)]
 
 
-def _key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
+def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
     """Return the key deployments by deployment name, including those of internal keys."""
     key_deployments: dict[str, KeyDeployments] = {name: {} for name in snapshot.deployments}
     for key in snapshot.keys.values():
@@ -79,7 +81,7 @@ def _key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
         calls = [(internal_key("guard", guard), name) for guard, name in guard_deployments(caller)]
         calls += [
             (internal_key("cache", caller.name), cache.semantic.embeddings)
-            for cache in _caches(caller)
+            for cache in _list_cache_rules(caller)
             if cache.semantic is not None
         ]
         for key_name, name in calls:
@@ -98,35 +100,35 @@ def guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
             yield guard.name, name
 
 
-def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
+def _list_tag_values(snapshot: Snapshot, tag: str) -> frozenset[str]:
     rule = snapshot.tags[tag]
     if rule.values is not None:
         return rule.values
     return frozenset() if rule.pattern is not None else frozenset({"true"})
 
 
-def _listed(deployment: Deployment, key_deployments: KeyDeployments) -> ListedDeployment:
+def _list_deployment(deployment: Deployment, key_deployments: KeyDeployments) -> ListedDeployment:
     rules = list(deployment.rules)
-    guards = [*_guards(deployment.guards)]
+    guards = [*_list_guards(deployment.guards)]
     for rule in rules:
-        guards += _guards(rule.guards)
+        guards += _list_guards(rule.guards)
     tags = [deployment.tags, *(d.tags for d in key_deployments.values())]
     return ListedDeployment(
-        targets=tuple(dict.fromkeys(_targets(deployment))),
+        targets=tuple(dict.fromkeys(_list_targets(deployment))),
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
         guards=tuple(dict.fromkeys(guards)),
         tags=frozenset(tag for group in tags for tag in group.items()),
-        limits=tuple(dict.fromkeys(scoped.limit for scoped in _scoped_limits(deployment))),
+        limits=tuple(dict.fromkeys(scoped.limit for scoped in _list_scoped_limits(deployment))),
     )
 
 
-def _guards(guards: RuleGuards | GuardPlan) -> Iterator[tuple[str, str]]:
+def _list_guards(guards: RuleGuards | GuardPlan) -> Iterator[tuple[str, str]]:
     yield from (("input", cap.name) for cap in guards.cost_caps)
     yield from (("input", rule.name) for rule in guards.input)
     yield from (("output", rule.name) for rule in guards.output)
 
 
-def _targets(deployment: Deployment) -> Iterator[Target]:
+def _list_targets(deployment: Deployment) -> Iterator[Target]:
     yield from deployment.routes.candidates.targets
     yield from deployment.fallback
     yield from deployment.guards.route_targets
@@ -135,18 +137,20 @@ def _targets(deployment: Deployment) -> Iterator[Target]:
         yield from (*(rule.fallback or ()), *GuardPlan(rule.guards.input).route_targets)
 
 
-def _scopes(
+def _list_limit_scopes(
     snapshot: Snapshot, deployment: Deployment, key_deployments: KeyDeployments, scoped: ScopedLimit
 ) -> Iterator[str]:
     """Yield the scopes of a limit, or none if clients choose a part of them."""
     for key, key_deployment in key_deployments.items():
-        owners = [_owners(snapshot, key, key_deployment, per) for per in scoped.per]
+        owners = [_list_scope_values(snapshot, key, key_deployment, per) for per in scoped.per]
         for values in product(*owners):
             pairs = zip(scoped.per, values, strict=True)
             yield "|".join(f"{name}:{value}" for name, value in pairs)
 
 
-def _owners(snapshot: Snapshot, key: str, deployment: KeyDeployment, per: str) -> Iterable[str]:
+def _list_scope_values(
+    snapshot: Snapshot, key: str, deployment: KeyDeployment, per: str
+) -> Iterable[str]:
     tag = per.removeprefix("tag.")
     if per in ("key", "deployment"):
         return [key if per == "key" else deployment.deployment.name]
@@ -155,7 +159,7 @@ def _owners(snapshot: Snapshot, key: str, deployment: KeyDeployment, per: str) -
     if tag in deployment.tags:
         return [deployment.tags[tag]]
     rule = snapshot.tags[tag]
-    return sorted({"", *_values(snapshot, tag)}) if rule.set_by_clients else [""]
+    return sorted({"", *_list_tag_values(snapshot, tag)}) if rule.set_by_clients else [""]
 
 
 @dataclass(slots=True)
@@ -232,11 +236,11 @@ def cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
     """Return the cache stores by name, each with the deployments that use it."""
     stores: dict[str, list[str]] = {}
     for name, deployment in sorted(snapshot.deployments.items()):
-        for store in sorted({cache.store for cache in _caches(deployment)}):
+        for store in sorted({cache.store for cache in _list_cache_rules(deployment)}):
             stores.setdefault(store, []).append(name)
     return stores
 
 
-def _caches(deployment: Deployment) -> Iterator[CacheRule]:
+def _list_cache_rules(deployment: Deployment) -> Iterator[CacheRule]:
     caches = (deployment.cache, *(rule.cache for rule in deployment.rules))
     yield from (cache for cache in caches if isinstance(cache, CacheRule))

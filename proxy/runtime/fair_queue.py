@@ -148,10 +148,10 @@ class TimeSlices:
         self._resting.setdefault(caller, deque()).append(rested)
         if not self._is_due:
             self._is_due = True
-            loop.call_soon(self._go_on)
+            loop.call_soon(self._resume_waiting_tasks)
         await rested
 
-    def _go_on(self) -> None:
+    def _resume_waiting_tasks(self) -> None:
         for caller, resting in [*self._resting.items()]:
             while resting:
                 rested = resting.popleft()
@@ -162,7 +162,7 @@ class TimeSlices:
                 del self._resting[caller]
         self._is_due = bool(self._resting)
         if self._is_due:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._resume_waiting_tasks)
 
 
 class TimeSlice:
@@ -212,9 +212,9 @@ class Offload:
         if size <= LARGE_BYTES:
             return work()
         if self.turns is None:
-            return await self._in_thread(work)
+            return await self._run_in_thread(work)
         async with self.turns.of(caller):
-            return await self._in_thread(work)
+            return await self._run_in_thread(work)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)

@@ -80,8 +80,8 @@ def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     values = {name: value.strip() for name, value in environ.items() if value.strip()}
     warnings: list[str] = []
     has_collector = any(name in values for name in ENDPOINTS)
-    exporters = _exporters(values, "TRACES", "otlp" if has_collector else "none", warnings)
-    metric_exporters = _exporters(values, "METRICS", "none", warnings)
+    exporters = _read_exporters(values, "TRACES", "otlp" if has_collector else "none", warnings)
+    metric_exporters = _read_exporters(values, "METRICS", "none", warnings)
     by_signal = {"TRACES": exporters, "METRICS": metric_exporters}
     signals = [signal for signal, names in by_signal.items() if names]
     if not signals:
@@ -90,7 +90,7 @@ def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     if sampler is not None and sampler.lower() in RATIO_SAMPLERS and not _is_number(sampler_arg, 1):
         warnings.append(f"OTEL_TRACES_SAMPLER_ARG must be from 0 to 1 for {sampler}; 1.0 is used")
         sampler_arg = "1.0"
-    bounds = _bounds(values, warnings)
+    bounds = _read_batch_bounds(values, warnings)
     interval_ms, timeout_ms = (
         _positive(values, name, default, warnings)
         for name, default in zip(METRIC_INTERVALS, (60_000, 30_000), strict=True)
@@ -117,7 +117,7 @@ def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     )
 
 
-def _bounds(values: Mapping[str, str], warnings: list[str]) -> BatchBounds:
+def _read_batch_bounds(values: Mapping[str, str], warnings: list[str]) -> BatchBounds:
     defaults = BatchBounds()
     max_spans = _positive(values, "OTEL_BSP_MAX_QUEUE_SIZE", defaults.max_spans, warnings)
     max_batch = _positive(values, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.max_batch, warnings)
@@ -130,7 +130,7 @@ def _bounds(values: Mapping[str, str], warnings: list[str]) -> BatchBounds:
     return BatchBounds(max_spans, max_batch, delay_ms)
 
 
-def _exporters(
+def _read_exporters(
     values: Mapping[str, str], signal: str, default: str, warnings: list[str]
 ) -> tuple[str, ...]:
     """Return the names of a signal's exporters as entry points, without repetitions."""

@@ -139,10 +139,13 @@ def captured_texts(record: Record) -> Attributes:
     if record.captured is None:
         return {}
     texts = record.captured()
-    return {INPUT_MESSAGES: _messages(texts.asked), OUTPUT_MESSAGES: _messages(texts.answered)}
+    return {
+        INPUT_MESSAGES: _serialize_messages(texts.asked),
+        OUTPUT_MESSAGES: _serialize_messages(texts.answered),
+    }
 
 
-def _messages(texts: Sequence[CapturedText]) -> str | None:
+def _serialize_messages(texts: Sequence[CapturedText]) -> str | None:
     """Return texts as JSON, in the form of the conventions' messages."""
     messages = [{"role": t.role, "parts": [{"type": "text", "content": t.text}]} for t in texts]
     return orjson.dumps(messages).decode() if messages else None
@@ -265,7 +268,7 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
         "llm.cost.total": usd(facts.cost),
         "input.value": attributes.get(INPUT_MESSAGES),
         "output.value": attributes.get(OUTPUT_MESSAGES),
-        **_user_and_session(record),
+        **_make_user_and_session(record),
     }
     if facts.source not in UNCOUNTED:
         added |= {
@@ -282,7 +285,7 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
 def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
     """Return Langfuse's attributes, which it reads from every span."""
     facts = summarize(record)
-    added: dict[str, Value | None] = {**_user_and_session(record)}
+    added: dict[str, Value | None] = {**_make_user_and_session(record)}
     if of == "model":
         added["gen_ai.usage.cost"] = usd(facts.cost)
     if facts.deployment is not None and facts.tags is not None:
@@ -297,7 +300,7 @@ PROFILES: Mapping[str, Profile] = {"openinference": openinference, "langfuse": l
 """Attributes for backends that do not read the conventions, by name in the settings."""
 
 
-def _user_and_session(record: Record) -> Attributes:
+def _make_user_and_session(record: Record) -> Attributes:
     """Return the end user and the session of a call. Without a profile no span has them."""
     if record.call is None:
         return {}

@@ -41,7 +41,7 @@ class BadChain(Exception):
 
 def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
     unsealed = {**entry, "seq": seq, "prev": prev}
-    digest = _digest(orjson.dumps(unsealed, option=orjson.OPT_SORT_KEYS))
+    digest = _hash_line(orjson.dumps(unsealed, option=orjson.OPT_SORT_KEYS))
     line = orjson.dumps({**unsealed, "hash": digest}, option=orjson.OPT_SORT_KEYS)
     return line + b"\n", digest
 
@@ -62,7 +62,7 @@ def shortened(entry: Entry) -> Entry:
     return {**entry, **kept_items, "cut": {name: count for name, count in cut.items() if count}}
 
 
-def _digest(data: bytes) -> str:
+def _hash_line(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
@@ -120,7 +120,7 @@ class ChainFile:
         """
         batch = [*entries]
         if self._torn:
-            torn = {"torn": len(self._torn), "torn_sha256": _digest(self._torn)}
+            torn = {"torn": len(self._torn), "torn_sha256": _hash_line(self._torn)}
             batch.insert(0, {"event": "resumed", **torn})
         is_unfinished = self._open_line or (self._torn and not self._torn.endswith(b"\n"))
         data = b"\n" if is_unfinished else b""
@@ -221,7 +221,7 @@ class _ChainReader:
             return number, "was changed after it was written"
         if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
             return number, "does not follow the line before: lines were removed, inserted or moved"
-        hashes = (_digest(self._part), _digest(self._part.removesuffix(b"\n")))
+        hashes = (_hash_line(self._part), _hash_line(self._part.removesuffix(b"\n")))
         is_explained = entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
         if self._part and not is_explained:
             return self._part_number, f"{NOT_A_LINE}, and the next line does not explain it"

@@ -66,7 +66,7 @@ def ecs(line: Line) -> Line:
         renamed["event.duration"] = round(line["duration_ms"] * NS_PER_MS)
     if "outcome" in line:
         renamed["event.outcome"] = "success" if line["outcome"] == "success" else "failure"
-    return renamed | _renamed(line, ECS)
+    return renamed | _rename_fields(line, ECS)
 
 
 def otel(line: Line) -> Line:
@@ -78,14 +78,14 @@ def otel(line: Line) -> Line:
         "SeverityNumber": SEVERITIES.get(line["level"], 0),
         "Body": line["event"],
         "Resource": {"service.name": "headrace"},
-        "Attributes": _renamed(line, OTEL),
+        "Attributes": _rename_fields(line, OTEL),
     }
     if line.get("trace_id"):
         renamed |= {"TraceId": line["trace_id"], "SpanId": line.get("span_id"), "TraceFlags": "01"}
     return renamed
 
 
-def _renamed(line: Line, names: Mapping[str, str]) -> Line:
+def _rename_fields(line: Line, names: Mapping[str, str]) -> Line:
     """Return the other fields, without a name in the schema below ``headrace``."""
     return {
         names.get(name, f"headrace.{name}"): value

@@ -155,31 +155,33 @@ def canonical(record: Record) -> dict[str, Any]:
         "model": target.model if target else None,
         "status": facts.status,
         "outcome": facts.outcome,
-        **(NO_FAILURE if failure is None else _failure_fields(failure)),
+        **(NO_FAILURE if failure is None else _make_failure_fields(failure)),
         "duration_ms": in_ms(facts.duration_s),
         "ttft_ms": None if ttft_s is None else in_ms(ttft_s),
         "overhead_ms": in_ms(facts.overhead_s),
-        "tokens": _counts(facts.tokens) if is_used and facts.source != "unknown" else None,
+        "tokens": _list_token_counts(facts.tokens)
+        if is_used and facts.source != "unknown"
+        else None,
         "usage_source": facts.source,
         "cost_usd": cost / NANO if is_used and cost is not None else None,
         "lost_cost_usd": lost_count / NANO if is_used and lost_count is not None else None,
         "cache": facts.cache,
         "cache_semantic_match": facts.semantic_match,
-        "guards": _verdicts(facts.verdicts) if facts.verdicts else [],
-        "upstream_guards": _findings(facts) if facts.upstream_findings else [],
+        "guards": _list_guard_results(facts.verdicts) if facts.verdicts else [],
+        "upstream_guards": _list_upstream_findings(facts) if facts.upstream_findings else [],
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": usd(saved.cost) if saved else None,
         "attempts": len(facts.attempts),
         "skipped": [skip.target.id for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
         "finish_reasons": facts.finish_reasons,
-        "warnings": _warnings(record),
+        "warnings": _collect_warnings(record),
     }
     if facts.properties:
         line["properties"] = dict(facts.properties)
     return line
 
 
-def _failure_fields(failure: Failure) -> dict[str, Any]:
+def _make_failure_fields(failure: Failure) -> dict[str, Any]:
     """Return the fields of a failed call, and those of an unknown path or an invalid key."""
     fields: dict[str, Any] = {
         "error": failure.code,
@@ -196,7 +198,7 @@ def _failure_fields(failure: Failure) -> dict[str, Any]:
     return fields
 
 
-def _counts(tokens: Tokens) -> dict[str, int]:
+def _list_token_counts(tokens: Tokens) -> dict[str, int]:
     """Return the counts that are not zero. They do not overlap."""
     by_type = zip(TOKEN_TYPES, tokens.counts(), strict=True)
     counts = {name: count for name, count in by_type if count}
@@ -205,7 +207,7 @@ def _counts(tokens: Tokens) -> dict[str, int]:
     return counts
 
 
-def _warnings(record: Record) -> list[str]:
+def _collect_warnings(record: Record) -> list[str]:
     """Return all warnings that the client got."""
     warnings: list[str] = []
     for source in (record.call, record.head, record.plan):
@@ -214,7 +216,7 @@ def _warnings(record: Record) -> list[str]:
     return [*warnings, *record.warnings]
 
 
-def _verdicts(verdicts: GuardResults) -> list[dict[str, Any]]:
+def _list_guard_results(verdicts: GuardResults) -> list[dict[str, Any]]:
     """Return the results of guards: counts by kind, never a text."""
     return [
         {
@@ -231,7 +233,7 @@ def _verdicts(verdicts: GuardResults) -> list[dict[str, Any]]:
     ]
 
 
-def _findings(facts: CallSummary) -> list[dict[str, Any]]:
+def _list_upstream_findings(facts: CallSummary) -> list[dict[str, Any]]:
     """Return the verdicts of the upstreams' own guards."""
     return [
         {
@@ -290,10 +292,10 @@ class CallLog:
         self.log.log(LEVELS[level], "call", line=line)
         if self.levels.number <= logging.DEBUG:
             for attempt in record.attempts:
-                self.log.debug("attempt", line=_attempt_line(record, attempt))
+                self.log.debug("attempt", line=_make_attempt_line(record, attempt))
 
 
-def _attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:
+def _make_attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:
     return {
         "time": record.started_at.isoformat(timespec="milliseconds"),
         "level": "debug",

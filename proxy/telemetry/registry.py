@@ -117,7 +117,7 @@ class Registry:
         self._admitted = [_Admitted(_allowed(LabelCatalog()), "nothing", is_active=True)]
         self._lock = threading.Lock()
         self._allowed: dict[LabelSet, frozenset[Values]] = {}
-        self._merge_allowed()
+        self._update_known_values()
         self._start(LabelCatalog())
 
     def child(self, name: str, *labels: str) -> Any:
@@ -150,7 +150,7 @@ class Registry:
                     other.expires_at = self._now()
             self._admitted.append(admitted)
             self._drop_expired()
-            self._merge_allowed()
+            self._update_known_values()
             if start:
                 self._start(roster)
 
@@ -181,11 +181,11 @@ class Registry:
         if len(current) == len(self._admitted):
             return
         self._admitted = current
-        self._merge_allowed()
+        self._update_known_values()
         for metric in METRICS:
             series = self._series[metric.name]
             for labels in list(series):
-                if not all(self._is_allowed(*part) for part in _parts(metric, labels)):
+                if not all(self._are_known_values(*part) for part in _split_labels(metric, labels)):
                     del series[labels]
 
     def series(self, name: str) -> dict[Values, Any]:
@@ -198,7 +198,7 @@ class Registry:
             if metric.own:
                 yield metric, list(self._series[metric.name].items())  # calls may add some
 
-    def _merge_allowed(self) -> None:
+    def _update_known_values(self) -> None:
         self._allowed = {
             label_set: frozenset().union(
                 *(admitted.values[label_set] for admitted in self._admitted)
@@ -211,20 +211,20 @@ class Registry:
             for labels in metric.initial(roster):
                 self.child(metric.name, *labels)
 
-    def _is_allowed(self, label_set: LabelSet, part: Values) -> bool:
+    def _are_known_values(self, label_set: LabelSet, part: Values) -> bool:
         return part in self._allowed[label_set] or part == label_set.other
 
     def _create(self, name: str, labels: Values) -> Any:
         metric = self._metrics[name]
         bounded: list[str] = []
-        for label_set, part in _parts(metric, labels):
-            is_allowed = self._is_allowed(label_set, part)
+        for label_set, part in _split_labels(metric, labels):
+            is_allowed = self._are_known_values(label_set, part)
             bounded += part if is_allowed else label_set.other
             if not is_allowed:
                 self.child(OVERFLOW.name, label_set.labels[0]).inc()
         if sum(map(len, self._series.values())) >= self._max_series:
             bounded = [OTHER] * len(labels)
-        return self._series[name].setdefault(tuple(bounded), _new_value(metric))
+        return self._series[name].setdefault(tuple(bounded), _make_value(metric))
 
 
 def gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
@@ -235,7 +235,7 @@ def _allowed(roster: LabelCatalog) -> dict[LabelSet, frozenset[Values]]:
     return {label_set: frozenset(label_set.allowed(roster)) for label_set in LABEL_SETS}
 
 
-def _parts(metric: MetricSpec, labels: Values) -> Iterator[tuple[LabelSet, Values]]:
+def _split_labels(metric: MetricSpec, labels: Values) -> Iterator[tuple[LabelSet, Values]]:
     start = 0
     for label_set in metric.label_sets:
         end = start + len(label_set.labels)
@@ -243,7 +243,7 @@ def _parts(metric: MetricSpec, labels: Values) -> Iterator[tuple[LabelSet, Value
         start = end
 
 
-def _new_value(metric: MetricSpec) -> Counter | Gauge | Histogram:
+def _make_value(metric: MetricSpec) -> Counter | Gauge | Histogram:
     if metric.kind == "histogram":
         return Histogram(metric.edges)
     return Counter() if metric.kind == "counter" else Gauge()

@@ -46,7 +46,7 @@ class SpanQueue:
 
     def put(self, spans: Sequence[ReadableSpan]) -> None:
         """Take all spans of a call, or drop all of them. Never waits."""
-        chars = sum(map(_captured_chars, spans))
+        chars = sum(map(_count_captured_chars, spans))
         is_full = (
             self.waiting + len(spans) > self._max_spans
             or self._chars + chars - self._exporter.chars > MAX_CHARS
@@ -105,7 +105,7 @@ class _CountingExporter(SpanExporter):
             if result is not SpanExportResult.SUCCESS:
                 self._on_drop("export_failed", len(spans))
             self.spans += len(spans)
-            self.chars += sum(map(_captured_chars, spans))
+            self.chars += sum(map(_count_captured_chars, spans))
         return result
 
     def shutdown(self) -> None:
@@ -114,7 +114,7 @@ class _CountingExporter(SpanExporter):
             self._exporter.shutdown()
 
 
-def _captured_chars(span: ReadableSpan) -> int:
+def _count_captured_chars(span: ReadableSpan) -> int:
     attributes = span.attributes or {}
     texts = (attributes.get(INPUT_MESSAGES), attributes.get(OUTPUT_MESSAGES))
     return sum(len(text) for text in texts if isinstance(text, str))

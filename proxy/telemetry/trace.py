@@ -108,7 +108,7 @@ class Traces:
             texts = captured_texts(record) if record.attempts else {}
         except Exception as problem:  # noqa: BLE001  # raised once the spans are exported
             error = problem
-        spans = self._spans(record, facts, texts)
+        spans = self._make_spans(record, facts, texts)
         for receiver in self._receivers:
             receiver.put(spans)
         if error is not None:
@@ -132,11 +132,13 @@ class Traces:
         )
         return result.decision is Decision.RECORD_AND_SAMPLE
 
-    def _spans(self, record: Record, facts: CallSummary, texts: Attributes) -> list[ReadableSpan]:
+    def _make_spans(
+        self, record: Record, facts: CallSummary, texts: Attributes
+    ) -> list[ReadableSpan]:
         """Return the spans of a call: the attempts, the model call around them, and the call."""
         server_id, model_id = facts.server_span, record.ids.model_span
         spans = [
-            self._span(
+            self._make_span(
                 record,
                 "attempt",
                 (attempt.span_id, model_id),
@@ -149,9 +151,9 @@ class Traces:
             first, last = record.attempts[0], record.attempts[-1]
             attributes = {**model_call_attributes(record, facts), **texts}
             times = first.started, last.ended or record.ended or last.started
-            spans.append(self._span(record, "model", (model_id, server_id), times, attributes))
+            spans.append(self._make_span(record, "model", (model_id, server_id), times, attributes))
         parent = record.head.parent if record.head is not None else None
-        server = self._span(
+        server = self._make_span(
             record,
             "server",
             (server_id, parent.span_id if parent is not None else None),
@@ -161,7 +163,7 @@ class Traces:
         )
         return [*spans, server]
 
-    def _span(
+    def _make_span(
         self,
         record: Record,
         span_of: SpanOf,
@@ -221,10 +223,10 @@ def exported(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     text = repr(known)  # one search instead of one for each value: it rarely finds anything
     if "\\ud" not in text and redact_text(text) == text:
         return known
-    return [{name: _redacted(value) for name, value in values.items()} for values in known]
+    return [{name: _redact_value(value) for name, value in values.items()} for values in known]
 
 
-def _redacted(value: Any) -> Any:
+def _redact_value(value: Any) -> Any:
     if isinstance(value, str):
         return redact_text(value)
     return [redact_text(text) for text in value] if isinstance(value, (list, tuple)) else value

@@ -64,7 +64,10 @@ MayFind = Callable[[bytes], bool]
 
 
 class SharedPrefilter(NamedTuple, Generic[Hits]):
-    """Patterns that several rules share. ``match`` returns ``nothing`` only if no line matches."""
+    """A pattern set that several rules share.
+
+    ``match`` searches all lines at once, and returns ``nothing`` only if no pattern matches a line.
+    """
 
     match: Callable[[bytes], Hits]
     nothing: Hits

@@ -50,7 +50,7 @@ def test_invalid_url_is_not_copied() -> None:
 
     assert (converted.upstreams, converted.left_out) == ({}, 1)
     assert converted.notes[0] == (
-        "targets[0].custom_host: is not an http or https URL. This target is skipped."
+        "targets[0].custom_host: is not an http or https URL. This target was not converted."
     )
 
 

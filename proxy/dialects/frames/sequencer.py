@@ -212,7 +212,7 @@ class Sequencer:
         ended = [event.part for event in events if type(event) is End]
         if root in ended:
             self._release_children(out, all_of_them=True)
-        out.append(self._rename_parts(frame, events))
+        out.append(self._replace_continued_parts(frame, events))
         if self._child in ended:
             self._child = None
         if root in ended:
@@ -297,7 +297,7 @@ class Sequencer:
             if type(event) is Finish and any(part.choice == event.choice for part in self._roots):
                 self._finishes[event.choice] = frame
                 return
-        out.append(self._rename_parts(frame, frame.events))
+        out.append(self._replace_continued_parts(frame, frame.events))
 
     def _pass_finishes(self, out: list[Frame]) -> None:
         for choice in [*self._finishes]:
@@ -305,12 +305,14 @@ class Sequencer:
                 if self._root is not None and self._root.choice == choice:
                     self._close(out)
                 out.append(
-                    self._rename_parts(self._finishes[choice], self._finishes[choice].events)
+                    self._replace_continued_parts(
+                        self._finishes[choice], self._finishes[choice].events
+                    )
                 )
                 del self._finishes[choice]
 
-    def _rename_parts(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
-        """Return a frame of the parts that carry on those it names."""
+    def _replace_continued_parts(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
+        """Return the frame with each part replaced by its continuation, if it has one."""
         if self._renamed:
             events = tuple(
                 event._replace(part=self._renamed.get(event.part, event.part))  # type: ignore[union-attr,call-arg]

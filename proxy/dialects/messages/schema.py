@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.family import Shape, is_empty, is_number, is_text, one_of
-from proxy.dialects.wire.strict_json import MOST_SHALLOW, check_depth, is_name
+from proxy.dialects.wire.strict_json import MOST_SHALLOW, is_name, wrap_in_writer_levels
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, Tokens
 from proxy.types import Json
@@ -189,7 +189,9 @@ def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
     try:
         value = orjson.loads(arguments or "{}")
         if arguments and arguments.count("[") + arguments.count("{") > MOST_SHALLOW:
-            orjson.dumps(check_depth(value))  # the parser allows more levels than the writer
+            orjson.dumps(
+                wrap_in_writer_levels(value)
+            )  # the parser allows more levels than the writer
     except (orjson.JSONDecodeError, TypeError):
         return on_invalid(arguments)
     return value if isinstance(value, dict) else on_invalid(value)

@@ -241,7 +241,10 @@ def start_event(response: Json) -> Start:
 
 
 def end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
-    """Return the finish of a response, then its usage if reported. `has_calls`: its stream had tool calls."""
+    """Return the finish of a response, then its usage if reported.
+
+    `has_calls` is True if its stream had tool calls.
+    """
     events: list[Event] = []
     usage = to_chat_usage(response)
     if usage is not None:

@@ -220,7 +220,7 @@ class DocumentSealer:
         return {**document, "id": self._seal_conversation_id(provider_id)}
 
     def _seal_page(self, document: Json) -> Json | None:
-        members = self._seal_members(document, EVENT_MEMBERS)
+        members = self._seal_item_ids(document, EVENT_MEMBERS)
         if isinstance(document.get("item"), dict):
             members["item"] = self._seal_item(document["item"])
         if isinstance(document.get("data"), list):
@@ -263,10 +263,10 @@ class DocumentSealer:
         return items if is_same else sealed
 
     def _seal_item(self, item: Json) -> Json:
-        members = self._seal_members(item, ITEM_MEMBERS)
+        members = self._seal_item_ids(item, ITEM_MEMBERS)
         return {**item, **members} if members else item
 
-    def _seal_members(self, document: Json, names: tuple[str, ...]) -> Json:
+    def _seal_item_ids(self, document: Json, names: tuple[str, ...]) -> Json:
         """Return the members with ids of items, sealed. Each id is sealed once per response."""
         members: Json = {}
         for name in names:

@@ -115,7 +115,7 @@ def _draw(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str
         raise make_header_error(CONFIG, problem)
     refused = sorted(config.keys() - _IGNORED_KEYS - {"strategy", "targets"})
     if refused:
-        raise make_header_error(CONFIG, f"may not set {listed(refused)} next to targets")
+        raise make_header_error(CONFIG, f"must not set {listed(refused)} together with targets")
     if len(targets) > MAX_TARGETS:
         raise make_header_error(CONFIG, f"must have at most {MAX_TARGETS} targets")
     weights = [_weight(index, target) for index, target in enumerate(targets)]

@@ -261,10 +261,10 @@ class GatheredDocument:
 
 def _check_depth(raw: bytes, document: Any) -> None:
     if len(raw.translate(None, _NOT_A_LEVEL)) > MOST_SHALLOW:
-        orjson.dumps(check_depth(document))
+        orjson.dumps(wrap_in_writer_levels(document))
 
 
-def check_depth(document: Any) -> Any:
+def wrap_in_writer_levels(document: Any) -> Any:
     """Return a document within as many levels as a writer may put around it."""
     for name in DEEPER:
         document = {name: document}
@@ -325,7 +325,7 @@ class Documents:
             document = large_json.PieceReader(
                 large_json.decode_pieces(raw), _response_decoder, allowance=allowance
             ).read()
-            large_json.check_pieces(check_depth(document))
+            large_json.check_pieces(wrap_in_writer_levels(document))
         if count > self.most_values:
             members = document.values() if isinstance(document, dict) else ()
             items = [item for member in members if isinstance(member, list) for item in member]

@@ -144,7 +144,7 @@ class TextWalker:
 
     @property
     def texts(self) -> Texts:
-        """The texts up to here."""
+        """The texts collected so far."""
         unread = "too_many_texts" if self.remaining < 0 else None
         return Texts(tuple(self._texts), tuple(self._opaque), unread)
 

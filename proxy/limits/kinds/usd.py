@@ -95,7 +95,7 @@ def max_cost(
     cost = 0
     for tier in (price, *tiers):
         if token_types not in tier.highest:
-            tier.highest[token_types] = _highest_rates(tier, *token_types)
+            tier.highest[token_types] = _find_highest_rates(tier, *token_types)
         input_rate, output_rate = tier.highest[token_types]
         if (input_rate is None and prompt_tokens) or (output_rate is None and output_tokens):
             continue
@@ -104,7 +104,7 @@ def max_cost(
     return cost
 
 
-def _highest_rates(
+def _find_highest_rates(
     price: Price, has_audio: bool, reasons: bool, speaks: bool, caches_for_an_hour: bool
 ) -> tuple[int | None, int | None]:
     """Return the highest rates of an input and an output token, None if no type has a price."""
@@ -129,12 +129,12 @@ def _requests_audio(body: Mapping[str, Any]) -> bool:
 
 def _caches_for_an_hour(body: Mapping[str, Any]) -> bool:
     """Return True if a part of the prompt requests the cache lifetime of one hour."""
-    return any(isinstance(value, dict) and value.get("ttl") == "1h" for value in _nested(body))
+    return any(isinstance(value, dict) and value.get("ttl") == "1h" for value in _walk_json(body))
 
 
 def _has_audio(body: Mapping[str, Any]) -> bool:
     """Return True if a part of the prompt may contain audio."""
-    for value in _nested(*(body[name] for name in PROMPT_FIELDS if name in body)):
+    for value in _walk_json(*(body[name] for name in PROMPT_FIELDS if name in body)):
         if isinstance(value, dict):
             names = f"{value.get('type')} {' '.join(value)}".lower()
             if any(word in names for word in AUDIO_WORDS):
@@ -144,7 +144,7 @@ def _has_audio(body: Mapping[str, Any]) -> bool:
     return False
 
 
-def _nested(*values: Any) -> Iterator[Any]:
+def _walk_json(*values: Any) -> Iterator[Any]:
     """Yield JSON values and all values in them."""
     pending = [*values]
     while pending:

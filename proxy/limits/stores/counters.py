@@ -42,14 +42,14 @@ class Rate:
             level = self.debt - elapsed * limit.drain_per_ms if elapsed > 0 else self.debt
             level = level if level > 0 else 0
         else:
-            level = self._drained(limit, now)
+            level = self._drain_debt(limit, now)
         self.level, self.level_at = level, now
         if not 0 <= amount <= limit.capacity:
             return NEVER
         excess = level + (amount - limit.capacity) * unit
         return 0 if excess <= 0 else -(-excess // limit.drain_per_ms)
 
-    def _drained(self, limit: Limit, now: int) -> int:
+    def _drain_debt(self, limit: Limit, now: int) -> int:
         debt = self.debt
         if limit.debt_per_unit != self.unit:  # the policy has changed: keep the usage
             debt = int(debt / self.unit * limit.debt_per_unit)
@@ -68,7 +68,7 @@ class Rate:
         amount, mark, charged_at, _ = charge
         if actual == amount:
             return
-        debt, unit = self._drained(limit, now), limit.debt_per_unit
+        debt, unit = self._drain_debt(limit, now), limit.debt_per_unit
         if actual < amount:
             undrained = mark - max(0, now - charged_at) * limit.drain_per_ms
             debt -= max(0, min((amount - actual) * unit, undrained, debt))

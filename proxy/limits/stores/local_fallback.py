@@ -85,13 +85,13 @@ class LocalFallback:
 
     def restore_leases(self, request_id: str, claims: Iterable[Claim]) -> None:
         """Hold the leases of a call that the shared store has admitted, until it is settled."""
-        shares = [self._to_share(claim) for claim in claims if _is_local(claim)]
+        shares = [self._divide_limit_by_replicas(claim) for claim in claims if _is_local(claim)]
         if any(share.limit.is_leased for share in shares):
             self.local.hold_leases(request_id, shares)
 
     def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         """Decide without the shared store."""
-        shares = [self._to_share(claim) for claim in claims]
+        shares = [self._divide_limit_by_replicas(claim) for claim in claims]
         local_claims = [claim for claim in shares if _is_local(claim)]
         is_closed = has_closed_limit(claims)
         for claim in local_claims:
@@ -119,19 +119,19 @@ class LocalFallback:
 
         Claims of limits with another ``on_store_error`` are ignored.
         """
-        shares = [self._to_share(claim) for claim in claims if _is_local(claim)]
+        shares = [self._divide_limit_by_replicas(claim) for claim in claims if _is_local(claim)]
         self.local.charge_sync(shares, is_backfill=is_backfill)
 
     def check(self, claims: Sequence[Claim]) -> LimitDecision:
         """Return the decision by this instance's shares without charging."""
-        return self.local.check([self._to_share(claim) for claim in claims])
+        return self.local.check([self._divide_limit_by_replicas(claim) for claim in claims])
 
     def settle(self, request_id: str, claims: Sequence[Claim], actuals: Sequence[int]) -> None:
         """Replace the local charges of a call by actual usage."""
         usage = zip(claims, actuals, strict=True)
         self.local.settle_sync(request_id, [actual for claim, actual in usage if _is_local(claim)])
 
-    def _to_share(self, claim: Claim) -> Claim:
+    def _divide_limit_by_replicas(self, claim: Claim) -> Claim:
         limit = claim.limit
         if self.replicas == 1 or not _is_local(claim):
             return claim

@@ -213,14 +213,14 @@ class MemoryStore:
         }
         if len(counters) >= self.max_counters:
             excess = len(counters) - int(self.max_counters * RETAINED_SHARE)
-            for key in islice(_eviction_order(counters), excess):
+            for key in islice(_sort_for_eviction(counters), excess):
                 del counters[key]
             self.evicted += excess
         self._counters = counters
         self._sweep_size = min(self.max_counters, max(MIN_SWEEP_SIZE, 2 * len(counters)))
 
 
-def _eviction_order(counters: dict[CounterKey, Counter]) -> Iterator[CounterKey]:
+def _sort_for_eviction(counters: dict[CounterKey, Counter]) -> Iterator[CounterKey]:
     """Yield keys in the order of eviction. ``counters`` has the oldest first.
 
     First the surplus of the largest owners, then one counter of each owner in turn.

@@ -56,7 +56,7 @@ class UnsettledCall:
     has_lease: bool
 
 
-def _settlement(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
+def _make_settlement_script(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
     verb, ttl_ms = SETTLE[call.state]
     return ScriptCall(call.keys, encode(verb, ttl_ms, call.claims, encode_list(actuals)))
 
@@ -115,7 +115,7 @@ class RedisStore:
         call = self._calls.pop(request_id, None)
         if call is None:
             return
-        script_call = _settlement(call, actuals)
+        script_call = _make_settlement_script(call, actuals)
         if call.state == "perhaps_charged":
             script_call = self._charge(call.keys, call.claims, actuals, is_backfill=False)
         try:
@@ -137,7 +137,7 @@ class RedisStore:
                 on_error(reply)
 
         try:
-            self._batcher.piggyback(_settlement(call, actuals), callback)
+            self._batcher.piggyback(_make_settlement_script(call, actuals), callback)
         except StoreUnavailable as full:
             callback(full)
 

@@ -41,7 +41,7 @@ class DeploymentCompiler:
         path: KeyPath = ("deployments", name)
         for tag, value in config.tags.items():
             self._context.check_tag((*path, "tags", tag), tag, value)
-        policy = self._policy_of((*path, "policy"), config.policy)
+        policy = self._find_policy_name((*path, "policy"), config.policy)
         limits = self._rules.limit_compiler.limits_at((*path, "limits"), config.limits)
         cache = compile_cache(config.cache) or (self._rules.cache(policy) if policy else "off")
         balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
@@ -60,12 +60,12 @@ class DeploymentCompiler:
             guards=self._rules.guards(policy) if policy else NO_GUARDS,
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
-            passthrough=self._passthrough((*path, "passthrough"), config.passthrough),
+            passthrough=self._compile_passthrough((*path, "passthrough"), config.passthrough),
             only_passthrough=config.only_passthrough,
             is_default=config.default,
         )
 
-    def _policy_of(self, path: KeyPath, policy: str | None) -> str | None:
+    def _find_policy_name(self, path: KeyPath, policy: str | None) -> str | None:
         """Return the name of a deployment's policy: its own, or the default one if it exists."""
         policies = self._context.policies.policies
         if policy is not None and policy not in policies:
@@ -74,7 +74,7 @@ class DeploymentCompiler:
         name = policy or DEFAULT_POLICY
         return name if name in policies else None
 
-    def _passthrough(
+    def _compile_passthrough(
         self, path: KeyPath, configs: Sequence[schema.PassedPathConfig]
     ) -> PassthroughPaths | None:
         if not configs:
@@ -122,7 +122,7 @@ class DeploymentCompiler:
         for path, name in embedding_deployments(self._context.policies):
             self._context.check_name(path, "deployments", "deployment", name)
             deployment = deployments.get(name)
-            if deployment is not None and not any(map(_embeds, deployment.routes.targets)):
+            if deployment is not None and not any(map(_can_embed, deployment.routes.targets)):
                 message = f"deployment {quoted(name)} has no target that serves embeddings"
                 self._context.report(path, message)
 
@@ -135,7 +135,7 @@ def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[Key
                 yield (*path, "cache", "semantic", key), name
 
 
-def _embeds(target: Target) -> bool:
+def _can_embed(target: Target) -> bool:
     try:
         route_for(EMBEDDINGS, DIALECTS["openai"], target)
     except InvalidField:

@@ -83,26 +83,26 @@ class GuardCompiler:
                 self._context.report(
                     (*output_path, "action"), guard_kind.wrong_stage_message("route", "input")
                 )
-        on_input = self._rules(path, "input", inputs)
-        on_output = self._rules(path, "output", outputs)
+        on_input = self._compile_rules(path, "input", inputs)
+        on_output = self._compile_rules(path, "output", outputs)
         return RuleGuards(
             tuple(rule for rule in on_input if isinstance(rule, guard.GuardRule)),
             tuple(rule for rule in on_output if isinstance(rule, guard.GuardRule)),
             tuple(rule for rule in on_input if isinstance(rule, guard.CostCap)),
         )
 
-    def _rules(
+    def _compile_rules(
         self, path: KeyPath, stage: guard.Stage, configs: Sequence[AnyGuard] | None
     ) -> list[guard.GuardRule | guard.CostCap]:
         rules: list[guard.GuardRule | guard.CostCap] = []
         for index, config in enumerate(configs or ()):
             guard_path = (*path, stage, index)
             with self._context.errors_at(guard_path):
-                if (rule := self._rule(guard_path, stage, config)) is not None:
+                if (rule := self._compile_rule(guard_path, stage, config)) is not None:
                     rules.append(rule)
         return rules
 
-    def _rule(
+    def _compile_rule(
         self, path: KeyPath, stage: guard.Stage, config: GuardConfig
     ) -> guard.GuardRule | guard.CostCap | None:
         kind: guard_kind.GuardKind[Any] = (
@@ -127,7 +127,7 @@ class GuardCompiler:
                 shadow=config.mode == "shadow",
                 on_error=config.on_error,
                 message=config.message or guard.TOO_EXPENSIVE.format(name),
-                digest=_digest(config, context),
+                digest=_hash_guard_config(config, context),
                 kind=config.guard,
                 path=path,
             )
@@ -151,7 +151,7 @@ class GuardCompiler:
             fields=kind.fields if config.fields is None else frozenset(map(str, config.fields)),
             cased=kind.cased,
             message=config.message or guard.BLOCKED.format(name),
-            digest=_digest(config, context),
+            digest=_hash_guard_config(config, context),
             kind=config.guard,
             restore=config.restore,
             restore_hosts=restore_hosts,
@@ -197,7 +197,7 @@ class GuardCompiler:
         )
 
 
-def _digest(config: GuardConfig, context: guard_kind.GuardContext) -> str:
+def _hash_guard_config(config: GuardConfig, context: guard_kind.GuardContext) -> str:
     """Return a digest of a guard's keys and of the text files that it names."""
     contents: list[str | list[str]] = []
     for key in referring_keys(type(config), "text"):

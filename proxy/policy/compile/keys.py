@@ -104,7 +104,7 @@ def listed_models(
 
     ``default_date`` is the date of a model whose name contains none.
     """
-    main_names = {name for d in deployments.values() for name in _main_names(d, by_model)}
+    main_names = {name for d in deployments.values() for name in _list_main_names(d, by_model)}
     models = {}
     for name in sorted(by_model, key=lambda name: (name not in deployments, name)):
         targets = by_model[name][0].deployment.candidates(name).active
@@ -113,13 +113,13 @@ def listed_models(
             models[name] = ListedModel(
                 id=name,
                 owner=owners.pop() if len(owners) == 1 else SHARED_OWNER,
-                created=_date_in(targets[0].model) or default_date,
+                created=_parse_model_date(targets[0].model) or default_date,
                 is_main=name in main_names,
             )
     return MappingProxyType(models)
 
 
-def _main_names(key_deployment: KeyDeployment, by_model: DeploymentsByModel) -> Iterator[str]:
+def _list_main_names(key_deployment: KeyDeployment, by_model: DeploymentsByModel) -> Iterator[str]:
     """Yield the name of a deployment, and one name for each of its models that leads only to it."""
     deployment = key_deployment.deployment
     yield deployment.name
@@ -133,7 +133,7 @@ def _main_names(key_deployment: KeyDeployment, by_model: DeploymentsByModel) -> 
                 break
 
 
-def _date_in(model: str) -> date | None:
+def _parse_model_date(model: str) -> date | None:
     """Return the date in a model's name, as in ``gpt-4o-mini-2024-07-18``."""
     match = _DATE.search(model)
     try:

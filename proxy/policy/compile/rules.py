@@ -43,7 +43,7 @@ class LimitCompiler:
         self._context = context
         self.paths: dict[str, KeyPath] = {}
         limits = limit_configs(context.policies)
-        self._by_path = {path: self._scoped_limit(path, config) for path, config in limits}
+        self._by_path = {path: self._compile_scoped_limit(path, config) for path, config in limits}
 
     def limits_at(
         self, path: KeyPath, configs: Sequence[schema.LimitConfig] | None
@@ -52,7 +52,9 @@ class LimitCompiler:
         limits = (self._by_path.get((*path, index)) for index, _ in enumerate(configs or ()))
         return tuple(limit for limit in limits if limit is not None)
 
-    def _scoped_limit(self, path: KeyPath, config: schema.LimitConfig) -> types.ScopedLimit | None:
+    def _compile_scoped_limit(
+        self, path: KeyPath, config: schema.LimitConfig
+    ) -> types.ScopedLimit | None:
         if config.name in self.paths:
             message = f"another limit is also called {quoted(config.name)}. "
             self._context.report((*path, "name"), f"{message}Limit names must be unique.")
@@ -63,12 +65,12 @@ class LimitCompiler:
         try:
             limit = self._limit(path, config)
             needs_prices = limit.is_budget and config.unpriced != "allow"
-            return types.ScopedLimit(limit, self._scope(config), needs_prices)
+            return types.ScopedLimit(limit, self._list_scope_parts(config), needs_prices)
         except ValueError as error:
             self._context.report(path, str(error).removeprefix(f"{config.name}: "))
             return None
 
-    def _scope(self, config: schema.LimitConfig) -> tuple[str, ...]:
+    def _list_scope_parts(self, config: schema.LimitConfig) -> tuple[str, ...]:
         """Return the parts of a counter's name, the key first.
 
         Values that clients may set are counted per key, so that no client exhausts another's limit.
@@ -108,9 +110,11 @@ class RuleCompiler:
         self.limit_compiler = LimitCompiler(context)
         self.guard_compiler = GuardCompiler(context, targets)
         self.headers: set[str] = set()
-        self._sections = context.compile_section("policies", self._section)
-        self._guards_by_policy = context.compile_section("policies", self._policy_guards)
-        self._orders = context.compile_section("policies", lambda name, _: self._order(name, ()))
+        self._sections = context.compile_section("policies", self._compile_section)
+        self._guards_by_policy = context.compile_section("policies", self._compile_policy_guards)
+        self._orders = context.compile_section(
+            "policies", lambda name, _: self._list_extended_policies(name, ())
+        )
 
     def sections(self, name: str) -> tuple[PolicyRules, ...]:
         """Return the rules of a policy, then the rules of the policies that it extends."""
@@ -127,14 +131,14 @@ class RuleCompiler:
 
     def cache(self, name: str) -> CacheDecision | None:
         """Return the first decision about the cache of a policy and those that it extends."""
-        decisions = (compile_cache(policy.cache) for policy in self._enforced(name))
+        decisions = (compile_cache(policy.cache) for policy in self._list_enforced_policies(name))
         return next((decision for decision in decisions if decision is not None), None)
 
     def guards(self, name: str) -> GuardPlan:
         """Return the guards of a policy and of the policies that it extends."""
         order = self._orders[name]
         guards = [self._guards_by_policy[policy] for policy in order]
-        captures = (policy.capture for policy in self._enforced(name))
+        captures = (policy.capture for policy in self._list_enforced_policies(name))
         return GuardPlan(
             input=tuple(rule for part in guards for rule in part.input),
             output=tuple(rule for part in guards for rule in part.output),
@@ -143,12 +147,12 @@ class RuleCompiler:
             capture=next((compile_capture(c) for c in captures if c is not None), None),
         )
 
-    def _enforced(self, name: str) -> Iterator[schema.PolicyConfig]:
+    def _list_enforced_policies(self, name: str) -> Iterator[schema.PolicyConfig]:
         """Yield a policy and those that it extends, without those in shadow mode."""
         policies = (self._policies[policy] for policy in self._orders[name])
         return (policy for policy in policies if policy.mode == "enforce")
 
-    def _policy_guards(self, name: str, config: schema.PolicyConfig) -> RuleGuards:
+    def _compile_policy_guards(self, name: str, config: schema.PolicyConfig) -> RuleGuards:
         guards = self.guard_compiler.compile(("policies", name), config.input, config.output)
         if config.mode == "enforce":
             return guards
@@ -158,7 +162,7 @@ class RuleCompiler:
             cost_caps=tuple(replace(cap, shadow=True) for cap in guards.cost_caps),
         )
 
-    def _order(self, name: str, extending: tuple[str, ...]) -> list[str]:
+    def _list_extended_policies(self, name: str, extending: tuple[str, ...]) -> list[str]:
         """Return a policy and all that it extends, each once, in order of precedence."""
         order = [name]
         for index, base in enumerate(self._policies[name].extends):
@@ -169,20 +173,22 @@ class RuleCompiler:
                 message = f"policy {quoted(base)} extends this policy. Remove one of the two."
                 self._context.report(path, message)
             else:
-                bases = self._order(base, (*extending, name))
+                bases = self._list_extended_policies(base, (*extending, name))
                 order += [policy for policy in bases if policy not in order]
         return order
 
-    def _section(self, name: str, config: schema.PolicyConfig) -> PolicyRules:
+    def _compile_section(self, name: str, config: schema.PolicyConfig) -> PolicyRules:
         rules: list[Rule] = []
         for index, rule in enumerate(config.rules):
             path: KeyPath = ("policies", name, "rules", index)
             with self._context.errors_at(path):
                 is_shadow = "shadow" in (config.mode, rule.mode)
-                rules.append(self._rule(f"{name}/{rule.name}", path, rule, is_shadow))
+                rules.append(self._compile_rule(f"{name}/{rule.name}", path, rule, is_shadow))
         return PolicyRules(name, tuple(rules), config.match == "first")
 
-    def _rule(self, name: str, path: KeyPath, config: schema.RuleConfig, is_shadow: bool) -> Rule:
+    def _compile_rule(
+        self, name: str, path: KeyPath, config: schema.RuleConfig, is_shadow: bool
+    ) -> Rule:
         routes = fallback = None
         if config.targets is not None:
             routes = self._targets.routes((*path, "targets"), config.targets)
@@ -206,11 +212,13 @@ class RuleCompiler:
             cache=compile_cache(config.cache),
             guards=self.guard_compiler.compile(path, config.input, config.output),
             without_guards=frozenset((removed_guards and removed_guards.guards) or ()),
-            without_limits=self._without(path, (removed_guards and removed_guards.limits) or []),
+            without_limits=self._check_limit_names(
+                path, (removed_guards and removed_guards.limits) or []
+            ),
             path=path,
         )
 
-    def _without(self, path: KeyPath, names: list[str]) -> frozenset[str]:
+    def _check_limit_names(self, path: KeyPath, names: list[str]) -> frozenset[str]:
         limits = self.limit_compiler.paths
         for index, name in enumerate(names):
             if name not in limits:
@@ -220,11 +228,11 @@ class RuleCompiler:
 
     def condition(self, path: KeyPath, config: schema.When) -> conditions.Condition:
         """Return the condition of a rule. Several parts must all match."""
-        parts = [*self._comparisons(path, config)]
+        parts = [*self._compile_comparisons(path, config)]
         if config.stream is not None:
             parts.append(conditions.IsStreamed(config.stream))
         if config.time is not None:
-            parts.append(self._hours((*path, "time"), config.time))
+            parts.append(self._compile_hours((*path, "time"), config.time))
         parts += [self.condition((*path, "all", n), part) for n, part in enumerate(config.all)]
         any_of = [self.condition((*path, "any", n), part) for n, part in enumerate(config.any)]
         if any_of:
@@ -234,7 +242,9 @@ class RuleCompiler:
             parts.append(conditions.Not(excluded, to_yaml(config.not_)))
         return parts[0] if len(parts) == 1 else conditions.AllOf(tuple(parts))
 
-    def _comparisons(self, path: KeyPath, config: schema.When) -> Iterator[conditions.Condition]:
+    def _compile_comparisons(
+        self, path: KeyPath, config: schema.When
+    ) -> Iterator[conditions.Condition]:
         matches: tuple[tuple[conditions.Fact, schema.Match | None], ...] = (
             ("key", config.key),
             ("dialect", config.dialect),
@@ -249,15 +259,15 @@ class RuleCompiler:
                     elif fact in FACT_VALUES and value not in FACT_VALUES[fact]:
                         message = does_not_exist(fact, value, FACT_VALUES[fact])
                         self._context.report((*path, fact), message)
-                yield conditions.Comparison(fact, _values(match))
+                yield conditions.Comparison(fact, _compile_match(match))
         for name, match in sorted(config.tag.items()):
             self._context.check_tag((*path, "tag", name), name, *match.values)
-            yield conditions.Comparison("tag", _values(match), name)
+            yield conditions.Comparison("tag", _compile_match(match), name)
         for name, match in sorted(config.header.items()):
             self.headers.add(name)
-            yield conditions.Comparison("header", _values(match), name)
+            yield conditions.Comparison("header", _compile_match(match), name)
 
-    def _hours(self, path: KeyPath, config: schema.Hours) -> conditions.TimeOfDay:
+    def _compile_hours(self, path: KeyPath, config: schema.Hours) -> conditions.TimeOfDay:
         zone = ZoneInfo("UTC")
         try:
             zone = ZoneInfo(config.zone)
@@ -280,7 +290,7 @@ def compile_cache(config: schema.CacheConfig | None) -> CacheDecision | None:
     return "off" if config.off else types.CacheRule(**fields, semantic=rule)
 
 
-def _values(match: schema.Match) -> conditions.Values:
+def _compile_match(match: schema.Match) -> conditions.Values:
     parts: list[conditions.Values] = []
     if match.equals is not None:
         parts.append(conditions.OneOf(frozenset({match.equals})))
@@ -293,14 +303,16 @@ def _values(match: schema.Match) -> conditions.Values:
 
 def to_yaml(config: schema.When | schema.Hours | schema.Match) -> str:
     """Return a condition as YAML on one line, with sorted keys."""
-    return _flow(config.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True))
+    return _to_flow_yaml(config.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True))
 
 
-def _flow(value: object) -> str:
+def _to_flow_yaml(value: object) -> str:
     if isinstance(value, dict):
         if list(value) in (["equals"], ["in"]):
-            return _flow(next(iter(value.values())))
-        return "{" + ", ".join(f"{key}: {_flow(v)}" for key, v in sorted(value.items())) + "}"
+            return _to_flow_yaml(next(iter(value.values())))
+        return (
+            "{" + ", ".join(f"{key}: {_to_flow_yaml(v)}" for key, v in sorted(value.items())) + "}"
+        )
     if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
+        return "[" + ", ".join(map(_to_flow_yaml, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)

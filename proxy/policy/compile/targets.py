@@ -50,7 +50,7 @@ def compile_upstream(
     return Upstream(
         name=name,
         dialect=config.api_dialect,
-        base_url=_base_url(config),
+        base_url=_make_base_url(config),
         query=urlencode(config.query, safe=":,"),
         key_header=key_header,
         api_key=key,
@@ -74,7 +74,7 @@ def compile_upstream(
     )
 
 
-def _base_url(config: schema.UpstreamConfig) -> str:
+def _make_base_url(config: schema.UpstreamConfig) -> str:
     """Return the URL before the path of an endpoint.
 
     Azure has two APIs: with a version, each deployment has a URL; without, it is like OpenAI's.
@@ -117,7 +117,7 @@ class TargetCompiler:
     def routes(
         self, path: KeyPath, configs: Sequence[schema.TargetConfig], balanced: bool = False
     ) -> Routes:
-        targets = (self._target((*path, n), config) for n, config in enumerate(configs))
+        targets = (self._compile_target((*path, n), config) for n, config in enumerate(configs))
         pairs = zip(targets, configs, strict=True)
         weighted = [(target, config.weight) for target, config in pairs if target is not None]
         return compile_routes(weighted, balanced)
@@ -125,7 +125,7 @@ class TargetCompiler:
     def targets(self, path: KeyPath, configs: Sequence[schema.TargetConfig]) -> tuple[Target, ...]:
         return self.routes(path, configs).targets
 
-    def _target(self, path: KeyPath, config: schema.TargetConfig) -> Target | None:
+    def _compile_target(self, path: KeyPath, config: schema.TargetConfig) -> Target | None:
         upstream = self._context.upstreams.get(config.upstream)
         if upstream is None:
             self._context.check_name((*path, "upstream"), "upstreams", "upstream", config.upstream)
@@ -134,12 +134,13 @@ class TargetCompiler:
             upstream=upstream,
             model=config.model,
             endpoint=config.endpoint,
-            prices=tuple(map(compile_price, config.price)) or self._prices(upstream, config.model),
+            prices=tuple(map(compile_price, config.price))
+            or self._find_prices(upstream, config.model),
         )
         self.by_path[path] = target
         return target
 
-    def _prices(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
+    def _find_prices(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
         """Return the prices of a model in the table. Rows of other models are not validated."""
         if upstream.provider is None:
             return ()
@@ -168,7 +169,7 @@ class TargetCompiler:
         for path, target in self.by_path.items():
             lists.setdefault(path[:-1], []).append((path, target))
         for name, deployment in deployments.items():
-            own_targets = _targets_below(lists, ("deployments", name))
+            own_targets = _list_targets_below(lists, ("deployments", name))
             detours = deployment.guards.route_targets
             routed = [p for p in self.by_path.items() if p[1] in detours] if detours else []
             self._check_prices((*own_targets, *routed), deployment.limits)
@@ -179,7 +180,7 @@ class TargetCompiler:
                     self._check_prices(own_targets, rule.limits)
                 limits = (*deployment.limits, *rule.limits)
                 counting = [s for s in limits if s.limit.name not in rule.without_limits]
-                self._check_prices(_targets_below(lists, rule.path), counting)
+                self._check_prices(_list_targets_below(lists, rule.path), counting)
 
     def _check_prices(
         self, targets: Iterable[tuple[KeyPath, Target]], limits: Iterable[ScopedLimit]
@@ -212,12 +213,12 @@ def compile_routes(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes
     for target, weight in weighted:
         for name in target.names if weight != 0 else ():
             by_name.setdefault(name, []).append((target, weight))
-    by_model = {name: _candidates(targets, balanced) for name, targets in by_name.items()}
+    by_model = {name: _make_candidates(targets, balanced) for name, targets in by_name.items()}
     targets = tuple(target for target, _ in weighted)
-    return Routes(targets, _candidates(weighted, balanced), MappingProxyType(by_model))
+    return Routes(targets, _make_candidates(weighted, balanced), MappingProxyType(by_model))
 
 
-def _candidates(weighted: Sequence[WeightedTarget], balanced: bool) -> Candidates:
+def _make_candidates(weighted: Sequence[WeightedTarget], balanced: bool) -> Candidates:
     heaviest_first = sorted(weighted, key=lambda pair: -(pair[1] or 0))
     targets = tuple(target for target, _ in heaviest_first)
     weights = tuple(weight for _, weight in heaviest_first if weight is not None)
@@ -247,5 +248,5 @@ def compile_price(config: schema.PriceConfig) -> usage.Price:
     return usage.Price(**fields, tiers=tiers)
 
 
-def _targets_below(lists: TargetLists, path: KeyPath) -> list[tuple[KeyPath, Target]]:
+def _list_targets_below(lists: TargetLists, path: KeyPath) -> list[tuple[KeyPath, Target]]:
     return [pair for key in ("targets", "fallback") for pair in lists.get((*path, key), ())]

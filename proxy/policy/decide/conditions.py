@@ -69,7 +69,7 @@ class Condition:
         """Return the result if static facts determine it, otherwise None."""
         return None
 
-    def mismatch(self, facts: Facts) -> str:
+    def mismatch_reason(self, facts: Facts) -> str:
         """Return the reason why facts do not match, in a few words."""
         raise NotImplementedError
 
@@ -141,7 +141,7 @@ class Comparison(Condition):
             return None
         return self.name in static.tags and self.values.matcher()(static.tags[self.name])
 
-    def mismatch(self, facts: Facts) -> str:
+    def mismatch_reason(self, facts: Facts) -> str:
         expected = f"expected {self.values.text}"
         if self.fact == "model":
             return f"model is {' or '.join(sorted(facts.names))}, {expected}"
@@ -163,7 +163,7 @@ class IsStreamed(Condition):
         stream = self.stream
         return lambda facts: facts.stream is stream
 
-    def mismatch(self, facts: Facts) -> str:
+    def mismatch_reason(self, facts: Facts) -> str:
         return "the call is streamed" if facts.stream else "the call is not streamed"
 
 
@@ -181,9 +181,9 @@ class TimeOfDay(Condition):
     text: str
 
     def matcher(self) -> Matcher:
-        return self._matches
+        return self._is_in_hours
 
-    def _matches(self, facts: Facts) -> bool:
+    def _is_in_hours(self, facts: Facts) -> bool:
         local = facts.received_at.astimezone(self.zone)
         minute = local.hour * 60 + local.minute
         if self.begin < self.end:
@@ -193,7 +193,7 @@ class TimeOfDay(Condition):
         yesterday = local.replace(tzinfo=None) - timedelta(days=1)
         return minute < self.end and yesterday.weekday() in self.days
 
-    def mismatch(self, facts: Facts) -> str:
+    def mismatch_reason(self, facts: Facts) -> str:
         local = facts.received_at.astimezone(self.zone)
         return f"the call arrived at {local:%a %H:%M}, expected {self.text}"
 
@@ -212,7 +212,7 @@ class AllOf(Condition):
         results = [part.static_result(static) for part in self.parts]
         return False if False in results else None if None in results else True
 
-    def mismatch(self, facts: Facts) -> str:
+    def mismatch_reason(self, facts: Facts) -> str:
         return next(reason for part in self.parts if (reason := find_mismatch(part, facts)))
 
 
@@ -230,8 +230,9 @@ class AnyOf(Condition):
         results = [part.static_result(static) for part in self.parts]
         return True if True in results else None if None in results else False
 
-    def mismatch(self, facts: Facts) -> str:
-        return f"no alternative matches: {'; '.join(part.mismatch(facts) for part in self.parts)}"
+    def mismatch_reason(self, facts: Facts) -> str:
+        reasons = "; ".join(part.mismatch_reason(facts) for part in self.parts)
+        return f"no alternative matches: {reasons}"
 
 
 @frozen
@@ -249,7 +250,7 @@ class Not(Condition):
         result = self.part.static_result(static)
         return None if result is None else not result
 
-    def mismatch(self, facts: Facts) -> str:
+    def mismatch_reason(self, facts: Facts) -> str:
         return f"an excluded condition matches: {self.text}"
 
 
@@ -258,7 +259,7 @@ ALWAYS = AllOf(())
 
 def find_mismatch(condition: Condition, facts: Facts) -> str | None:
     """Return the reason why facts do not match a condition, or None if they do."""
-    return None if condition.matcher()(facts) else condition.mismatch(facts)
+    return None if condition.matcher()(facts) else condition.mismatch_reason(facts)
 
 
 def facts_used(condition: Condition) -> Iterator[Fact]:

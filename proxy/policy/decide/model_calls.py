@@ -146,15 +146,18 @@ class _ByTarget:
         self._left_out: list[LeftOut] = []
 
     def rule(self) -> RuledModelCall:
-        candidates, pool_size = self._order(self._deployment.routes, self._model)
-        served = tuple(t for t in candidates if self._is_allowed(t, self._union(t))) or candidates
+        candidates, pool_size = self._order_targets(self._deployment.routes, self._model)
+        served = (
+            tuple(t for t in candidates if self._is_allowed(t, self._merge_effects(t)))
+            or candidates
+        )
         first_targets = tuple(t for t in served if t in candidates[:pool_size]) or served[:1]
-        route = self._union(served[0])
+        route = self._merge_effects(served[0])
         if route.refusal is not None:
             self._left_out.clear()
         chosen, pool_size = self._choose(route, served, first_targets)
         targets = chosen + self._fallback(route)
-        by_target = {t.id: self._effects(t, first_targets) for t in targets}
+        by_target = {t.id: self._list_effects(t, first_targets) for t in targets}
         first_effects = distinct(e for t in targets[:pool_size] for e in by_target[t.id])
         while True:
             every = distinct(e for effects in by_target.values() for e in effects)
@@ -162,10 +165,10 @@ class _ByTarget:
             detours = [t for t in guards.route_targets if t.id not in by_target]
             if not detours:
                 break
-            by_target |= {t.id: self._effects(t, first_targets) for t in detours}
+            by_target |= {t.id: self._list_effects(t, first_targets) for t in detours}
         unions = route, self._chain.union(first_effects), self._chain.union(every)
         return RuledModelCall(
-            model_call=self._model_call(targets, pool_size, unions, by_target),
+            model_call=self._make_model_call(targets, pool_size, unions, by_target),
             route_effects=route,
             first_effects=first_effects,
             all_effects=every,
@@ -173,7 +176,7 @@ class _ByTarget:
             left_out=tuple(self._left_out),
         )
 
-    def _order(self, routes: Routes, model: str) -> tuple[Targets, int]:
+    def _order_targets(self, routes: Routes, model: str) -> tuple[Targets, int]:
         return order_targets(self._deployment, routes, model, self._facts.key, self._call)
 
     def _choose(
@@ -185,10 +188,10 @@ class _ByTarget:
         """
         if route.routes is not None or route.model is not None:
             routes = route.routes or self._deployment.routes
-            return self._order(routes, route.model or self._model)
+            return self._order_targets(routes, route.model or self._model)
         if route.refusal is not None:
             return served, len(first_targets)
-        targets = tuple(t for t in served if self._is_served(t, self._union(t)))
+        targets = tuple(t for t in served if self._is_served(t, self._merge_effects(t)))
         return targets, len([t for t in first_targets if t in targets])
 
     def _fallback(self, route: Effects) -> Targets:
@@ -214,7 +217,7 @@ class _ByTarget:
 
     def _may_follow(self, target: Target) -> bool:
         """Return True if the rules of a fallback neither refuse it nor choose others."""
-        effects = self._effects_for(self._names(target))
+        effects = self._evaluate_effects(self._list_target_names(target))
         rules = effects.rule_by_effect
         if not self._is_allowed(target, effects):
             return False
@@ -230,7 +233,7 @@ class _ByTarget:
         self._left_out.append(LeftOut(target, rule))
         return False
 
-    def _names(self, target: Target) -> Names:
+    def _list_target_names(self, target: Target) -> Names:
         """Return the names that model rules compare for a target.
 
         A call for the deployment also has the names that it used.
@@ -238,27 +241,27 @@ class _ByTarget:
         is_for_deployment = self._model in self._deployment.names
         return target.names | (self._call_names if is_for_deployment else NO_NAMES)
 
-    def _effects_for(self, names: Names) -> Effects:
+    def _evaluate_effects(self, names: Names) -> Effects:
         effects = self._effects_by_names.get(names)
         if effects is None:
             effects = evaluate(self._chain, self._facts._replace(names=names))
             self._effects_by_names[names] = effects
         return effects
 
-    def _effects(self, target: Target, first_targets: Targets) -> tuple[Effects, ...]:
+    def _list_effects(self, target: Target, first_targets: Targets) -> tuple[Effects, ...]:
         """Return the effects for a target by its own names, and by all names of the call.
 
         A target that replaces the first ones has their names too.
         """
-        names, call_names = self._names(target), self._call_names
+        names, call_names = self._list_target_names(target), self._call_names
         if target not in first_targets:
-            call_names = call_names.union(*map(self._names, first_targets))
-        return distinct((self._effects_for(names), self._effects_for(names | call_names)))
+            call_names = call_names.union(*map(self._list_target_names, first_targets))
+        return distinct((self._evaluate_effects(names), self._evaluate_effects(names | call_names)))
 
-    def _union(self, target: Target) -> Effects:
-        return self._chain.union(self._effects(target, (target,)))
+    def _merge_effects(self, target: Target) -> Effects:
+        return self._chain.union(self._list_effects(target, (target,)))
 
-    def _model_call(
+    def _make_model_call(
         self,
         targets: Targets,
         pool_size: int,
@@ -283,8 +286,8 @@ class _ByTarget:
             targets=targets,
             pool_size=pool_size,
             overrides=overrides,
-            rules=self._applied(applied.rules, every.rules),
-            shadow_rules=self._applied(applied.shadow_rules, every.shadow_rules),
+            rules=self._list_applied_rules(applied.rules, every.rules),
+            shadow_rules=self._list_applied_rules(applied.shadow_rules, every.shadow_rules),
             rule_by_effect={**merge_rules_by_effect(route, first_effects, every), **left_out},
             target_overrides={
                 target_id: changes
@@ -293,7 +296,9 @@ class _ByTarget:
             },
         )
 
-    def _applied(self, first_rules: tuple[str, ...], every: tuple[str, ...]) -> tuple[str, ...]:
+    def _list_applied_rules(
+        self, first_rules: tuple[str, ...], every: tuple[str, ...]
+    ) -> tuple[str, ...]:
         """Return the rules of the first targets, and those that change or guard later ones."""
         if first_rules == every:
             return first_rules

@@ -32,7 +32,7 @@ def find_path(
         if not paths:
             raise NotFound(no_deployment(name, "does not list this path"), param="deployment")
     elif call.requested_models:
-        paths = [pair for pair in paths if _serves(key, pair[0], call.requested_models[0])]
+        paths = [pair for pair in paths if _serves_model(key, pair[0], call.requested_models[0])]
         if not paths:
             raise ModelNotFound(no_model(call.requested_models, " on this path"), param="model")
     default = key.default_of([key_deployment for key_deployment, _ in paths])
@@ -52,7 +52,7 @@ def _check_size(path: PassthroughPath, call: Call, request: PassthroughRequest) 
         raise BadRequest(f"The query string must not exceed {MOST_QUERY} characters.")
 
 
-def _serves(key: VirtualKey, key_deployment: KeyDeployment, model: str) -> bool:
+def _serves_model(key: VirtualKey, key_deployment: KeyDeployment, model: str) -> bool:
     deployment_named = key.by_name.get(model)
     if deployment_named is not None:
         return deployment_named is key_deployment

@@ -47,7 +47,7 @@ class RuleOutcome(NamedTuple):
 
     rule: Rule
     source: str | None
-    mismatch: str | None
+    mismatch_reason: str | None
 
 
 @frozen
@@ -150,7 +150,7 @@ class DecidedPlan(Plan):
             elif model_call.pool_size > 1:
                 reason = "balanced: the least loaded target is tried first"
             else:
-                reason = self._reason_of_choice(ruled, target, is_first=not number)
+                reason = self._explain_choice(ruled, target, is_first=not number)
             paths_of_target = (
                 target_path
                 for target_path, declared_target in deployment.targets
@@ -159,7 +159,7 @@ class DecidedPlan(Plan):
             source = self.basis.snapshot.source_of(*next(paths_of_target, path))
             yield target, Provenance(reason, source)
 
-    def _reason_of_choice(self, ruled: RuledModelCall, target: Target, *, is_first: bool) -> str:
+    def _explain_choice(self, ruled: RuledModelCall, target: Target, *, is_first: bool) -> str:
         """Return the reason for the position of a target that is not balanced."""
         deployment, effects = self.basis.key_deployment.deployment, ruled.route_effects
         model = effects.model or ruled.model_call.model

@@ -99,7 +99,7 @@ def _read(folder: Path, document: Document) -> Loaded:
         digest.update(f"{name}\0{text}".encode())
     loaded = Loaded(validate(document), document, "")
     if not loaded.has_price_table:
-        digest.update(_packaged_digest())
+        digest.update(_hash_packaged_prices())
     return replace(loaded, revision=digest.hexdigest()[:REVISION_LENGTH])
 
 
@@ -216,7 +216,7 @@ def read_secret(ref: str, environ: Mapping[str, str]) -> str:
 
 
 @cache
-def _packaged_digest() -> bytes:
+def _hash_packaged_prices() -> bytes:
     return hashlib.sha256(PRICE_TABLE.read_bytes()).digest()
 
 
@@ -255,7 +255,7 @@ def read_revocations(folder: Path, max_entries: int = MAX_WALKED) -> Revocations
     try:
         document = Document(folder=folder_name(folder))
         for file in policy_files(folder, document, "tests", max_entries):
-            entries, problems = _revocations_in(file, printable_path(file.relative_to(folder)))
+            entries, problems = _read_revocations(file, printable_path(file.relative_to(folder)))
             names.update(filter(is_revocation, entries))
             unread += map(str, problems)
         unread += map(str, document.problems)
@@ -264,7 +264,7 @@ def read_revocations(folder: Path, max_entries: int = MAX_WALKED) -> Revocations
     return Revocations(frozenset(names), tuple(dict.fromkeys(unread)))
 
 
-def _revocations_in(file: Path, name: str) -> tuple[list[Any], list[Problem]]:
+def _read_revocations(file: Path, name: str) -> tuple[list[Any], list[Problem]]:
     """Return the entries of a file's list, and the problems that may hide others."""
     document, lists = Document(), Document()
     content = read_bytes(file, name, document)

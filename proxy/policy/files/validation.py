@@ -66,7 +66,7 @@ def report_errors(
 def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, str]:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return path, "unknown key" + _key_hint(str(path[-1]), keys_at(path[:-1], model))
+        return path, "unknown key" + _hint_at_known_key(str(path[-1]), keys_at(path[:-1], model))
     if kind == "missing":
         return path[:-1], f"required key {quoted(str(path[-1]))} is missing"
     if "[key]" in detail["loc"] and kind != "value_error":
@@ -103,7 +103,7 @@ def _describe_choice(path: KeyPath, detail: ErrorDetails) -> tuple[KeyPath, str]
     return path, f"must be {choice}{hint}"
 
 
-def _key_hint(key: str, keys: list[str]) -> str:
+def _hint_at_known_key(key: str, keys: list[str]) -> str:
     """Return a hint for an unknown key: the key that is probably meant, or all keys."""
     if "usd" in keys and key.lower() in OTHER_MONEY:
         return '. Money is in US dollars: use "usd".'
@@ -135,13 +135,13 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 def keys_at(path: KeyPath, model: Any = schema.PoliciesConfig) -> list[str]:
     """Return the keys that the schema allows at a path."""
     for part in path:
-        model = _type_of_part(model, part)
+        model = _find_type_of_part(model, part)
     if isinstance(model, type) and issubclass(model, BaseModel):
         return [field.alias or name for name, field in model.model_fields.items()]
     return []
 
 
-def _type_of_part(kind: Any, part: str | int) -> Any:
+def _find_type_of_part(kind: Any, part: str | int) -> Any:
     """Return the bare type of a field of a model, or of the items of a list or a mapping."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         field = kind.model_fields.get(str(part))

@@ -90,7 +90,7 @@ def _parse_text(text: str, name: str, document: Document) -> None:
     except _EndedEarly as end:
         document.stop_reading(end.location, end.path, end.message)
     except yaml.MarkedYAMLError as error:
-        location = _location(error.problem_mark, name)
+        location = _make_location(error.problem_mark, name)
         line = "".join(text.splitlines()[location.line - 1 : location.line])
         message = f"is not valid YAML: {error.problem}" if error.problem else "is not valid YAML"
         if "\t" in line[: location.column]:
@@ -98,7 +98,7 @@ def _parse_text(text: str, name: str, document: Document) -> None:
         document.stop_reading(location, (), message)
 
 
-def _location(mark: Any, name: str) -> SourceLocation:
+def _make_location(mark: Any, name: str) -> SourceLocation:
     line, column = (mark.line, mark.column) if mark else (0, 0)
     return SourceLocation(name, line + 1, column + 1)
 
@@ -125,25 +125,25 @@ class _YamlReader:
                 documents += 1
                 if documents > 1:
                     message = "a file must contain only one YAML document. Remove the line `---`."
-                    raise _EndedEarly(self._location_of(event), (), message)
+                    raise _EndedEarly(self._locate_event(event), (), message)
             elif isinstance(event, yaml.MappingStartEvent):
-                self._sections()
+                self._read_sections()
             elif isinstance(event, yaml.NodeEvent):
-                self._value(event, (), 1)
+                self._read_value(event, (), 1)
                 message = "must be a mapping of sections such as upstreams: and deployments:"
                 self._report(event, (), message)
 
-    def _sections(self) -> None:
+    def _read_sections(self) -> None:
         names: set[str] = set()
-        for name, key in self._keys((), 1):
+        for name, key in self._read_keys((), 1):
             path: KeyPath = (name,)
-            first_place = self._document.locations.setdefault(path, self._location_of(key))
+            first_place = self._document.locations.setdefault(path, self._locate_event(key))
             if name in names:
                 self._report(key, path, f"is already defined at {first_place}")
             names.add(name)
-            self._section(path, key)
+            self._read_section(path, key)
 
-    def _section(self, path: KeyPath, key: yaml.Event) -> None:
+    def _read_section(self, path: KeyPath, key: yaml.Event) -> None:
         """Merge a section. Entries before a fatal error in the file stay."""
         name = str(path[0])
         is_list = name in LIST_SECTIONS
@@ -152,61 +152,61 @@ class _YamlReader:
         section = self._document.data.setdefault(name, [] if is_list else {})
         if isinstance(event, start) and self._is_plain(event, path):
             if is_list:
-                self._items(path, 1, section)
+                self._read_items(path, 1, section)
             else:
-                self._mapping(path, 1, section)
+                self._read_mapping(path, 1, section)
             if not section:
                 self._document.empty_sections.add(name)
-        elif self._value(event, path, 1) is not None:
+        elif self._read_value(event, path, 1) is not None:
             self._report(key, path, f"must be a {'list' if is_list else 'mapping'}")
 
-    def _mapping(self, path: KeyPath, depth: int, values: dict[str, Any]) -> None:
-        for name, key in self._keys(path, depth):
+    def _read_mapping(self, path: KeyPath, depth: int, values: dict[str, Any]) -> None:
+        for name, key in self._read_keys(path, depth):
             inner = (*path, name)
             if name in values:
                 first_place = self._document.location(inner)
                 self._report(key, inner, f"is already defined at {first_place}")
-                self._value(self._next(inner), inner, depth + 1)
+                self._read_value(self._next(inner), inner, depth + 1)
                 continue
-            self._document.locations[inner] = self._location_of(key)
-            values[name] = self._value(self._next(inner), inner, depth + 1)
+            self._document.locations[inner] = self._locate_event(key)
+            values[name] = self._read_value(self._next(inner), inner, depth + 1)
 
-    def _keys(self, path: KeyPath, depth: int) -> Iterator[tuple[str, yaml.Event]]:
+    def _read_keys(self, path: KeyPath, depth: int) -> Iterator[tuple[str, yaml.Event]]:
         """Yield each key of a mapping. The caller reads the value before the next key."""
         while not isinstance(event := self._next(path), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 self._report(event, path, "a key must be plain text, not a list or mapping")
-                self._value(event, path, depth + 1)
+                self._read_value(event, path, depth + 1)
             elif event.value == "<<" and event.style not in QUOTED:
                 message = "YAML merge keys are not supported. Repeat the values instead."
                 self._report(event, path, message)
             elif self._is_plain(event, path):
                 yield event.value, event
                 continue
-            self._value(self._next(path), path, depth + 1)
+            self._read_value(self._next(path), path, depth + 1)
 
-    def _value(self, event: yaml.Event, path: KeyPath, depth: int) -> Any:
+    def _read_value(self, event: yaml.Event, path: KeyPath, depth: int) -> Any:
         """Return the value that starts with an event, or None if it is rejected."""
         if depth > MAX_DEPTH:
             message = f"is nested more than {MAX_DEPTH} levels deep"
-            raise _EndedEarly(self._location_of(event), path, message)
+            raise _EndedEarly(self._locate_event(event), path, message)
         is_plain = self._is_plain(event, path)
         value: Any = None
         if isinstance(event, yaml.MappingStartEvent):
             value = {}
-            self._mapping(path, depth, value)
+            self._read_mapping(path, depth, value)
         elif isinstance(event, yaml.SequenceStartEvent):
             value = []
-            self._items(path, depth, value)
+            self._read_items(path, depth, value)
         elif isinstance(event, yaml.ScalarEvent):
-            value = _scalar(event)
+            value = _parse_scalar(event)
         return value if is_plain else None
 
-    def _items(self, path: KeyPath, depth: int, items: list[Any]) -> None:
+    def _read_items(self, path: KeyPath, depth: int, items: list[Any]) -> None:
         while not isinstance(event := self._next(path), yaml.SequenceEndEvent):
             inner = (*path, len(items))
-            self._document.locations[inner] = self._location_of(event)
-            items.append(self._value(event, inner, depth + 1))
+            self._document.locations[inner] = self._locate_event(event)
+            items.append(self._read_value(event, inner, depth + 1))
 
     def _is_plain(self, event: yaml.Event, path: KeyPath) -> bool:
         """Return True for an event without alias and explicit tag. Report others."""
@@ -223,17 +223,17 @@ class _YamlReader:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             message = f"exceeds the maximum of {MAX_NODES} values per file. Split the file."
-            raise _EndedEarly(self._location_of(event), path, message)
+            raise _EndedEarly(self._locate_event(event), path, message)
         return event
 
-    def _location_of(self, event: yaml.Event) -> SourceLocation:
-        return _location(event.start_mark, self._name)
+    def _locate_event(self, event: yaml.Event) -> SourceLocation:
+        return _make_location(event.start_mark, self._name)
 
     def _report(self, event: yaml.Event, path: KeyPath, message: str) -> None:
-        self._document.report_at(self._location_of(event), path, message)
+        self._document.report_at(self._locate_event(event), path, message)
 
 
-def _scalar(event: yaml.ScalarEvent) -> Any:
+def _parse_scalar(event: yaml.ScalarEvent) -> Any:
     text: str = event.value
     if event.style in QUOTED:  # text, whatever it looks like
         return text

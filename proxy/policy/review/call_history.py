@@ -108,7 +108,7 @@ class CallHistory:
         call_id = record.head.request_id, record.key
         if call_id in calls:  # clients may reuse a request id
             del calls[call_id]
-        calls[call_id] = _past_call(record, headers)
+        calls[call_id] = _make_past_call(record, headers)
         if len(calls) > max_calls:
             calls.popitem(last=False)
 
@@ -140,10 +140,10 @@ class CallHistory:
         return (self._unauthorized if key is None else self._calls).get((request_id, key))
 
     def _explain(self, past: PastCall) -> CallExplanation:
-        decisions = (*self._decisions(past), _outcome(past))
+        decisions = (*self._explain_past_call(past), _describe_outcome(past))
         return CallExplanation(past.revision or "none", decisions)
 
-    def _decisions(self, past: PastCall) -> Iterator[Decision]:
+    def _explain_past_call(self, past: PastCall) -> Iterator[Decision]:
         snapshot = self._find(past.revision or "")
         if snapshot is None:
             reason = "the policy revision is no longer in memory"
@@ -175,7 +175,7 @@ class CallHistory:
         yield Decision("candidate", text, f"revision {candidate.revision}", parts=parts)
 
 
-def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
+def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
     facts, attempts = record.facts or summary.summarize(record), record.attempts
     call = None if record.call is None else without_texts(record.call, headers)
     claims = record.limit_decision.claims[:MAX_WORDS] if record.limit_decision is not None else ()
@@ -189,7 +189,7 @@ def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
         too_large=too_large,
         outcome=facts.outcome,
         status=record.status,
-        error=_error_text(record.error) if record.error is not None else None,
+        error=_describe_error(record.error) if record.error is not None else None,
         cost=facts.cost if attempts else None,
         attempts=[
             PastAttempt(
@@ -207,7 +207,7 @@ def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
         skips=[(skip.target.id, skip.reason) for skip in record.skips[:MAX_WORDS]],
         limits=[(claim.limit, claim.amount) for claim in claims],
         readings=record.limit_decision.readings if record.limit_decision is not None else (),
-        guards=first_items(_guards(facts.each_verdict)) if facts.each_verdict else (),
+        guards=first_items(_describe_guards(facts.each_verdict)) if facts.each_verdict else (),
     )
 
 
@@ -263,7 +263,7 @@ def _is_too_large(call: Call) -> bool:
     return sum(map(sys.getsizeof, texts)) > MAX_BYTES
 
 
-def _error_text(error: ProxyError) -> str:
+def _describe_error(error: ProxyError) -> str:
     """Return the message of an error. Omit an upstream's message: it may quote a prompt."""
     is_from_upstream = isinstance(error, UpstreamRejected | BlockedByUpstream)
     if error.upstream_message is None and not is_from_upstream:
@@ -272,7 +272,7 @@ def _error_text(error: ProxyError) -> str:
     return error.code if status is None else f"{error.code}, upstream status {status}"
 
 
-def _guards(verdicts: GuardResults) -> Iterator[Decision]:
+def _describe_guards(verdicts: GuardResults) -> Iterator[Decision]:
     for stage, result in verdicts:
         if result.verdict != "passed":
             findings = first_items(result.findings.items())
@@ -283,12 +283,12 @@ def _guards(verdicts: GuardResults) -> Iterator[Decision]:
             yield Decision("guard", text, result.error or counts or None, state=state)
 
 
-def _outcome(past: PastCall) -> Decision:
+def _describe_outcome(past: PastCall) -> Decision:
     skips = (
         Decision("attempt", f"{target} skipped", reason, state="not_applied")
         for target, reason in past.skips
     )
-    parts = (*_limits(past), *past.guards, *map(_attempt, past.attempts), *skips)
+    parts = (*_describe_limits(past), *past.guards, *map(_describe_attempt, past.attempts), *skips)
     cost = None if past.cost is None else f"{usd_text(past.cost)} USD"
     reason = ", ".join(text for text in (past.error, cost) if text) or None
     text = f"{past.outcome}, status {past.status}"
@@ -296,7 +296,7 @@ def _outcome(past: PastCall) -> Decision:
     return Decision("outcome", text, reason, parts=parts, state=state)
 
 
-def _limits(past: PastCall) -> Iterator[Decision]:
+def _describe_limits(past: PastCall) -> Iterator[Decision]:
     claims = [Claim(limit, "", amount) for limit, amount in past.limits]
     decision = LimitDecision(True, claims, past.readings)
     states = list(zip(claims, decision.decisions(), decision.used_amounts(), strict=True))
@@ -317,7 +317,7 @@ def _limit_result(limit: Limit, *, refuses: bool, is_rejected: bool) -> tuple[st
     return ("not exceeded", "not_applied") if is_rejected else ("admitted", "applied")
 
 
-def _attempt(attempt: PastAttempt) -> Decision:
+def _describe_attempt(attempt: PastAttempt) -> Decision:
     status = f"returned status {attempt.status}"
     ended = f"failed with {attempt.error}" if attempt.error else status
     cause = f" ({attempt.cause})" if attempt.cause else ""

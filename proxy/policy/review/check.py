@@ -56,13 +56,13 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
         for name, deployment in snapshot.deployments.items()
     ]
     lints += [
-        (("upstreams",), _unused_upstreams(policies)),
-        (("upstreams",), _upstreams(policies)),
-        (("deployments",), _unused_deployments(policies, snapshot)),
-        (("tags",), _tags(policies)),
-        (("keys",), _ambiguous_models(snapshot)),
-        (("keys",), _keys(policies, snapshot, now)),
-        (("prices",), _prices(loaded)),
+        (("upstreams",), _find_unused_upstreams(policies)),
+        (("upstreams",), _check_upstreams(policies)),
+        (("deployments",), _find_unused_deployments(policies, snapshot)),
+        (("tags",), _check_tags(policies)),
+        (("keys",), _find_ambiguous_models(snapshot)),
+        (("keys",), _check_keys(policies, snapshot, now)),
+        (("prices",), _check_prices(loaded)),
         (("policies",), lint_rules.exceeded_limits(snapshot, now)),
         (("policies",), lint_guards.findings(policies, snapshot)),
         (("policies",), lint_rules.unused_policies(policies, snapshot)),
@@ -76,7 +76,7 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
     return sorted(problems)
 
 
-def _unused_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+def _find_unused_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     used = lint_guards.guard_upstreams(policies)
     for _, part in policies.parts():
         if not isinstance(part, schema.PolicyConfig):
@@ -86,7 +86,7 @@ def _unused_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
         yield ("upstreams", name), message
 
 
-def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+def _check_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     for name, upstream in policies.upstreams.items():
         path: KeyPath = ("upstreams", name)
         base_url = upstream.base_url.rstrip("/")
@@ -117,7 +117,9 @@ def gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
             )
 
 
-def _unused_deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
+def _find_unused_deployments(
+    policies: schema.PoliciesConfig, snapshot: Snapshot
+) -> Iterator[Finding]:
     used = {name for key in snapshot.keys.values() for name in key.deployments}
     used |= lint_guards.called_deployments(policies)
     used |= {name for _, name in embedding_deployments(policies)}
@@ -125,7 +127,7 @@ def _unused_deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> 
         yield ("deployments", name), "cannot be called: no key lists it under deployments"
 
 
-def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+def _check_tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     tags = [part.tags for part in policies.deployments.values()]
     tags += [part.tags for part in policies.keys.values()]
     used = {name for names in tags for name in names}
@@ -142,7 +144,7 @@ def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             yield (*path, "per"), message
 
 
-def _ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
+def _find_ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
     for key in snapshot.keys.values():
         for name, deployments in key.by_model.items():
             if key.default_of(deployments) is None and "/" not in name:
@@ -152,7 +154,9 @@ def _ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
                 yield ("keys", key.name, "deployments"), message
 
 
-def _keys(policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+def _check_keys(
+    policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime
+) -> Iterator[Finding]:
     """Yield keys that no call can use, and revocations without effect.
 
     The name of a removed key may stay in ``revoked``, so only one similar to a key's is a finding.
@@ -185,7 +189,7 @@ def _keys(policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime) ->
         yield path, f"{message}, so every call with it is rejected"
 
 
-def _prices(loaded: Loaded) -> Iterator[Finding]:
+def _check_prices(loaded: Loaded) -> Iterator[Finding]:
     """Yield the invalid, repeated and implausible rows of the price table, in use or not."""
     for provider, names in loaded.policies.prices.items():
         for name, value in names.items():
@@ -200,10 +204,10 @@ def _prices(loaded: Loaded) -> Iterator[Finding]:
                 if row.since in starts:
                     yield path, "starts on the same day as another row. Remove one of them."
                 starts.add(row.since)
-                yield from ((path, problem) for problem in _implausible(row))
+                yield from ((path, problem) for problem in _find_implausible_prices(row))
 
 
-def _implausible(row: schema.PriceConfig) -> Iterator[str]:
+def _find_implausible_prices(row: schema.PriceConfig) -> Iterator[str]:
     parts: list[Any] = [row, *row.tiers]
     for part in parts:
         for name, usd in part:
@@ -265,7 +269,7 @@ def as_text(report: CheckReport) -> str:
 
 
 def as_json(report: CheckReport) -> str:
-    """Return the report as an object.
+    """Return the report as the text of a JSON object.
 
     ``problems`` have severity, file, line, column, path and message, ``held`` the streaming
     delays of output guards, and ``notes``.

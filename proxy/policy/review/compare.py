@@ -85,8 +85,8 @@ def compare(call: Call, old_decision: PlanOrError, new_decision: PlanOrError) ->
     """Return the differences between two decisions on a call."""
     if isinstance(old_decision, Plan) and isinstance(new_decision, Plan):
         return list(_compare_plans(call, old_decision, new_decision))
-    old, new = _status(old_decision), _status(new_decision)
-    rule = _refusing_rule(old_decision, new_decision)
+    old, new = _describe_status(old_decision), _describe_status(new_decision)
+    rule = _find_refusing_rule(old_decision, new_decision)
     return [] if old == new else [Difference(kind="refusal", before=old, after=new, rule=rule)]
 
 
@@ -141,17 +141,19 @@ def _compare_plans(call: Call, old_plan: Plan, new_plan: Plan) -> Iterator[Diffe
         if old == new:
             continue
         if kind == "refusal":
-            rule = _refusing_rule(old_plan, new_plan)
+            rule = _find_refusing_rule(old_plan, new_plan)
         else:
             effect = f"{kind.removesuffix('s')} {name}" if name else kind
-            rule = _cause(old_plan.rule_by_effect, new_plan.rule_by_effect, effect, f"no {effect}")
+            rule = _find_causing_rule(
+                old_plan.rule_by_effect, new_plan.rule_by_effect, effect, f"no {effect}"
+            )
         differences.append(Difference(kind=kind, before=old, after=new, rule=rule))
     yield from sorted(differences, key=lambda difference: KINDS.index(difference.kind))
 
 
 def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
     """Yield the parts of a plan that do not depend on a model: kind and name, and a text."""
-    yield ("refusal", ""), _status(plan)
+    yield ("refusal", ""), _describe_status(plan)
     yield ("deployment", ""), str(plan.deployment)
     yield ("tags", ""), ", ".join(f"{tag}={value}" for tag, value in plan.tags.items()) or "none"
     retries = f"{plan.retry.times} retries" if plan.retry else "no retries"
@@ -180,7 +182,9 @@ def _compare_model_calls(
         effects = {*old_call.rule_by_effect, *new_call.rule_by_effect}
         left_out = sorted(effect for effect in effects if effect.startswith("left out "))
         effects_on_targets = "targets", "model", "fallback", *left_out
-        rule = _cause(old_call.rule_by_effect, new_call.rule_by_effect, *effects_on_targets)
+        rule = _find_causing_rule(
+            old_call.rule_by_effect, new_call.rule_by_effect, *effects_on_targets
+        )
         yield Difference(kind="targets", before=old, after=new, rule=rule)
     pairs = [(old_call.targets[0], new_call.targets[0])]
     if old_call.target_overrides or new_call.target_overrides:
@@ -202,13 +206,13 @@ def _compare_parameters(
             effects = [f"{effect} {alias}" for effect in ("cap", "set") for alias in names]
             yield Difference(
                 kind="parameters",
-                before=_parameter(name, old, old_call),
-                after=_parameter(name, new, new_call),
-                rule=_cause(old_call.rule_by_effect, new_call.rule_by_effect, *effects),
+                before=_describe_parameter(name, old, old_call),
+                after=_describe_parameter(name, new, new_call),
+                rule=_find_causing_rule(old_call.rule_by_effect, new_call.rule_by_effect, *effects),
             )
 
 
-def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str:
+def _describe_parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str:
     """Return a parameter with its value. Text of a client is never shown."""
     value = body.get(name)
     if value is None:
@@ -219,7 +223,7 @@ def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str
     return f"{name} {value}" if is_shown else f"{name} as requested"
 
 
-def _cause(old_rules: RulesByEffect, new_rules: RulesByEffect, *effects: str) -> str:
+def _find_causing_rule(old_rules: RulesByEffect, new_rules: RulesByEffect, *effects: str) -> str:
     """Return the rule behind the first effect that changed, otherwise the rule in ``after``."""
     for effect in effects:
         if new_rules.get(effect) != old_rules.get(effect):
@@ -227,13 +231,13 @@ def _cause(old_rules: RulesByEffect, new_rules: RulesByEffect, *effects: str) ->
     return next((new_rules[effect] for effect in effects if effect in new_rules), "")
 
 
-def _status(decision: PlanOrError) -> str:
+def _describe_status(decision: PlanOrError) -> str:
     if isinstance(decision, ProxyError):
         return f"{decision.status} {decision.code}"
     return f"{decision.refusal.status} by rule" if decision.refusal else "allowed"
 
 
-def _refusing_rule(old_decision: PlanOrError, new_decision: PlanOrError) -> str:
+def _find_refusing_rule(old_decision: PlanOrError, new_decision: PlanOrError) -> str:
     """Return the rule of the new policies that refuses the call, otherwise that of the old ones."""
     refusals = (plan.refusal for plan in (new_decision, old_decision) if isinstance(plan, Plan))
     return next((refusal.rule for refusal in refusals if refusal is not None), "")
@@ -304,7 +308,7 @@ class Candidate:
             Decision(
                 kind,
                 f"differs for {counted(count.calls, 'call')}",
-                f"changed by rule {rule}" if rule else None,
+                f"because of rule {rule}" if rule else None,
                 parts=tuple(
                     Decision("call", request_id, text)
                     for request_id, text in reversed(count.examples)

@@ -48,9 +48,9 @@ def list_changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
     }
     for section, kind in SECTIONS.items():
         for name in names[section]:
-            details = list(_details(section, old_data[section], new_data[section], name))
+            details = list(_describe_changes(section, old_data[section], new_data[section], name))
             if section == "deployments" and name in old_data[section] and name in new_data[section]:
-                details += _indirect_changes(new_data, new_data[section][name], changed)
+                details += _find_indirect_changes(new_data, new_data[section][name], changed)
             if details:
                 yield f"{kind} {name}"
                 yield from (f"    {detail}" for detail in details)
@@ -58,7 +58,7 @@ def list_changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
         yield from _compare(section, old_data[section], new_data[section])
 
 
-def _details(
+def _describe_changes(
     section: str, old_parts: Mapping[str, Any], new_parts: Mapping[str, Any], name: str
 ) -> Iterator[str]:
     if name not in old_parts:
@@ -71,7 +71,7 @@ def _details(
         yield from _compare("", old_parts[name], new_parts[name])
 
 
-def _indirect_changes(
+def _find_indirect_changes(
     new_data: Mapping[str, Any], deployment: Mapping[str, Any], changed: set[tuple[str, str]]
 ) -> Iterator[str]:
     names = [deployment.get("policy") or "default"]
@@ -83,26 +83,26 @@ def _indirect_changes(
             by = f" (policy {names[0]} extends it)" if policy != names[0] else ""
             yield f"policy {policy} changed{by}"
     parts = [deployment, *(new_data["policies"].get(policy, {}) for policy in names)]
-    for upstream in sorted(set(_upstreams(parts))):
+    for upstream in sorted(set(_find_upstream_names(parts))):
         if ("upstreams", upstream) in changed:
             yield f"upstream {upstream} changed"
 
 
-def _upstreams(part: Any) -> Iterator[str]:
+def _find_upstream_names(part: Any) -> Iterator[str]:
     if isinstance(part, dict):
         name = part.get("upstream")
         if isinstance(name, str):
             yield name
     if isinstance(part, (dict, list)):
         for inner in part.values() if isinstance(part, dict) else part:
-            yield from _upstreams(inner)
+            yield from _find_upstream_names(inner)
 
 
 def _compare(path: str, old_value: Any, new_value: Any) -> Iterator[str]:
     """Yield every difference below a path. Items of lists are compared by name and by order."""
     if old_value == new_value:
         return
-    old, new = _parts_by_name(old_value), _parts_by_name(new_value)
+    old, new = _group_parts_by_name(old_value), _group_parts_by_name(new_value)
     if old is None or new is None:
         yield f"{path}: {_format(new_value)} (was {_format(old_value)})"
         return
@@ -119,7 +119,7 @@ def _compare(path: str, old_value: Any, new_value: Any) -> Iterator[str]:
         yield f"{path}: new order {', '.join(map(str, new))}"
 
 
-def _parts_by_name(value: Any) -> dict[str, Any] | None:
+def _group_parts_by_name(value: Any) -> dict[str, Any] | None:
     """Return the parts of a value by their names, or None if a part has no unique name."""
     if isinstance(value, dict):
         return value
@@ -210,7 +210,7 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay:
     return result
 
 
-def _as_utc(time: datetime) -> datetime:
+def _to_utc(time: datetime) -> datetime:
     if not 1 < time.year < MAXYEAR:  # another time zone may have no such time
         raise ValueError("out of range")
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
@@ -222,7 +222,7 @@ class RecordedCall(BaseModel):
     model_config = ConfigDict(strict=True)
 
     event: Literal["call"]
-    time: Annotated[datetime, AfterValidator(_as_utc)]
+    time: Annotated[datetime, AfterValidator(_to_utc)]
     request_id: str | None = None
     key: str | None = None
     dialect: str | None = None

@@ -73,21 +73,23 @@ class CallExplanation:
         return {"revision": self.revision, "decisions": decisions}
 
     def text(self) -> str:
-        return "\n".join([f"policy revision {self.revision}", *_tree(self.decisions, "")])
+        return "\n".join([f"policy revision {self.revision}", *_draw_tree(self.decisions, "")])
 
 
-def _tree(decisions: Sequence[Decision], indent: str, heading: str = "") -> Iterator[str]:
+def _draw_tree(decisions: Sequence[Decision], indent: str, heading: str = "") -> Iterator[str]:
     for number, decision in enumerate(decisions, start=1):
         is_last = number == len(decisions)
         yield f"{indent}{'└─' if is_last else '├─'} {decision.line(heading)}"
-        yield from _tree(decision.parts, f"{indent}{'  ' if is_last else '│ '} ", decision.subject)
+        yield from _draw_tree(
+            decision.parts, f"{indent}{'  ' if is_last else '│ '} ", decision.subject
+        )
 
 
 def explain(
     snapshot: Snapshot, key: VirtualKey, call: Call, *, is_past: bool = True
 ) -> CallExplanation:
     """Explain a call of a key. Guards have not inspected a call that is not ``is_past``."""
-    return CallExplanation(snapshot.revision, tuple(_decisions(snapshot, key, call, is_past)))
+    return CallExplanation(snapshot.revision, tuple(_explain_call(snapshot, key, call, is_past)))
 
 
 def preview(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
@@ -96,49 +98,53 @@ def preview(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
     if reason is None:
         return explain(snapshot, key, call, is_past=False)
     text = reason if reason.startswith("expired") else f"is {reason}"
-    rejected = _rejected(Unauthorized(), f"key {key.name} {text}")
-    return CallExplanation(snapshot.revision, (_key(snapshot, key), rejected))
+    rejected = _make_rejection(Unauthorized(), f"key {key.name} {text}")
+    return CallExplanation(snapshot.revision, (_explain_key(snapshot, key), rejected))
 
 
-def _decisions(
+def _explain_call(
     snapshot: Snapshot, key: VirtualKey, call: Call, is_past: bool
 ) -> Iterator[Decision]:
-    yield _key(snapshot, key)
+    yield _explain_key(snapshot, key)
     try:
         plan = decide(snapshot, key, call)
     except ProxyError as error:
-        yield _rejected(error, error.message)
+        yield _make_rejection(error, error.message)
         return
     if isinstance(plan, DecidedPlan):
         reason, source = plan.origin_of_deployment()
         yield Decision("deployment", str(plan.deployment), reason, source=source)
-        yield _tags(plan)
+        yield _explain_tags(plan)
         if plan.passthrough is not None and call.head.passthrough is not None:
             method, reason = call.head.method, "retried after a failure"
             if not plan.passthrough.may_repeat(method):
                 reason = "retried only if the upstream did not receive the request"
             yield Decision("passthrough", f"{method} {plan.passthrough.route}", reason)
         for index in range(len(plan.model_calls[:MAX_LISTED])):
-            yield from _model_call(plan, index, call)
+            yield from _explain_model_call(plan, index, call)
         if hidden_calls := plan.model_calls[MAX_LISTED:]:
             yield Decision("models", f"{len(hidden_calls)} more, not shown")
-        yield from (_guards(snapshot, plan, call), _limits(plan, call), _cache(plan))
+        yield from (
+            _explain_guards(snapshot, plan, call),
+            _explain_limits(plan, call),
+            _cache(plan),
+        )
         if (capture := plan.guards.capture) is not None:
             text = f"{capture.share:.0%} of traces include the text of prompt and response"
             yield Decision("capture", text, f"up to {capture.max_chars} characters each, redacted")
-    yield _result(plan, call, is_past)
+    yield _explain_result(plan, call, is_past)
 
 
-def _key(snapshot: Snapshot, key: VirtualKey) -> Decision:
+def _explain_key(snapshot: Snapshot, key: VirtualKey) -> Decision:
     return Decision("key", key.name, source=snapshot.source_of("keys", key.name))
 
 
-def _rejected(error: ProxyError, reason: str) -> Decision:
+def _make_rejection(error: ProxyError, reason: str) -> Decision:
     text = f"rejected with {error.status} {error.code}"
     return Decision("result", text, reason, state="refused")
 
 
-def _tags(plan: DecidedPlan) -> Decision:
+def _explain_tags(plan: DecidedPlan) -> Decision:
     parts = []
     for tag, value in plan.tags.items():
         reason, source = plan.origin_of_tag(tag)
@@ -159,8 +165,8 @@ def _group(subject: str, text: str, parts: Sequence[Decision]) -> Decision:
     return Decision(subject, text, parts=tuple(parts), state="applied" if parts else "not_applied")
 
 
-def _limits(plan: DecidedPlan, call: Call) -> Decision:
-    claims, snapshot = _computable_claims(plan, call), plan.basis.snapshot
+def _explain_limits(plan: DecidedPlan, call: Call) -> Decision:
+    claims, snapshot = _estimate_computable_claims(plan, call), plan.basis.snapshot
     parts = []
     for scoped in plan.limits:
         limit = scoped.limit
@@ -172,14 +178,14 @@ def _limits(plan: DecidedPlan, call: Call) -> Decision:
     return _group("limits", str(len(parts)), parts)
 
 
-def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]:
+def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]:
     model_call = plan.model_calls[index]
     text = f"{model_call.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
-    rules = tuple(_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))
+    rules = tuple(_explain_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))
     applied = len(model_call.rules)
     verb = "applies" if applied == 1 else "apply"
     yield _group("rules", f"{text}{applied} of {len(rules)} {verb}", rules)
-    yield from _parameters(plan, index, call, text)
+    yield from _explain_parameters(plan, index, call, text)
     targets = []
     for target, (reason, source) in plan.origins_of_targets(index):
         price = price_on(target.prices, call.head.received_at.date())
@@ -196,7 +202,7 @@ def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]
     yield Decision("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))
 
 
-def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decision:
+def _explain_rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decision:
     rule, source, reason = outcome
     verb = "does not apply"
     state: DecisionState = "not_applied"
@@ -212,7 +218,7 @@ def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decision:
     return Decision("rule", f"{rule.name} {verb}", reason, source=source, state=state)
 
 
-def _rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Json:
+def _find_rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Json:
     """Return the fields of the request to a target that rules change: name, value before, after.
 
     Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise
@@ -221,7 +227,7 @@ def _rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Js
     if not changes or call.head.endpoint not in OPENAI.fields:
         return {}
     before, after = (
-        dict(_members(translate_request(call, target, overrides).body))
+        dict(_flatten_members(translate_request(call, target, overrides).body))
         for overrides in (UNCHANGED, changes)
     )
     return {
@@ -231,21 +237,21 @@ def _rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Js
     }
 
 
-def _members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in body.items():
         if isinstance(value, dict):
-            yield from _members(value, f"{path}{name}.")
+            yield from _flatten_members(value, f"{path}{name}.")
         else:
             yield f"{path}{name}", value
 
 
-def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterator[Decision]:
+def _explain_parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterator[Decision]:
     """Yield the parameters of the request to the first target that rules change."""
     target = plan.model_calls[index].targets[0]
     if not _has_texts(call):
         call = replace(call, body={**call.body, **EMPTY_TEXTS.get(call.head.endpoint, {})})
     try:
-        changes = _rule_changes(call, target, plan.model_calls[index].overrides_for(target))
+        changes = _find_rule_changes(call, target, plan.model_calls[index].overrides_for(target))
     except InvalidField as error:
         text = f"{text}not supported by {target.id}"
         yield Decision("parameters", text, str(error), state="refused")
@@ -262,7 +268,7 @@ def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterato
         yield Decision("parameters", f"{text}{len(parts)} changed", parts=tuple(parts))
 
 
-def _guards(snapshot: Snapshot, plan: Plan, call: Call) -> Decision:
+def _explain_guards(snapshot: Snapshot, plan: Plan, call: Call) -> Decision:
     guards = plan.guards
     parts = []
     for stage, rules in (("input", guards.input), ("output", guards.output)):
@@ -308,7 +314,7 @@ def _has_texts(call: Call) -> bool:
     return any(name in call.body for name in ("messages", "prompt", "input"))
 
 
-def _computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
+def _estimate_computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
     """Return the claims of a call, or those that do not depend on its texts if it has none."""
     if _has_texts(call):
         return estimate_claims(plan, call)
@@ -337,14 +343,14 @@ def limit_text(scoped: ScopedLimit) -> str:
     return f"{limit.name}: {limit.kind.describe(limit)}{per}{shadow}"
 
 
-def _result(plan: Plan, call: Call, is_past: bool) -> Decision:
+def _explain_result(plan: Plan, call: Call, is_past: bool) -> Decision:
     if plan.model_list is not None:
         names = counted(len(plan.model_list), "name")
         return Decision("result", "list the models of the key", names)
     if plan.refusal is not None:
         text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"
         return Decision("result", text, plan.refusal.message, state="refused")
-    for claim in _computable_claims(plan, call):
+    for claim in _estimate_computable_claims(plan, call):
         if claim.amount > claim.limit.capacity and not claim.limit.shadow:
             cached = "; a cached response is still served" if plan.cache is not None else ""
             reason = f"this call exceeds the whole limit{cached}"

@@ -35,22 +35,22 @@ BINARY = frozenset({"audio", "content", "edits", "files", "uploads", "variations
 def findings(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
     """Yield the warnings about one deployment."""
     path: KeyPath = ("deployments", deployment.name)
-    yield from _targets(deployment)
-    yield from _missing_prices(path, deployment)
-    yield from _target_names((*path, "targets"), deployment)
+    yield from _check_targets(deployment)
+    yield from _check_prices(path, deployment)
+    yield from _check_target_names((*path, "targets"), deployment)
     yield from _hedge((*path, "hedge"), deployment)
     if deployment.passthrough is not None:
         paths = deployment.passthrough
-        yield from _stored_data((*path, "passthrough"), deployment, snapshot, paths)
-        yield from _paths((*path, "passthrough"), deployment, paths)
+        yield from _check_stored_data((*path, "passthrough"), deployment, snapshot, paths)
+        yield from _check_paths((*path, "passthrough"), deployment, paths)
         if not _is_free(deployment):
-            yield from _path_costs((*path, "passthrough"), deployment, paths)
+            yield from _check_path_costs((*path, "passthrough"), deployment, paths)
     if (rule := overriding_rule(deployment)) is not None:
         message = f"are never used, because rule {rule} sets the targets of every call"
         yield (*path, "targets"), message
 
 
-def _targets(deployment: Deployment) -> Iterator[Finding]:
+def _check_targets(deployment: Deployment) -> Iterator[Finding]:
     """Yield targets without a known price, and targets without their endpoint."""
     is_refused = deployment.refuse_unpriced
     effect = "it is never used" if is_refused else "the cost of its calls is unknown"
@@ -64,7 +64,7 @@ def _targets(deployment: Deployment) -> Iterator[Finding]:
             yield (*path, "endpoint"), f"{message}chat."
 
 
-def _missing_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
+def _check_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield deployments that reject every call, because no target has a known price."""
     if any(target.missing_price() is None for _, target in deployment.targets):
         return
@@ -77,7 +77,7 @@ def _missing_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
             yield (*path, "targets"), f'{message}Add "price:" to a target.'
 
 
-def _target_names(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
+def _check_target_names(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield targets that not all calls for their models reach, and weights without effect."""
     routes = deployment.routes
     for target, names in model_only_targets(routes, deployment.names):
@@ -118,15 +118,15 @@ def _hedge(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
         )
 
 
-def _stored_data(
+def _check_stored_data(
     path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield warnings about data that a provider stores for all users of its account."""
     stored = [p for p in paths.paths if _concerns_stored_objects(p)]
     if not stored:
         return
-    routes = _routes(paths, _concerns_stored_objects)
-    upstreams = _upstreams(deployment)
+    routes = _join_routes(paths, _concerns_stored_objects)
+    upstreams = _list_upstream_names(deployment)
     if len(upstreams) > 1:
         yield (
             path,
@@ -152,7 +152,7 @@ def _stored_data(
         key.name
         for key in snapshot.keys.values()
         if any(
-            upstreams & _upstreams(d.deployment)
+            upstreams & _list_upstream_names(d.deployment)
             for d in key.deployments.values()
             if d.deployment.passthrough
             and any(map(_concerns_stored_objects, d.deployment.passthrough.paths))
@@ -167,7 +167,9 @@ def _stored_data(
         )
 
 
-def _paths(path: KeyPath, deployment: Deployment, paths: PassthroughPaths) -> Iterator[Finding]:
+def _check_paths(
+    path: KeyPath, deployment: Deployment, paths: PassthroughPaths
+) -> Iterator[Finding]:
     """Yield warnings about credentials in responses, and about bodies that cannot be inspected."""
     if deployment.only_passthrough is None and _is_free(deployment):
         yield (
@@ -176,7 +178,7 @@ def _paths(path: KeyPath, deployment: Deployment, paths: PassthroughPaths) -> It
             '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
     posts = PassthroughPaths(tuple(path for path in paths.paths if "POST" in path.methods))
-    credentials = _routes(posts, lambda p: bool(CREDENTIALS.search(p.route)))
+    credentials = _join_routes(posts, lambda p: bool(CREDENTIALS.search(p.route)))
     if credentials:
         yield (
             path,
@@ -185,14 +187,14 @@ def _paths(path: KeyPath, deployment: Deployment, paths: PassthroughPaths) -> It
             "Remove these paths unless all their clients are trusted.",
         )
     guards = deployment.guards
-    binary = _routes(paths, lambda p: not BINARY.isdisjoint(p.route.split("/")))
+    binary = _join_routes(paths, lambda p: not BINARY.isdisjoint(p.route.split("/")))
     if binary and not guards.opaque and any(r.enforces for r in (*guards.input, *guards.output)):
         yield (
             path,
             f"rejects bodies at {binary} that are not JSON, because guards cannot inspect them. To "
             'forward them uninspected, add "opaque: allow" to the policy.',
         )
-    undeclared = _routes(paths, lambda p: p.fields is None and _uses_model(p))
+    undeclared = _join_routes(paths, lambda p: p.fields is None and _uses_model(p))
     gateways = {t.upstream.name for _, t in deployment.targets if t.upstream.is_gateway}
     if undeclared and gateways:
         yield (
@@ -203,7 +205,7 @@ def _paths(path: KeyPath, deployment: Deployment, paths: PassthroughPaths) -> It
         )
 
 
-def _path_costs(
+def _check_path_costs(
     path: KeyPath, deployment: Deployment, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield paths that exceed a limit in USD, or have no maximum cost under such a limit."""
@@ -211,11 +213,11 @@ def _path_costs(
     limits = {s.limit.name: s.limit for s in scoped if s.limit.is_budget and not s.limit.shadow}
     budgets = dict(sorted(limits.items()))
     for name, limit in budgets.items():
-        routes = _routes(paths, lambda p: (p.most_cost or 0) > limit.capacity)  # noqa: B023
+        routes = _join_routes(paths, lambda p: (p.most_cost or 0) > limit.capacity)  # noqa: B023
         if routes:
             message = f"most_usd of {routes} exceeds limit {quoted(name)}"
             yield path, f"{message}, so every call is rejected"
-    routes = _routes(paths, lambda p: p.most_cost is None and _uses_model(p))
+    routes = _join_routes(paths, lambda p: p.most_cost is None and _uses_model(p))
     if routes and budgets:
         yield (
             path,
@@ -224,12 +226,12 @@ def _path_costs(
         )
 
 
-def _routes(paths: PassthroughPaths, applies: Callable[[PassthroughPath], bool]) -> str:
+def _join_routes(paths: PassthroughPaths, applies: Callable[[PassthroughPath], bool]) -> str:
     """Return the routes of the paths to which a condition applies, each once."""
     return ", ".join(dict.fromkeys(p.route for p in paths.paths if applies(p)))
 
 
-def _upstreams(deployment: Deployment) -> set[str]:
+def _list_upstream_names(deployment: Deployment) -> set[str]:
     return {target.upstream.name for _, target in deployment.targets}
 
 

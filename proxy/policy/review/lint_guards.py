@@ -39,9 +39,9 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
         name: {target for _, target in guard_deployments(deployment)}
         for name, deployment in snapshot.deployments.items()
     }
-    for path, guard in _guards(policies):
+    for path, guard in _list_guards(policies):
         for key, name in references(guard, "deployment"):
-            if _calls_itself(calls, name):
+            if _leads_back_to_deployment(calls, name):
                 message = f"deployment {quoted(name)} has guards that call the same deployment. "
                 yield (*path, key), f"{message}Calls made by guards are not inspected."
         for key, url in references(guard, "service"):
@@ -49,7 +49,7 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
                 yield (*path, key), "does not use https: all texts are sent unencrypted"
 
 
-def _calls_itself(calls: Mapping[str, set[str]], start: str) -> bool:
+def _leads_back_to_deployment(calls: Mapping[str, set[str]], start: str) -> bool:
     """Return True if guards lead from a deployment back to it."""
     reached: set[str] = set()
     pending = [start]
@@ -67,7 +67,7 @@ def is_unencrypted(url: str) -> bool:
     return parts.scheme == "http" and not is_local
 
 
-def _guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, AnyGuard]]:
+def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, AnyGuard]]:
     for path, part in policies.parts():
         if not isinstance(part, schema.DeploymentConfig):
             for stage, guards in (("input", part.input), ("output", part.output)):
@@ -76,13 +76,13 @@ def _guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, AnyGuard
 
 def called_deployments(policies: schema.PoliciesConfig) -> set[str]:
     """Return the names of the deployments that guards call."""
-    guards = (guard for _, guard in _guards(policies))
+    guards = (guard for _, guard in _list_guards(policies))
     return {name for guard in guards for _, name in references(guard, "deployment")}
 
 
 def guard_upstreams(policies: schema.PoliciesConfig) -> set[str]:
     """Return the names of the upstreams that guards call, or route calls to."""
-    guards = [guard for _, guard in _guards(policies)]
+    guards = [guard for _, guard in _list_guards(policies)]
     names = {name for guard in guards for _, name in references(guard, "upstream")}
     return names | {target.upstream for guard in guards for target in guard.to or ()}
 
@@ -119,14 +119,14 @@ def delay_notes(snapshot: Snapshot) -> Iterator[str]:
     """
     for name, deployment in snapshot.deployments.items():
         rules = [rule for rule in deployment.guards.output if rule.enforces]
-        detectors = [(rule.name, _stream_detector(rule)) for rule in rules]
+        detectors = [(rule.name, _find_stream_detector(rule)) for rule in rules]
         for guard, detector in detectors:
-            yield f"{name}: output guard {guard} withholds {_withheld_text(detector)}"
+            yield f"{name}: output guard {guard} withholds {_describe_withheld_text(detector)}"
         if rules:
             yield f"{name}: streamed responses are {_delay(detectors)}"
 
 
-def _withheld_text(detector: Detector | None) -> str:
+def _describe_withheld_text(detector: Detector | None) -> str:
     if detector is None:
         return "streamed responses until their end"
     lookback = detector.lookback
@@ -149,7 +149,7 @@ def _delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
     return f"delayed by about {words} words, because of {', '.join(lookbacks)}"
 
 
-def _stream_detector(rule: GuardRule) -> Detector | None:
+def _find_stream_detector(rule: GuardRule) -> Detector | None:
     """Return the detector that inspects a stream while it runs, or None if it waits for the end."""
     detector = rule.detector
     if is_contextual(detector):

@@ -48,14 +48,14 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
     applicable = {name for d in key_deployments if d.chain for name in d.chain.rules}
     for section in sections.values():
         for index, rule in enumerate(section.rules):
-            reasons = list(_hidden(section, index, rule))
+            reasons = list(_find_hiding_reasons(section, index, rule))
             yield from ((rule.path, reason) for reason in reasons)
             if section.policy in called_policies and rule.name not in applicable and not reasons:
                 message = "never applies: no key or tag that reaches it matches its condition"
                 yield rule.path, message
             model = rule.model
             if model is not None and not any(
-                _serves(d, model) for d in deployments[section.policy]
+                _serves_model(d, model) for d in deployments[section.policy]
             ):
                 message = f"no deployment of this policy serves model {quoted(model)}"
                 yield (*rule.path, "model"), message
@@ -71,7 +71,7 @@ def unused_policies(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iter
             yield ("policies", name), message
 
 
-def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
+def _find_hiding_reasons(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
     """Yield the reasons why a rule never applies or has no effect, given the earlier rules."""
     for earlier in section.rules[:index]:
         if earlier.shadow or not covers(earlier.when, rule.when):
@@ -83,12 +83,12 @@ def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
             yield f"has no effect, because rule {earlier.name} rejects all of its calls"
             return
         if earlier.routes is not None and rule.routes is not None:
-            yield f"its targets have no effect: rule {earlier.name} sets those of all its calls"
+            yield f"its targets have no effect: rule {earlier.name} sets them first"
         if earlier.model is not None and rule.model is not None:
-            yield f"its model has no effect: rule {earlier.name} sets that of all its calls"
+            yield f"its model has no effect: rule {earlier.name} sets it first"
 
 
-def _serves(deployment: Deployment, model: str) -> bool:
+def _serves_model(deployment: Deployment, model: str) -> bool:
     """Return True if ``model`` is a name of the deployment, or selects one of its targets."""
     rule_routes = (rule.routes for rule in deployment.rules if rule.routes is not None)
     return model in deployment.names or any(
@@ -125,17 +125,17 @@ def covers(wide: Condition, narrow: Condition) -> bool:
         return covers(narrow.part, wide.part)
     if isinstance(wide, Comparison) and isinstance(narrow, Comparison):
         is_same_fact = (wide.fact, wide.name) == (narrow.fact, narrow.name)
-        return is_same_fact and _allows(wide.values, narrow.values)
+        return is_same_fact and _covers_values(wide.values, narrow.values)
     return False
 
 
-def _allows(wide: Values, narrow: Values) -> bool:
+def _covers_values(wide: Values, narrow: Values) -> bool:
     if wide == narrow:
         return True
     if isinstance(wide, Intersection):
-        return all(_allows(part, narrow) for part in wide.parts)
+        return all(_covers_values(part, narrow) for part in wide.parts)
     if isinstance(narrow, Intersection):
-        return any(_allows(wide, part) for part in narrow.parts)
+        return any(_covers_values(wide, part) for part in narrow.parts)
     if isinstance(narrow, OneOf):
         return all(map(wide.matcher(), narrow.values))
     return isinstance(wide, Glob) and set(wide.text) == {"*"}
@@ -157,9 +157,9 @@ def exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         deployments.setdefault(_estimate_inputs(deployment, models), deployment)
     reported: set[str] = set()
     for deployment in deployments.values():
-        calls = list(_calls(deployment, now))
-        for variant in _rule_variants(deployment):
-            for claim in _claims(snapshot, variant, calls):
+        calls = list(_make_sample_calls(deployment, now))
+        for variant in _make_rule_variants(deployment):
+            for claim in _estimate_claims_of_calls(snapshot, variant, calls):
                 limit = claim.limit
                 is_exceeded = limit.kind.is_usage_based and claim.amount > limit.capacity
                 if is_exceeded and limit.name not in reported:
@@ -190,7 +190,7 @@ def _estimate_inputs(deployment: Deployment, models: Set[str | None]) -> Hashabl
     )
 
 
-def _calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
+def _make_sample_calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
     """Yield a short chat call with each model of a deployment, if it serves chat."""
     if deployment.only_passthrough:
         return
@@ -200,7 +200,7 @@ def _calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
             yield sample_call(chat_body(model), {"x-headrace-deployment": deployment.name}, now)
 
 
-def _rule_variants(deployment: Deployment) -> Iterator[Deployment]:
+def _make_rule_variants(deployment: Deployment) -> Iterator[Deployment]:
     """Yield a deployment with only the rules that always apply, and with each other rule added."""
     always = {rule.name for rule in deployment.rules if rule.when == ALWAYS}
     scoped = [s for rule in deployment.rules if rule.name in always for s in rule.limits]
@@ -228,7 +228,9 @@ def _has_estimate(*limits: ScopedLimit) -> bool:
     return any(scoped.limit.kind.is_usage_based for scoped in limits)
 
 
-def _claims(snapshot: Snapshot, deployment: Deployment, calls: list[Call]) -> list[Claim]:
+def _estimate_claims_of_calls(
+    snapshot: Snapshot, deployment: Deployment, calls: list[Call]
+) -> list[Claim]:
     key = deployment.for_key("", deployment.tags, frozenset()).only_key("")
     claims: list[Claim] = []
     for call in calls:

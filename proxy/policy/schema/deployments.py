@@ -77,7 +77,7 @@ class TargetConfig(Section):
     """Price of this target, or a list of dated prices. Overrides the price table."""
 
 
-def _weights_match(
+def _target_weights_condition(
     combine: Callable[[list[bool]], bool], content: JsonSchema, min_weight: int = 0
 ) -> ShapeCondition:
     """Match if ``combine`` returns True for the targets' comparisons with ``min_weight``.
@@ -94,12 +94,14 @@ def _weights_match(
 
 _WEIGHT: JsonSchema = {"required": ["weight"], "properties": {"weight": {"type": "integer"}}}
 _ABOVE_0: JsonSchema = {"required": ["weight"], "properties": {"weight": {"minimum": 1}}}
-ALL_WEIGHTED = _weights_match(all, {"items": _WEIGHT})
-NONE_WEIGHTED = _weights_match(lambda results: not any(results), {"items": {"not": _WEIGHT}})
+ALL_WEIGHTED = _target_weights_condition(all, {"items": _WEIGHT})
+NONE_WEIGHTED = _target_weights_condition(
+    lambda results: not any(results), {"items": {"not": _WEIGHT}}
+)
 WEIGHTS = (
     Requirement(any_of(ALL_WEIGHTED, NONE_WEIGHTED), "must set weight on all targets, or on none"),
     Requirement(
-        any_of(NONE_WEIGHTED, _weights_match(any, {"contains": _ABOVE_0}, min_weight=1)),
+        any_of(NONE_WEIGHTED, _target_weights_condition(any, {"contains": _ABOVE_0}, min_weight=1)),
         "must set a weight above 0 on at least one target",
     ),
 )

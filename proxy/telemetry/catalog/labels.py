@@ -66,41 +66,41 @@ def closed(label: str, *values: str, initial: tuple[str, ...] | None = None) -> 
     return LabelSet((label,), lambda _: [(v,) for v in values], lambda _: [(v,) for v in starts])
 
 
-def _nothing(roster: LabelCatalog) -> tuple[Values, ...]:
+def _list_no_values(roster: LabelCatalog) -> tuple[Values, ...]:
     return ()
 
 
-def _deployments(roster: LabelCatalog) -> list[Values]:
+def _list_deployments(roster: LabelCatalog) -> list[Values]:
     return [*((name,) for name in roster.deployments), (UNKNOWN,)]
 
 
-def _targets(roster: LabelCatalog) -> Iterator[tuple[str, Target]]:
+def _list_targets(roster: LabelCatalog) -> Iterator[tuple[str, Target]]:
     for name, deployment in roster.deployments.items():
         for target in deployment.targets:
             yield name, target
 
 
-def _served(roster: LabelCatalog, *, priced: bool = False) -> set[Values]:
+def _list_served_models(roster: LabelCatalog, *, priced: bool = False) -> set[Values]:
     """Return deployments with provider and model. An unknown price is not a price of zero."""
     return {
         (name, target.upstream.provider or UNKNOWN, target.model)
-        for name, target in _targets(roster)
+        for name, target in _list_targets(roster)
         if target.prices or not priced
     }
 
 
-_priced = partial(_served, priced=True)
+_priced = partial(_list_served_models, priced=True)
 
 
-def _models(roster: LabelCatalog) -> set[Values]:
-    return {(name, target.model) for name, target in _targets(roster)}
+def _list_models(roster: LabelCatalog) -> set[Values]:
+    return {(name, target.model) for name, target in _list_targets(roster)}
 
 
-def _upstreams(roster: LabelCatalog) -> set[Values]:
-    return {(target.upstream.name, target.model) for _, target in _targets(roster)}
+def _list_upstreams(roster: LabelCatalog) -> set[Values]:
+    return {(target.upstream.name, target.model) for _, target in _list_targets(roster)}
 
 
-def _fallbacks(roster: LabelCatalog, *, to_itself: bool = True) -> set[Values]:
+def _list_fallbacks(roster: LabelCatalog, *, to_itself: bool = True) -> set[Values]:
     return {
         (name, first_target.upstream.name, second.upstream.name)
         for name, deployment in roster.deployments.items()
@@ -109,16 +109,16 @@ def _fallbacks(roster: LabelCatalog, *, to_itself: bool = True) -> set[Values]:
     }
 
 
-def _tagged(roster: LabelCatalog) -> set[Values]:
+def _list_tag_values(roster: LabelCatalog) -> set[Values]:
     return {
         (tag, value, name)
         for tag, values in roster.tags.items()
         for value in (*values, NONE, OTHER)
-        for (name,) in _deployments(roster)
+        for (name,) in _list_deployments(roster)
     }
 
 
-def _tagged_initial(roster: LabelCatalog) -> set[Values]:
+def _list_initial_tag_values(roster: LabelCatalog) -> set[Values]:
     """Return the tags that every call of a deployment has, and ``none`` for the other tags."""
     initial: set[Values] = set()
     for name, deployment in roster.deployments.items():
@@ -128,7 +128,7 @@ def _tagged_initial(roster: LabelCatalog) -> set[Values]:
     return initial
 
 
-def _info(roster: LabelCatalog) -> set[Values]:
+def _list_deployment_tags(roster: LabelCatalog) -> set[Values]:
     return {
         (name, tag, value)
         for name, deployment in roster.deployments.items()
@@ -136,45 +136,45 @@ def _info(roster: LabelCatalog) -> set[Values]:
     }
 
 
-def _keys(roster: LabelCatalog) -> list[Values]:
+def _list_keys(roster: LabelCatalog) -> list[Values]:
     return [*((name,) for name in roster.keys), (UNKNOWN,)]
 
 
-def _nameless(roster: LabelCatalog) -> list[Values]:
+def _list_rejections_without_key(roster: LabelCatalog) -> list[Values]:
     return [(reason, NONE) for reason in ("missing", "unknown", "not_checked")]
 
 
-def _lapsed(roster: LabelCatalog) -> list[Values]:
+def _list_key_rejections(roster: LabelCatalog) -> list[Values]:
     """Return the reasons why a key is invalid. A key known by its digest only has no name."""
     with_key = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
-    return [*_nameless(roster), ("revoked", NONE), *with_key]
+    return [*_list_rejections_without_key(roster), ("revoked", NONE), *with_key]
 
 
-def _results(roster: LabelCatalog) -> Iterator[Values]:
+def _list_attempt_results(roster: LabelCatalog) -> Iterator[Values]:
     """Yield the results of attempts, with the cause of a failed connection."""
     yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
     yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
     yield from product(errors.UpstreamTimeout.codes, ("timeout", "pool"))
 
 
-def _rules(roster: LabelCatalog) -> list[Values]:
+def _list_rules(roster: LabelCatalog) -> list[Values]:
     return [(name, rule) for name, labels in roster.deployments.items() for rule in labels.rules]
 
 
-def _candidate_rules(roster: LabelCatalog) -> set[Values]:
-    return {("",), *((rule,) for _, rule in _rules(roster))}
+def _list_candidate_rules(roster: LabelCatalog) -> set[Values]:
+    return {("",), *((rule,) for _, rule in _list_rules(roster))}
 
 
-def _guards(roster: LabelCatalog) -> set[Values]:
+def _list_guards(roster: LabelCatalog) -> set[Values]:
     parts = roster.deployments.values()
     return {(guard, stage) for labels in parts for stage, guard in labels.guards}
 
 
-def _limits(roster: LabelCatalog) -> set[Values]:
+def _list_limits(roster: LabelCatalog) -> set[Values]:
     return {(limit.name,) for labels in roster.deployments.values() for limit in labels.limits}
 
 
-def _scopes(roster: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:
+def _list_limit_scopes(roster: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:
     return {
         (limit.name, scope or "all")
         for limit, scope in roster.counters
@@ -182,16 +182,20 @@ def _scopes(roster: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:
     }
 
 
-_budgets = partial(_scopes, budgets_only=True)
-DEPLOYMENT = LabelSet(("deployment",), _deployments, lambda roster: _deployments(roster)[:-1])
+_budgets = partial(_list_limit_scopes, budgets_only=True)
+DEPLOYMENT = LabelSet(
+    ("deployment",), _list_deployments, lambda roster: _list_deployments(roster)[:-1]
+)
 DIALECT = closed("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
 ENDPOINT = closed("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
 OUTCOME = closed("outcome", *get_args(CallOutcome))
 STREAM = closed("stream", "true", "false")
-MODEL = LabelSet(("deployment", "model"), _models, _models)
-SERVED = LabelSet(("deployment", "provider", "model"), _served, _served)
-PRICED = LabelSet(SERVED.labels, _served, _priced)
-UNPRICED = LabelSet(SERVED.labels, _served, lambda roster: _served(roster) - _priced(roster))
+MODEL = LabelSet(("deployment", "model"), _list_models, _list_models)
+SERVED = LabelSet(("deployment", "provider", "model"), _list_served_models, _list_served_models)
+PRICED = LabelSet(SERVED.labels, _list_served_models, _priced)
+UNPRICED = LabelSet(
+    SERVED.labels, _list_served_models, lambda roster: _list_served_models(roster) - _priced(roster)
+)
 LACKING = closed("reason", "no_price", "no_usage", initial=("no_price",))
 TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, initial=("input", "output"))
 COST_TYPE = closed("cost_type", "input", "output", "cached", "other", initial=("input", "output"))
@@ -199,32 +203,34 @@ ESTIMATED = closed("estimated", "true", "false", initial=("false",))
 DIRECTION = closed("direction", "input", "output")
 USE = closed("use", *get_args(SpendUse), initial=("useful", "retried", "abandoned", "blocked"))
 LOSS = closed("cause", *get_args(LossReason))
-TAGGED = LabelSet(("tag", "value", "deployment"), _tagged, _tagged_initial)
-INFO = LabelSet(("deployment", "tag", "value"), _info, _info)
-KEY = LabelSet(("key",), _keys, _keys)
-LAPSE = LabelSet(("reason", "key"), _lapsed, _nameless)
+TAGGED = LabelSet(("tag", "value", "deployment"), _list_tag_values, _list_initial_tag_values)
+INFO = LabelSet(("deployment", "tag", "value"), _list_deployment_tags, _list_deployment_tags)
+KEY = LabelSet(("key",), _list_keys, _list_keys)
+LAPSE = LabelSet(("reason", "key"), _list_key_rejections, _list_rejections_without_key)
 CREDENTIAL = LabelSet(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
-UPSTREAM = LabelSet(("upstream", "model"), _upstreams, _upstreams)
+UPSTREAM = LabelSet(("upstream", "model"), _list_upstreams, _list_upstreams)
 FALLBACK = LabelSet(
-    ("deployment", "upstream", "to_upstream"), _fallbacks, partial(_fallbacks, to_itself=False)
+    ("deployment", "upstream", "to_upstream"),
+    _list_fallbacks,
+    partial(_list_fallbacks, to_itself=False),
 )
-RESULT = LabelSet(("result", "cause"), _results, lambda roster: [("2xx", NONE)])
+RESULT = LabelSet(("result", "cause"), _list_attempt_results, lambda roster: [("2xx", NONE)])
 WHY = closed("why", "retry", "hedge", "guard")
 SKIPPED = closed("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
 SIDE = closed("side", "client", "upstream", "proxy")
 PHASE = closed("phase", "before_first", "after_first")
-RULE = LabelSet(("deployment", "rule"), _rules, _rules)
+RULE = LabelSet(("deployment", "rule"), _list_rules, _list_rules)
 CANDIDATE = closed("kind", *DIFFERENCES, initial=())
-CANDIDATE_RULE = LabelSet(("rule",), _candidate_rules, _nothing)
-GUARD = LabelSet(("guard", "stage"), _guards, _guards)
+CANDIDATE_RULE = LabelSet(("rule",), _list_candidate_rules, _list_no_values)
+GUARD = LabelSet(("guard", "stage"), _list_guards, _list_guards)
 VERDICT = closed("verdict", *get_args(Verdict))
 SHADOW = closed("shadow", "true", "false")
-LIMIT = LabelSet(("limit",), _limits, _limits)
-SCOPE = LabelSet(("limit", "scope"), _scopes, _scopes)
+LIMIT = LabelSet(("limit",), _list_limits, _list_limits)
+SCOPE = LabelSet(("limit", "scope"), _list_limit_scopes, _list_limit_scopes)
 BUDGET = LabelSet(("budget", "scope"), _budgets, _budgets)
 DECISION = closed("decision", "allow", "deny", "would_deny")
 RELOAD = closed("result", "in_force", "restored", "unchanged", "rejected")
-REVISION = LabelSet(("revision",), lambda roster: [(roster.revision,)], _nothing)
+REVISION = LabelSet(("revision",), lambda roster: [(roster.revision,)], _list_no_values)
 LOOKUP = closed("result", *get_args(CacheResult))
 STORE = closed("store", *CACHE_STORES, initial=())
 HELD = closed("store", *CACHE_STORES, "vectors", initial=())
@@ -232,7 +238,7 @@ SEMANTIC = closed("result", *get_args(SemanticResult), initial=("hit", "would_hi
 EVICTED = closed("reason", "full", "expired", "dropped", "changed")
 SAMPLING = closed("decision", "sampled", "limited", initial=())
 VERSION = closed("version", proxy.__version__)
-SECRET = LabelSet(("use", "fingerprint"), _nothing, _nothing)
+SECRET = LabelSet(("use", "fingerprint"), _list_no_values, _list_no_values)
 SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
 KEEPER = closed("writer", "ledger", "decisions", "cache")
 WRITER = closed("writer", "logs", "traces", "ledger", "decisions", "cache")

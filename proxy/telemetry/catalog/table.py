@@ -129,7 +129,7 @@ CALLS = (
     ),
     counter(
         "headrace_usage_estimated_total",
-        "Responses with estimated tokens: the upstream reported none, or not to the end of the text.",
+        "Responses with estimated tokens: the upstream reported none, or not those of all text.",
         labels.MODEL,
     ),
     counter("headrace_usage_invalid_total", "Invalid usage reports of upstreams.", labels.UPSTREAM),

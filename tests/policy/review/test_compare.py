@@ -183,7 +183,7 @@ async def test_a_call_of_several_models_is_counted_once(with_candidate: Proxy) -
     counted = 'headrace_candidate_decisions_total{kind="parameters",rule="default/wide"} 1.0'
     assert counted in await with_candidate.read("/metrics")
     text = await with_candidate.read("/candidate")
-    assert "parameters: differs for 1 call (changed by rule default/wide)" in text
+    assert "parameters: differs for 1 call (because of rule default/wide)" in text
 
 
 async def test_counts_changes_by_rule(with_candidate: Proxy, upstream: ScriptedUpstream) -> None:
@@ -216,7 +216,7 @@ async def test_examples_are_told_with_what_was_and_what_would_be(with_candidate:
     text = await with_candidate.read("/candidate")
     of_one = await with_candidate.read("/explain/call-1")
 
-    assert "parameters: differs for 2 calls (changed by rule default/short)" in text
+    assert "parameters: differs for 2 calls (because of rule default/short)" in text
     assert "call: call-2 (no max_tokens -> max_tokens 5)" in text
     assert "candidate: different decision" in of_one
     assert "parameters: no max_tokens -> max_tokens 5 (by default/short)" in of_one

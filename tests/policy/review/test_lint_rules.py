@@ -77,9 +77,9 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
             ("when: {stream: true}, refuse: No.", "when: {stream: true, key: widget}, cap: {n: 1}"),
             f"{SECOND} has no effect, because rule public/r0 rejects all of its calls"),
         ("all", (f"when: {{stream: true}}, {TARGET}", f"when: {{stream: true}}, {TARGET}"),
-            f"{SECOND} its targets have no effect: rule public/r0 sets those of all its calls"),
+            f"{SECOND} its targets have no effect: rule public/r0 sets them first"),
         ("all", ("model: m", "when: {stream: true}, model: m"),
-            f"{SECOND} its model has no effect: rule public/r0 sets that of all its calls"),
+            f"{SECOND} its model has no effect: rule public/r0 sets it first"),
         ("all", ("when: {tag: {team: search}}, cap: {n: 1}",),
             "policies.public.rules[0]: never applies: no key or tag that reaches it matches its "
             "condition"),
