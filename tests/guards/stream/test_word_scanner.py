@@ -338,7 +338,7 @@ class Counted:
 
     def ends_in_partial_match(self, data: bytes) -> bool:
         self.read += len(data)
-        return bool(self.detector.hold.is_open(data))  # type: ignore[union-attr]
+        return bool(self.detector.hold.ends_in_partial_match(data))  # type: ignore[union-attr]
 
     def is_text_open(self, text: str) -> bool:
         self.read += len(text)
