@@ -346,7 +346,7 @@ class Counted:
 
     def find_partial_match(self, text: str, start: int) -> int:
         self.read += len(text)
-        return int(self.detector.hold.partial_start(text, start))  # type: ignore[union-attr]
+        return int(self.detector.hold.find_partial_match(text, start))  # type: ignore[union-attr]
 
 
 def test_words_are_looked_at_together() -> None:
