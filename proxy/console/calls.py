@@ -20,6 +20,8 @@ MAX_CAPTURED = 100
 """Calls whose captured texts are stored."""
 MAX_CHARS = 16_000
 """Stored characters of a captured prompt, and of a captured response."""
+MAX_REQUEST_BYTES = 65_536
+"""Texts of larger requests are not stored: to redact them would delay other calls."""
 HEADERS = frozenset(
     {
         "content-type", "request-id", "retry-after", "retry-after-ms", "x-headrace-cache",
@@ -96,7 +98,7 @@ class RecentCalls:
         calls = self._unauthorized if record.key is None else self._calls
         number, call_id = self._last_number, f"{self.run}-{self._last_number}"
         calls.append(RecentCall(number=number, id=call_id, line=line, details=details))
-        if record.captured is not None:
+        if record.captured is not None and record.request_bytes <= MAX_REQUEST_BYTES:
             self._capture(record, details)
 
     def _capture(self, record: Record, details: Data) -> None:

@@ -258,6 +258,7 @@ class HttpExchange:
             fields |= self._cors
         self._out.begin(status, fields, length)
         self._record.status, self._record.response_headers = status, fields
+        self._record.request_bytes = 0 if self._call is None else self._call.size
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
         self._record = record
