@@ -127,6 +127,7 @@ class HttpExchange:
                 self._call = await self._parsing.read(raw, make, caller, share.take_read)
         if head.endpoint in dialects.STATEFUL_ENDPOINTS:
             self._call = await self._resolve_state(self._call)
+        self._record.request_bytes = self._call.size
         return self._call
 
     async def _read_passthrough(
@@ -258,7 +259,6 @@ class HttpExchange:
             fields |= self._cors
         self._out.begin(status, fields, length)
         self._record.status, self._record.response_headers = status, fields
-        self._record.request_bytes = 0 if self._call is None else self._call.size
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
         self._record = record
