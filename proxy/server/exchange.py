@@ -127,7 +127,6 @@ class HttpExchange:
                 self._call = await self._parsing.read(raw, make, caller, share.take_read)
         if head.endpoint in dialects.STATEFUL_ENDPOINTS:
             self._call = await self._resolve_state(self._call)
-        self._record.request_bytes = self._call.size
         return self._call
 
     async def _read_passthrough(
@@ -199,6 +198,7 @@ class HttpExchange:
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
+        record.request_bytes = self._call.size
         if not self._out.begun:  # by a keepalive, whose writer has numbered it
             self._take_head(head)
 
