@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from proxy.call.record import CapturedText, Record
+from proxy.call.record import Captured, CapturedText, Record
 from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 
 MAX_CALLS = 1000
 MAX_UNAUTHORIZED = 20
-MAX_CAPTURED = 100
-"""Calls whose captured texts are stored."""
+MAX_CAPTURED = 50
+"""Calls whose captured texts are stored, and redacted when a page asks for them."""
 MAX_CHARS = 16_000
 """Stored characters of a captured prompt, and of a captured response."""
 MAX_REQUEST_BYTES = 65_536
-"""Texts of larger requests are not stored: to redact them would delay other calls."""
+"""Texts of larger requests are not stored, as they need memory and time to redact."""
 HEADERS = frozenset(
     {
         "content-type", "request-id", "retry-after", "retry-after-ms", "x-headrace-cache",
@@ -99,20 +99,10 @@ class RecentCalls:
         number, call_id = self._last_number, f"{self.run}-{self._last_number}"
         calls.append(RecentCall(number=number, id=call_id, line=line, details=details))
         if record.captured is not None and record.request_bytes <= MAX_REQUEST_BYTES:
-            self._capture(record, details)
-
-    def _capture(self, record: Record, details: Data) -> None:
-        """Store the redacted texts of a call, in place of those of the oldest one."""
-        if len(self._captured) == MAX_CAPTURED:
-            self._captured[0]["captured"] = None
-        self._captured.append(details)
-        try:
-            texts = record.captured() if record.captured is not None else None
-        except Exception:  # noqa: BLE001  # a failed guard: the exporter of traces reports it
-            return
-        if texts is not None:
-            prompt, response = _bounded(texts.asked), _bounded(texts.answered)
-            details["captured"] = {"prompt": prompt, "response": response}
+            if len(self._captured) == MAX_CAPTURED:
+                del self._captured[0]["captured"]
+            details["captured"] = record.captured
+            self._captured.append(details)
 
     @property
     def last_id(self) -> str:
@@ -153,11 +143,22 @@ class RecentCalls:
         explanation = self._history.explain_span(line["request_id"], line["key"], line["span_id"])
         return {
             **self.row(call),
-            "captured": None,
             **call.details,
+            "captured": _read_captured(call.details.get("captured")),
             "explanation": None if explanation is None else explanation.data(),
             "trace_url": None if url is None else url.replace("{trace_id}", line["trace_id"]),
         }
+
+
+def _read_captured(captured: Callable[[], Captured] | None) -> Data | None:
+    """Return the redacted texts of a call, None if it has none or a guard failed."""
+    if captured is None:
+        return None
+    try:
+        texts = captured()
+    except Exception:  # noqa: BLE001  # the exporter of traces reports it
+        return None
+    return {"prompt": _bounded(texts.asked), "response": _bounded(texts.answered)}
 
 
 def _bounded(texts: Sequence[CapturedText]) -> list[Data]:

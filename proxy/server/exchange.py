@@ -198,7 +198,6 @@ class HttpExchange:
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
-        record.request_bytes = self._call.size
         if not self._out.begun:  # by a keepalive, whose writer has numbered it
             self._take_head(head)
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.call.record import Captured, CapturedText
-from proxy.console.calls import MAX_CALLS, MAX_CAPTURED, MAX_CHARS, MAX_UNAUTHORIZED, RecentCalls
+from proxy.console.calls import (
+    MAX_CALLS,
+    MAX_CAPTURED,
+    MAX_CHARS,
+    MAX_REQUEST_BYTES,
+    MAX_UNAUTHORIZED,
+    RecentCalls,
+)
 from proxy.policy.review.call_history import CallHistory
 from tests.call.test_record import ended_record
 
@@ -64,7 +71,28 @@ def test_bounds_captured_texts_and_response_headers() -> None:
     assert len(newest["response_headers"]["x-headrace-cache"]) == 256
 
 
-def test_failed_redaction_stores_no_text() -> None:
+def test_redacts_only_calls_that_are_opened_and_small() -> None:
+    opened: list[str] = []
+
+    def redact() -> Captured:
+        opened.append("redacted")
+        return Captured((), ())
+
+    calls = recent_calls()
+    small = replace(ended_record(total=1.0), captured=redact, request_bytes=MAX_REQUEST_BYTES)
+    calls.add(small, LINE)
+    small_id = calls.last_id
+    calls.add(replace(small, request_bytes=MAX_REQUEST_BYTES + 1), LINE)
+
+    large_call = calls.details(calls.last_id)
+    assert large_call is not None
+    assert large_call["captured"] is None
+    assert opened == []
+    assert calls.details(small_id) is not None
+    assert opened == ["redacted"]
+
+
+def test_failed_redaction_shows_no_text() -> None:
     def fail() -> Captured:
         raise ValueError
 
