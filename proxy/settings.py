@@ -18,7 +18,7 @@ from proxy.runtime.redis_settings import RedisAt, redis_at
 
 SECRET_LENGTH = 16
 KEY_SHARE = 2  # one key may use a half of the memory for request bodies
-LEDGERS = ("sqlite",)
+LEDGERS = ("sqlite", "jsonl")
 LOG_SCHEMAS = ("native", "ecs", "otel")
 LOG_LEVELS = ("info", "debug", "warning", "error")
 TRACE_PROFILES = ("openinference", "langfuse")
@@ -305,7 +305,7 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
     if not keep:
         return LedgerAt(kind, Path(path))
     if kind != "sqlite":
-        raise BadSetting("HEADRACE_LEDGER_KEEP requires a sqlite ledger")
+        raise BadSetting("HEADRACE_LEDGER_KEEP requires a sqlite ledger (rotate jsonl files)")
     return LedgerAt(kind, Path(path), int(days))
 
 

@@ -68,6 +68,7 @@ def test_only_loopback_is_this_machine(host: str, local_value: bool) -> None:
         ({"LEDGER": ""}, "ledger", None),
         ({"LEDGER": "off"}, "ledger", None),
         ({"LEDGER": "sqlite:a:b"}, "ledger", LedgerAt("sqlite", Path("a:b"))),
+        ({"LEDGER": "jsonl:/dev/stdout"}, "ledger", LedgerAt("jsonl", Path("/dev/stdout"))),
         ({"LEDGER": "sqlite:l.db", "LEDGER_KEEP": "90d"}, "ledger",
             LedgerAt("sqlite", Path("l.db"), 90)),
         ({}, "log", LogAs()),
@@ -107,6 +108,7 @@ BAD_VALUES = {
         *(({"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": keep}, KEEP)
             for keep in ("90", "d", "0d", "-1d", "1.5d", "3 months")),
         ({"HEADRACE_LEDGER_KEEP": "90"}, KEEP),
+        ({"HEADRACE_LEDGER": "jsonl:l", "HEADRACE_LEDGER_KEEP": "90d"}, "requires a sqlite ledger"),
         *(({"HEADRACE_MAX_BODY_BYTES": body, "HEADRACE_MAX_BODIES_BYTES": bodies}, BODIES) for body,
             bodies in (("101", "200"), ("", "1000"), ("134217729", ""))),
     ],

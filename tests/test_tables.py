@@ -18,8 +18,10 @@ from proxy.cli import COMMANDS
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
 from proxy.dialects.vendors.portkey import answer_headers
 from proxy.fields.rules import NOT_THE_CLIENTS
+from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.render import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS
+from proxy.ledger.store import Counts
 from proxy.money.usage import Source
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.compare import KINDS
@@ -36,6 +38,7 @@ from proxy.settings import (
 from proxy.types.target import Secret
 from tests.for_each import for_each
 from tests.ledger.kept import PRICED, FakeLog, finished, ledger_at
+from tests.ledger.test_sqlite import batch, lines
 from tests.test_door import SECRETS
 from tests.test_errors_page import rows
 
@@ -98,6 +101,18 @@ def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path
     [events] = [words(row[1]) for row in table("ledger.md", "table") if words(row[0]) == [name]]
 
     assert set(events) == context
+
+
+def test_lines_of_json_have_the_fields_that_the_page_says(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    JsonlStore(path, "abc").write(batch(1), Counts(1, 1, 0, 0))
+    event = {words(row[0])[0]: set(words(row[1])) for row in table("ledger.md", "table")}
+    computed = {"cost_usd", "saved_usd", "tokens_in", "tokens_out"}
+
+    call, attempt, *_ = lines(path)
+
+    assert call.keys() == event["calls"] - computed - {"started_ms"} | {"row", "time", "charges"}
+    assert attempt.keys() == event["attempts"] - computed | {"row", "time", "request_id"}
 
 
 @pytest.mark.parametrize(

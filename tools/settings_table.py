@@ -112,7 +112,7 @@ VARIABLES: dict[str, tuple[str | None, str]] = {
     ),
     "HEADRACE_LEDGER": (
         "off",
-        "`off` or `sqlite:PATH`; see [ledger.md](ledger.md).",
+        "`off`, `sqlite:PATH` or `jsonl:PATH`; see [ledger.md](ledger.md).",
     ),
     "HEADRACE_LEDGER_KEEP": (
         None,

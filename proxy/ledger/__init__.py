@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from proxy.ledger.crashes import CallCounters, Crash, counters_folder
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
-from proxy.ledger.store import LedgerStore, RefusedRows, Unusable, Unwritten, refused_path
+from proxy.ledger.store import LedgerStore, Unusable, Unwritten
 from proxy.ledger.writer import Ledger
 from proxy.ports import EventLog
 from proxy.settings import LedgerAt
@@ -19,7 +20,10 @@ OpenStore = Callable[
     [Path, ProcessRun, Callable[[Crash], None], Callable[[Path | None], None]], LedgerStore
 ]
 
-STORES: Mapping[str, OpenStore] = {"sqlite": SqliteStore}
+STORES: Mapping[str, OpenStore] = {
+    "sqlite": SqliteStore,
+    "jsonl": lambda path, run, on_crash, on_new_file: JsonlStore(path, run.name),
+}
 
 
 def open_ledger(

@@ -21,10 +21,10 @@ from proxy.ledger.crashes import (
     read_position,
     read_process_counts,
 )
+from proxy.ledger.jsonl import refused_path
 from proxy.ledger.rows import charge_checksum
 from proxy.ledger.sqlite import reading
 from proxy.ledger.statements import Pruned
-from proxy.ledger.store import refused_path
 from proxy.runtime.frozen import frozen
 
 MAX_SHOWN = 5

@@ -1,15 +1,11 @@
-"""Interface of the stores of a ledger, their errors, and the file of rows that one refused."""
+"""Interface of the stores of a ledger, and their errors."""
 
 from __future__ import annotations
 
 import errno
-import json
-import os
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Rows
+from proxy.ledger.rows import Rows
 from proxy.runtime.frozen import frozen
 
 MODE = 0o640  # of the files of a ledger
@@ -74,36 +70,3 @@ def to_write_error(error: OSError) -> Unwritten:
     if error.errno in TRANSIENT:
         return Unwritten(errno.errorcode[error.errno])
     return Unusable(error.strerror or "the file cannot be opened")
-
-
-def refused_path(ledger: Path) -> Path:
-    return ledger.with_name(f"{ledger.name}.refused.jsonl")
-
-
-@dataclass(slots=True)
-class RefusedRows:
-    """Appends rows that a store refused, one line for each call, for an operator to inspect.
-
-    The file is created with the first one.
-    """
-
-    path: Path
-    run: str
-
-    def add(self, reason: str, rows: Rows) -> None:
-        """Write the rows of a call. Raises ``Unwritten``, or ``Unusable`` if no retry can help."""
-        line = {
-            "run": self.run,
-            "reason": reason,
-            "call": dict(zip(CALL, rows.calls[0], strict=True)),
-            "attempts": [dict(zip(ATTEMPT, row, strict=True)) for row in rows.attempts],
-            "charges": [dict(zip(CHARGE, row, strict=True)) for row in rows.charges],
-        }
-        try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
-            with os.fdopen(fd, "wb") as file:
-                file.write(json.dumps(line, default=repr).encode() + b"\n")
-                file.flush()
-                os.fsync(fd)
-        except OSError as error:
-            raise to_write_error(error) from None

@@ -14,8 +14,9 @@ from typing import ClassVar
 from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.ledger.crashes import CallCounters
+from proxy.ledger.jsonl import RefusedRows
 from proxy.ledger.rows import CallEntry, Rows, joined, rows_of
-from proxy.ledger.store import Counts, LedgerStore, RefusedRows, RowsRefused, Unusable, Unwritten
+from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
 from proxy.ports import EventLog
 from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
 

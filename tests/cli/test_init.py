@@ -284,7 +284,7 @@ async def test_serve_answers_and_logs(tmp_path: Path, upstream: ScriptedUpstream
     assert [secret for secret in secrets if secret in log] == []
 
 
-FILES = ("HEADRACE_LEDGER=sqlite:", "HEADRACE_CACHE_FILE=")
+FILES = ("HEADRACE_LEDGER=sqlite:", "HEADRACE_LEDGER=jsonl:", "HEADRACE_CACHE_FILE=")
 
 
 def create_other_database(path: Path) -> None:

@@ -118,6 +118,7 @@ async def ledgered(
     folder: Path,
     upstream: ScriptedUpstream,
     text: str = "",
+    kind: str = "sqlite",
     policies_too: str = "",
 ) -> AsyncIterator[tuple[Proxy, ClientSession, Path]]:
     """Run a proxy with a ledger. A call of 5 input and 3 output tokens costs 22 micro-USD."""
@@ -126,7 +127,7 @@ async def ledgered(
     )
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {text}\n")
     path = folder / "ledger"
-    position = LedgerAt("sqlite", path)
+    position = LedgerAt(kind, path)
     async with running_proxy(folder / "policies", policies, ledger=position) as proxy:
         yield proxy, proxy.client, path
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sqlite3
 from collections.abc import AsyncIterator
@@ -43,11 +44,11 @@ async def call(client: Client, path: str = ROUTE.path, **fields: Any) -> int:
 
 @asynccontextmanager
 async def keeping(
-    folder: Path, upstream: ScriptedUpstream, path: Path
+    folder: Path, upstream: ScriptedUpstream, path: Path, kind: str = "sqlite"
 ) -> AsyncIterator[tuple[Served, ClientSession]]:
     """Run a process that keeps a ledger, and a client of it."""
     environ = {
-        "HEADRACE_LEDGER": f"sqlite:{path}",
+        "HEADRACE_LEDGER": f"{kind}:{path}",
         "PYTHONDONTWRITEBYTECODE": "1",  # a file size limit would truncate cached modules
     }
     async with (
@@ -158,9 +159,10 @@ async def test_kill_after_response_misses_no_call(
     assert ended <= answered  # a call may be killed between its answer and its end
 
 
-async def test_full_disk_delays(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+async def test_full_disk_delays(kind: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
-    async with keeping(tmp_path / "p", upstream, path) as (served, client):
+    async with keeping(tmp_path / "p", upstream, path, kind) as (served, client):
         prlimit(served.process.pid, RLIMIT_FSIZE, (100, RLIM_INFINITY))
         assert [await call(client) for _ in range(5)] == [200] * 5
         failing = await served.line("ledger.failing")
@@ -170,8 +172,12 @@ async def test_full_disk_delays(tmp_path: Path, upstream: ScriptedUpstream) -> N
         await stopped(served)
 
     assert failing["reason"] in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "EFBIG")
-    assert len(kept(path)) == 6
-    assert audit(path).violations == ()
+    if kind == "sqlite":
+        assert len(kept(path)) == 6
+        assert audit(path).violations == ()
+    else:
+        rows = [json.loads(line)["row"] for line in path.read_text().splitlines()]
+        assert (rows.count("call"), rows.count("attempt")) == (6, 6)
 
 
 async def test_cache_hit_records_savings(tmp_path: Path, upstream: ScriptedUpstream) -> None:

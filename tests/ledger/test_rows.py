@@ -20,10 +20,11 @@ from proxy.errors import ClientDisconnected
 from proxy.errors.words import MAX_WORD, MAX_WORDS
 from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters, counters_folder
+from proxy.ledger.jsonl import refused_path
 from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, rows_of
 from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, VERSION
 from proxy.ledger.sqlite import prune_ledger
-from proxy.ledger.store import Unusable, Unwritten, refused_path
+from proxy.ledger.store import Unusable, Unwritten
 from proxy.money.usage import Price, read_usage
 from proxy.types import Call
 from tests.doubles import usage

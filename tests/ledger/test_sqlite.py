@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit, setrlimit
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from proxy.call.attempts import AttemptReason, LossReason, SpendUse
+from proxy.call.attempts import AttemptReason, BudgetCharge, LossReason, SpendUse
 from proxy.ledger.audit import audit
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
 from proxy.ledger.rows import Rows, joined, rows_of
-from proxy.ledger.store import Counts, RefusedRows, Unusable, Unwritten, refused_path
+from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.money.usage import Source
+from tests.for_each import for_each
 from tests.ledger.conftest import Stores
 from tests.ledger.kept import PRICED, call_entry, finished, kept
 
@@ -172,6 +175,92 @@ def files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         setrlimit(RLIMIT_FSIZE, (RLIM_INFINITY, hard))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_call_and_attempt_lines_share_the_request_id(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    store = JsonlStore(path, "abc")
+    store.write(batch(1, 2), NOTHING)
+    store.close(NOTHING)
+
+    output = lines(path)
+    assert [line["row"] for line in output] == ["call", "attempt", "attempt"] * 2
+    assert [(line["run"], line["seq"]) for line in output] == [("abc", 1)] * 3 + [("abc", 2)] * 3
+    assert (output[0]["tags"], output[0]["models"]) == ({"team": "support"}, ["gpt-4o-mini"])
+    assert (output[0]["stream"], output[2]["served"], output[1]["served"]) == (False, True, False)
+    assert output[0]["time"].endswith("+00:00")
+
+
+def test_call_line_has_its_charges(tmp_path: Path) -> None:
+    record = finished(PRICED)
+    record.charges = [BudgetCharge("month", "tag.team:support", 22_000)]
+    JsonlStore(tmp_path / "ledger", "abc").write(rows_of(call_entry(1, record)), NOTHING)
+
+    call, _ = lines(tmp_path / "ledger")
+    assert call["charges"] == [
+        {"budget": "month", "scope": "tag.team:support", "cost_nano_usd": 22_000}
+    ]
+
+
+def test_line_cut_by_full_disk_is_completed_later(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    store = JsonlStore(path, "abc")
+    rows_again = batch(1)
+    with files_of_at_most(100), pytest.raises(Unwritten, match="EFBIG"):
+        store.write(rows_again, NOTHING)
+    assert path.stat().st_size == 100
+
+    store.write(rows_again, NOTHING)
+
+    assert [line["row"] for line in lines(path)] == ["call", "attempt", "attempt"]
+
+
+def test_a_full_device_may_have_room_later() -> None:
+    store = JsonlStore(Path("/dev/full"), "abc")
+
+    with pytest.raises(Unwritten, match="ENOSPC"):
+        store.write(batch(1), NOTHING)
+
+
+def test_line_cut_by_kill_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    path.write_text('{"row": "ca')
+
+    JsonlStore(path, "abc").write(batch(1), NOTHING)
+
+    torn, *complete_lines = path.read_text().splitlines()
+    assert torn == '{"row": "ca'
+    assert [json.loads(line)["row"] for line in complete_lines] == ["call", "attempt", "attempt"]
+
+
+def test_rotated_file_is_created_again(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    store = JsonlStore(path, "abc")
+    store.write(batch(1), NOTHING)
+    os.rename(path, tmp_path / "ledger.1")
+    store.write(batch(2), NOTHING)
+    os.rename(path, tmp_path / "ledger.2")
+    path.touch()
+    store.write(batch(3), NOTHING)
+
+    assert [
+        lines(item)[0]["seq"] for item in (tmp_path / "ledger.1", tmp_path / "ledger.2", path)
+    ] == [1, 2, 3]
+
+
+@for_each("content", [b"notes\n", b"SQLite format 3\0", b'{"my": "notes"}\n', b"\n"])
+def test_foreign_file_is_not_changed(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_bytes(content)
+
+    with pytest.raises(Unusable, match="is not a Headrace ledger"):
+        JsonlStore(path, "abc").open()
+
+    assert path.read_bytes() == content
 
 
 def add(path: Path, status: int = 200, tag: str = "support") -> None:

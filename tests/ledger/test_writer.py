@@ -14,8 +14,9 @@ import pytest
 from proxy.app.telemetry import writer_failed
 from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters
+from proxy.ledger.jsonl import RefusedRows, refused_path
 from proxy.ledger.rows import Row, Rows
-from proxy.ledger.store import Counts, RefusedRows, RowsRefused, Unwritten, refused_path
+from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import MAX_CALLS, MAX_SLICED, SLICE, Ledger
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ScriptedUpstream

@@ -1,0 +1,147 @@
+"""Ledger as JSON lines, for log shippers, and the file of rows that a store refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
+from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
+from proxy.runtime.spool import append, is_in_place
+
+BEGIN = b'{"row":'
+CHARGE_FIELDS = ("budget", "scope", "cost_nano_usd")
+
+
+@dataclass(slots=True)
+class JsonlStore:
+    """Appends lines. A line that a full disk cut is ended before the next one.
+
+    A file that log rotation moved away is created again. Dead runs are unknown.
+    """
+
+    path: Path
+    run: str
+    dead: frozenset[str] = frozenset()
+    _fd: int | None = None
+    _rest: bytes = b""
+
+    def open(self) -> None:
+        if self._fd is not None:
+            return
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
+            ours, ended = _state(self._fd)
+            if ours and not ended:
+                os.write(self._fd, b"\n")
+        except OSError as error:
+            self._close()
+            raise to_write_error(error) from None
+        if not ours:
+            self._close()
+            raise Unusable("the file is not a Headrace ledger")
+
+    def write(self, rows: Rows, counts: Counts) -> None:
+        if not self._rest:
+            if self._fd is not None and not is_in_place(self._fd, self.path):
+                self._close()
+            try:
+                self._rest = b"".join(lines(self.run, rows))
+            except orjson.JSONEncodeError:
+                raise RowsRefused("not JSON") from None
+        self.open()
+        if self._fd is None:
+            raise Unwritten("closed")
+        written, error = append(self._fd, self._rest)  # the rest of the batch comes next time
+        self._rest = self._rest[written:]
+        if error is not None:
+            raise to_write_error(error)
+
+    def prune(self) -> bool:
+        """Do nothing: log rotation deletes old rows."""
+        return False
+
+    def close(self, counts: Counts) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _state(fd: int) -> tuple[bool, bool]:
+    """Return True if a file is empty or starts like a ledger, and True if its last line ended."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
+        return True, True
+    head = os.pread(fd, len(BEGIN), 0)
+    return BEGIN.startswith(head), os.pread(fd, 1, status.st_size - 1) == b"\n"
+
+
+def lines(run: str, rows: Rows) -> Iterator[bytes]:
+    """Yield the line of each call, with its charges, then the lines of its attempts."""
+    attempts, charges = _by_call(rows.attempts), _by_call(rows.charges)
+    for row in rows.calls:
+        line: dict[str, Any] = dict(zip(CALL, row, strict=True))
+        time = datetime.fromtimestamp(line.pop("started_ms") / 1000, UTC)
+        common = {"run": run, "time": time.isoformat(timespec="milliseconds")}
+        for name in ("tags", "models"):
+            line[name] = None if line[name] is None else orjson.Fragment(line[name])
+        line["stream"] = None if line["stream"] is None else bool(line["stream"])
+        charge_rows = (dict(zip(CHARGE, charge, strict=True)) for charge in charges.get(row[0], ()))
+        line["charges"] = [{name: fields[name] for name in CHARGE_FIELDS} for fields in charge_rows]
+        yield orjson.dumps({"row": "call", **common, **line}) + b"\n"
+        common["request_id"] = line["request_id"]
+        for attempt in attempts.get(row[0], ()):
+            columns = dict(zip(ATTEMPT, attempt, strict=True))
+            columns["served"] = bool(columns["served"])
+            yield orjson.dumps({"row": "attempt", **common, **columns}) + b"\n"
+
+
+def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
+    by_call: dict[Any, list[Row]] = {}
+    for row in rows:
+        by_call.setdefault(row[0], []).append(row)
+    return by_call
+
+
+def refused_path(ledger: Path) -> Path:
+    return ledger.with_name(f"{ledger.name}.refused.jsonl")
+
+
+@dataclass(slots=True)
+class RefusedRows:
+    """Appends rows that a store refused, one line for each call, for an operator to inspect.
+
+    The file is created with the first one.
+    """
+
+    path: Path
+    run: str
+
+    def add(self, reason: str, rows: Rows) -> None:
+        """Write the rows of a call. Raises ``Unwritten``, or ``Unusable`` if no retry can help."""
+        line = {
+            "run": self.run,
+            "reason": reason,
+            "call": dict(zip(CALL, rows.calls[0], strict=True)),
+            "attempts": [dict(zip(ATTEMPT, row, strict=True)) for row in rows.attempts],
+            "charges": [dict(zip(CHARGE, row, strict=True)) for row in rows.charges],
+        }
+        try:
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
+            with os.fdopen(fd, "wb") as file:
+                file.write(json.dumps(line, default=repr).encode() + b"\n")
+                file.flush()
+                os.fsync(fd)
+        except OSError as error:
+            raise to_write_error(error) from None
