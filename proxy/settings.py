@@ -26,10 +26,10 @@ TRACE_ID = "{trace_id}"
 PREFIX = "HEADRACE_"
 VARIABLES = (
     *("HEADRACE_ADMIN_HOSTS", "HEADRACE_ADMIN_TOKEN"),
-    *("HEADRACE_CACHE_BYTES", "HEADRACE_CACHE_FILE"),
+    *("HEADRACE_CACHE_BYTES", "HEADRACE_CACHE_FILE", "HEADRACE_CACHE_SECRET"),
     "HEADRACE_CONSOLE",
     *("HEADRACE_DECISION_LOG", "HEADRACE_DRAIN_GRACE_SECONDS", "HEADRACE_DRAIN_SECONDS"),
-    "HEADRACE_KEEPALIVE_SECONDS",
+    *("HEADRACE_ID_SECRET", "HEADRACE_ID_SECRET_OLD", "HEADRACE_KEEPALIVE_SECONDS"),
     *("HEADRACE_LEDGER", "HEADRACE_LEDGER_KEEP"),
     *("HEADRACE_LOG_LEVEL", "HEADRACE_LOG_RATIO", "HEADRACE_LOG_SCHEMA"),
     *("HEADRACE_MAX_ANSWERS_BYTES", "HEADRACE_MAX_BODIES_BYTES"),
@@ -99,10 +99,10 @@ class Settings:
       and the first part of it in which new calls are accepted.
     - ``body_bytes``, ``body_values``: bounds of one request. ``bodies_bytes`` bounds all active
       ones, ``answers_bytes`` all buffered responses, ``cache_bytes`` each cache store.
+    - ``cache_secret``: derives cache keys. Required for stores in a file or Redis.
     - ``replicas``: number of processes that share ``redis``. Each enforces its share of the limits
       while Redis is unavailable.
-    - ``secrets``: decrypt ids of provider state. The first one also encrypts them, and derives
-      cache keys. Required for stores in a file or Redis.
+    - ``id_secrets``: decrypt ids of provider state. The first one also encrypts them.
     - ``settle_seconds``: a changed policy folder is read after this time without another change.
     - ``keepalive_seconds``: maximum silence of a stream; 0 disables keepalives.
     - ``has_console``: serve the console on the admin listener. ``trace_url`` is the address of a
@@ -130,7 +130,8 @@ class Settings:
     cache_bytes: int = 64 * 1024 * 1024
     cache_file: Path | None = None
     redis: RedisAt | None = None
-    secrets: tuple[str, ...] = field(default=(), repr=False)
+    cache_secret: str | None = field(default=None, repr=False)
+    id_secrets: tuple[str, ...] = field(default=(), repr=False)
     replicas: int = 1
     ledger: LedgerAt | None = None
     log: LogAs = LogAs()  # it is frozen
@@ -185,8 +186,8 @@ def from_environment(
     defaults = Settings(policies)
     otel = otel_settings(environ)
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
-    secrets = _secrets(environ)
-    if (file or redis) and not secrets:
+    cache_secret, id_secrets = _secrets(environ)
+    if (file or redis) and not cache_secret:
         raise BadSetting("HEADRACE_CACHE_FILE and HEADRACE_REDIS_URL require HEADRACE_SECRET")
     if (trusted := environ.get("SSL_CERT_FILE")) and not Path(trusted).is_file():
         raise BadSetting(f"SSL_CERT_FILE: {trusted} is not a file")
@@ -217,7 +218,8 @@ def from_environment(
         cache_bytes=_whole(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
         cache_file=Path(file) if file else None,
         redis=_redis(redis),
-        secrets=secrets,
+        cache_secret=cache_secret,
+        id_secrets=id_secrets,
         replicas=_whole(environ, "HEADRACE_REPLICAS", defaults.replicas, low=1),
         ledger=_ledger(
             environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
@@ -272,17 +274,25 @@ def _admin_token(admin: Address, token: str | None) -> str | None:
     return token
 
 
-def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the shared secrets: the first seals, all open. Raises ``BadSetting``."""
-    secret = environ.get("HEADRACE_SECRET")
-    accepted = environ.get("HEADRACE_SECRETS_ACCEPTED", "").split(",")
-    secrets = tuple(dict.fromkeys(filter(None, (secret, *accepted))))
-    if secrets and not secret:
+def _secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the secret of the cache and those of ids, of which the first seals and all open.
+
+    Older names have precedence for their use. Raises ``BadSetting``.
+    """
+    shared = environ.get("HEADRACE_SECRET") or None
+    cache = environ.get("HEADRACE_CACHE_SECRET") or shared
+    current = environ.get("HEADRACE_ID_SECRET") or shared
+    other_secrets = (
+        environ.get(f"HEADRACE_{end}", "") for end in ("SECRETS_ACCEPTED", "ID_SECRET_OLD")
+    )
+    accepted = [secret for text in other_secrets for secret in text.split(",") if secret]
+    if accepted and not current:
         raise BadSetting("HEADRACE_SECRETS_ACCEPTED requires HEADRACE_SECRET")
-    if any(len(text) < SECRET_LENGTH for text in secrets):
-        names = "HEADRACE_SECRET and each of HEADRACE_SECRETS_ACCEPTED"
+    ids = tuple(dict.fromkeys([current, *accepted])) if current else ()
+    if any(len(secret) < SECRET_LENGTH for secret in (shared, cache, *ids) if secret):
+        names = "HEADRACE_SECRET, its older names and each of HEADRACE_SECRETS_ACCEPTED"
         raise BadSetting(f"{names} must have at least {SECRET_LENGTH} characters")
-    return secrets
+    return cache, ids
 
 
 def _redis(url: str | None) -> RedisAt | None:

@@ -159,7 +159,7 @@ def test_each_route_is_in_a_table_of_ways_out() -> None:
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     folder = tmp_path / "policies"
-    async with running_proxy(folder, world(upstream.url), secrets=SECRETS) as running:
+    async with running_proxy(folder, world(upstream.url), id_secrets=SECRETS) as running:
         yield running
 
 
@@ -239,7 +239,7 @@ async def test_leaves(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
 
 async def test_stop_answers_within_grace(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with (
-        stoppable(tmp_path / "p", upstream, PATIENCE_S, secrets=SECRETS) as (proxy, stop, _),
+        stoppable(tmp_path / "p", upstream, PATIENCE_S, id_secrets=SECRETS) as (proxy, stop, _),
         ClientSession(base_url=proxy.url) as client,
     ):
         lasting_proxy, replies = replace(proxy, client=client), list[Reply]()

@@ -210,7 +210,7 @@ def test_a_redis_is_one_server_or_a_cluster(text: str, position: RedisAt) -> Non
     ],
 )
 def test_redis_url_error_hides_password(text: str, why: str) -> None:
-    environ = {"HEADRACE_REDIS_URL": text, "HEADRACE_SECRET": "0123456789abcdef"}
+    environ = {"HEADRACE_REDIS_URL": text, "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
 
     with pytest.raises(BadSetting, match=why) as info:
         from_environment(Path("p"), FOLDER, FOLDER, environ)
@@ -255,28 +255,38 @@ SECRET, SECOND, THIRD = "a secret of 16..", "the-other-secret", "the-third-secre
 
 
 @for_each(
-    ("environ", "expected"),
+    ("environ", "cache", "ids"),
     [
-        ({}, ()),
-        ({"SECRET": SECRET}, (SECRET,)),
-        ({"SECRET": SECRET, "SECRETS_ACCEPTED": f"{SECOND},{THIRD},{SECRET}"},
+        ({}, None, ()),
+        ({"SECRET": SECRET}, SECRET, (SECRET,)),
+        ({"ID_SECRET": SECRET}, None, (SECRET,)),
+        ({"CACHE_SECRET": SECRET}, SECRET, ()),
+        ({"SECRET": SECRET, "ID_SECRET": SECOND}, SECRET, (SECOND,)),
+        ({"SECRET": SECRET, "CACHE_SECRET": SECOND}, SECOND, (SECRET,)),
+        ({"SECRET": SECRET, "SECRETS_ACCEPTED": f"{SECOND},{THIRD},{SECRET}"}, SECRET,
+            (SECRET, SECOND, THIRD)),
+        ({"ID_SECRET": SECRET, "ID_SECRET_OLD": THIRD, "SECRETS_ACCEPTED": SECOND}, None,
             (SECRET, SECOND, THIRD)),
     ],
 )  # fmt: skip
-def test_secret_fits(environ: dict[str, str], expected: tuple[str, ...]) -> None:
+def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str, ...]) -> None:
     by_name = {f"HEADRACE_{name}": value for name, value in environ.items()}
 
     settings = from_environment(Path("p"), FOLDER, FOLDER, by_name)
 
-    assert settings.secrets == expected
+    assert (settings.cache_secret, settings.id_secrets) == (cache, ids)
     assert all(secret not in repr(replace(settings, environ={})) for secret in environ.values())
 
 
 @pytest.mark.parametrize(
     ("environ", "name"),
     [
+        ({"HEADRACE_ID_SECRET": "too short"}, "16 characters"),
+        ({"HEADRACE_ID_SECRET": "0123456789abcdef", "HEADRACE_ID_SECRET_OLD": "x"}, "older names"),
+        ({"HEADRACE_ID_SECRET_OLD": "0123456789abcdef"}, "requires HEADRACE_SECRET"),
         ({"HEADRACE_SECRETS_ACCEPTED": "0123456789abcdef"}, "requires HEADRACE_SECRET"),
         ({"HEADRACE_SECRET": "too short"}, "16 characters"),
+        ({"HEADRACE_CACHE_SECRET": "too short"}, "16 characters"),
         ({"HEADRACE_SECRET": "0123456789abcdef", "HEADRACE_SECRETS_ACCEPTED": "x"}, "ACCEPTED"),
     ],
 )

@@ -110,6 +110,9 @@ VARIABLES: dict[str, tuple[str | None, str]] = {
         "Other secrets whose ids are accepted, separated by commas; see"
         " [rotation](#rotate-the-secret).",
     ),
+    "HEADRACE_ID_SECRET": (None, "Overrides `HEADRACE_SECRET` for ids and placeholders."),
+    "HEADRACE_CACHE_SECRET": (None, "Overrides `HEADRACE_SECRET` for the cache."),
+    "HEADRACE_ID_SECRET_OLD": (None, "Older name of `HEADRACE_SECRETS_ACCEPTED`."),
     "HEADRACE_LEDGER": (
         "off",
         "`off`, `sqlite:PATH` or `jsonl:PATH`; see [ledger.md](ledger.md).",

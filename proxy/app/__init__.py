@@ -257,7 +257,7 @@ def _guards(
         now=time.monotonic,
     )
     engine = engine if outsides is None else replace(engine, outsides=outsides)
-    return PolicyGuards(engine, placeholder_key(*settings.secrets[:1]))
+    return PolicyGuards(engine, placeholder_key(*settings.id_secrets[:1]))
 
 
 def _emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:

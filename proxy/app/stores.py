@@ -57,9 +57,9 @@ def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
 
 def ids(context: Context) -> ResponseIds | None:
     """Return the cipher of provider-side ids, None without a secret."""
-    if not context.settings.secrets:
+    if not context.settings.id_secrets:
         return None
-    return ResponseIds.from_secrets(context.settings.secrets)
+    return ResponseIds.from_secrets(context.settings.id_secrets)
 
 
 async def counters(context: Context) -> CounterStore:
@@ -235,7 +235,7 @@ async def cache_backends(context: Context) -> dict[str, CacheBackend]:
             await context.opened.enter_async_context(memory), secrets.token_bytes(32)
         ),
     }
-    secret = derive_secret("".join(context.settings.secrets[:1]))
+    secret = derive_secret(context.settings.cache_secret or "")
     if path is not None:
         backends["sqlite"] = CacheBackend(
             await _cache_file(context, path), secret, _change_reporter(context, "sqlite")

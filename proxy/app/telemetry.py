@@ -87,7 +87,7 @@ def enforcing(
         if store_url is None:
             fields = {"store": store, "variable": variable, "deployments": deployments}
             yield partial(log.warning, "cache.store_missing", **fields)
-    upstreams = [] if settings.secrets else shared_response_stores(snapshot)
+    upstreams = [] if settings.id_secrets else shared_response_stores(snapshot)
     if upstreams:
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
@@ -221,10 +221,10 @@ class LimitGauges:
 
 def show_secrets(metrics: Metrics, settings: Settings) -> None:
     """Set fingerprints of the secrets that all replicas must share."""
-    ids = settings.secrets
-    texts = {"ids": "".join(ids[:1]), "accepted": "\0".join(sorted(ids))}
+    ids = settings.id_secrets
+    texts = {"ids": ids[0] if ids else "", "accepted": "\0".join(sorted(ids))}
     if settings.redis is not None:
-        texts["cache"] = texts["ids"]
+        texts["cache"] = settings.cache_secret or ""
     metrics.secrets({use: _fingerprint(text) for use, text in texts.items()})
 
 

@@ -154,7 +154,7 @@ async def test_nobody_waits_for_a_large_body(tmp_path: Path) -> None:
     results: list[bytes] = []
     async with (
         upstream_of(results) as (other_loop, url),
-        running_proxy(tmp_path / "policies", world(url) + POLICY, secrets=(SECRET,)) as proxy,
+        running_proxy(tmp_path / "policies", world(url) + POLICY, id_secrets=(SECRET,)) as proxy,
     ):
         for path, model, body in bodies():
             results.clear()

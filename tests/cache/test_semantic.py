@@ -327,7 +327,7 @@ async def test_deleted_response_is_not_found(tmp_path: Path, upstream: ScriptedU
 
 
 async def test_vectors_end_with_the_process(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    settings: dict[str, Any] = {"cache_file": tmp_path / "cache", "secrets": ("s" * 32,)}
+    settings: dict[str, Any] = {"cache_file": tmp_path / "cache", "cache_secret": "s" * 32}
     prompts = {"before": (PROMPT, SIMILAR), "after": (PROMPT, SIMILAR, SIMILAR)}
     results = {}
     for run, run_prompts in prompts.items():

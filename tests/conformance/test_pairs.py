@@ -80,7 +80,7 @@ RESPONDING = frozenset({"openai", "portkey"})
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     folder = tmp_path / "policies"
-    async with running_proxy(folder, world(upstream.url), secrets=(SECRET,)) as running:
+    async with running_proxy(folder, world(upstream.url), id_secrets=(SECRET,)) as running:
         yield running
 
 

@@ -115,7 +115,7 @@ class House:
 async def house(
     folder: Path, upstream: ScriptedUpstream, policies: str | None = None, **settings: Any
 ) -> AsyncIterator[House]:
-    settings = {"secrets": (SECRET,), **settings}
+    settings = {"id_secrets": (SECRET,), **settings}
     async with running_proxy(folder, policies or policy(upstream.url), **settings) as proxy:
         yield House(proxy, proxy.client, upstream)
 

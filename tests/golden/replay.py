@@ -258,7 +258,7 @@ async def replaying(folder: Path) -> AsyncIterator[Replay]:
         policies = _policies(upstream.url)
         proxy = await opened.enter_async_context(running_proxy(folder / "plain", policies))
         sealing = await opened.enter_async_context(
-            running_proxy(folder / "sealing", policies, secrets=(SECRET,))
+            running_proxy(folder / "sealing", policies, id_secrets=(SECRET,))
         )
         session = await opened.enter_async_context(aiohttp.ClientSession())
         yield Replay(upstream, proxy, sealing, session)

@@ -94,13 +94,13 @@ async def test_next_turn_begins_with_the_same_bytes(
     """The provider's prompt cache matches all that the first request said."""
     upstream.answer_with(echo(form, streamed=False))
     turns = [f"Write to {ADA}, not to {BOB}."]
-    async with restoring(tmp_path / "one", upstream, secrets=(SECRET,)) as (_, client):
+    async with restoring(tmp_path / "one", upstream, id_secrets=(SECRET,)) as (_, client):
         fields = form.read(await form.send(client, turns), False)
         turns += [fields.text, f"And to {BOB} or new@mill.example?"]
         if not restart:
             await form.send(client, turns)
     if restart:
-        async with restoring(tmp_path / "two", upstream, secrets=(SECRET,)) as (_, client):
+        async with restoring(tmp_path / "two", upstream, id_secrets=(SECRET,)) as (_, client):
             await form.send(client, turns)
 
     first_data, second = (request.body for request in upstream.requests)
@@ -117,7 +117,7 @@ async def test_two_keys_share_no_placeholder(
 ) -> None:
     """Each key's value is masked by its own placeholder, and one of another key stays."""
     upstream.answer_with(echo(form, streamed=False))
-    async with restoring(tmp_path / "p", upstream, secrets=(SECRET,)) as (_, client):
+    async with restoring(tmp_path / "p", upstream, id_secrets=(SECRET,)) as (_, client):
         await form.send(client, [ADA])
         await form.send(client, [ADA], key=OTHER_KEY)
         item, other_item = (

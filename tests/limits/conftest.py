@@ -47,7 +47,7 @@ async def replicas(
     folder: Path, policies: str, server: Server, count: int = 2, *, ledgers: bool = False
 ) -> AsyncIterator[list[Proxy]]:
     """Run proxies that share a server, each with a ledger of its own if wanted."""
-    shared: dict[str, Any] = {"redis": server.at, "secrets": ("a secret of tests",)}
+    shared: dict[str, Any] = {"redis": server.at, "cache_secret": "a secret of tests"}
     async with AsyncExitStack() as opened:
         proxies = []
         for number in range(count):

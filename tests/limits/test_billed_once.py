@@ -38,7 +38,7 @@ async def two(
         policy_text = policy_text.replace(
             "policies:\n", f"policies:\n  default: {{limits: [{limit}]}}\n"
         )
-    shared: Any = {"redis": server.at, "secrets": ("a secret of tests",), "replicas": 2}
+    shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
     async with AsyncExitStack() as opened:
         single_house, other_house = [
             await opened.enter_async_context(house(folder / name, upstream, policy_text, **shared))
@@ -165,7 +165,7 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
 
 async def test_stop_books_last(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
-    shared: Any = {"redis": server.at, "secrets": ("a secret of tests",), "ledger": ledger}
+    shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "ledger": ledger}
     upstream.answer_with(answer(QUEUED))
     async with house(tmp_path / "one", upstream, policy(upstream.url), **shared) as single_house:
         response_id = await single_house.id_of(background=True)
@@ -192,7 +192,7 @@ async def shared(
     folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     rules = policies(upstream.url, policy=f"{{limits: [{', '.join(limits)}]}}")
-    sharing = {"redis": server.at, "secrets": ("a secret of tests",), "replicas": 2}
+    sharing = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
     async with running_proxy(folder / "policies", rules, **sharing) as proxy:
         yield proxy, proxy.client
 

@@ -50,7 +50,7 @@ async def asked(folder: Path, policies: str, named: str | None) -> tuple[list[An
     headers |= {} if named is None else {"x-headrace-deployment": named}
     answers = []
     async with (
-        running_proxy(folder, policies, secrets=("a secret of replicas",)) as proxy,
+        running_proxy(folder, policies, id_secrets=("a secret of replicas",)) as proxy,
         ClientSession(base_url=proxy.url, headers=headers) as client,
     ):
         for (method, route), (_, endpoint) in ROUTES.items():

@@ -29,7 +29,7 @@ from tests.sdks.errands import thought_events
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     secrets = ("a secret of replicas",)
     folder = tmp_path / "policies"
-    async with running_proxy(folder, world(upstream.url), secrets=secrets) as running:
+    async with running_proxy(folder, world(upstream.url), id_secrets=secrets) as running:
         yield running
 
 

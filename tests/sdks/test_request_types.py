@@ -197,7 +197,7 @@ async def test_drops_outside_refs(aiohttp_raw_server: AiohttpRawServer, tmp_path
     url = str((await aiohttp_raw_server(upstream)).make_url("")).rstrip("/")
     reached, events = list[tuple[str, str]](), list[str]()
     async with (
-        running_proxy(tmp_path / "policies", policies(url), secrets=("a secret",)) as proxy,
+        running_proxy(tmp_path / "policies", policies(url), id_secrets=("a secret",)) as proxy,
         ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
         headers = {"x-headrace-deployment": "responses"}

@@ -110,7 +110,7 @@ async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     upstream.then(answer(response()), answer({"id": "resp_1", "deleted": True}))
-    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "secrets": ("s" * 32,)}
+    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
     body = {"model": "gpt-4o-mini", "input": "Hi"}
     async with running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy:
         created = await proxy.send("/v1/responses", body)
@@ -128,7 +128,7 @@ async def test_a_span_names_the_previous_response_as_the_client_does(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     upstream.then(answer(response()), answer(response()))
-    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "secrets": ("s" * 32,)}
+    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
     body = {"model": "gpt-4o-mini", "input": "Hi"}
     async with running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy:
         previous = (await proxy.send("/v1/responses", body)).json["id"]

@@ -327,7 +327,7 @@ async def test_a_client_of_chats_has_nothing_made_that_it_could_not_ask_for(aske
 
 
 async def test_names_missing_secret_setting(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with house(tmp_path / "one", upstream, secrets=()) as bare:
+    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
         status, body = await bare.ask(background=True)
 
     assert (status, body["error"]["param"]) == (400, "background")

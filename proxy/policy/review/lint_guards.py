@@ -105,7 +105,7 @@ def opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
 def restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on deployments that restore values without a secret for stable placeholders."""
     names = [name for name, d in snapshot.deployments.items() if d.guards.input_stage.restores]
-    if names and not environ.get("HEADRACE_SECRET"):
+    if names and not (environ.get("HEADRACE_SECRET") or environ.get("HEADRACE_ID_SECRET")):
         yield (
             f"{listed(names)}: placeholders of restored values differ between processes, which "
             "costs cached tokens at providers. Set HEADRACE_SECRET to keep them."

@@ -127,7 +127,7 @@ async def ids_of(context: House, **request: Any) -> Json:
 @pytest.mark.parametrize("text", VALUES)
 async def test_id_works_for_its_key(text: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     policies = world(upstream.url)
-    async with house(tmp_path / "one", upstream, policies, secrets=(OLD,)) as context:
+    async with house(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as context:
         ids = await ids_of(context, **VALUES[text])
         event = json.dumps(ids)
         assert not any(own_value in event for own_value in ("resp_1", "msg_1", "conv_1"))
@@ -138,11 +138,11 @@ async def test_id_works_for_its_key(text: str, upstream: ScriptedUpstream, tmp_p
                 alias = {"x-headrace-deployment": "chat-of-support"}
                 assert (await send(context, use, ids, KEY, **alias))[0] == 200, name
         await refused(context, ids, OTHER_KEY)
-    async with house(tmp_path / "two", upstream, policies, secrets=(SECRET, OLD)) as replica:
+    async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)) as replica:
         for name, use in USES.items():
             assert (await send(replica, use, ids, KEY))[0] == 200, name
         await refused(replica, ids, OTHER_KEY)
-    async with house(tmp_path / "two", upstream, policies, secrets=(SECRET,)) as house_after:
+    async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as house_after:
         await refused(house_after, ids, KEY)
 
 
@@ -206,7 +206,7 @@ async def test_errors_name_sealed_id(upstream: ScriptedUpstream, tmp_path: Path)
 async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     ids = {"model": "gpt-4o-mini", "resp": "resp_1", "item": "msg_1", "conv": "conv_1"}
     ids["talked"] = "msg_1"
-    async with house(tmp_path / "one", upstream, world(upstream.url), secrets=()) as context:
+    async with house(tmp_path / "one", upstream, world(upstream.url), id_secrets=()) as context:
         for name, use in USES.items():
             status, text = await send(context, use, ids, KEY)
             expected = "Send the item itself" if name == "reference" else "HEADRACE_SECRET"

@@ -197,9 +197,9 @@ def replica(step: int) -> Settings:
 def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
     """While replicas go from one step to the next, any of them opens what any other has sealed,
     and what was sealed in any step before."""
-    replicas = [ResponseIds.from_secrets(replica(number).secrets) for number in (step - 1, step)]
+    replicas = [ResponseIds.from_secrets(replica(number).id_secrets) for number in (step - 1, step)]
     sealed = [
-        ResponseIds.from_secrets(replica(number).secrets).seal(*PLACE, "resp_1")
+        ResponseIds.from_secrets(replica(number).id_secrets).seal(*PLACE, "resp_1")
         for number in range(step + 1)
     ]
 

@@ -291,7 +291,7 @@ async def test_references_to_what_a_chat_said_are_dropped(
 ) -> None:
     document = thinking(is_whole=is_whole)
     upstream.answer_with(answer(document) if isinstance(document, dict) else stream(document))
-    async with house(tmp_path / str(is_whole), upstream, secrets=secrets) as context:
+    async with house(tmp_path / str(is_whole), upstream, id_secrets=secrets) as context:
         _, _, first_document = await ask(context, "chatter", input="Hi.", stream=not is_whole)
         output = (
             first_document["output"]

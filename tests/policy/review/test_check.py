@@ -66,6 +66,7 @@ RESTORING = "{guard: pii, entities: [email], action: mask, restore: true}"
     ("guard", "environ", "is_noted"),
     [
         (RESTORING, {}, True),
+        (RESTORING, {"HEADRACE_ID_SECRET": "a secret of replicas"}, False),
         (RESTORING, {"HEADRACE_SECRET": "a secret of replicas"}, False),
         (RESTORING, None, False),
         (RESTORING.replace(", restore: true", ""), {}, False),
