@@ -163,3 +163,31 @@ async def test_locations_of_responses_hide_no_guarded_word(
             proxy.sink.forget()
             assert not record.is_internal_error
             assert action == "block" or name.endswith("order") or reply.status == 200, name
+
+
+@ACTIONS
+@for_each("client", ["chat", "completions"])
+@for_each("member", ["content", "refusal", *REASONING])
+async def test_a_text_behind_the_end_in_one_document_hides_no_guarded_word(
+    member: str, client: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    form = REASONING.get(member, lambda text: {member: text})
+    begin, end = (form(text) for text in ("We go to hydro", "polis"))  # type: ignore[operator]
+    stop = {"finish_reason": "stop"}
+    documents = {
+        "the end, then a text": ([at(0, begin)], [at(0, {}) | stop, at(0, end)]),
+        "a text with the end, then a text": ([at(0, begin) | stop, at(0, end)],),
+        "a text, the end, a text": ([at(0, begin), at(0, {}) | stop, at(0, end)],),
+        "other spellings of the index": ([at(0, begin)], [at("0", {}) | stop, at(0.0, end)]),
+    }
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        for name, listed in documents.items():
+            for choices in (1, 2):
+                upstream.answer_with(stream({"id": "c", "choices": c} for c in listed))
+                reply = await send(proxy, client, stream=True, n=choices)
+                texts = shown_texts(chunks_of(reply.raw))
+                leaks = [reading for reading, text in texts.items() if WORD in text]
+                assert leaks == [], (name, reply.raw)
+                [record] = await proxy.sink.wait()
+                proxy.sink.forget()
+                assert not record.is_internal_error

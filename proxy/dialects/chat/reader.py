@@ -321,7 +321,12 @@ def _collect_choice_events(choices: list[Choice]) -> list[Event]:
 
 
 def _must_split_document(choices: list[Choice]) -> bool:
-    """Return True for several texts, a text with an end, or a renumbered tool call."""
+    """Return True for several texts, a text with an end, or a renumbered tool call.
+
+    Also for a choice that is listed twice, because the first entry may end the text of the second.
+    """
+    if len({choice.number for choice in choices}) < len(choices):
+        return True
     texts = sum(len(unit.texts) for choice in choices for unit in choice.units)
     ends = sum(choice.finish is not None for choice in choices)
     if texts > 1 or ends > 1 or (texts and ends):
