@@ -135,7 +135,10 @@ class RecentCalls:
         return {"last": self.last_id, "calls": rows}
 
     def details(self, call_id: str) -> Data | None:
-        """Return a call with its attempts and its explanation, None if it is not stored."""
+        """Return a call with its attempts and its explanation, None if it is not stored.
+
+        `redact_captured` completes it in a thread, because to redact texts may take a second.
+        """
         call = next((c for c in self.calls_after("") if c.id == call_id), None)
         if call is None:
             return None
@@ -144,14 +147,17 @@ class RecentCalls:
         return {
             **self.row(call),
             **call.details,
-            "captured": _read_captured(call.details.get("captured")),
             "explanation": None if explanation is None else explanation.data(),
             "trace_url": None if url is None else url.replace("{trace_id}", line["trace_id"]),
         }
 
 
+def redact_captured(details: Data) -> Data:
+    """Return the details of a call with its redacted texts, None if a guard failed."""
+    return {**details, "captured": _read_captured(details.get("captured"))}
+
+
 def _read_captured(captured: Callable[[], Captured] | None) -> Data | None:
-    """Return the redacted texts of a call, None if it has none or a guard failed."""
     if captured is None:
         return None
     try:

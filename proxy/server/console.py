@@ -20,7 +20,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from proxy.console import InvalidQuery, parse_query
-from proxy.console.calls import MAX_CALLS, CallsQuery, RecentCall, RecentCalls
+from proxy.console.calls import MAX_CALLS, CallsQuery, RecentCall, RecentCalls, redact_captured
 from proxy.console.money import MoneyPage, MoneyQuery
 from proxy.console.overview import Overview, RangeQuery
 from proxy.console.page_thread import PageThread, TooManyPages
@@ -201,7 +201,7 @@ class Console:
         call = self._pages.calls.details(call_id)
         if call is None:
             return problem(404, "This call is not stored. The last 1,000 since the start are.")
-        return await self._page(lambda: call)
+        return await self._page(partial(redact_captured, call))
 
     async def _policy(self, request: web.BaseRequest) -> web.Response:
         limits, policy = await self._pages.limits.read(), self._pages.policy
