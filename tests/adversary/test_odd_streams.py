@@ -299,3 +299,22 @@ def test_surrogate_pair_is_joined_without_numbers() -> None:
         if "delta" in document
     ]
     assert deltas == ["", "\U0001f600"]
+
+
+@pytest.mark.parametrize("action", ["flag", "mask", "block"])
+async def test_legacy_client_gets_deltas_of_chunks_that_repeat_the_message(
+    action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    def chunk(text: str, so_far: str, finish: str | None = None) -> Json:
+        delta, whole = ({"role": "assistant", "content": content} for content in (text, so_far))
+        choice = {"index": 0, "delta": delta, "message": whole, "finish_reason": finish}
+        return {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
+
+    chunks = [chunk("Hello", "Hello"), chunk(" you", "Hello you"), chunk("", "Hello you", "stop")]
+    upstream.answer_with(stream(chunks))
+    async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
+        reply = await proxy.complete(model="search-answers", stream=True)
+
+    lines = [line.removeprefix("data: ") for line in reply.raw.decode().splitlines()]
+    documents = [json.loads(line) for line in lines if line.startswith("{")]
+    assert "".join(c["text"] for d in documents for c in d["choices"]) == "Hello you"

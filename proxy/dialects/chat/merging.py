@@ -222,9 +222,10 @@ def get_choices(doc: Json) -> list[Json]:
     return as_objects(doc.get("choices"))
 
 
-def get_message(choice: Json) -> Json:
+def get_message(choice: Json, *, is_chunk: bool = False) -> Json:
     """Return the message or the delta of a choice. Raises ``UpstreamInvalid``."""
-    message = choice.get("message") or choice.get("delta") or {}
+    delta = choice.get("delta")
+    message = (is_chunk and delta) or choice.get("message") or delta or {}
     if not isinstance(message, dict):
         raise UpstreamInvalid("The upstream sent a choice whose message is not an object.")
     return message
@@ -276,9 +277,9 @@ class ChatToLegacy(_TextLengths):
 
     def feed(self, doc: Json) -> Json | None:
         """Return a document as legacy completions, None for a chunk without a text there."""
-        choices: list[Json] = []
+        choices, is_chunk = list[Json](), doc.get("object") == CHUNK
         for choice in get_choices(doc):
-            message = join_text_parts(get_message(choice))
+            message = join_text_parts(get_message(choice, is_chunk=is_chunk))
             text = message.get("content") or ""
             legacy = {
                 "index": choice.get("index", 0),
