@@ -142,8 +142,8 @@ def read_spending(
             group = [loss] if kind == "loss" else row[: len(by)] if kind == "group" else ()
             lines[kind].append(_make_spending_line(group, row[len(by) :]))
             if bounds is not None and len(lines["group"]) > bounds.max_lines:
-                count = f"{bounds.max_lines:,}"
-                raise Unusable(f"more than {count} groups. Choose fewer days or groups")
+                message = f"more than {bounds.max_lines:,} groups. Choose fewer days or groups"
+                raise Unusable(message)
         groups = lines["group"]
         unknown = [
             name[4:]

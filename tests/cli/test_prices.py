@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 
 from tests.cli.test_init import headrace
-from tests.prices.test_checking import GOOD
+from tests.policy.review.test_price_warnings import GOOD
 
 
 def folder(path: Path, text: str = GOOD) -> str:

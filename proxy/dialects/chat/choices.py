@@ -312,8 +312,8 @@ class ChoiceReader:
 
     def _is_repeated(self, name: str, message: Json, number: int) -> bool:
         """Return True for reasoning that the message has under another name too."""
-        home = self.homes.get((number, "reasoning"), ("reasoning_content",))
-        first = "reasoning" if home[-1] == "reasoning" else "reasoning_content"
+        home = self.homes.get((number, "reasoning"), THOUGHTS[:1])[-1]
+        first = home if home in THOUGHTS else THOUGHTS[0]
         return name in THOUGHTS and name != first and message.get(first) == message[name]
 
     def _is_silent(self, value: Json, message: Any, number: int) -> bool:

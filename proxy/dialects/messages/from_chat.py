@@ -232,15 +232,15 @@ def _block(part: Any, place: str) -> Json:
     if kind == "image_url":
         inner = part.get("image_url")
         url = inner.get("url") if isinstance(inner, dict) else inner
-        return {"type": "image", "source": _convert_image_url(url, place)}
+        return {"type": "image", "source": _make_source(url, place)}
     if kind == "file" and isinstance(part.get("file"), dict):
-        source = _convert_image_url(part["file"].get("file_data"), place)
+        source = _make_source(part["file"].get("file_data"), place)
         name = part["file"].get("filename")
         return {"type": "document", "source": source} | ({"title": name} if name else {})
     raise InvalidField(place, NOT_SUPPORTED)
 
 
-def _convert_image_url(url: Any, place: str) -> Json:
+def _make_source(url: Any, place: str) -> Json:
     if not isinstance(url, str):
         raise InvalidField(place, NOT_SUPPORTED)
     match = _DATA_URL.match(url[:256])

@@ -189,9 +189,8 @@ def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
     try:
         value = orjson.loads(arguments or "{}")
         if arguments and arguments.count("[") + arguments.count("{") > MOST_SHALLOW:
-            orjson.dumps(
-                wrap_in_writer_levels(value)
-            )  # the parser allows more levels than the writer
+            # The parser allows more levels than the writer.
+            orjson.dumps(wrap_in_writer_levels(value))
     except (orjson.JSONDecodeError, TypeError):
         return on_invalid(arguments)
     return value if isinstance(value, dict) else on_invalid(value)

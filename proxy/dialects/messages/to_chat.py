@@ -289,12 +289,8 @@ class _MessagesConversion:
             return [_make_text_part(block["text"])]
         if kind == "image":
             self._drop_others(block, {"type", "source"})
-            return [
-                {
-                    "type": "image_url",
-                    "image_url": {"url": self._make_image_url(block.get("source"))},
-                }
-            ]
+            url = self._make_source_url(block.get("source"))
+            return [{"type": "image_url", "image_url": {"url": url}}]
         if kind == "document":
             self._drop_others(block, {"type", "source", "title", "context"})
             return self._convert_document(block)
@@ -324,7 +320,7 @@ class _MessagesConversion:
         if kind == "base64":
             title = block.get("title")
             name = title if isinstance(title, str) and title else "document.pdf"
-            file = {"filename": name, "file_data": self._make_image_url(source)}
+            file = {"filename": name, "file_data": self._make_source_url(source)}
             return [*titles, {"type": "file", "file": file}]
         raise self._make_unsupported_error()
 
@@ -334,7 +330,7 @@ class _MessagesConversion:
             raise self._make_unsupported_error()
         return [_make_text_part(title) for title in titles]
 
-    def _make_image_url(self, source: Any) -> str:
+    def _make_source_url(self, source: Any) -> str:
         source = source if isinstance(source, dict) else {}
         kind, media_type, data = (source.get(name) for name in ("type", "media_type", "data"))
         if kind == "base64" and isinstance(media_type, str) and isinstance(data, str):

@@ -343,10 +343,10 @@ class ItemIds:
         self._by_index: dict[tuple[str, int], str] = {}
         self._indexes: dict[tuple[str, str], int] = {}
 
-    def with_first_id(self, event: Json) -> Json:
+    def keep_first_id(self, event: Json) -> Json:
         """Return an event of a text with the first id that texts of its kind and index had.
 
-        An id that another index has becomes another one.
+        If texts of another index had that id before, the index is appended to it.
         """
         kind = as_text(event.get("type"))
         text_type = schema.BY_DELTA.get(kind) or schema.BY_DONE.get(kind)

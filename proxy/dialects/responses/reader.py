@@ -119,7 +119,7 @@ class ResponsesReader:
             doc = numbered
             self._raw = None if self._raw is None else dump(doc, len(self._raw))
         if self._inspects:
-            doc = self._ids.with_first_id(doc)
+            doc = self._ids.keep_first_id(doc)
         delta = doc.get("delta")
         if not (self._splits and isinstance(delta, dict) and len(delta) > 1):
             return self._read_delta(kind, doc)

@@ -202,7 +202,7 @@ def _check_prices(loaded: Loaded) -> Iterator[Finding]:
                     yield path, "is not a valid price. Targets of this model will be rejected."
                     continue
                 if row.since in starts:
-                    yield path, "starts on the same day as another row. Remove one of them."
+                    yield path, "has the same start as another row. Remove one of them."
                 starts.add(row.since)
                 yield from ((path, problem) for problem in _find_implausible_prices(row))
 

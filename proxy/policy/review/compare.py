@@ -35,6 +35,7 @@ MAX_EXAMPLE_CHARS = 500
 MAX_EXAMPLES = 5
 MAX_CHANGES = 200
 MAX_RESULTS = 1024
+"""Last calls whose result is kept: at least as many as the console lists."""
 
 
 @frozen

@@ -125,7 +125,7 @@ def _explain_call(
         if hidden_calls := plan.model_calls[MAX_LISTED:]:
             yield Decision("models", f"{len(hidden_calls)} more, not shown")
         yield from (
-            _explain_guards(snapshot, plan, call),
+            _explain_guards(plan, call),
             _explain_limits(plan, call),
             _cache(plan),
         )
@@ -268,8 +268,8 @@ def _explain_parameters(plan: DecidedPlan, index: int, call: Call, text: str) ->
         yield Decision("parameters", f"{text}{len(parts)} changed", parts=tuple(parts))
 
 
-def _explain_guards(snapshot: Snapshot, plan: Plan, call: Call) -> Decision:
-    guards = plan.guards
+def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
+    guards, snapshot = plan.guards, plan.basis.snapshot
     parts = []
     for stage, rules in (("input", guards.input), ("output", guards.output)):
         for rule in rules:

@@ -42,13 +42,13 @@ def test_valid_prices_have_no_warnings(tmp_path: Path) -> None:
         (
             "unused: {input: 1, output: 2}",
             "unused: [{input: 1, output: 2}, {input: 1, output: 3}]",
-            "13:37: prices.openai.unused[1]: starts on the same day as another row. "
+            "13:37: prices.openai.unused[1]: has the same start as another row. "
             "Remove one of them.",
         ),
         (
             "unused: {input: 1, output: 2}",
             "unused: [{from: 2026-01-01, input: 1}, {from: 2026-01-01, input: 1}]",
-            "13:44: prices.openai.unused[1]: starts on the same day as another row. "
+            "13:44: prices.openai.unused[1]: has the same start as another row. "
             "Remove one of them.",
         ),
         (
