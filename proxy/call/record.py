@@ -116,7 +116,6 @@ class Record:
     is_internal_error: bool = False
     status: int | None = None
     response_headers: Mapping[str, str] = field(default_factory=dict)
-    request_bytes: int = 0
     cache: CacheResult = "bypass"
     semantic_match: bool = False
     saved: CacheSavings | None = None

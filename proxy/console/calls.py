@@ -98,7 +98,8 @@ class RecentCalls:
         calls = self._unauthorized if record.key is None else self._calls
         number, call_id = self._last_number, f"{self.run}-{self._last_number}"
         calls.append(RecentCall(number=number, id=call_id, line=line, details=details))
-        if record.captured is not None and record.request_bytes <= MAX_REQUEST_BYTES:
+        size = 0 if record.call is None else record.call.size
+        if record.captured is not None and size <= MAX_REQUEST_BYTES:
             if len(self._captured) == MAX_CAPTURED:
                 del self._captured[0]["captured"]
             details["captured"] = record.captured

@@ -183,7 +183,7 @@ class GuardedCall:
         inspector = self._inspector(call, rules)
         capturing = self._capturing(call)
         if capturing is not None:
-            self.record.captured, self.record.request_bytes = capturing.captured, call.size
+            self.record.captured = capturing.captured
         has_input = bool(self.plan.guards.input_stage.every)
         key = self.record.key
         return OutputInspector(

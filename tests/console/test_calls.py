@@ -17,6 +17,7 @@ from proxy.console.calls import (
 )
 from proxy.policy.review.call_history import CallHistory
 from tests.call.test_record import ended_record
+from tests.dialects.responses.frames import CALL
 
 LINE = {"request_id": "r", "key": "widget", "span_id": "s", "trace_id": "t"}
 
@@ -85,10 +86,11 @@ def test_redacts_only_calls_that_are_opened_and_small() -> None:
         return Captured((), ())
 
     calls = recent_calls()
-    small = replace(ended_record(total=1.0), captured=redact, request_bytes=MAX_REQUEST_BYTES)
-    calls.add(small, LINE)
+    small = replace(CALL, size=MAX_REQUEST_BYTES)
+    calls.add(replace(ended_record(total=1.0), captured=redact, call=small), LINE)
     small_id = calls.last_id
-    calls.add(replace(small, request_bytes=MAX_REQUEST_BYTES + 1), LINE)
+    large = replace(CALL, size=MAX_REQUEST_BYTES + 1)
+    calls.add(replace(ended_record(total=1.0), captured=redact, call=large), LINE)
 
     assert open_call(calls, calls.last_id)["captured"] is None
     assert calls.details(small_id) is not None
