@@ -131,9 +131,9 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
 
 def _next(draft: Draft, folder: str) -> str:
-    """Return the next steps, with the number of skipped targets."""
-    skipped = f" {counted(draft.left_out, 'target')} skipped (see above)."
-    left_out = skipped if draft.left_out else ""
+    """Return the next steps, with the number of targets that were not converted."""
+    unconverted = f" {counted(draft.left_out, 'target')} not converted (see above)."
+    left_out = unconverted if draft.left_out else ""
     lines = [
         f"  export {name}=...  # {description}\n" for name, description in draft.exports.items()
     ]

@@ -174,7 +174,7 @@ def test_unmigrated_settings_are_noted(tmp_path: Path) -> None:
         "general_settings.database_url",
         "general_settings.master_key",
     }
-    assert "2 targets skipped (see above)" in "\n".join(notes)
+    assert "2 targets not converted (see above)" in "\n".join(notes)
     assert "export HEADRACE_REDIS_URL=" in "\n".join(notes)
     assert "export OPENAI_API_KEY=...  # the value of model_list[1]" in "\n".join(notes)
     assert all(f"# - {line}" in (tmp_path / "p/deployments.yaml").read_text() for line in notes[:5])

@@ -1,4 +1,5 @@
-// The JSON API of the process. `SignedOut` asks for the token, `Unreachable` for another try.
+// The JSON API of the process. `SignedOut` asks for the token, `Unreachable` for another try, and
+// `Refused` has the reason of the proxy.
 
 import { useEffect, useState } from './vendor/preact-htm.module.js'
 

@@ -119,7 +119,7 @@ export const setAnnouncer = announcer => {
   say = announcer
 }
 export const announce = text => say(text)
-export function copy(text, what) {
+function copy(text, what) {
   const done = () => announce(`Copied ${what}`)
   if (navigator.clipboard)
     navigator.clipboard

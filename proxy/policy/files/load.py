@@ -72,7 +72,7 @@ def load(folder: Path) -> Loaded:
 
 
 def read(folder: Path) -> Loaded:
-    """Load a folder. Parts with problems are excluded; the document lists the problems."""
+    """Load a folder. Its document lists the problems, with which the policies may be empty."""
     document = Document(folder=folder_name(folder))
     try:
         return _read(folder, document)
