@@ -113,7 +113,7 @@ class ServiceCalls:
         started_at = self.now()
         try:
             async with asyncio.timeout(rule.deadline_s):
-                findings = await self._asked(service, applicable, outside)
+                findings = await self._ask(service, applicable, outside)
             detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
             is_away = False
         except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
@@ -126,7 +126,7 @@ class ServiceCalls:
         tally.waited = self.now() - started_at
         return tally
 
-    async def _asked(
+    async def _ask(
         self, service: Service, applicable: Sequence[Reading], outside: GuardClient
     ) -> Mapping[str, Sequence[Finding]]:
         pieces: Sequence[Piece] = applicable
