@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+Data = dict[str, Any]
+"""An object of the JSON API."""
 Query = TypeVar("Query", bound=BaseModel)
 
 

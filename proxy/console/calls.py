@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from secrets import token_hex
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from proxy.call.record import Captured, CapturedText, Record
+from proxy.console import Data
 from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
@@ -33,7 +34,6 @@ HEADERS = frozenset(
     }
 )  # fmt: skip
 """Response headers that are stored, of those that the proxy sends itself."""
-Data = dict[str, Any]
 
 
 class CallsQuery(BaseModel):

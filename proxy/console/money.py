@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, Field
 
-from proxy.console import InvalidQuery
-from proxy.console.calls import Data
+from proxy.console import Data, InvalidQuery
 from proxy.console.overview import in_ms
 from proxy.ledger.render import as_csv
 from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending

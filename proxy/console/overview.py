@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 import proxy
-from proxy.console.calls import Data
+from proxy.console import Data
 from proxy.console.series import (
     OUTCOMES,
     RANGES,

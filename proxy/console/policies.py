@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from proxy.console.calls import Data
+from proxy.console import Data
 from proxy.console.overview import active_revision, in_ms, rejection_data
 from proxy.console.series import TimeSeries
 from proxy.policy import schema

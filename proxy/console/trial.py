@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from proxy.console import InvalidQuery
-from proxy.console.calls import Data
+from proxy.console import Data, InvalidQuery
 from proxy.console.limits import LimitStates, limit_row
 from proxy.console.page_thread import PageThread
 from proxy.errors import ProxyError

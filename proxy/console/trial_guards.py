@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from secrets import token_hex
 
-from proxy.console.calls import Data
+from proxy.console import Data
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine, bind_stage
 from proxy.guards.run import OPAQUE
