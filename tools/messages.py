@@ -31,7 +31,12 @@ NO_MESSAGE = re.compile(
     r"\bre\.|TypeVar|split|startswith|getLogger|_row|PromptContext|field_validator"
 )
 """Calls whose arguments are patterns, SQL, help texts or parts of other texts."""
-SQL = re.compile(r"SELECT |INSERT |CREATE |DELETE FROM|json_extract|PRAGMA|\(\?|\\[bsdw]")
+NOT_PROSE = re.compile(
+    r"SELECT |INSERT |UPDATE |CREATE |DELETE FROM|[A-Z]+\(|json_extract|unixepoch|PRAGMA|\(\?|"
+    r"\\[bsdw]|charset=|-src 'self'|^[a-z]+-?[a-z/-]*, [a-z/-]+(, [a-z-]+)*$|^HTTP/|HTTP/1\.1$|"
+    r"word 1 of 2|^# |^[A-Z]{3,}(, | )[A-Z]{3,}|^Expected dot|^Pause on PRI"
+)
+"""SQL, patterns, headers, samples and file templates."""
 
 
 def page() -> Iterator[str]:
@@ -71,10 +76,38 @@ def _files(place: Path) -> list[Path]:
 def _messages(module: ast.Module) -> Iterator[str]:
     """Yield texts of two words or more that are neither documentation nor patterns."""
     skipped = {id(node) for root in _without_messages(module) for node in ast.walk(root)}
+    module = _Inliner().visit(module)
     for text in _texts(module, skipped):
         words = " ".join(text.split())
-        if len(re.findall(r"[a-z]{2,}", words)) > 1 and " " in words and not SQL.search(words):
+        plain = re.sub(r"\{\w*\}", "", words)
+        has_words = len(re.findall(r"[A-Za-z]{2,}", plain)) > 1 and " " in plain.strip()
+        if has_words and not NOT_PROSE.search(words):
             yield words
+
+
+class _Inliner(ast.NodeTransformer):
+    """Moves a text that an f-string uses by a local name into the f-string, as one message."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        assigned: dict[str, list[ast.Assign]] = {}
+        for part in ast.walk(node):
+            match part:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if _text(value):
+                    assigned.setdefault(name, []).append(part)
+                case _:
+                    pass
+        moved: list[ast.Assign] = []
+        for part in ast.walk(node):
+            match part:
+                case ast.FormattedValue(value=ast.Name(id=name)) if name in assigned:
+                    before = [a for a in assigned[name] if a.lineno < part.lineno]
+                    moved += before[-1:]
+                    part.value = before[-1].value if before else part.value
+                case _:
+                    pass
+        for assign in moved:
+            assign.value = ast.Constant(None)
+        return node
 
 
 def _without_messages(module: ast.Module) -> Iterator[ast.AST]:
@@ -116,7 +149,9 @@ def _text(node: ast.AST) -> str | None:
         case ast.JoinedStr(values=values):
             return "".join(_text(value) or "" for value in values)
         case ast.FormattedValue(value=value):
-            return _placeholder(value)
+            return _text(value) or _placeholder(value)
+        case ast.Call(func=ast.Name(id="counted"), args=[count, *nouns]):
+            return f"{_placeholder(count)} {_text(nouns[-1])}" + ("s" if len(nouns) == 1 else "")
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             parts = (_text(left), _text(right))
             if parts == (None, None):
