@@ -17,7 +17,7 @@ from proxy.runtime.otel_settings import OtelSettings, otel_settings
 from proxy.runtime.redis_settings import RedisAt, redis_at
 
 SECRET_LENGTH = 16
-KEY_SHARE = 2  # one key may use a half of the memory for request bodies
+KEY_SHARE = 2  # divisor: one key may use half of the memory for request bodies
 LEDGERS = ("sqlite", "jsonl")
 LOG_SCHEMAS = ("native", "ecs", "otel")
 LOG_LEVELS = ("info", "debug", "warning", "error")

@@ -71,7 +71,7 @@ class AnswerCache:
             return None
         control = read_cache_control(call.head.headers)
         if not plan.may_refresh and (control.no_cache or control.max_age is not None):
-            # A refresh costs money, so it requires a permission.
+            # A refresh costs money, so the key needs a permission.
             record.warn([REFRESH_IGNORED])
             control = replace(control, no_cache=False, max_age=None)
         if control.no_cache and not control.keep:

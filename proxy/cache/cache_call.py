@@ -40,7 +40,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import CacheRule, Call, Plan, ResponseHead
 from proxy.types.events import Frame
 
-TOGETHER = 64  # frames per write
+TOGETHER = 64  # frames that are written together
 
 Flights = dict[object, Flight]
 
@@ -75,7 +75,8 @@ class CacheLookup:
         call, model_call = self.call, self.plan.model_calls[0]
         target = model_call.targets[0]
         overrides = model_call.overrides_for(target)
-        if "n" not in call.body and "n" not in overrides.set:  # prompt and input have no overrides
+        # Legacy completions and embeddings have no overrides.
+        if "n" not in call.body and "n" not in overrides.set:
             return count_choices(call, call.body)
         return count_choices(call, apply_overrides(call, target, overrides))
 

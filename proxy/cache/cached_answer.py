@@ -31,15 +31,16 @@ from proxy.types import Call, Json
 from proxy.types.events import STOP, FamilyName, Frame
 
 VERSION, PLAIN_VERSION = b"\x04", b"\x05"
-SHORT_BYTES = 2048  # compressing this much takes as long as three spans and saves 1 KB
-RATIO = 16  # estimated length of a text by its compressed length
-NO_BOUND = 10**9  # values per document: they were bounded when the response was received
-LEVEL = 1  # level 6 halves the size and triples the time
+SHORT_BYTES = 2048  # shorter documents are not compressed: it would save 1 KB at most
+RATIO = 16  # estimated ratio of the decompressed to the compressed length
+NO_BOUND = 10**9  # values per document, which were counted when the response was received
+LEVEL = 1  # zlib level; level 6 halves the size and triples the time
 WINDOW_BITS, MEMORY_LEVEL = 14, 5  # 80 KB of memory instead of 270
-METADATA_BYTES = 4096  # bound of the metadata
+METADATA_BYTES = 4096  # maximum size of the metadata of an answer
 
-MAX_ANSWERS = 64  # decoded
-MAX_BYTES = 16 * 1024  # text of a decoded response, which takes about ten times as much
+MAX_ANSWERS = 64  # decoded answers that are kept
+# Bytes of text in a decoded answer, which uses about ten times as much memory.
+MAX_BYTES = 16 * 1024
 
 ECHOING = frozenset({"responses"})
 """Endpoints whose responses repeat the request."""

@@ -57,7 +57,7 @@ class Flight:
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
-                if not waiter.done():  # cancelled
+                if not waiter.done():  # done if the waiter was cancelled
                     waiter.set_result(None)
 
     async def wait_for_change(self) -> None:

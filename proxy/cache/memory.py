@@ -9,7 +9,7 @@ from typing import Self
 
 from proxy.cache.store import StoreEvents
 
-ENTRY_BYTES = 420  # key, expiry and dict slot of an entry, without its value
+ENTRY_BYTES = 420  # memory of an entry's key, expiry and dict slot, without its value
 
 
 def _estimate_memory_bytes(value: bytes) -> int:

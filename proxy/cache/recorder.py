@@ -57,7 +57,7 @@ class AnswerRecorder:
 
     def encode(self, frame: events.Frame) -> bytes:
         """Encode a frame in its API family. Takes long for a large frame."""
-        if frame.doc is None and not frame.events:  # a keep-alive
+        if frame.doc is None and not frame.events:  # a keepalive
             return b""
         if self._writer is None:
             self.family = frame.family or self.family

@@ -28,7 +28,7 @@ from proxy.types import CacheRule, Call, Json, Plan, SemanticCacheRule
 MAX_VECTORS = 512
 MAX_NUMBERS = 8192
 CANDIDATES = 4
-ENTRY_BYTES = 800  # of an entry without its numbers
+ENTRY_BYTES = 800  # memory of an entry without its vector
 
 
 @frozen
@@ -126,7 +126,7 @@ class VectorIndex:
 
 
 MAX_CHARACTERS = 1024  # embedding models truncate or blur longer prompts
-DEFAULT_TEMPERATURE = 1.0  # of a call that sets none
+DEFAULT_TEMPERATURE = 1.0  # of a request without a temperature
 QUIET = frozenset({"passed", "not_applicable"})
 
 

@@ -153,8 +153,8 @@ def remove_log(path: Path) -> None:
 
 ROW_BYTES = 400  # key, index entries and unused page space of a row
 MAX_PENDING_BYTES = 16 * 1024 * 1024
-TOUCHED = 256  # reads after which the times of use are written
-SHARE = 50  # evicts 1/50 of the entries at a time
+TOUCHED = 256  # reads between two writes of the last-used times
+SHARE = 50  # an eviction removes 1/50 of the entries
 READ = "SELECT value FROM answers WHERE key = ? AND expires > ?"
 WRITE = """
 INSERT INTO answers (key, value, size, expires, used) VALUES (?, ?, ?, ?, ?)
@@ -326,7 +326,7 @@ class Sqlite:
             entries, size = read_totals(database)
             database.execute("COMMIT")
         except BaseException:
-            if database.in_transaction:  # unless the error has ended it
+            if database.in_transaction:  # some errors end the transaction
                 database.execute("ROLLBACK")
             raise
         return entries, size, expired, full
@@ -362,7 +362,7 @@ class Sqlite:
     def _start_new_file(self) -> None:
         """Continue with a new file, or with the one that another process has created."""
         self._writer.close()
-        identity, self._identity = self._identity, None  # until a file is open
+        identity, self._identity = self._identity, None  # None until a file is open
         if file_identity(self.file) is not None:
             self._move_damaged(identity, "damaged")
         elif identity is not None:

@@ -203,7 +203,7 @@ LOSS_OF_ERROR: Mapping[str, LossReason] = {
 """Loss by an attempt's error code. All other codes are the upstream's fault."""
 LOSS_OF_OUTCOME: Mapping[CallOutcome, LossReason] = {
     "success": "hedge",
-    "client_error": "client_left",  # its own time was over
+    "client_error": "client_left",  # the client's own timeout ended the call
     "limited": "client_left",
     "blocked": "guard",
     "upstream_error": "upstream_broke",
@@ -213,7 +213,7 @@ LOSS_OF_OUTCOME: Mapping[CallOutcome, LossReason] = {
 }
 
 
-MAX_COST = 2**53  # what no money on earth could pay is taken as unknown
+MAX_COST = 2**53  # nano-USD; a higher cost is a wrong report and counts as unknown
 
 
 class BilledAttempt(NamedTuple):

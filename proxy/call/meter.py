@@ -26,7 +26,7 @@ from proxy.types.events import (
     UsageReport,
 )
 
-MAX_FINISHES = 128  # choices of one answer whose ends are noted
+MAX_FINISHES = 128  # choices of a response whose finish reason is recorded
 THOUGHTS: frozenset[Kind] = frozenset({"reasoning", "summary"})
 CHATS: frozenset[FamilyName] = frozenset({"", "chat", "completions"})
 """Families whose native finish reasons are recorded."""
@@ -80,7 +80,7 @@ class Meter:
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
             self._note(events, frame.family)
-        if self.answer_id is None and doc is not None:  # some name it in a later chunk
+        if self.answer_id is None and doc is not None:  # some servers send the id in a later chunk
             self.answer_id = word_of(doc.get("id"), MAX_ID)
             self.answer_model = word_of(doc.get("model"), MAX_ID)
         size = frame_quarters(frame) if frame.quarters is None else frame.quarters

@@ -335,7 +335,7 @@ async def _run_and_report(
     except asyncio.CancelledError:
         fail("cancelled")
         raise
-    except Exception as bug:  # noqa: BLE001  # a task that raises would end the tasks of others
+    except Exception as bug:  # noqa: BLE001  # one failed task would cancel the others
         fail(type(bug).__name__)
 
 

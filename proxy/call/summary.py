@@ -139,7 +139,7 @@ def _describe_failure(error: errors.ProxyError, outcome: CallOutcome) -> Failure
     side: Side = "upstream" if is_upstreams else "proxy"
     is_about_request = isinstance(
         error, errors.UpstreamRejected | errors.BlockedByUpstream
-    )  # may quote it
+    )  # the message may quote it
     return Failure(
         code=error.code,
         side="client" if outcome == "client_abort" else side,

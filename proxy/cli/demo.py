@@ -42,7 +42,8 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
     Prints the usage and cost of the calls when it stops.
     """
     settings = settings_of(policies, listen, admin_listen)
-    if not settings.id_secrets:  # other upstreams of the folder may store responses
+    # Other upstreams of the folder may store responses, whose ids are sealed.
+    if not settings.id_secrets:
         settings = replace(settings, id_secrets=(secrets.token_hex(),))
     with _ledger(settings) as ledger, suppress(Unusable):
         started_at = datetime.now(UTC)

@@ -28,9 +28,9 @@ STARTER = Path(__file__).parent / "starter"
 DEFAULT_FOLDER = Path("policies")
 SAVE_KEY = "Save the key above: it is not shown again. Add this entry to the policy folder:"
 DEPLOYMENT = "support-chat"
-MODEL = "gpt-4o-mini"  # of the starter
+MODEL = "gpt-4o-mini"  # model of the starter folder
 CHOICES = [name for name, provider in PROVIDERS.items() if provider.base_url is not None]
-MAX_BYTES = 4 * 1024 * 1024  # of a configuration
+MAX_BYTES = 4 * 1024 * 1024  # of a configuration file to migrate
 NEXT = """\
 Created {folder}. Save the key above: it is not shown again. Next steps:
 

@@ -85,7 +85,7 @@ def explain_command(
     """
     headers = dict(map(_header, options["headers"]))
     is_chat = request_file is None and options["path"] in (None, CHAT)
-    if deployment is not None and not is_chat:  # the body of a chat names it
+    if deployment is not None and not is_chat:  # the body of a chat names its deployment
         headers["x-headrace-deployment"] = deployment
     at = (options["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
     try:

@@ -78,7 +78,7 @@ def _check_keys(chosen: Settings, snapshot: Snapshot) -> None:
 
 
 async def _serve(chosen: Settings) -> None:
-    gc.disable()  # a start leaves little garbage, and collecting takes a tenth of its time
+    gc.disable()  # collecting garbage would take a tenth of the start
     loop = asyncio.get_running_loop()
     # SIGHUP would end the process. The folder is read anyway, and watched afterwards.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)

@@ -155,7 +155,7 @@ def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
 def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except (KeyError, OSError, TypeError):  # the module has no source
+    except (KeyError, OSError, TypeError):  # the source of the module is not available
         return {}
     return {
         node.name: {

@@ -250,7 +250,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
 def _find_route(
     request_method: str, path: str, get_listed: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
-    # ``HEAD`` has the routes of ``GET``. Raises ``RequestError`` for an unknown path or method.
+    # ``HEAD`` uses the routes of ``GET``. Raises ``RequestError`` for an unknown path or method.
     method = "GET" if request_method == "HEAD" else request_method
     if (method, path) in PLAIN_ROUTES:
         return path, PLAIN_ROUTES[method, path], ()
@@ -286,7 +286,7 @@ def _match_passthrough_path(
 
 
 def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
-    # A property may be called as it likes, such as ``max-tokens``.
+    # Headers of properties may have any name, such as ``max-tokens``.
     result = dict(headers)
     for name in headers.keys() - USUAL_HEADERS:
         if _CREDENTIAL.search(name) is not None and not name.startswith(

@@ -20,7 +20,7 @@ from proxy.types.guard import GuardResults
 AUTHORIZATION = "authorization"
 Headers = Mapping[str, str]  # names in lower case
 Findings = Sequence[UpstreamFinding]
-Rule = Callable[[Json], None]  # raises BadField when fields do not fit each other
+Rule = Callable[[Json], None]  # raises BadField if fields contradict each other
 
 IMPLIED: Mapping[str, object] = {
     "context_length_exceeded_behavior": "error",

@@ -63,7 +63,7 @@ def _make_document_family(name: FamilyName, read_content: ReadContent, **columns
     )
 
 
-# The families
+# Families
 
 CHAT, COMPLETIONS = (
     Family(

@@ -19,7 +19,7 @@ from proxy.types.guard import GuardResult, GuardResults, Stage
 
 DETECTIONS, HOOKS = "enkrypt_policy_detections", "hook_results"
 MAX_FINDINGS = 64
-MAX_NAMES = 1024  # read per stage
+MAX_NAMES = 1024  # names read per stage
 LOW_IS_BAD = frozenset({"on_topic", "adherence_score", "relevancy_score", "safe", "sfw"})
 """Detectors with lower values for worse texts."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/ -]{0,63}")
@@ -76,7 +76,7 @@ def _get_mapping(data: Any, name: str) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-# Joining with results of the proxy's guards
+# Joins them with results of the proxy's guards
 
 
 def join_detections(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:

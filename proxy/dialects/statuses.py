@@ -21,7 +21,7 @@ from proxy.types import Json
 
 Meaning = Literal[
     "answer",  # success
-    "flagged",  # success, but a guard of the upstream flagged the response
+    "flagged",  # a response that a guard of the upstream flagged
     "denied",  # a guard of the upstream denied the call
     "request",  # the request is invalid
     "credential",  # the upstream rejects the proxy's credential
@@ -42,7 +42,7 @@ USUAL: Statuses = {
     429: "outage",
     501: "request",
     505: "request",
-    508: "request",  # clients control the number of proxies
+    508: "request",  # 508 is a loop of proxies, which the client's headers control
 }
 POLICY_BLOCKED = "policy_blocked"
 """Error type by which gateways tell Claude Code that a policy has blocked a call."""
@@ -175,7 +175,7 @@ def parse_error(data: Any) -> ErrorBody:
 
     Exceeded context windows and quotas get OpenAI's code.
     """
-    if isinstance(data, list) and len(data) == 1:  # from Gemini's OpenAI API
+    if isinstance(data, list) and len(data) == 1:  # Gemini's OpenAI API wraps errors in a list
         data = data[0]
     if not isinstance(data, dict):
         return ErrorBody()

@@ -35,7 +35,8 @@ from proxy.upstream.reply import Http
 
 DIALECT = "openai"
 MAX_RESPONSE_BYTES = 1024 * 1024
-TIMEOUTS = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)  # beyond any deadline
+# Longer than the deadline of any guard.
+TIMEOUTS = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)
 
 
 class ResponseTooLong(OSError):
@@ -160,7 +161,7 @@ class InternalExchange:
 
     _call: Call
     _writer: FamilyWriter
-    is_disconnected = True  # a cancelled call has nobody to send to
+    is_disconnected = True  # a cancelled call has no client
 
     def __init__(
         self, head: RequestHead, body: Mapping[str, Any], scheduling_key: str = ""

@@ -71,7 +71,7 @@ class ProxyError(Exception):
         """Return this error with the code, the type and the message of the upstream."""
         self.upstream_code, self.upstream_type = code, kind
         if message:
-            self.upstream_message = message[: 2 * MAX_TEXT]  # a key at the edge stays whole
+            self.upstream_message = message[: 2 * MAX_TEXT]  # redaction needs whole keys
             self.say(message)
         return self
 
@@ -144,7 +144,7 @@ class GuardBlocked(RequestError):
 
     code = "guardrail_blocked"
     summary = "A guard of the policy blocked this call"
-    ends_stream = False  # True if the client has a part of the response
+    ends_stream = False  # True if the client has received part of the response
 
     def __init__(self, message: str, *, guard: str, kind: str) -> None:
         super().__init__(message)
@@ -270,7 +270,7 @@ class UpstreamRejected(UpstreamError):
     code = "upstream_refused"
     type = "invalid_request_error"
     is_final = True
-    in_words = True  # False: not an API's error object, perhaps a load balancer's page
+    in_words = True  # False for a page that is not an API error, such as a load balancer's
     summary = "The upstream rejected the request as invalid"
 
     def __init__(
@@ -278,7 +278,7 @@ class UpstreamRejected(UpstreamError):
     ) -> None:
         super().__init__(message, param=param, upstream_status=upstream_status)
         self.status = upstream_status
-        if upstream_status == 429 or upstream_status >= 500:  # SDKs would retry without success
+        if upstream_status == 429 or upstream_status >= 500:  # SDKs would retry in vain
             self.should_retry = False
 
 
@@ -293,7 +293,7 @@ class UpstreamNotFound(UpstreamRejected):
 class UpstreamRejectedKey(UpstreamError):
     """The upstream rejected the API key of the policy. The operator must correct it."""
 
-    status = 403  # LangChain.js and Codex retry each 5xx, whatever the headers say
+    status = 403  # LangChain.js and Codex retry every 5xx, whatever the headers say
     code = "upstream_rejected_key"
     type = "permission_error"
     summary = "The upstream rejected the API key that the operator configured for it"
@@ -365,7 +365,7 @@ class ResponseTooLarge(UpstreamInvalid):
     """The upstream's response is larger than the policy allows."""
 
     code = "upstream_answer_too_large"
-    should_retry = False  # the next response would be paid for, and refused as well
+    should_retry = False  # a retry would cost money and be blocked too
 
 
 class LimitStoreUnavailable(ProxyError):

@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NewType, TypeVar
 
-MAX_NAME = 256  # characters of a name that others choose: a longer one is refused where it comes in
-MAX_WORD = 64  # of one that is shown or written
-MAX_ID = 200  # of an id or a model in an answer
-MAX_TEXT = 2000  # of a message of an upstream
-MAX_WORDS = 32  # of one kind in one call
-MAX_MODELS = 1000  # that a call may ask, whatever a policy allows
-MAX_LISTED = 8  # in a sentence
-EMPTY = "''"  # stands for an empty one there
+MAX_NAME = 256  # characters of a name in a request or a policy; longer names are rejected
+MAX_WORD = 64  # characters of a word in a log, metric, message or header
+MAX_ID = 200  # characters of an id or a model name in a response
+MAX_TEXT = 2000  # characters of an upstream's error message
+MAX_WORDS = 32  # words of one kind per call
+MAX_MODELS = 1000  # models per call, whatever a policy allows
+MAX_LISTED = 8  # items that `listed` writes
+EMPTY = "''"  # how `listed` writes an empty text
 
 if TYPE_CHECKING:
     Word = NewType("Word", str)
 else:
-    Word = str  # to call the other costs more than to look at the text
+    Word = str  # calling a NewType costs more than checking the text
 T = TypeVar("T")
 
 

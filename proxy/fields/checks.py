@@ -308,7 +308,7 @@ def messages() -> FieldType:
     def is_good(value: Any) -> bool:
         if type(value) is not list or not value:
             return False
-        for message in value:  # a generator costs more for each message
+        for message in value:  # this loop runs for each message, and a generator is slower
             if (
                 type(message) is not dict
                 or "role" not in message

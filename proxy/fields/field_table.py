@@ -57,8 +57,8 @@ TextKind = Literal[
     "content", "prompt", "suffix", "prediction", "context", "tool", "schema", "stop", "metadata",
     "user"
 ]  # fmt: skip
-START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
-UNBOUNDED = -2  # servers take -1 and -2 for "as many as there is room for"
+START_OF_DOCUMENT = "<|endoftext|>"  # OpenAI's documented default of ``prompt``
+UNBOUNDED = -2  # vLLM and llama.cpp take -1 and -2 as "until the context is full"
 
 
 @frozen

@@ -16,8 +16,8 @@ from proxy.fields.field_table import FIELDS, Count, fields_of
 from proxy.fields.spelling import squeezed
 
 Json = dict[str, Any]
-ASSUMED_TOKENS = 1024  # of an answer that nothing bounds
-LEGACY_DEFAULT = 16  # tokens of a legacy completion without a bound
+ASSUMED_TOKENS = 1024  # output tokens assumed for a request without a limit
+LEGACY_DEFAULT = 16  # default of ``max_tokens`` in the legacy completions API
 
 
 def _least_by_name(*kinds: Count) -> Mapping[str, int]:
@@ -116,7 +116,7 @@ def most_tokens(body: Json, obeyed: Collection[str], *, takes_zero: bool = False
     limit, as in Anthropic's ``thinking``; any other is added.
     """
     longest, choices, bounded = 0, 1, False
-    thoughts = {False: 0, True: 0}  # by whether the bound of the answer includes them
+    thoughts = {False: 0, True: 0}  # by whether the output limit includes them
     for path, group in groups(body):
         for field in COUNTED.intersection(group):
             value = group[field]

@@ -30,7 +30,7 @@ from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_s
 
 LOOKAHEAD = 8192  # characters beyond the captured ones that are inspected, to complete findings
 MAX_TEXTS = 256
-MAX_VALUES = 4096  # values of a request or a frame that are searched for texts
+MAX_VALUES = 4096  # maximum values of a request or a frame that are searched for texts
 CUT, WITHHELD = "…", "[WITHHELD]"
 _TURNS = frozenset({"input", "messages"})
 _CAPTURED_KINDS = frozenset(

@@ -45,11 +45,11 @@ from proxy.types.guard import (
     is_contextual,
 )
 
-ABOVE = 16 * 1024  # weight of the texts of a call from which on threads inspect them
-TOGETHER = 256 * 1024  # weight of texts that a thread prefilters together
+ABOVE = 16 * 1024  # texts of a call with at least this weight are inspected in threads
+TOGETHER = 256 * 1024  # weight of texts that a thread prefilters in one batch
 STEP_ASIDE = 8 * 1024  # values that a thread reads in one turn
 MOST_WAIT_S = 10.0
-SHEETS = 2  # batches of texts that threads inspect at a time, of all calls
+SHEETS = 2  # batches of texts that all calls inspect in threads at a time
 
 T = TypeVar("T")
 _SYSTEM_ROLES = frozenset({"system", "developer"})
@@ -88,7 +88,7 @@ class Engine:
     clock: findings.Clock
     pool: Executor | None = None
     above: int = ABOVE
-    outsides: GuardClients = NoGuardClients()  # it is frozen
+    outsides: GuardClients = NoGuardClients()  # immutable
     most_texts: int = documents.MOST_TEXTS
     turns: FairSemaphore = field(default_factory=partial(FairSemaphore, SHEETS))
     most_wait_s: float = MOST_WAIT_S
@@ -140,7 +140,7 @@ class Engine:
             threads, self.clock, tallies, read.texts, self.most_wait_s
         )
         conclude = partial(_build_inspection, inspections, read.texts, replace)
-        # Only masking is work: a call that is blocked does not wait for another turn.
+        # Only masking takes long, so a blocked call does not wait for another turn.
         masks = any(map(_must_mask, inspections)) and _find_first_block(inspections) is None
         return await threads(conclude) if masks else conclude()
 
@@ -185,7 +185,7 @@ class Engine:
             return plain or await documents.in_steps(walk(data), self.most_texts)
         walker, threads = documents.TextWalker(walk(data), self.most_texts), self.threads(caller)
         is_unfinished = True
-        while is_unfinished:  # each step has a turn: a cancelled call takes no more of them
+        while is_unfinished:  # each step takes a turn, and a canceled call takes no more
             is_unfinished = await threads(partial(walker.advance, STEP_ASIDE))
         return walker.texts
 

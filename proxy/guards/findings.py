@@ -84,7 +84,7 @@ class RuleTally:
         if self.error is not None:
             return ()
         if sum(self.findings.values()) > MOST_FINDINGS:
-            if self.rule.can_mask:  # all findings must be masked
+            if self.rule.can_mask:  # masking needs all findings
                 self.error, self.blocked = TOO_MANY, True
                 message = UNMASKED.format(self.rule.name, f"{MOST_FINDINGS:,}")
                 raise GuardBlocked(message, guard=self.rule.name, kind=TOO_MANY)
@@ -258,8 +258,8 @@ def apply_masks(
     return "".join(parts)
 
 
-# Characters before the lookback, so that a reading in the middle of a text begins the same: more
-# than the marks of one letter.
+# Extra characters before the lookback, so that decoding from the middle of a text gives the same
+# result: more than the combining marks of one letter.
 MARGIN = MAX_MARKS + 10
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 SLICE_S = 0.02  # charged for each turn, in addition to the CPU that it uses
 MODEL_THREADS = 2  # threads that run one model; each uses one core
-MODEL_CALLS = 32  # calls of one caller that may use or await a model, before one is rejected
+MODEL_CALLS = 32  # calls of one caller that may run or wait for a model; further calls are rejected
 
 
 def ignore_wait(seconds: float) -> None:

@@ -86,7 +86,7 @@ def _join_runs(read: Texts, frame: Frame) -> Texts:
         for event in frame.events
         if isinstance(event, Delta) and event.part.kind in SHOWN
     }
-    if len(runs) == len({*runs.values()}):  # there may be many texts
+    if len(runs) == len({*runs.values()}):  # no two texts to join
         return read
     # A part of an unknown type has no delta, but writers join it to the parts beside it.
     contents = {path[: parts_of(path)]: run for path, run in runs.items() if run[1] == "content"}

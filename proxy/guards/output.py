@@ -174,7 +174,7 @@ class OutputInspector:
         *("_was_shown", "retry_requested"),
     )
 
-    def __init__(  # one for each feature of a policy
+    def __init__(  # one parameter for each feature of a policy
         self,
         inspector: FrameInspector,
         *,
@@ -205,7 +205,7 @@ class OutputInspector:
         try:
             released = await self._inspector.inspect(frame)
         except GuardRetryRequested as error:
-            drop_tracebacks(error)  # the guard's result keeps it
+            drop_tracebacks(error)  # the guard's result refers to the error
             self.retry_requested = True
             return ()
         if self._capturing is not None:
@@ -247,7 +247,7 @@ def as_read(frame: Frame) -> Frame:
     """Return a frame whose document is sent instead of its bytes."""
     if frame.doc is None:
         return frame
-    return Frame(  # for each chunk: ``_replace`` takes twice as long
+    return Frame(  # runs for each chunk, and ``_replace`` takes twice as long
         events=frame.events,
         family=frame.family,
         doc=frame.doc,

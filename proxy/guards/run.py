@@ -142,7 +142,7 @@ class GuardedCall:
         """
         guards, engine = self.plan.guards, self.guards.engine
         texts = error_texts(error)
-        # Rules that enforce apply to errors whatever their fields and roles.
+        # Enforcing rules apply to errors, regardless of their fields and roles.
         rules = [replace(rule, fields=None, roles=None) for rule in guards.output if rule.enforces]
         if texts and rules:
             detectors, services = bind_stage(StageRules.from_rules(tuple(rules)), self.call.body)

@@ -66,7 +66,7 @@ class ThoughtReader:
     def __init__(self, shown: ShownThoughts, record: Record) -> None:
         self._shown = shown
         self._record = record
-        self._texts: list[str] = []  # of the open block
+        self._texts: list[str] = []  # texts of the open block
 
     def feed(self, frame: Frame) -> None:
         for event in frame.events:
@@ -103,7 +103,7 @@ def _thoughts_of(body: Json) -> Iterator[tuple[Path, str, str]]:
         for number, block in enumerate(content if isinstance(content, list) else ()):
             thought = _thought(block)
             members = 2 if thought and block["type"] == "redacted_thinking" else 3
-            if thought is not None and len(block) == members:  # no other member
+            if thought is not None and len(block) == members:  # the block has no other members
                 yield ("messages", index, "content", number), *thought
 
 

@@ -28,7 +28,7 @@ from proxy.ledger.statements import Pruned
 from proxy.runtime.frozen import frozen
 
 MAX_SHOWN = 5
-CHECKS_OF_LAG = 40  # before a ledger that is behind its proxy is a violation
+CHECKS_OF_LAG = 40  # checks that a ledger may lag behind before it is a violation
 BETWEEN_S = 0.25
 MARKED_CRASHES = (
     "SELECT id, ended - settled, begun - ended, exact FROM runs WHERE crashed_ms IS NOT NULL"

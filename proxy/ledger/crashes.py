@@ -60,7 +60,8 @@ class CallCounters:
         self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._file = file
         os.write(self._fd, bytes(SIZE))  # allocates the page
-        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until the process ends
+        # The lock is held until the process ends.
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return mmap.mmap(self._fd, SIZE)
 
     @property
@@ -87,7 +88,7 @@ class CallCounters:
         if self._file is not None:
             if settled:
                 self._file.unlink(missing_ok=True)
-            fcntl.flock(self._fd, fcntl.LOCK_UN)  # the shared memory has a descriptor of its own
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # the mapping keeps its own descriptor
             os.close(self._fd)
             self._file = None
 
@@ -196,7 +197,7 @@ def find_crashes(
         row = file.execute(
             "SELECT id, written FROM runs WHERE name = ?", [position.name]
         ).fetchone()
-        if row is None:  # the copy is from before the run began
+        if row is None:  # the copy was made before the run began
             [next_run] = file.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM runs").fetchone()
             row = next_run, -1
         run, written = row

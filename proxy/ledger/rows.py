@@ -128,7 +128,7 @@ def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
         *(tokens.counts() if tokens else _NOTHING),
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
-        0,  # saved
+        0,  # cost saved by the cache
         int(fate.served),
         fate.use,
         fate.loss,

@@ -69,7 +69,7 @@ CREATE TABLE calls (
 ) WITHOUT ROWID
 """
 
-# SQLite would build a table for an IN list of more than two words, for each row.
+# SQLite builds a temporary table per row for IN lists of more than two values.
 ATTEMPTS = """
 CREATE TABLE attempts (
   run INTEGER NOT NULL,

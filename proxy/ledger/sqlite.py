@@ -36,7 +36,8 @@ PERMANENT = {
 }
 
 REFUSING = {
-    sqlite3.SQLITE_OK: "SQLITE_MISUSE",  # values that cannot be bound have no code
+    # Errors for values that cannot be bound have code SQLITE_OK.
+    sqlite3.SQLITE_OK: "SQLITE_MISUSE",
     sqlite3.SQLITE_ERROR: "SQLITE_ERROR",
     sqlite3.SQLITE_TOOBIG: "SQLITE_TOOBIG",
     sqlite3.SQLITE_CONSTRAINT: "SQLITE_CONSTRAINT",
@@ -111,7 +112,8 @@ class SqliteStore:
 
     def prune(self) -> bool:
         if self._file_identity is not None and self._is_another():
-            with self._write_in_transaction():  # creates the file again without a call
+            # Recreates the file even if there is no call to write.
+            with self._write_in_transaction():
                 pass
         now, keep = self.run.now_ms(), self.run.keep_ms
         if keep is None or now < self._prune_at:

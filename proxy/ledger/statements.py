@@ -52,11 +52,11 @@ def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
 
     The start saves a query over all counters of the budget.
     """
-    budgets: dict[Row, None] = {}  # without repetitions
+    budgets: dict[Row, None] = {}  # a dict as an ordered set
     first_charge_ms: dict[Value, Value] = {}
     for _, name, scope, started_ms, _ in sorted(rows, key=_STARTED, reverse=True):
         budgets[name, scope] = None
-        first_charge_ms[name] = started_ms  # of the earliest charge at the end
+        first_charge_ms[name] = started_ms  # ends as the time of the earliest charge
     file.execute(
         "INSERT INTO budgets (name, scope) SELECT * "  # noqa: S608  # our own names
         f"FROM {_make_values_clause([*budgets])} WHERE true ON CONFLICT DO NOTHING",

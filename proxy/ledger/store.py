@@ -8,7 +8,7 @@ from typing import Protocol
 from proxy.ledger.rows import Rows
 from proxy.runtime.frozen import frozen
 
-MODE = 0o640  # of the files of a ledger
+MODE = 0o640  # permissions of ledger files
 TRANSIENT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
 
 

@@ -22,8 +22,8 @@ from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
 
 CLOSE_S = 5.0
 MAX_CALLS = 10_000
-SLICE = 32  # calls in a transaction: 2 ms of work
-MAX_SLICED = MAX_CALLS // 10  # waiting calls up to which batches are sliced
+SLICE = 32  # calls per transaction, about 2 ms of work
+MAX_SLICED = MAX_CALLS // 10  # with more waiting calls, batches are written whole
 GATHER_S = 0.2
 IDLE_S = 60.0
 BREATH_S = 0.002

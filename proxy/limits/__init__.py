@@ -188,14 +188,14 @@ class Reservation:
         limit = next(claim.limit for claim in claims if claim.limit.name == refusal.limit.name)
         if decision.store_away and limit.on_store_error == "closed":
             return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
-        if limit is not refusal.limit:  # a local share: name the whole limit instead
+        if limit is not refusal.limit:  # a local share of the limit: report the whole limit instead
             refusal = replace(refusal, limit=limit, remaining=None)
         return limit.kind.make_error(refusal, self.received_ms)
 
     async def _decide(self, claims: Sequence[Claim]) -> LimitDecision:
         """Ask the store, and again if a fresh budget turns out to have earlier spend."""
         backfill = self.limiter.backfill
-        if backfill is not None:  # no call overtakes a running backfill
+        if backfill is not None:  # calls wait for a running backfill
             await backfill.wait(claims)
         decision = await self._admit(claims)
         if backfill is not None and decision.admitted:

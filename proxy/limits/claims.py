@@ -41,7 +41,7 @@ from proxy.types.limit import (
 from proxy.types.providers import is_reasoning_model
 
 USER_PLACEHOLDER = "\0user\0"  # stands for the user in a scope; no policy name contains NUL
-FIRST_ONLY = (0,)  # the model calls of nearly every call
+FIRST_ONLY = (0,)  # index of the only model call of most calls
 Amounts = dict[LimitKind, list[int]]
 """Estimated amount of each model call, by kind of limit."""
 
@@ -52,7 +52,7 @@ def estimate_claims(plan: Plan, call: Call) -> tuple[Claim, ...]:
     if not templates:
         templates[:] = _make_claim_templates(
             plan
-        )  # one assignment: threads may do the same concurrently
+        )  # one assignment, so that threads can run this concurrently
     amounts = _estimate_amounts(plan, call, templates)
     return tuple(
         [template.claim or _claim(template, amounts, plan, call) for template in templates]
@@ -172,7 +172,8 @@ def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallS
         size_by_form: dict[tuple[str | None, ...], CallSize | None] = {}
         for target in targets:
             overrides = target.id if target.id in model_call.target_overrides else None
-            form = target.upstream.name, target.endpoint, overrides  # else only the model differs
+            # Otherwise the requests differ in their model only.
+            form = target.upstream.name, target.endpoint, overrides
             if form not in size_by_form:
                 size_by_form[form] = _estimate_size(call, target, model_call.overrides_for(target))
             if (size := size_by_form[form]) is not None:
@@ -200,7 +201,7 @@ def _estimate_size(call: Call, target: Target, overrides: ParameterOverrides) ->
         request = translate_request(call, target, overrides)
     except InvalidField:
         return None
-    field_quarters = {  # of the fields that are sent unchanged
+    field_quarters = {  # estimates of the fields that are sent unchanged
         name: quarters
         for name, quarters in call.field_quarters.items()
         if request.body.get(name) is call.body.get(name)

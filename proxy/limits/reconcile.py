@@ -16,7 +16,7 @@ from proxy.types.limit import BudgetQuery, Claim, Limit
 
 INTERVAL_S = 300.0
 WRITE_DELAY_S = 2.0
-IDLE_FACTOR = 20  # pause at least so many times as long as a measurement
+IDLE_FACTOR = 20  # the pause is at least this many times as long as a measurement
 ATTEMPTS = 3
 FetchSpend = Callable[[BudgetQuery, int], Awaitable[Mapping[str, int]]]
 

@@ -18,7 +18,7 @@ from proxy.money import usage
 from proxy.types.providers import BY_WORD
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-MAX_WEIGHT = 1_000_000  # of a target in a policy
+MAX_WEIGHT = 1_000_000  # maximum weight of a target in a policy
 MAX_ITEMS = 10_000
 """Maximum number of items of a list or a mapping."""
 NO_ADDRESS = "is not an http or https URL"
@@ -107,7 +107,7 @@ class Draft:
         self.exports: dict[str, str] = {}
         self.left_out = 0
         self._used_variables = frozenset(used_variables)
-        self._variables: dict[str, str] = {}  # by secret
+        self._variables: dict[str, str] = {}  # variable name by secret
         self.upstreams: dict[str, dict[str, Any]] = {}
         self.deployments: dict[str, dict[str, Any]] = {}
         self.policy: dict[str, Any] = {}
@@ -283,7 +283,7 @@ def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
 
     The name may start with a provider. Otherwise the model is one of the upstream's provider.
     """
-    from proxy.policy.files.load import packaged_prices  # noqa: PLC0415  # few name such a model
+    from proxy.policy.files.load import packaged_prices  # noqa: PLC0415  # few configurations need it
 
     word, slash, name = model.partition("/")
     if slash and word in BY_WORD:

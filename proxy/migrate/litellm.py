@@ -40,7 +40,7 @@ FORMS = frozenset({"audio_transcription", "image_edit"})
 """Modes whose requests are forms, which are forwarded unchanged."""
 COHERES_RERANK = "/v2/rerank"
 A_MILLION = 1_000_000
-MAX_FAILURES = 10_000  # in policies
+MAX_FAILURES = 10_000  # maximum in policies
 PRICES = {
     "input": "input_cost_per_token",
     "cached_input": "cache_read_input_token_cost",

@@ -11,8 +11,8 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-QUARTERS = 4  # per token
-TOKENS_PER_SECOND = 50  # of one response
+QUARTERS = 4  # quarters per token
+TOKENS_PER_SECOND = 50  # assumed speed of one response
 MEMBER_QUARTERS = 6  # for the punctuation around a name and its value
 SLICE = 64 * 1024  # characters per call into C, so that other threads can run
 MAX_TOKEN_ID = 10**7  # more than the vocabulary of any tokenizer

@@ -29,7 +29,7 @@ class FairSemaphore:
         self._free = self._most = max_turns
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
         self._charged: dict[object, float] = {}
-        self._level = 0.0  # what the caller who was served last was charged before
+        self._level = 0.0  # charge of the caller that was served last, before its turn
 
     def charge(self, caller: object, seconds: float) -> None:
         """Charge a caller for the work of a turn that it still holds."""
@@ -74,7 +74,7 @@ class FairSemaphore:
             queue = self._waiting.pop(following)
             turn = queue.popleft()
             if queue:
-                self._waiting[following] = queue  # behind all others who wait
+                self._waiting[following] = queue  # the caller goes to the end of the queue
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -125,7 +125,7 @@ class CallerSlot:
 
 
 T = TypeVar("T")
-LARGE_BYTES = 64 * 1024  # what is read within some ten milliseconds, whatever it holds
+LARGE_BYTES = 64 * 1024  # any body of this size is parsed within about 10 ms
 SLICE_S = 0.005
 
 
@@ -155,7 +155,7 @@ class TimeSlices:
         for caller, resting in [*self._resting.items()]:
             while resting:
                 rested = resting.popleft()
-                if not rested.done():  # it may have been cancelled
+                if not rested.done():  # done if the task was cancelled
                     rested.set_result(None)
                     break
             if not resting:

@@ -63,7 +63,7 @@ class OtelSettings:
     exporters: tuple[str, ...] = ()
     sampler: str | None = None
     sampler_arg: str | None = None
-    bounds: BatchBounds = BatchBounds()  # it is frozen
+    bounds: BatchBounds = BatchBounds()  # immutable
     warnings: tuple[str, ...] = ()
     metric_exporters: tuple[str, ...] = ()
     metric_interval_ms: int = 60_000

@@ -161,7 +161,7 @@ class Cluster:
                 _ = await self._client.initialize(last_failed_node_name=self._asked)
                 self._failing = False
                 yield
-        except ResponseError:  # it did answer
+        except ResponseError:  # the server answered, so it is reachable
             raise
         except REDIS_ERRORS:
             self._failing = True
@@ -203,7 +203,7 @@ def _load_certificates(url: str) -> None:
         return
     try:
         connection.ssl_context.get()
-    except (OSError, TypeError, RedisError) as error:  # it does not name the file
+    except (OSError, TypeError, RedisError) as error:  # the library's error does not name the file
         why = getattr(error, "strerror", None) or "not a valid certificate"
         raise ValueError(f"cannot load {listed(files)}: {why}") from None
 
@@ -218,7 +218,7 @@ def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> 
         server: RedisServer = (
             Cluster(urls, timeout_s) if cluster else SingleServer(urls[0], timeout_s)
         )
-    except (TypeError, ValueError):  # their messages may quote the URL
+    except (TypeError, ValueError):  # the library's messages may quote the URL
         raise ValueError("an option after the ? is unknown or has an invalid value") from None
     _load_certificates(urls[0])
     return server
@@ -228,7 +228,8 @@ class PackedInC:
     """Connection mixin that packs commands with hiredis, which halves the cost of a call."""
 
     def pack_command(self, *args: str | int | bytes) -> list[bytes]:
-        if isinstance(args[0], str) and " " in args[0]:  # the library's own, such as CLUSTER SLOTS
+        # A command of the library, such as CLUSTER SLOTS.
+        if isinstance(args[0], str) and " " in args[0]:
             args = (*args[0].split(), *args[1:])
         return [hiredis.pack_command(cast("tuple[str]", args))]
 

@@ -71,7 +71,7 @@ class Spool(Generic[Item]):
         self._sealed = False
         self._rest_counted = False
         self._rest_s = bounds.idle_s
-        # Reentrant: what the interpreter collects within ``put`` may itself be logged by it.
+        # Reentrant: a destructor that runs during ``put`` may log too.
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._ready = threading.Event()
@@ -180,7 +180,7 @@ class Spool(Generic[Item]):
         try:
             if self._finish is not None:
                 self._finish()
-        except Exception as error:  # noqa: BLE001  # no error may end the thread in silence
+        except Exception as error:  # noqa: BLE001  # an error must not end the thread silently
             self._failed(error)
 
     def _is_over(self) -> bool:

@@ -41,7 +41,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._none: asyncio.Event | None = None  # made once somebody waits for the last call
+        self._none: asyncio.Event | None = None  # created by the first waiter for the last call
 
     def begin(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
         """Register the task of a connection as serving a call, and return it.
@@ -104,8 +104,9 @@ class Drain:
 HEALTH = "/health"
 _HEADERS = {"cache-control": "no-store", "server": "headrace"}
 WILDCARD = "*"
-KEPT_S = 600  # for which a browser need not ask again
-EXTRA_METHODS = frozenset({"DELETE", "HEAD", "PATCH", "PUT"})  # of listed paths, too
+KEPT_S = 600  # time for which a browser caches a preflight response
+# Methods that listed paths may use besides GET and POST.
+EXTRA_METHODS = frozenset({"DELETE", "HEAD", "PATCH", "PUT"})
 METHODS = ", ".join(sorted({*EXTRA_METHODS, *(method for method, _ in ROUTES)}))
 NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
 EXPOSED = (
@@ -222,7 +223,7 @@ def make_data_handler(
             exchange = HttpExchange(request, port, share)
             try:
                 await pipeline.run(exchange)
-            except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself
+            except Exception as bug:  # noqa: BLE001  # a bug must not reveal details to the client
                 on_bug(bug, exchange.request_id)
                 return await exchange.answer_bug()
             else:
@@ -232,6 +233,7 @@ def make_data_handler(
         finally:
             share.give_back()
             calls.end(task)
-            del task  # it keeps how it was cancelled, which keeps this frame, and the request
+            # The task refers to its cancellation, which refers to this frame and the request.
+            del task
 
     return handle

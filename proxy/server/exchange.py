@@ -38,7 +38,7 @@ from proxy.types.passthrough import PassthroughRequest
 if TYPE_CHECKING:
     from proxy.server import DataPort
 
-SMALL = 32 * 1024  # bytes: so many of several events leave in one write
+SMALL = 32 * 1024  # bytes after which collected events are written
 MAX_FRAMES_PER_WRITE = 8  # frames that are written at once
 MAX_HOPS = 8
 KEEPALIVE = Frame(())
@@ -167,7 +167,7 @@ class HttpExchange:
         plain = plain and "tools" not in body and type(body.get("input")) is not list
         if plain and call.head.endpoint == "responses":
             return call
-        pinned = partial(resolve_state, call, self._port.ids)  # may open thousands of ids
+        pinned = partial(resolve_state, call, self._port.ids)  # may decrypt thousands of ids
         return await self._parsing.offload.run(call.size, pinned, call.scheduling_key)
 
     def close(self) -> None:
@@ -198,18 +198,18 @@ class HttpExchange:
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
-        if not self._out.begun:  # by a keepalive, whose writer has numbered it
+        if not self._out.begun:  # a keepalive may have begun the stream and set the head
             self._take_head(head)
 
     async def send(self, frames: Sequence[Frame]) -> None:
         out, is_streamed, pending = self._out, self._head.streamed, b""
         begins, record = False, self._record
-        self._is_sending = True  # until all of it is written: no keepalive may come in between
+        self._is_sending = True  # no keepalive may come between these writes
         for frame in frames:
             weight = self._writer.weight(frame)
             if weight <= LARGE_BYTES:
                 data = self._writer.feed(frame)
-            else:  # in a thread
+            else:  # large frames are encoded in a thread
                 write = partial(self._writer.feed, frame)
                 data = await self._parsing.offload.run(weight, write, self._call.scheduling_key)
             if not out.begun and (is_streamed or frame.last):
@@ -219,7 +219,8 @@ class HttpExchange:
                 record.first_sent = record.now()
             pending = pending + data if pending else data
             if frame.last or len(pending) >= SMALL:
-                await out.write(pending, last=frame.last)  # the last bytes with the end
+                # Sends the last bytes together with the end.
+                await out.write(pending, last=frame.last)
                 begins, pending = False, b""
         if begins or pending:
             await out.write(pending)
@@ -263,7 +264,7 @@ class HttpExchange:
         self._record = record
         self._is_sending = True
         if record.first_sent is None:
-            record.status = None  # that of a head with keepalives alone
+            record.status = None  # the response so far is a head with keepalives only
         if isinstance(error, Unauthorized) and error.lapse == "missing":
             incoming = self._incoming
             client = dialects.find_dialect(incoming.path, incoming.headers).client
@@ -292,7 +293,7 @@ class HttpExchange:
         else:
             await out.write(self._writer.fail(body), last=self._client.reads_error_events)
             if not self._client.reads_error_events:
-                out.cut()  # only a missing end tells these clients
+                out.cut()  # these clients notice only a missing end
 
     async def answer_bug(self) -> web.StreamResponse:
         """Send a 500 with the request id, without details of the error."""

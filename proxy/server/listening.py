@@ -20,8 +20,8 @@ from proxy.server.server import HttpServer
 from proxy.settings import Address, BadSetting
 
 CLOSING_S = 1.0
-BACKLOG = 128  # connections that wait to be taken in
-TOGETHER = 32  # that are taken in together
+BACKLOG = 128  # connections that wait to be accepted
+TOGETHER = 32  # connections accepted at once
 
 
 class Reception:
@@ -42,7 +42,7 @@ class Reception:
 
     def _take_in(self) -> None:
         self._is_due = False
-        with suppress(OSError):  # nobody waits, or it does not listen any more
+        with suppress(OSError):  # no connection waits, or the socket is closed
             for _ in range(TOGETHER):
                 connection, _ = self._listening.accept()
                 task = self._loop.create_task(self._serve_connection(connection))
@@ -52,7 +52,7 @@ class Reception:
     async def _serve_connection(self, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._server, connection)
-        except OSError:  # it has left
+        except OSError:  # the client has disconnected
             connection.close()
 
 

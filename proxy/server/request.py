@@ -46,7 +46,7 @@ class Bodies:
     def __init__(self, max_bytes: int = MOST_BYTES, resource: str = "requests") -> None:
         self.most = max_bytes
         self.what = resource
-        self.of_one = max_bytes // KEY_SHARE  # what one caller may have
+        self.of_one = max_bytes // KEY_SHARE  # bytes that one caller may use
         self.held = 0
         self.by_caller: dict[object, int] = {}
 
@@ -110,7 +110,7 @@ JSON = "application/json"
 BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
 """White space and byte order marks that may precede JSON."""
 MOST_VALUES = 100_000
-VALUE_BYTES = 192  # that one takes beside its text, with its name and its place in a mapping
+VALUE_BYTES = 192  # memory of a parsed value beside its text
 
 T = TypeVar("T")
 
@@ -180,7 +180,7 @@ class Incoming:
         raw_headers = request.headers
         names = map(str.lower, raw_headers.keys())
         self.headers = headers = dict(zip(names, raw_headers.values(), strict=False))
-        if len(headers) < len(raw_headers):  # a name came twice, which stands among the keys once
+        if len(headers) < len(raw_headers):  # a header is repeated
             self._join(raw_headers)
 
     def _join(self, raw_headers: CIMultiDictProxy[str]) -> None:
@@ -300,7 +300,7 @@ class Incoming:
             raise ExpectationFailed
         writer: Any = self._request.writer
         await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        writer.output_size = 0  # the interim response is no part of the answer
+        writer.output_size = 0  # the interim response does not count as response output
 
 
 class RequestUpload:

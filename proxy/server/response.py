@@ -23,16 +23,16 @@ from proxy.types import UNBILLED, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.limit import READING, Limit, LimitDecision, LimitKind
 
-QUARTERS = 4  # ticks of a timer in the silence that it waits for
-PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
+QUARTERS = 4  # timer ticks in ``silence_s``
+PIECE = 256 * 1024  # bytes per write; asyncio copies them into its buffer
 LINES = {
     (is_old, status.value): f"HTTP/1.{0 if is_old else 1} {status.value} {status.phrase}".encode()
     for is_old in (False, True)
     for status in HTTPStatus
 }
-CONTROLS = bytes([*range(9), *range(10, 32), 127])  # of which no header may hold one
+CONTROLS = bytes([*range(9), *range(10, 32), 127])  # bytes that no header may contain
 LAST_CHUNK = b"0\r\n\r\n"
-BARE = frozenset({204, 205, 304})  # statuses of answers that have no body
+BARE = frozenset({204, 205, 304})  # statuses of responses without a body
 
 
 class Answered(web.StreamResponse):
@@ -59,10 +59,10 @@ class ResponseWriter:
         self._protocol = request.protocol
         self._stall_s = stall_s
         self._head = b""
-        self._bodiless = request.method == "HEAD"  # what followed would be read as the next answer
+        self._bodiless = request.method == "HEAD"  # a client would read a body as the next response
         self._chunked = self._is_kept = False
         self.begun = self.served = self.has_written = False
-        self.outcome = CLOSED  # what the server is told once the request is served
+        self.outcome = CLOSED  # returned to aiohttp's server
 
     @property
     def gone(self) -> bool:
@@ -91,7 +91,7 @@ class ResponseWriter:
             headers["Connection"] = "keep-alive" if is_old else "close"
         fields = "\r\n".join(map(": ".join, headers.items())).encode("utf-8", "ignore")
         controls = len(fields) - len(fields.translate(None, CONTROLS))
-        if controls != 2 * len(headers) - 2:  # more than what stands between the headers
+        if controls != 2 * len(headers) - 2:  # more than the line breaks between the headers
             raise ValueError("a header contains a control character")
         if (is_old, status) in LINES:
             line = LINES[is_old, status]

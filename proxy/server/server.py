@@ -16,11 +16,11 @@ from proxy.server.response import Answered
 
 HEAD_S = 10.0
 HEAD_BYTES = 64 * 1024
-FRAMING_BYTES = 64 * 1024  # of a body, which hold none of it
-FRAMING_SHARE = 8  # and one byte for so many of the body: chunks hold some 48 bytes on average
-SLICE = 4 * 1024  # bytes that are parsed before it is asked what has framed them
-AT_ONCE = 1024  # bytes of framing that are parsed in one go: some 200 chunks, a millisecond
-UNREAD = 256  # chunks that wait to be read
+FRAMING_BYTES = 64 * 1024  # maximum framing bytes of a chunked body
+FRAMING_SHARE = 8  # plus one byte per this many bytes of the body
+SLICE = 4 * 1024  # bytes parsed between two counts of framing bytes
+AT_ONCE = 1024  # framing bytes parsed before other connections are served, about 1 ms
+UNREAD = 256  # unread chunks at which reading pauses
 CHUNKED = "chunked"
 VERSIONS = (HttpVersion10, HttpVersion11)
 _TOO_LARGE = (
@@ -28,7 +28,8 @@ _TOO_LARGE = (
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
 _AGENT = b"user-agent:"
-_OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")  # messages of the parser
+# In messages of aiohttp's parser.
+_OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
@@ -68,17 +69,17 @@ class QuietHandler(web.RequestHandler):
     _head_timer: asyncio.TimerHandle | None = None
     _head = b""
     _head_at = 0.0
-    _body: streams.StreamReader | None = None  # that comes in
-    _length = 0  # of it, as its head says; 0 of one in chunks
-    _framing = 0  # bytes that came with it and are none of it
-    _waiting = b""  # what is parsed when others have had their turn
+    _body: streams.StreamReader | None = None  # body that is being received
+    _length = 0  # Content-Length of ``_body``, 0 if it is chunked
+    _framing = 0  # framing bytes received with ``_body``
+    _waiting = b""  # bytes to parse after other connections were served
     _next_slice: asyncio.Handle | None = None
-    server: HttpServer  # whose connection it is
+    server: HttpServer  # server that accepted the connection
 
     async def start(self) -> None:
         while not self._force_close:
             if self._messages:
-                await asyncio.sleep(0)  # who sends many at once keeps nobody waiting
+                await asyncio.sleep(0)  # other connections are served between pipelined requests
             else:
                 self._waiter = self._loop.create_future()
                 try:
@@ -131,7 +132,7 @@ class QuietHandler(web.RequestHandler):
             payload,
             self,
             StreamWriter(self, self._loop),
-            cast("Any", None),  # the task that serves it would hold what holds it
+            cast("Any", None),  # the connection's task would create a reference cycle
         )
         return self._handle_request(request, None, handler)
 
@@ -159,7 +160,7 @@ class QuietHandler(web.RequestHandler):
         for timer in (self._head_timer, self._next_slice):
             if timer is not None:
                 timer.cancel()
-        self._waiting, self._body = b"", None  # a body holds its connection
+        self._waiting, self._body = b"", None  # a body refers to its connection
         super().connection_lost(exc)
 
     def _expect_request(self) -> None:
@@ -178,11 +179,11 @@ class QuietHandler(web.RequestHandler):
         return max(idle, self._head_at) if self._head else idle
 
     def data_received(self, data: bytes) -> None:
-        # While no request is served the parser expects a head, or the rest of one. What begins
-        # with a letter then can neither be nor end a body: all up to the empty line is a head.
+        # While no request is served, the parser expects a head or the rest of one. Data that begins
+        # with a letter cannot be the end of a body, so everything up to the empty line is a head.
         if (self._head or data[:1].isalpha()) and self.idle:
             data = self._take_complete_head(data)
-        if data and self._waiting:  # it was sent on before the transport was paused
+        if data and self._waiting:  # data that arrived before the transport was paused
             self._waiting += data
             return
         offset, framing_before = 0, self._framing
@@ -257,7 +258,7 @@ class QuietHandler(web.RequestHandler):
             self._body = None
             body.set_exception(Unframed())
             body.feed_eof()
-            self.close()  # after the answer; what still comes is not parsed
+            self.close()  # closes after the response; further data is not parsed
 
     def _get_body_length(self) -> int:
         """Return the Content-Length of the last request, 0 if it is chunked."""
@@ -277,7 +278,7 @@ class QuietHandler(web.RequestHandler):
         if not self._head:
             end = data.find(b"\r\n\r\n")
             if 0 <= end <= HEAD_BYTES and data[:end].lower().count(_AGENT) < 2:
-                return data  # as nearly all come
+                return data  # the usual case
         searched = max(0, len(self._head) - 3)
         data, self._head = self._head + data, b""
         end = data.find(b"\r\n\r\n", searched)
@@ -357,7 +358,7 @@ class HttpServer(web.Server):
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
     ) -> web.BaseRequest:
         is_supported = message.version in VERSIONS
-        if not is_supported:  # the refusal is written in a version that we do speak
+        if not is_supported:  # the error response needs a supported version
             message = message._replace(version=HttpVersion11, should_close=True)
         headers = message.headers
         if "transfer-encoding" in headers and headers["transfer-encoding"].lower() != CHUNKED:

@@ -14,7 +14,7 @@ from proxy.telemetry.log import Quota
 COOKIE = "headrace_session"
 SESSION_S = 12 * 3600
 SIGN_INS_PER_MINUTE = 5
-MAX_ENDED = 4096  # of 3,600 that can begin within twelve hours
+MAX_ENDED = 4096  # more than the 3,600 sessions that can begin within 12 hours
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.telemetry.log import Quota
 
 EMIT_EVERY_S = 0.05
-MAX_WAITING = 16  # calls: emitting them blocks the loop for some 3 ms
+MAX_WAITING = 16  # calls; emitting this many blocks the event loop for about 3 ms
 
 
 class RecordSink(Protocol):
@@ -82,7 +82,7 @@ class Emitters:
             self._try(counter, counter.begin, record)
 
     def end(self, record: Record) -> None:
-        record.side_tasks, record.pending = None, ()  # a stored record must not hold them
+        record.side_tasks, record.pending = None, ()  # a stored record must not keep them alive
         if self.unauthenticated is not None and record.key is None and not record.is_internal_error:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0

@@ -117,7 +117,8 @@ def model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
             "gen_ai.usage.output_tokens": tokens.completion_total,  # includes reasoning
             "gen_ai.usage.cache_read.input_tokens": tokens.cached_input or None,
             "gen_ai.usage.cache_write.input_tokens": tokens.cache_write or None,
-            "gen_ai.usage.cache_creation.input_tokens": tokens.cache_write or None,  # older name
+            # Older name of the attribute.
+            "gen_ai.usage.cache_creation.input_tokens": tokens.cache_write or None,
             "gen_ai.usage.reasoning.output_tokens": tokens.reasoning or None,
             "gen_ai.usage.audio.input_tokens": tokens.audio_input or None,
             "gen_ai.usage.audio.output_tokens": tokens.audio_output or None,

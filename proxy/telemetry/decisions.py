@@ -85,7 +85,7 @@ class Decisions:
         self._replaced = replaced
         self._chain = ChainFile(path)
         self._log = log
-        self._counted = 0  # lost entries that a line counts
+        self._counted = 0  # lost entries that the log has reported
         self._is_failing = False
         log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
         self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._log_end_and_close)

@@ -256,7 +256,7 @@ class Metrics(Registry):
 
         def activate() -> None:
             activate_names()
-            replaced.append(self.roster)  # freed with this function, when the next are admitted
+            replaced.append(self.roster)  # kept until the next reload, which frees it in a thread
             self.roster = roster
             self._calls = CallMetrics(self.child, roster.tags)
             self.replace("headrace_policy_info", {(roster.revision,): 1})
@@ -343,7 +343,7 @@ class Metrics(Registry):
     def prepare(self) -> Exposition:
         """Return the exposition, created at the first call."""
         if self._exposition is None:
-            from proxy.telemetry.exposition import Exposition  # noqa: PLC0415  # 30 modules, for scrapes
+            from proxy.telemetry.exposition import Exposition  # noqa: PLC0415  # 30 modules that only scrapes need
 
             self._exposition = Exposition(self.collect)
         return self._exposition

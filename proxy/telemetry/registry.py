@@ -146,7 +146,7 @@ class Registry:
         admitted = _Admitted(_allowed(roster), source)
         with self._lock:
             for other in self._admitted:
-                if other.source == source and not other.is_active:  # it was rejected
+                if other.source == source and not other.is_active:  # the reload was rejected
                     other.expires_at = self._now()
             self._admitted.append(admitted)
             self._drop_expired()
@@ -196,7 +196,8 @@ class Registry:
         """Yield each metric of Headrace with its series by labels."""
         for metric in METRICS:
             if metric.own:
-                yield metric, list(self._series[metric.name].items())  # calls may add some
+                # A copy, because calls may add series.
+                yield metric, list(self._series[metric.name].items())
 
     def _update_known_values(self) -> None:
         self._allowed = {

@@ -89,8 +89,8 @@ class _CountingExporter(SpanExporter):
         self._on_drop = on_drop
         self._on_error = on_error
         self.spans = self.chars = 0
-        self.is_closed = False  # no batch starts
-        self.is_settled = False  # the batch in transit has been counted
+        self.is_closed = False  # True: no further batch starts
+        self.is_settled = False  # True if the batch in transit has been counted
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export a batch once: a collector that failed may have taken a part of it."""
@@ -99,7 +99,7 @@ class _CountingExporter(SpanExporter):
         result = SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)
-        except Exception as error:  # noqa: BLE001  # an exporter may be anybody's
+        except Exception as error:  # noqa: BLE001  # exporters are third-party code
             self._on_error(error)
         if not self.is_settled:
             if result is not SpanExportResult.SUCCESS:

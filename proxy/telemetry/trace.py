@@ -220,7 +220,7 @@ def _is_error(attributes: Attributes) -> bool:
 def exported(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are known, with credentials and lone surrogates replaced."""
     known = [{k: value for k, value in part.items() if value is not None} for part in attributes]
-    text = repr(known)  # one search instead of one for each value: it rarely finds anything
+    text = repr(known)  # one search for all values, because matches are rare
     if "\\ud" not in text and redact_text(text) == text:
         return known
     return [{name: _redact_value(value) for name, value in values.items()} for values in known]

@@ -56,5 +56,5 @@ class TargetRoute:
     obeyed: Collection[str]
     takes_zero: bool
     asked_for_usage: bool
-    headers: dict[str, str] = field(repr=False)  # our own credential is among them
+    headers: dict[str, str] = field(repr=False)  # they include the proxy's credential
     unchanged: dict[NumericFields, ChangedFields | None] = field(default_factory=dict, repr=False)

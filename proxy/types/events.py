@@ -40,8 +40,8 @@ Kind = Literal[
     "arguments",  # of a function call, JSON
     "input",  # of a custom tool call, free text
     "server_arguments",  # of a tool that the provider calls, JSON
-    "code",  # that a provider runs
-    "audio",  # its transcript
+    "code",  # code that the provider runs
+    "audio",  # transcript of audio
     "item",  # a container of other parts, without a text of its own
     "opaque",  # anything else
 ]

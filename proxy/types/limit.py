@@ -25,7 +25,7 @@ OnStoreError = Literal["local", "open", "closed"]
 MAX_AMOUNT = 2**53 - 1
 SPANS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 LEASE_S = 30
-RENEW_S = LEASE_S / 3  # two of them may fail
+RENEW_S = LEASE_S / 3  # two renewals may fail before a lease expires
 
 
 class CallSize(NamedTuple):
@@ -164,7 +164,7 @@ class Limit:
     @property
     def calendar(self) -> Calendar:
         """Window of a budget."""
-        assert isinstance(self.window, Calendar)  # noqa: S101  # checked when it was made
+        assert isinstance(self.window, Calendar)  # noqa: S101  # guaranteed by the schema
         return self.window
 
 
@@ -233,7 +233,7 @@ class BudgetQuery:
 
 NEVER = -1
 WARNED, FRESH = 1, 2
-WAIT, FLAGS = 2, 3  # where they stand in a reading
+WAIT, FLAGS = 2, 3  # positions in a reading
 READING = 4
 """Numbers in the reading of a claim: level (a rate's debt, otherwise the used amount);
 milliseconds until a budget resets, or -1; milliseconds to wait, 0 if the claim fits and

@@ -33,7 +33,8 @@ class Calendar:
     def __post_init__(self) -> None:
         try:
             self._load_zone()
-        except (KeyError, OSError, ValueError):  # an unknown name, a folder's, or no name at all
+        # An unknown name, the name of a folder, or an empty name.
+        except (KeyError, OSError, ValueError):
             raise ValueError(f"unknown time zone {self.zone}") from None
 
     def window_bounds(self, wall_ms: int) -> Bounds:

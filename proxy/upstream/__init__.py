@@ -132,7 +132,7 @@ class Upstreams:
             response = await open_hedged(
                 open_first, open_second, delay_s, may_hedge, has_fallback=has_fallback
             )
-        except ProxyError:  # the end of one attempt may be that of the call
+        except ProxyError:  # the deadline of the call may have ended the attempt
             context.record.mark_canceled_as_lost_hedge(context.index)
             raise
         context.record.use_attempt(context.index, response.open_attempt.attempt)
@@ -150,7 +150,7 @@ class Upstreams:
             target = targets[index]
             try:
                 return await self._try(context, target, reason, fresh=fresh)
-            except StaleConnection:  # nothing was received: no retry of the policy
+            except StaleConnection:  # nothing was received, so this does not count as a retry
                 reason, fresh = "retry", True
                 continue
             except (UpstreamError, InvalidField) as failure:
@@ -292,7 +292,7 @@ class Upstreams:
             share = self.share(call.scheduling_key)
         settle: Settle | None = None
         if endpoint in STATEFUL_ENDPOINTS and not streamed and self.ids and self.registry:
-            from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few
+            from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few calls
 
             settle = BackgroundBilling(self.registry, self.ids).settle
         return HttpUpstreamResponse(

@@ -95,7 +95,7 @@ class OpenAttempt:
         if isinstance(error, StaleConnection):
             return error  # the target is not at fault
         if not is_timeout or self.record.now() - self.attempt.started > timeout_s / 2:
-            self.slot.fail(error)  # otherwise earlier attempts used up the time
+            self.slot.fail(error)  # otherwise earlier attempts used up the time, not this target
         return error
 
     def _replace_ids(self, error: ProxyError) -> None:
@@ -191,7 +191,7 @@ def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:
     """Raise ``UpstreamInvalid`` for a compressed response."""
     headers = reply.headers
     if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
-        open_attempt.attempt.response_at = open_attempt.record.now()  # the upstream has worked
+        open_attempt.attempt.response_at = open_attempt.record.now()  # the upstream has answered
         raise UpstreamInvalid("The upstream sent a compressed response, which was not requested.")
 
 

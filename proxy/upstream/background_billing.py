@@ -58,7 +58,7 @@ class BackgroundBilling:
             return
         await self._bill(open_attempt, state_ref.id, usage)
         if attempt.is_billed and response.get("status") == "failed":
-            attempt.error = UpstreamUnavailable.code  # paid without benefit
+            attempt.error = UpstreamUnavailable.code  # its cost is counted as lost
 
     async def _bill(self, open_attempt: OpenAttempt, response_id: str, usage: Json | None) -> None:
         """Bill the attempt if it is the first, or has created the response.
@@ -72,11 +72,11 @@ class BackgroundBilling:
         try:
             attempt.is_billed = await self.registry.bill_once(name, owner) or is_creator
         except asyncio.CancelledError:
-            attempt.is_billed = True  # until the registry replies
+            attempt.is_billed = True  # set to False if the registry refuses it
             attempt.is_billed = await self.registry.bill_once(name, owner) or is_creator
             raise
         finally:
-            attempt.bill = None  # computed meanwhile by a reader
+            attempt.bill = None  # a reader may have computed it meanwhile
             attempt.bill_name = name if attempt.is_billed else None
             if attempt.is_billed and usage is not None:
                 attempt.meter.report(read_usage(usage))

@@ -59,7 +59,7 @@ CLIENT_IDS = frozenset({"call_id", "tool_call_id", "tool_use_id", "user_id"})
 """Ids of things that no upstream stores."""
 PLAIN_QUERY = frozenset({"include", "include[]", "limit", "order", "purpose"})
 """Query parameters that name no object."""
-MAX_VALUES = 10_000  # of a body that are searched for ids
+MAX_VALUES = 10_000  # values of a body that are searched for ids
 
 MIN_SECRET_PART = 8  # characters of a credential that may be shown
 MASK = "***"

@@ -24,7 +24,7 @@ from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.client import PoolExhausted
 
 MAX_TARGETS = 4096
-MAX_FAILING_CALLERS = 4096  # at all endpoints of all targets
+MAX_FAILING_CALLERS = 4096  # callers of all endpoints of all targets
 BUSY_S = 1.0
 RETRY_SHARE = 0.2
 MAX_SAVED_RETRIES = 10.0

@@ -19,8 +19,8 @@ from proxy.types.target import ListedModel
 
 COUNT_ESTIMATED = f"{COUNT} estimated"
 WHOLE_HEAD = ResponseHead(streamed=False)
-IMAGE_TOKENS = 1600  # of the largest image that a model does not scale down
-FILE_BYTES = 64 * 1024  # of base64 that count as one image
+IMAGE_TOKENS = 1600  # tokens of the largest image that models do not scale down
+FILE_BYTES = 64 * 1024  # base64 bytes that count as one image
 
 
 @dataclass(slots=True)

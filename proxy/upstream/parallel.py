@@ -112,7 +112,7 @@ async def open_hedged(
                 if task is not winner:
                     task.cancel()
     except asyncio.CancelledError as error:
-        winner = None  # closed with the others
+        winner = None  # None: the winner is closed with the others
         drop_tracebacks(error)  # the frame of the task group refers to the call
         raise
     finally:

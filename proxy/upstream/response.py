@@ -21,7 +21,7 @@ from proxy.upstream.attempt import OpenAttempt
 from proxy.upstream.reply import MemoryShare, Reply
 
 BURST_BYTES = 16 * 1024
-READ_BATCH_SIZE = 64  # documents
+READ_BATCH_SIZE = 64  # documents per read
 MAX_PREAMBLE_FRAMES = 16
 Settle = Callable[[OpenAttempt, Sequence[Frame]], Awaitable[None]]
 
@@ -50,7 +50,7 @@ class HttpUpstreamResponse:
     _documents: deque[Document] = field(default_factory=deque)
     _frames: Sequence[Frame] = field(default_factory=list)
     _fault: ProxyError | None = None  # raised after the frames
-    _is_bare: bool = False  # the last read made no frame
+    _is_bare: bool = False  # True if the last read made no frame
     _is_burst: bool = False
     _state: Literal["open", "closed", "over"] = "open"
     _preamble: Sequence[Frame] = ()
@@ -115,7 +115,7 @@ class HttpUpstreamResponse:
         while not (frames := self._take_ready()):
             if self._documents:
                 await self._read_in_thread(self._documents.popleft())
-            elif self._is_burst:  # a read without frames is counted nowhere else
+            elif self._is_burst:  # reads without frames are not counted elsewhere
                 self._is_burst = False
                 await self.turns.rest(self.open_attempt.call.scheduling_key)
             elif self._state == "over" or self.open_attempt.attempt.finished:

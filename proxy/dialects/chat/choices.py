@@ -163,12 +163,13 @@ class ChoiceReader:
         self._inspect = options.inspect and not options.crossing
         self._split = options.inspect or options.crossing
         self._is_whole = options.whole and not options.stream
-        self._max_parts = MOST_VALUES if self._is_whole else MAX_PARTS  # a document has a bound
+        # A whole document has a bound of its own.
+        self._max_parts = MOST_VALUES if self._is_whole else MAX_PARTS
         self._parts: dict[tuple[int, object], Part] = {}
-        self._counts: dict[int, int] = {}  # of parts, by choice
+        self._counts: dict[int, int] = {}  # number of parts, by choice
         self._numbers: dict[int, CallNumbers] = {}
         self.finished: set[int] = set()
-        self.homes: dict[tuple[int, Kind], Slot] = {}  # members that had the first texts
+        self.homes: dict[tuple[int, Kind], Slot] = {}  # member that had the first text of a kind
 
     @property
     def begun(self) -> set[int]:
@@ -223,7 +224,7 @@ class ChoiceReader:
 
     def _calls(self, message: Json, number: int, slot: Slot, response_id: object) -> Iterator[Unit]:
         calls, old_call = message.get("tool_calls"), message.get("function_call")
-        indexes: set[object] = set()  # of the calls in this document so far
+        indexes: set[object] = set()  # indexes of the tool calls read so far
         for position, call in enumerate(calls if type(calls) is list else ()):
             if type(call) is dict:
                 place = (number, position, (*slot, "tool_calls", position))
@@ -325,7 +326,7 @@ class ChoiceReader:
         else:
             other_members = {name: value[name] for name in SILENT_OF_CHOICE if name in value}
         text = message.get("content", message.get("text"))
-        if text and type(text) is str:  # the text has an event for log-probabilities
+        if text and type(text) is str:  # log-probabilities belong to the event of the text
             other_members.pop("logprobs", None)
         return has_shape(other_members, SILENT_OF_CHOICE) and all(
             [self._is_silent_member(name, message, number) for name in message]
@@ -372,7 +373,7 @@ class ChoiceReader:
 
     def _finish(self, value: Json, number: int) -> Finish | None:
         reason = value.get("finish_reason")
-        if not reason or len(self.finished) >= self._max_parts:  # some servers send an empty one
+        if not reason or len(self.finished) >= self._max_parts:  # some servers send ""
             return None
         self.finished.add(number)
         native = str(reason)

@@ -24,7 +24,7 @@ from proxy.types.events import FamilyName, index_of
 CHUNK, WHOLE = "chat.completion.chunk", "chat.completion"
 _CONSTANTS = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
 """Strings that a later chunk repeats or replaces. All other strings are continued."""
-_PART_LISTS = frozenset({"content", "thinking"})  # members with a list of parts, or a text
+_PART_LISTS = frozenset({"content", "thinking"})  # members that are a text or a list of parts
 _JOINED_PARTS = {"text": {"type", "text"}, "thinking": {"type", "thinking", "closed"}}
 """Members of the content parts that a later chunk may continue, by type."""
 

@@ -68,9 +68,9 @@ class ChatReader:
         self._inspect = options.inspect and not options.crossing
         self._choices = ChoiceReader(form, options)
         self._is_started = False
-        self._only_choice: int | None = None  # the number of the choice, if the client gets one
+        self._only_choice: int | None = None  # number of the choice if the client gets only one
         self._shape: SameShape | None = None
-        self._held: dict[Part, str] = {}  # placeholders of arguments
+        self._held: dict[Part, str] = {}  # held placeholder arguments (``{}``), by tool call
 
     def read(self, doc: Json, raw: bytes | None) -> Sequence[Frame]:
         options = self._options
@@ -196,7 +196,7 @@ class ChatReader:
         choices: list[Choice],
         tail: list[Event],
     ) -> list[Frame]:
-        # Only a document with a single text stays in its frame.
+        # Only a document with a single text is kept in its frame.
         units = [unit for choice in choices for unit in choice.units]
         finishes = [choice.finish for choice in choices if choice.finish is not None]
         is_single = len(units) == 1 and not (finishes or units[0].is_changed or self._held)
@@ -288,7 +288,7 @@ class ChatReader:
         """Keep the shape of a document that is one delta, for the next document."""
         if len(choices) != 1 or len(doc["choices"]) != 1 or (self._held and self._crossing):
             return
-        if self._only_choice not in (None, 0):  # the next document has another number
+        if self._only_choice not in (None, 0):  # the next document may have another choice
             return
         [choice] = choices
         if len(choice.units) != 1 or choice.finish is not None or choice.value.get("logprobs"):

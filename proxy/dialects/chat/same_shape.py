@@ -53,7 +53,7 @@ class SameShape:
             if {**doc, "choices": None} != self._rest:
                 return None
             other_members = {**choice, self._holder: None} if self._holder else self._choice
-            # an index of another type may be equal
+            # 0 == False: an index of another type may compare equal
             if other_members != self._choice or type(choice.get("index")) is not int:
                 return None
         elif choice.get("finish_reason") or choice.get("index") != self._index or _has_more(doc):

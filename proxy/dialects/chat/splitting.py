@@ -41,7 +41,8 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
     minimal[holder or "text"] = {} if holder else ""
     minimal["finish_reason"] = None
     for unit in choice.units:
-        depth = (4 if holder else 3) + (unit.position is not None)  # of the unit's value in slots
+        # Steps from the root to the unit's value.
+        depth = (4 if holder else 3) + (unit.position is not None)
         paths = [_find_delta(events).slot[depth:] for events in unit.texts[1:]]
         for number, events in enumerate(unit.texts):
             if number == 0:

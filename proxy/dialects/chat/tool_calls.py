@@ -111,7 +111,7 @@ class CallNumbers:
 
     def __init__(self, max_calls: int) -> None:
         self._max_calls = max_calls
-        self._latest: dict[int, _Call] = {}  # by the index of the upstream
+        self._latest: dict[int, _Call] = {}  # latest call, by the upstream's index
         self._by_id: dict[tuple[int | None, _Id], _Call] = {}
         self._count = 0
 
@@ -257,7 +257,7 @@ def _sign_message_calls(message: Any, signatures: Mapping[str, str]) -> Any:
     if not isinstance(calls, list) or any(map(get_signature, calls)):
         return message
     if not all(isinstance(call, dict) for call in calls):
-        return message  # the upstream refuses it
+        return message  # left as it is, so that the upstream rejects it
     signed_calls = [_sign_call(call, signatures.get(str(call.get("id")))) for call in calls]
     if signed_calls and not any(map(get_signature, signed_calls)):
         signed_calls[0] = _sign_call(signed_calls[0], UNSIGNED)

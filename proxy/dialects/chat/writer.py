@@ -62,7 +62,7 @@ class ChunkMaker:
         self._head: Json = self._make_chunk_head(Start(None, None, None))
         self._prefix = b""
         self._calls: dict[Part, int] = {}
-        self._counts: dict[int, int] = {}  # of calls, by choice
+        self._counts: dict[int, int] = {}  # number of tool calls, by choice
         self._forms: dict[Part, tuple[Json, Slot]] = {}
 
     def note(self, frame: Frame) -> None:
@@ -229,7 +229,7 @@ class _ChatWriter:
         self._options = options
         self._converters: dict[tuple[int, FamilyName], Converter | None] = {}
         self._makers: dict[int, ChunkMaker] = {}
-        self._findings: Json = {}  # of guards of the upstream
+        self._findings: Json = {}  # results of the upstream's guards
 
     def maker(self, frame: Frame) -> ChunkMaker:
         maker = self._makers.get(frame.model_call)
@@ -246,7 +246,7 @@ class _ChatWriter:
             family, documents = frame.family, [frame.doc]
         else:
             events = frame.events
-            if frame.family in KIN:  # such a client gets only finishes that the upstream sent
+            if frame.family in KIN:  # only finish reasons that the upstream sent
                 events = tuple([e for e in events if not (type(e) is Finish and e.native is None)])
             family, documents = "chat", [*maker.make_chunks(events)]
         key = frame.model_call, family
@@ -345,7 +345,7 @@ class ChatWholeWriter(_ChatWriter):
 
     def __init__(self, options: WriteOptions, family: FamilyName) -> None:
         super().__init__(options, family)
-        self._answers: dict[int, Json] = {}  # by model call
+        self._answers: dict[int, Json] = {}  # responses by the index of the model call
         self._chunks: dict[int, list[Json]] = {}
         self._size = 0
 

@@ -71,7 +71,7 @@ class FamilyFrameReader:
         *("_placed", "_reader", "_rewrite", "_upstream", "close", "feed"),
     )
 
-    def __init__(  # noqa: PLR0913  # everything that decides how a response is read
+    def __init__(  # noqa: PLR0913  # all settings that decide how a response is read
         self,
         family: Family,
         options: ReadOptions,
@@ -94,7 +94,7 @@ class FamilyFrameReader:
         self._joiner: SurrogateJoiner | None = None
         self._is_checked = not (limit is None and family.failure is None and rewrite is None)
         self._is_over = False
-        self._placed: list[Frame] = []  # of the current document
+        self._placed: list[Frame] = []  # frames of the current document
 
     @property
     def holds(self) -> bool:
@@ -116,7 +116,8 @@ class FamilyFrameReader:
         frames = self._reader.read(doc, raw)
         if self._order is not None or self._joiner is not None:
             frames = self._order_frames(frames)
-        if len(raw) > LARGE_BYTES:  # its estimates take long
+        # Estimating its tokens takes long, so it is done here, in a thread.
+        if len(raw) > LARGE_BYTES:
             frames = [
                 frame._replace(size=len(raw), quarters=frame_quarters(frame))
                 if frame.quarters is None
@@ -137,7 +138,7 @@ class FamilyFrameReader:
         placed, self._placed = self._placed, []
         try:
             return placed if self._order is None else [*placed, *self._order.end()]
-        except ProxyError:  # the first error is the one to report
+        except ProxyError:  # report the first error
             return placed
 
     def _parse_event(self, raw: bytes) -> Json:
@@ -162,7 +163,8 @@ class FamilyFrameReader:
         rewritten = None if self._rewrite is None else self._rewrite(doc)
         if rewritten is not None:
             return rewritten, dump(rewritten, len(raw))
-        if self._body is None and self._joiner is None and b"\n" in raw:  # of several data lines
+        # The event had several data lines.
+        if self._body is None and self._joiner is None and b"\n" in raw:
             raw = dump(doc, len(raw))
         return doc, raw
 

@@ -44,7 +44,7 @@ class ObjectEnd:
 
     def __init__(self) -> None:
         self._begun = False
-        self._broken = False  # there is more than one object, or another value
+        self._broken = False  # True if there is anything but one object
         self._depth = 0
         self._in_string = False
         self._escaped = False
@@ -119,12 +119,12 @@ class Sequencer:
         self._root: Part | None = None  # the open part without a parent
         self._child: Part | None = None  # its open child
         self._roots: dict[Part, _PartQueue] = {}
-        self._children: dict[Part, _PartQueue] = {}  # of the open root
-        self._closed: set[Part] = set()  # parts that were closed here
-        self._renamed: dict[Part, Part] = {}  # closed parts that go on, by the original
-        self._json: ObjectEnd | None = None  # of the open root
-        self._finishes: dict[int, Frame] = {}  # of choices that still have waiting parts
-        self._ready: list[Frame] = []  # that no call has returned yet
+        self._children: dict[Part, _PartQueue] = {}  # children of the open root
+        self._closed: set[Part] = set()  # parts that the sequencer has closed
+        self._renamed: dict[Part, Part] = {}  # continuations of closed parts, by original part
+        self._json: ObjectEnd | None = None  # end of the JSON text of the open root
+        self._finishes: dict[int, Frame] = {}  # finish frames of choices with waiting parts
+        self._ready: list[Frame] = []  # frames to return with the next call
         self._moved = False
         self._count = self._bytes = 0
 
@@ -197,7 +197,7 @@ class Sequencer:
 
     def _pass(self, frame: Frame, part: Part, root: Part, out: list[Frame]) -> None:
         events = frame.events
-        if part in self._closed:  # a text that goes on after another part
+        if part in self._closed:  # the text continues after another part
             self._closed.discard(part)
             continuation = Part(part.kind, part.number, choice=part.choice, closing="implicit")
             continuation.continues = self._renamed.get(part, part)

@@ -59,10 +59,11 @@ class MessageReader:
         self._splits = options.inspect or options.crossing
         self._has_started = self._has_finished = False
         self._open: dict[int | None, Part] = {}  # blocks by index
-        self._ended: set[int | None] = set()  # blocks of a split stream
-        self._members: dict[Part, str] = {}  # with the text of an inspected open block
+        self._ended: set[int | None] = set()  # indexes of ended blocks of a split stream
+        # Member with the text of an open block that guards inspect.
+        self._members: dict[Part, str] = {}
         self._usage: Json = {}  # counts are cumulative
-        self._part: Part | None = None  # of the last usual delta, with its shape
+        self._part: Part | None = None  # part of the last usual delta
         self._index: int | None = None
         self._delta_type = self._member = ""
         self._slot: Slot = ()
@@ -105,12 +106,13 @@ class MessageReader:
                 return self._block_start(doc, raw)
             read = self._block_delta if kind == schema.BLOCK_DELTA else self._block_stop
             return read(doc, raw)
-        if kind == schema.PING or not self._has_started:  # may be a stream of another family
+        # Before the start, it may be a stream of another family.
+        if kind == schema.PING or not self._has_started:
             return []
         return self._make_document_frames((), doc, raw)
 
     def _make_frame(self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None) -> Frame:
-        if self._options.inspect:  # raw may contain a member twice, of which guards read one
+        if self._options.inspect:  # ``raw`` may repeat a member, and guards read only one
             raw = None
         return Frame(events, "messages", doc, raw=raw, model_call=self._options.model_call)
 
@@ -126,7 +128,7 @@ class MessageReader:
         return [self._make_frame(events, doc, raw)]
 
     def _name(self, value: Any) -> str | None:
-        # A client must get no text that guards miss: they read only documents, which do not cross.
+        # Guards do not read names of crossing streams, so a name must not carry text to the client.
         options = self._options
         if options.inspect and options.crossing and not is_name(value):
             return None

@@ -71,16 +71,16 @@ class MessageComposer:
     )
 
     def __init__(self) -> None:
-        self.indexes: dict[Part, int] = {}  # of the open blocks
-        self._events: list[Json] = []  # of the current frame
-        self._open: tuple[int, Kind] | None = None  # index of the composed block, kind of its parts
+        self.indexes: dict[Part, int] = {}  # index of each open block
+        self._events: list[Json] = []  # events of the current frame
+        self._open: tuple[int, Kind] | None = None  # index of the open block, kind of its parts
         self._next_index = 0
-        self._input: list[str] = []  # of a custom tool call, which is not JSON
+        self._input: list[str] = []  # input of a custom tool call, which is free text
         self._reason = "end_turn"
         self._has_calls = False
         self._choice: int | None = None
         self._usage: Json | None = None
-        self._last_event: str = ""  # of the message, besides those of blocks
+        self._last_event: str = ""  # type of the last event that is not of a block
 
     def compose(self, frame: Frame) -> list[Json]:
         """Return the Messages events for a frame that another API sent."""

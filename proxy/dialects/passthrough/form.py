@@ -23,10 +23,10 @@ from proxy.types.passthrough import Upload
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MAX_PART_HEADER_BYTES = 8 * 1024
 LINE_END = b"\r\n"
-MAX_JSON_BYTES = 16 * 1024  # of one field
+MAX_JSON_BYTES = 16 * 1024  # bytes of one field
 TEXTS = frozenset({"description", "instructions", "negativeprompt", "prompt", "text", "title"})
 """Squeezed names of fields that servers never read as JSON."""
-MAX_PARTS = 1024  # each takes some microseconds
+MAX_PARTS = 1024  # each part takes a few microseconds
 _BOUNDARY = re.compile(
     rf"{FORM} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
 )
@@ -127,7 +127,7 @@ class FormParts:
         self._declared = declared
         self._lacks_model = requires_model
         self._buffer = b"\r\n"
-        self._name = ""  # of the current field, if its content is checked
+        self._name = ""  # name of the current field if its content is checked
         self._in_header = False
         self._is_first = True
         self._has_ended = False
@@ -140,7 +140,7 @@ class FormParts:
         ):
             pass
         if self._has_ended and not LINE_END.startswith(self._buffer):
-            raise InvalidField("form", _MALFORMED)  # some parsers read on after the end
+            raise InvalidField("form", _MALFORMED)  # some parsers continue after the end
 
     def close(self) -> None:
         """Check that the form is complete."""

@@ -23,7 +23,7 @@ MAX_FRAME_BYTES = 64 * 1024
 EVENTS = "text/event-stream"
 DEFAULT_TYPE = "application/octet-stream"
 MAX_HEADER_LENGTH = 256
-_USAGE = b'"usage'  # Gemini's has a longer name
+_USAGE = b'"usage'  # also finds Gemini's ``usageMetadata``
 
 
 def is_json(media_type: str) -> bool:
@@ -109,7 +109,7 @@ class PassthroughBytes:
         try:
             events = self._events.feed(piece)
         except ResponseTooLarge:
-            self._events = None  # it passes without usage
+            self._events = None  # the response passes, and its usage is not read
             return {}
         usage: Json = {}
         for event in events:

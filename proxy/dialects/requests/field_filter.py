@@ -28,7 +28,7 @@ SCHEMA_NAMES = frozenset(squeezed(each.name) for each in MEMBERS.values() if eac
 MAPS = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema_map)
 CODE_OUTPUTS = frozenset({"bash_code_execution_output", "code_execution_output"})
 ID, LIST, MODEL, SCHEMA = "id", "[]", "model", "schema"
-MAX_STEPS = 8  # of a path in a message
+MAX_STEPS = 8  # steps of a path in a message
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ def _add_place(inner: dict[str, Place], outer: Place, name: str, step: str) -> P
 
 
 def _matches_place(rule: FieldRule, place: Place) -> bool:
-    # In free-form JSON only rules apply that begin outside of it.
+    # Inside of free-form JSON, only rules that begin outside of it apply.
     if len(rule.steps) <= place.depth_in_free or (rule.is_anchored and not place.is_group):
         return False
     outer: Place | None = place
@@ -169,7 +169,7 @@ def _find_deciding_rule(
     if all(rule.verdict == "accept" for rule in matching):
         return None
     if place.outer is None and matching[0].steps == (MODEL,):
-        return None  # replaced by the target's
+        return None  # the target's value replaces it
     return ListedField(rule=matching[0], place=place, name=name, value=value, parent=parent)
 
 

@@ -64,7 +64,7 @@ def _make_conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str
     body: Json = {
         name: request.body[name] for name in ("input", "metadata") if name in request.body
     }
-    if "metadata" in call.body and call.body["metadata"] is None:  # removes the metadata
+    if "metadata" in call.body and call.body["metadata"] is None:  # null removes the metadata
         body["metadata"] = None
     if "input" in body:
         body["items"] = restore_item_ids(body.pop("input"), call.item_ids)

@@ -251,7 +251,7 @@ def apply_parameters(
     leaves a bound of at least 1 unless the target ``takes_zero``: other servers read 0 as no bound.
     """
     if not (changes.set or changes.cap) or endpoint not in OPENAI.fields:
-        return body  # an estimate has no parameters
+        return body  # token counts and other endpoints have no parameters
     for name, value in changes.set.items():
         body = _set(endpoint, body, name, value)
     for name, maximum in changes.cap.items():

@@ -108,7 +108,7 @@ def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) 
     elif is_same and families == ("responses", "responses"):
         passed = fields
     client_fields = CHECKED_FIELDS[from_dialect.name][client_endpoint]
-    is_kept = from_dialect.client.to_chat is None  # as it was checked
+    is_kept = from_dialect.client.to_chat is None  # unchanged from the checked body
     url, headers = make_url_and_headers(upstream, server.paths[endpoint])
     route = upstream.routes[key] = TargetRoute(
         endpoint=endpoint,
@@ -244,7 +244,7 @@ def serialize_changed_fields(
         changes.changed.setdefault(route, {}) if changes.set or changes.cap else route.unchanged
     )
     try:
-        return cached[numbers]  # in one step: threads that read large requests may empty it
+        return cached[numbers]  # one operation, because threads may clear the cache
     except KeyError:
         pass
     result = apply_parameters(
@@ -299,7 +299,8 @@ def build_request(
     if call.stream and route.asked_for_usage:
         options = {**(body.get("stream_options") or {}), "include_usage": True}
         body = {**body, "stream_options": options}
-    elif not target.upstream.asks_usage and "stream_options" in body:  # it would refuse the option
+    # The upstream would reject the option.
+    elif not target.upstream.asks_usage and "stream_options" in body:
         options = {**(body["stream_options"] or {})}
         options.pop("include_usage", None)
         body = {name: value for name, value in body.items() if name != "stream_options"}

@@ -93,12 +93,12 @@ class Composer:
         self._call = call
         self._out = out
         self._open: _OpenText | None = None
-        self._part: Part | None = None  # of the open text
+        self._part: Part | None = None  # part of the open text
         self._reason: FinishReason = "stop"
         self._tokens: Tokens | None = None
         self._items: list[Json] = []
         self._has_ended = False
-        self.response: Json = {}  # without items and usage until it ends
+        self.response: Json = {}  # without items and usage until the end
 
     def feed(self, frame: Frame) -> bytes:
         events = frame.events

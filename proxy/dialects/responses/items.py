@@ -245,7 +245,7 @@ class EventNumbers:
     __slots__ = ("_by_id", "_items", "_next_index", "_open", "sequence")
 
     def __init__(self) -> None:
-        self.sequence = -1  # of the previous event
+        self.sequence = -1  # number of the previous event
         self._next_index = 0
         self._items: dict[int, _NumberedItem] = {}
         self._open: dict[int, _NumberedItem] = {}

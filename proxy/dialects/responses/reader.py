@@ -76,13 +76,13 @@ class ResponsesReader:
         self._splits = options.inspect or options.crossing
         self._model_call = options.model_call
         self._numbers = EventNumbers()
-        self._events: list[Event] = []  # of the current document
+        self._events: list[Event] = []  # events of the current document
         self._doc: Json = {}
         self._raw: bytes | None = None
         self._items = OpenItems(self._events, is_strict=self._splits, crosses=self._crosses)
-        self._other_parts: dict[object, Part] = {}  # without an item
+        self._other_parts: dict[object, Part] = {}  # parts that belong to no item
         self._ids = ItemIds()
-        self._shape: _DeltaShape | None = None  # of the previous document
+        self._shape: _DeltaShape | None = None  # shape of the previous document
         self._has_started = self._has_stopped = False
 
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:

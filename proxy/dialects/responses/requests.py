@@ -283,15 +283,15 @@ def _flatten(tool: Any, place: str) -> Json:
     inner = tool.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):
         raise InvalidField(place, NOT_SUPPORTED)
-    flat = {**inner, "type": kind}  # overrides a member with the name type
+    flat = {**inner, "type": kind}  # overrides a member named ``type``
     if kind == "function" and place != "tool_choice":
-        flat = {"parameters": None, "strict": False, **flat}  # a chat has to request strict
+        flat = {"parameters": None, "strict": False, **flat}  # in chat, strict is off by default
     return flat
 
 
 def _convert_messages(messages: Any) -> list[Json]:
     items: list[Json] = []
-    custom_ids: set[str] = set()  # of calls of custom tools
+    custom_ids: set[str] = set()  # ids of calls of custom tools
     for index, message in enumerate(messages):
         role, place = message["role"], f"messages.{index}"
         if role == "tool":

@@ -162,7 +162,7 @@ class ResponseIds:
         except (Error, ValueError):
             return None
         if urlsafe_b64encode(sealed).decode().rstrip("=") != encoded:
-            return None  # another spelling of the same bytes
+            return None  # another encoding of the same bytes
         for secret in self.secrets:
             plain = secret.open(key, sealed)
             if plain is not None:

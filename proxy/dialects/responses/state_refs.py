@@ -28,8 +28,8 @@ from proxy.errors.field_problems import STORED_AT_PROVIDER, conflicts_with, miss
 from proxy.errors.words import MAX_ID, ascii_word
 from proxy.types import Call, Endpoint, Json, RequestHead, StateRef
 
-DERIVED_ID_BYTES = 24  # too long to find a text that leads to a given id
-MAX_IDS = 4096  # per request: each takes some microseconds
+DERIVED_ID_BYTES = 24  # long enough that nobody finds a text with a given id
+MAX_IDS = 4096  # ids per request; each takes a few microseconds
 NOT_SEALED = "requires stored state. The operator can enable it with HEADRACE_SECRET."
 SEND_ITEM = "Send the item itself: clients do so with store: false."
 OTHER_TARGET = "is stored at another target than the other items of this request"
@@ -53,7 +53,7 @@ def resolve_state(call: Call, ids: ResponseIds | None) -> Call:
     items: Any = call.body.get("input")
     if not isinstance(items, list):
         return call
-    # the proxy composed unstored items of a chat
+    # The proxy composed the unstored items from a chat response.
     stored = [
         item for item in items if not (is_reference(item) and f"_{UNSTORED}" in str(item.get("id")))
     ]

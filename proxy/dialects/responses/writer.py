@@ -73,10 +73,10 @@ class ResponsesWriter:
         self._options = options
         self._out = EventBytes(is_whole=options.whole)
         self._composer: Composer | None = None
-        self._is_native = False  # the upstream speaks Responses
+        self._is_native = False  # True if the upstream serves the Responses API
         self._rewrites = False
         self._has_ended = False
-        self._response: Json = {}  # the last one, with items only if they are final
+        self._response: Json = {}  # the latest response document, with items only if they are final
         self._items: dict[int, Json] = {}
         self._text_by_part: dict[Part, _SentText] = {}
         self._text_by_key: dict[TextKey, _SentText] = {}
@@ -132,7 +132,7 @@ class ResponsesWriter:
         failed: Json = {"object": "response", **head, "status": "failed"}
         failed["error"] = {name: details[name] for name in ("code", "message")}
         if details["code"] == GuardBlocked.code:
-            failed["error"]["code"] = "invalid_prompt"  # Codex repeats a request for other codes
+            failed["error"]["code"] = "invalid_prompt"  # Codex retries other codes
         out = self._out.event("error", {**details, "error": error})
         return out + self._out.event("response.failed", {"response": failed})
 

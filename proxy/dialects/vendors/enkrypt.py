@@ -75,7 +75,7 @@ ENKRYPT = base.Dialect(
         aliases={"context": "enkrypt_context"},
         whole=compose_document,
         add_verdicts=add_verdicts,
-        streams_verdicts=True,  # its document: both objects share the same shape
+        streams_verdicts=True,  # by its API document, both objects have the same shape
     ),
     server=base.UpstreamDialect(
         prefix="/ai-proxy",

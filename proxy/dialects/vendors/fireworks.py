@@ -85,6 +85,6 @@ FIREWORKS = Dialect(
         usage_option=False,
         shown=("fireworks-",),
         statuses={**USUAL, 412: "outage"},  # the account is suspended, or a model does not load
-        implied={"include_stop_str_in_output": True},  # its document: the text contains it
+        implied={"include_stop_str_in_output": True},  # by its API document, the text includes it
     ),
 )

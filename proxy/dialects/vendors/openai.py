@@ -147,7 +147,7 @@ OPENAI = Dialect(
             | AZURE_ROUTES
             | dict.fromkeys((("GET", path) for path in other_gateways.INFO_PATHS), "models")
             | RESPONSES_ROUTES,
-            key_headers=("authorization", "api-key"),  # the second one is of Azure's clients
+            key_headers=("authorization", "api-key"),  # Azure's clients send the second one
             refuse=refuse,
             rules=RULES | {"responses": schema.RULES},
             ruled=RULED | schema.RULED_FIELDS,

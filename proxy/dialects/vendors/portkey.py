@@ -62,7 +62,7 @@ def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHea
         tags=head.tags + tags,
         user=user,
         timeout_s=_timeout_s(headers),
-        echo=(("x-portkey-trace-id", trace),),  # without it the SDK retries by itself
+        echo=(("x-portkey-trace-id", trace),),  # without it the SDK retries
         warnings=(*head.warnings, *ignored, *warnings),
     )
 
@@ -203,7 +203,8 @@ def make_hook_results(verdicts: GuardResults) -> Json:
     return {"before_request_hooks": hooks("input"), "after_request_hooks": hooks("output")}
 
 
-def choose_status(verdicts: GuardResults, flagged: bool) -> int:  # a plug-in
+# Called by name from the dialect's record.
+def choose_status(verdicts: GuardResults, flagged: bool) -> int:
     """Return the status of a response: ``HOOK_FAILED`` if it passes although a hook has failed.
 
     A hook that ends a streamed response reports that in the stream.

@@ -10,7 +10,7 @@ import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # it is there, in C
+from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # typeshed lacks it
 from typing import Any
 
 import orjson
@@ -18,17 +18,17 @@ import orjson
 from proxy.errors import BadRequest, ResponseTooLarge
 from proxy.runtime.frozen import frozen
 
-PIECE = 64 * 1024  # bytes or characters of one call into C: less than a millisecond
-SHORT = 1024  # characters of a value that is read at first, as most are short
-LIGHT = 16  # values of a list or an object that may be written in one call
-MOST_DEPTH = 254  # of what the writer in C can write
+PIECE = 64 * 1024  # bytes or characters per call into C, which takes less than 1 ms
+SHORT = 1024  # characters that are scanned first, because most values are short
+LIGHT = 16  # values of a list or an object that are written in one call
+MOST_DEPTH = 254  # maximum depth that orjson can write
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CUT_ESCAPE = re.compile(
     r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?\Z"
 )
-LONGEST_CUT = 11  # characters of two escapes for one character, but for the last
+LONGEST_CUT = 11  # two escapes of a surrogate pair without their last character
 _NOT_IN_NUMBERS = '"{[tfn'
 _PLAIN = frozenset({int, float, bool, type(None)})
 _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
@@ -214,14 +214,14 @@ def trim_incomplete_escape(piece: str) -> str:
         prefix = piece[: cut.start()]
         if (len(prefix) - len(prefix.rstrip("\\"))) % 2 == 0:
             return prefix
-        position = cut.start() + 1  # this backslash is itself escaped
+        position = cut.start() + 1  # this backslash is escaped itself
     return piece
 
 
 def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
     """Return the pieces of a value as JSON. Raises ``TypeError`` as ``orjson`` does."""
     pieces: list[bytes] = []
-    buffer = bytearray()  # the writer in C keeps 4 KiB for each of its results, however short
+    buffer = bytearray()  # orjson allocates at least 4 KiB for each result
 
     def put(piece: bytes) -> None:
         buffer.extend(piece)

@@ -25,11 +25,11 @@ from proxy.types import Json
 MAX_NAME = 128
 """Characters of a name or an id; a longer one is a text."""
 MOST_VALUES = 100_000
-LOGPROBS_TIMES = 10  # times as many values, if the others are in log-probabilities
-DEEPER = "abcdefgh"  # one letter for each level that may be put around a response
+LOGPROBS_TIMES = 10  # factor for documents whose other values are log-probabilities
+DEEPER = "abcdefgh"  # one letter for each level that the proxy may add around a response
 MOST_SHALLOW = large_json.MOST_DEPTH - len(DEEPER)
-SHALLOW = 2 * MOST_SHALLOW  # bytes of a document that cannot be too deep
-SMALL = 4 * 1024  # bytes of a request whose values need no exact count
+SHALLOW = 2 * MOST_SHALLOW  # a document of fewer bytes cannot be too deep
+SMALL = 4 * 1024  # a request of fewer bytes needs no exact count of its values
 SPACE = b" \t\r\n"
 TOO_DEEP = f"The body must not be nested more than {large_json.MOST_DEPTH} levels deep."
 UNWRITABLE = {
@@ -58,15 +58,17 @@ def count_values(raw: bytes, maximum: int, size: int = large_json.PIECE) -> int:
     A value follows a comma, or is the first one of an object or a list. Strings are skipped.
     """
     inside, values, position, previous = False, 1, 0, b""
-    while position < len(raw) and values <= maximum + 1:  # the last may be of an empty list
+    # One more, because the last one may open an empty list.
+    while position < len(raw) and values <= maximum + 1:
         piece = raw[position : position + size]
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # an escape is not cut
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # do not cut an escape
             piece = raw[position : position + size + 1]
         position += len(piece)
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside = b"x".join(parts[inside::2]).translate(None, SPACE)
         values += sum(map(outside.count, (b",", b"[", b"{")))
-        values -= sum(map((previous + outside).count, (b"[]", b"{}")))  # which have no first
+        # Empty lists and objects have no first value.
+        values -= sum(map((previous + outside).count, (b"[]", b"{}")))
         inside ^= len(parts) % 2 == 0
         previous = b"" if inside else outside[-1:] or previous
     return values - (previous in (b"[", b"{"))
@@ -90,10 +92,10 @@ def read_distinct(raw: bytes) -> Any:
     document = orjson.loads(raw)
     try:
         written = orjson.dumps(document)
-    except TypeError:  # it is too deep
+    except TypeError:  # too deep
         written = b""
     if written == raw or written.translate(None, SPACE) == raw.translate(None, SPACE):
-        return document  # every token of it would be written again
+        return document  # it serializes to the same tokens, so no name is repeated
     if count_values(raw, len(raw)) != count_parsed_values(document):
         raise ValueError("an object has the same name twice")
     return document
@@ -176,12 +178,12 @@ def dump(value: Any, size: int) -> bytes:
 def _read_small(raw: bytes) -> Any:
     try:
         document = orjson.loads(raw)
-        if orjson.dumps(document) == raw:  # so no object has the same name twice
+        if orjson.dumps(document) == raw:  # it serializes to the same bytes, so no name is repeated
             return document
     except (ValueError, TypeError):  # the slower decoder reports the problem
         pass
     document = _request_decoder.decode(raw.decode("utf-8"))
-    orjson.dumps(document)  # raises for what cannot be forwarded
+    orjson.dumps(document)  # raises if the document cannot be forwarded
     return document
 
 
@@ -240,7 +242,7 @@ class GatheredDocument:
 
     def __init__(self, limit: int) -> None:
         self._remaining = limit
-        self._raw = bytearray()  # a list of pieces could take many times their bytes
+        self._raw = bytearray()  # a list of small pieces could take a multiple of their bytes
 
     def feed(self, piece: bytes) -> Sequence[Document]:
         self._remaining -= len(piece)
@@ -314,7 +316,7 @@ class Documents:
     def _read_many_values(self, raw: bytes) -> Any:
         count, max_values = 0, self.most_values * LOGPROBS_TIMES
         if not self.vectors:
-            count = count_values(raw, max_values)  # before the first value is made
+            count = count_values(raw, max_values)  # count before any value is allocated
             if count > max_values:
                 raise large_json.make_too_many_values_error()
         if len(raw) <= LARGE_BYTES:

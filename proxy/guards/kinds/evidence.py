@@ -33,7 +33,7 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, GuardClient, Piece, PromptContext
 
 KINDS = ("number", "name", "negation", "unsupported")
-MIN_ANSWER_STEMS = 4  # minimum of a response; a name, a number or "yes" has fewer
+MIN_ANSWER_STEMS = 4  # minimum stems of a response; a name, a number or "yes" has fewer
 MIN_QUESTION_STEMS = 2  # stems of the question that make a response relevant
 MIN_STEMS = 4  # minimum for a sentence without numbers and names
 MAX_PAIRS = 20_000  # pairs of sentences per response, about 20 ms

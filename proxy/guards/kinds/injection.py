@@ -45,7 +45,8 @@ OTHER_LANGUAGES = (
     "de", "fr", "es", "pt", "it", "nl", "pl", "ru", "tr", "zh", "ja", "ko", "ar", "hi",
 )  # fmt: skip
 _ASCII_FORMS = {"ß": "ss", "ł": "l", "ı": "i"}  # noqa: RUF001  # Turkish
-_ACCENTED = re.compile(r"\[[^\]]*\]?|[^\x00-\x7f]")  # or a character class, which may have some
+# A letter with an accent, or a character class that may contain one.
+_ACCENTED = re.compile(r"\[[^\]]*\]?|[^\x00-\x7f]")
 _GAP = re.compile(r" <\d+>")
 CHARS_BEFORE, CHARS_AFTER = 160, 80  # context of an instruction
 MAX_LENGTH = 240  # characters of a finding

@@ -76,7 +76,7 @@ class Passages:
         text = data.decode()
         text_words = WORD_PATTERN.findall(text.lower()) if text.isascii() else ()
         if text_words and len(text_words) < self._words and text_words[-1] not in self._known:
-            return False  # as at most places
+            return False  # the usual case
         return self.is_text_open(text)
 
     def is_text_open(self, text: str) -> bool:

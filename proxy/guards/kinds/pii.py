@@ -37,7 +37,8 @@ EMAIL = (
 )
 LOCAL, DOMAIN = 64, 253  # maximum characters before and after the @
 REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # a remote of a version control system
-ESCAPED_SPACE = re.compile(r"\\[nrt]")  # escaped white space, whose letter is not in the address
+# Escaped white space, whose letter is not part of the address.
+ESCAPED_SPACE = re.compile(r"\\[nrt]")
 IMAGE_NAME = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"

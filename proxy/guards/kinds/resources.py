@@ -23,7 +23,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
-RUN = re.compile(r"(\S)\1{15,}+")  # possessive: no character is tried twice
+RUN = re.compile(r"(\S)\1{15,}+")  # possessive, so that no character is tried twice
 WORD = re.compile(r"\w+")
 WORD_REST = re.compile(r"\w*")
 SLICE_LENGTH = 64 * 1024  # characters

@@ -41,8 +41,8 @@ from proxy.types.guard import Finding
 # An RSA key of 4096 bits, and the longest match of a rule with a bounded length.
 REACH, MIN_REACH = 4096, 1200
 MAX_SHARED = 4  # detectors with different lookbacks; each has automata of megabytes
-ASSIGNED_BYTES = 800  # searched for a value behind its name
-HEAD_BYTES = 10  # of the value, which may be the next name
+ASSIGNED_BYTES = 800  # bytes behind a name that are searched for its value
+HEAD_BYTES = 10  # start of the value, which may be the next name
 
 PEM = r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----"
 PEM_LINE = r"(?:\s|\\[nrt]|[\"'+,>#*])*[A-Za-z0-9+/=]{16,}"

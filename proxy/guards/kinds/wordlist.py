@@ -82,7 +82,8 @@ def _load_all_rules() -> Sequence[PhraseRule]:
     ]
     word_rules = []
     for kind, severity, *words in (line.split("\t") for line in lines):
-        words.sort(key=lambda word: (-len(word), word))  # none hides a longer one
+        # Longer words first, so that none hides a longer one.
+        words.sort(key=lambda word: (-len(word), word))
         word_rules.append(
             PhraseRule(kind, float(severity), "|".join(map(build_whole_word_pattern, words)))
         )

@@ -61,7 +61,8 @@ MIN_ENTROPY = 3.7
 # case, with versions or with dates stay below both, and random characters are above one of them.
 MIN_DIGIT_CHANGES, MIN_CHANGES = 0.17, 0.36
 
-MAX_BYTES, NAME_BYTES = 256, 40  # of a token or a path before it; of a name before it
+# Bytes of a token or a path before a match; bytes of a name before it.
+MAX_BYTES, NAME_BYTES = 256, 40
 
 _HEX = re.compile(rb"(?i)[0-9a-f]+(?:[_-][0-9a-f]+)*")
 _UUID = re.compile(rb"(?i)[0-9a-z]{8}(?:-[0-9a-z]{4}){3}-[0-9a-z]{12}")
@@ -255,7 +256,7 @@ class SecretRule:
         return group_span if group_span[1] - group_span[0] >= MIN_SECRET_LENGTH else spans[0]
 
 
-_lazy = partial(Pattern, lazy=True)  # few texts need them
+_lazy = partial(Pattern, lazy=True)  # compiled when a text first needs them
 
 # Values of a name such as ``key`` that are no secrets: a constant, a member, a file, a digest.
 NAMES = (

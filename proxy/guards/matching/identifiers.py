@@ -45,8 +45,9 @@ MAX_BEFORE, MAX_AFTER = 1, 2
 LISTED_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]+, ){3}\Z")
 LISTED_AFTER = re.compile(r"(?:, [0-9]+(?![0-9/])){3}")
 CERTAIN_SCORE = 0.5  # above it, the brand proves a card
-DOUBLED = str.maketrans("0123456789", "0246813579")  # digit sum of the double
-INSIDE = re.compile(r"(?<![^\W_])[0-9]+\.\Z|[^\W_]_-?\Z")  # a fraction or an identifier
+DOUBLED = str.maketrans("0123456789", "0246813579")  # digit sum of twice the digit
+# The match continues a fraction or an identifier.
+INSIDE = re.compile(r"(?<![^\W_])[0-9]+\.\Z|[^\W_]_-?\Z")
 
 ACCOUNT = r"[A-Za-z]{2}[0-9]{2}"
 ACCOUNT_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _DATA["iban_lengths"].split()}
@@ -174,7 +175,7 @@ FORMS = {
     for code, forms in tomllib.loads((DATA / "national_ids.toml").read_text("utf-8")).items()
 }
 (SSN,) = FORMS.pop("ssn")
-LINE_END = r"\\[nrt]"  # escaped white space, whose letter belongs to no code
+LINE_END = r"\\[nrt]"  # escaped white space, whose letter is not part of a code
 SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
 # Context that makes a match part of a longer number or a code.
 CODE_BEFORE = re.compile(r"\w[-./]\Z|[0-9] \Z")

@@ -215,7 +215,7 @@ CHARS_NEAR = 40  # characters of a message that show whether a number is complet
 DIALLED = re.compile(r"\(?(?:\+|00[1-9][0-9]{1,2}[ )/-]|00[1-9][0-9]{4})")
 # Text before an @ that is no local part by itself: a number, or a word before a mention.
 PLAIN = re.compile(r"[0-9 .,%()/+-]*|[^\W\d_]*")
-VERSION = re.compile(r"@v?[0-9]+(?:\.[0-9]+)*\.$")  # of a package, such as pkg@1.2.
+VERSION = re.compile(r"@v?[0-9]+(?:\.[0-9]+)*\.$")  # a version of a package, such as pkg@1.2.
 # Complete numbers: a fraction, an amount, a network address, a time.
 ENDS_WHOLE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
 BEGINS_WHOLE = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")

@@ -32,8 +32,9 @@ from proxy.types.guard import is_preparable
 from proxy.types.hold import PartialMatcher
 
 ANY_CASE = "(?i)"
-MIN_LENGTH = 2  # characters of a beginning: a single space is withheld anyway
-MAX_EXACT_COUNT = 256  # of a repeat in a pattern of beginnings; a higher one compiles too slowly
+MIN_LENGTH = 2  # minimum characters of a partial match; a single space is withheld anyway
+# Maximum count of a repeat in a pattern for partial matches; higher counts compile too slowly.
+MAX_EXACT_COUNT = 256
 _COUNTED = re.compile(r"\{\d+,(\d+)\}")
 
 OpenPart = Callable[[bytes, int], int]
@@ -219,7 +220,7 @@ def build_partial_pattern(pattern: str, *, unspaced: bool = False) -> str | None
 
 @lru_cache(maxsize=2048)
 def _build_partial_patterns(pattern: str) -> tuple[str | None, str | None]:
-    lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # once, not at each letter
+    lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # the flag once, not for each letter
     tree = parse_pattern(pattern.removeprefix(lead), frozenset("i" if lead else ""))
     with_space, with_letter = (
         _build_prefix_pattern(tree, MIN_LENGTH, ending, is_followed=False)
@@ -284,7 +285,7 @@ def _build_repeat_prefix(
 def _build_sequence_prefix(
     parts: Sequence[Node], min_length: int, ending: Ending, *, is_followed: bool
 ) -> str | None:
-    lead = []  # single characters before the first part that may stop
+    lead = []  # single characters before the first part at which the text may end
     for index, part in enumerate(parts, 1):
         prefix = _build_prefix_pattern(
             part, min_length, ending, is_followed=is_followed or index < len(parts)

@@ -23,9 +23,10 @@ _LAST_UNSPACED = re.compile(f".*[{WITHOUT_SPACES}]", re.DOTALL)
 SPACES = " \n"
 
 MAX_NESTING = 64
-MAX_COUNT = 1000  # of a repeat in RE2
-RELAXED_COUNT = 64  # copies of a repeat that a relaxed pattern keeps at most
-EXACT_RANGE = 8  # span of a repeat that a relaxed pattern keeps
+MAX_COUNT = 1000  # maximum count of a repeat in RE2
+RELAXED_COUNT = 64  # maximum count of a repeat in a relaxed pattern
+# Difference between the counts of a repeat up to which a relaxed pattern keeps both.
+EXACT_RANGE = 8
 
 TOKENS = re.compile(
     r"""

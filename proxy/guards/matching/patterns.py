@@ -32,7 +32,8 @@ from proxy.types.guard import Finding
 
 UNSPACED = re.compile(f".?[{WITHOUT_SPACES}]", re.DOTALL)
 WORD = re.compile(rf"[^\W{WITHOUT_SPACES}]+")  # no word begins between two of these letters
-MAX_UNBOUNDED = 1000  # matches of a pattern without bound; the rest of the text is one more
+# Maximum matches of an unbounded pattern; the rest of the text counts as one more.
+MAX_UNBOUNDED = 1000
 
 
 @frozen
@@ -76,11 +77,11 @@ class Patterns:
             shapes = shapes or [Shape(pattern.regex) for pattern in patterns]
             self.hold: Shapes | None = Shapes(shapes, memory_bytes, translated)
             self.pattern_set = self.hold.pattern_set
-        except ValueError:  # too large together with partial matches
+        except ValueError:  # the set is too large with partial matches
             self.hold = None
             self.pattern_set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
         longest = max([single.longest for single in self._singles], default=0)
-        # One more on each side: for ^, $, \b and whole words.
+        # One more character on each side, for ^, $, \b and whole words.
         self.lookback: int | None = None if longest == inf else int(longest) + 1
 
     def find_overlapping(self, text: str) -> list[Finding]:

@@ -16,7 +16,7 @@ SHAPE = re.compile(
     r"|\+[1-9](?:[ .()/-]{0,2}[0-9]){6,14}"
     r"|0[1-9][0-9]{1,3}[ /-][0-9]{5,8}|0[1-9](?:[ .-][0-9]{2}){4})(?![0-9])"
 )
-SHORT = 8  # digits of a national phone that needs a word nearby
+SHORT = 8  # a national number with at most this many digits needs a word nearby
 BINARY = re.compile(r"[01]+")
 FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]")
 ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}\Z")

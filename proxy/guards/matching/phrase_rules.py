@@ -33,12 +33,12 @@ DATA = Path(__file__).parent / "data"
 _LETTERS = r"A-Za-z\x{C0}-\x{1FFF}\x{2070}-\x{10FFFF}"
 WORD_SEPARATOR = f"[^0-9{_LETTERS}]"
 _CLASSES = {r"[\pL\pN]": f"[0-9{_LETTERS}]", r"\pL": f"[{_LETTERS}]", r"\PL": f"[^{_LETTERS}]"}
-_OTHER_CASE = "\\x{B5}"  # its other case is one of the letters
+_OTHER_CASE = "\\x{B5}"  # the micro sign, whose other case is one of the letters
 _MISSING = re.compile(r"(?<!\?P)<[a-z]\w+>")
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
 SET_SIZE = 30
-PARTIAL_SET_SIZE = 10  # with their partial matches; RE2 compiles a set with the GIL held
+PARTIAL_SET_SIZE = 10  # rules per set with partial matches; RE2 compiles a set with the GIL held
 
 
 @frozen

@@ -131,7 +131,7 @@ def compile_each(patterns: Iterable[Pattern]) -> Iterator[None]:
 
 _ESCAPES = re.compile(r"\\(.)", re.DOTALL)
 _LINE_EDGES = {"A": "^", "z": "$"}
-_BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # may unset the flag for lines
+_BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # pattern text that may unset the multiline flag
 
 
 class PatternSet:
@@ -165,7 +165,7 @@ class PatternSet:
         try:
             set_.Add(r"\z")  # matches every text: see ``matching_indexes``
             with limit_blocking():
-                set_.Compile()  # without it, a set matches nothing
+                set_.Compile()  # an uncompiled set matches nothing
         except re2.error:
             raise ValueError("the patterns of this guard are too large together") from None
         # The function in C, without the wrapper that also accepts text.

@@ -71,7 +71,8 @@ To speak of such groups, or to report what somebody said of them, does not break
 CUT = "The evidence was cut, as it is too long: what it may not show is unsure, and no violation.\n"
 
 MAX_NUMBERED = 100  # places that a schema lists: servers limit its size
-SCORES = [number / 20 for number in range(21)]  # some models would write digits without end
+# A closed list, because some models write endless digits.
+SCORES = [number / 20 for number in range(21)]
 
 
 def schema(places: int) -> dict[str, Any]:

@@ -75,7 +75,8 @@ class Moderation:
         """Return one finding for the category with the highest score, if any category applies."""
         scores = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:
-            if not self.categories.keys() <= scores.keys():  # the endpoint does not know it
+            # The endpoint does not know a listed category.
+            if not self.categories.keys() <= scores.keys():
                 raise wire.BadAnswer
             matches = {
                 name for name, threshold in self.categories.items() if scores[name] >= threshold

@@ -118,7 +118,7 @@ class ServiceCalls:
             is_away = False
         except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
             detector = FailedDetector(error, lookback=None)
-            if isinstance(error, ProxyError):  # of the guard's deployment
+            if isinstance(error, ProxyError):  # an error of the guard's deployment
                 is_away = error.status not in OF_REQUEST
             else:
                 is_away = not isinstance(error, TooLong | Unsure)

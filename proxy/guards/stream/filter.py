@@ -68,9 +68,9 @@ from proxy.types.events import (
     Stop,
 )
 
-MAX_STREAMS = 1024  # texts of one answer that have filters at the same time
-MAX_NAME = 1024  # characters of the names in the place of a text
-_WALKED = (Start, Begin, Attach, Extension, Native)  # events whose texts no delta carries
+MAX_STREAMS = 1024  # texts of a response that may have filters at the same time
+MAX_NAME = 1024  # characters of all names in the path of a text
+_WALKED = (Start, Begin, Attach, Extension, Native)  # events that carry texts outside of deltas
 T = TypeVar("T")
 
 
@@ -111,8 +111,8 @@ class StreamFilter:
         self._filters = filters
         self._joinable = JoinableTexts(filters)
         self._streams: dict[Part | Place, PartStream] = {}
-        self._idle: dict[tuple[int, Kind], PartStream] = {}  # of parts that have ended
-        self._unknown: dict[Place, TextFilter] = {}  # of texts of unknown events
+        self._idle: dict[tuple[int, Kind], PartStream] = {}  # streams of ended parts
+        self._unknown: dict[Place, TextFilter] = {}  # filters for texts of unknown events
         self._latest: Part | Place | None = None
         self._edited: set[Part] = set()
         self._opening: list[Frame] | None = None  # frames behind a held `Start`
@@ -368,7 +368,7 @@ class StreamFilter:
 
     def _end_part(self, frame: Frame, part: Part) -> list[Frame]:
         released: list[Frame] = []
-        if frame.family not in CHAT:  # texts of documents without a type, which came before
+        if frame.family not in CHAT:  # release the texts of earlier documents without a type
             for place, stream in self._streams.items():
                 if not isinstance(place, Part):
                     released += stream.release()

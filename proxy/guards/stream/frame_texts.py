@@ -110,7 +110,7 @@ def other_texts(frame: Frame) -> Iterator[Found]:
         }
         for item in native_walk(doc, frame.family, is_event=True):
             path = item.path if isinstance(item, Text | Opaque) else ()
-            # A segment of arguments has the path of the arguments and its index.
+            # The path of a segment is the path of its arguments and its index.
             is_segment = path and isinstance(path[-1], int) and path[:-1] in delta_slots
             if not (path in delta_slots or is_segment):
                 yield item
@@ -246,7 +246,7 @@ def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
     if doc is not None:
         for delta in deltas:
             if delta.slot:
-                doc = put(doc, delta.slot, "")  # arguments may be an object there
+                doc = put(doc, delta.slot, "")  # the arguments may be an object in this document
         in_doc = {
             path: text
             for path, text in changes.items()

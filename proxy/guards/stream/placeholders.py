@@ -25,14 +25,14 @@ from proxy.guards.text.walk import Text, Texts
 from proxy.types import Json
 from proxy.types.guard import GuardRule
 
-_BREAK = r"(?:[ \t]{0,4}(?:\r?\n|(?:\\r)?\\n)[ \t]{0,16})"  # as it is, or as JSON has it
+_BREAK = r"(?:[ \t]{0,4}(?:\r?\n|(?:\\r)?\\n)[ \t]{0,16})"  # a line break, plain or escaped in JSON
 _LINE = r"(?:\\{0,2}_|%5[Ff])"
-# A backslash before a bracket escapes it if another one is escaped in the same brackets. Else it
-# separates the parts of a path or of a name.
+# A backslash before the bracket is an escape if an inner ``_`` or the closing bracket is escaped
+# too. Otherwise it separates the parts of a path.
 _ESCAPED_OPEN = r"\\{1,2}\[(?=[^\[\]]*\\[_\]])"
 _OPEN = rf"(?:{_ESCAPED_OPEN}|\[|%5[Bb])"
 _CLOSE = r"(?:\\{0,2}\]|%5[Dd])"
-# A name without brackets begins like a word; one with some has neither before nor within it.
+# A name without brackets begins like a word.
 _START = (
     r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})(?<!%5[Ff]))"
     r"(?<![A-Za-z0-9]_)(?<![A-Za-z0-9]\\_)(?<![A-Za-z0-9]\\\\_)[A-Z]"
@@ -43,12 +43,12 @@ _WRITTEN = re.compile(
 )
 _BEGINS = re.compile(_START)
 _LOOSE = re.compile(rf"{_BREAK}|(?P<line>{_LINE})|(?P<close>{_CLOSE})")
-_PART = re.compile(  # of what stands for less than it has letters, at the end of a text
+_PART = re.compile(  # start of an escape or a line break, at the end of a text
     r"(?:[ \t]{1,4}\r?|\r|[ \t]{0,4}\\(?:r(?:\\n?)?)?|\\{1,2}|%5?)\Z"
 )
 _PART_OF_OPEN = re.compile(r"(?:\\{1,2}|%5?)\Z")
 _WORD = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_\\%"
-BEFORE = 8  # characters that tell whether a word or a mail address begins
+BEFORE = 8  # characters before a name that show whether a word or an e-mail address begins
 
 
 class RewrittenName(NamedTuple):
@@ -70,7 +70,7 @@ class PlaceholderNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._sorted = sorted(names)
-        # Each letter may be written with two more, and there may be some ends of lines.
+        # An encoding may take three characters per letter, and there may be line breaks.
         self.longest = 3 * max(map(len, self._sorted), default=0) + 64 if self._sorted else 0
 
     def occurrences(self, text: str, start_at: int) -> Iterator[RewrittenName]:
@@ -142,7 +142,7 @@ LETTERS = "bcdfghjkmnpqrstvwxz"
 """Letters of digests. They spell no words, look unlike each other, and match no pattern of
 numbers."""
 DIGEST_LENGTH = 12  # letters, 50.9 bits
-EASY = 4  # characters that are read in the time of one that guards look at
+EASY = 4  # characters processed in the time in which guards inspect one
 _MAIL_ADDRESS_END = r"[\s\"'<>|]|\\[nrt\"]"
 _ENDS_IN_MAIL_ADDRESS = re.compile(_MAIL_ADDRESS_END)
 _ENDS_MAIL_ADDRESS = re.compile(rf"[].,;:!?*_)]{{0,4}}(?:{_MAIL_ADDRESS_END}|\Z)|\)")
@@ -181,7 +181,7 @@ class Masks:
     """
 
     __slots__ = ("_digest", "_names", "_values")
-    tallies: Sequence[RuleTally] = ()  # no text is held back for good
+    tallies: Sequence[RuleTally] = ()  # never counts findings: it restores values
     to_last = False
 
     def __init__(self, digest: Digest) -> None:
@@ -344,6 +344,6 @@ class Unmasker:
             return quote(value, safe="", errors="surrogatepass")
         if not self._escaped:
             return value
-        # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8. Without a
-        # single quote, as a model may have put the string into these.
+        # As ASCII, so that a lone surrogate stays valid JSON and UTF-8. A single quote is escaped,
+        # because the model may have put the string into single quotes.
         return json.dumps(value)[1:-1].replace("'", "\\u0027")

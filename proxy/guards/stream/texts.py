@@ -31,8 +31,8 @@ from proxy.guards.text.walk import MemberName, Path, Text
 from proxy.runtime.frozen import frozen
 from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
 
-MAX_PLACES = 1024  # of a stream whose first values are kept
-_DIGEST_BYTES = 16  # of digests, so that neither long names nor long values are kept
+MAX_PLACES = 1024  # places of a stream whose first value is remembered
+_DIGEST_BYTES = 16  # digests bound the memory for long names and values
 _FORMS = frozenset({"delta", "message", "text"})
 _FORM_OF = {"chat": "delta", "completions": "text"}
 
@@ -96,9 +96,9 @@ class PartStream:
     def __init__(self, text_filter: TextFilter, edited: set[Part], *, ends: bool) -> None:
         self.filter = text_filter
         self._edited = edited
-        self._size = self._clear = 0  # characters so far, and those that the filter has released
+        self._size = self._clear = 0  # characters received and released so far
         self._held: deque[HeldText] = deque()
-        self._ready: deque[HeldText] = deque()  # clear texts, before those of ``_held``
+        self._ready: deque[HeldText] = deque()  # released texts, which precede those of ``_held``
         self.ends = ends
 
     @property
@@ -234,7 +234,7 @@ class RuleFilters:
     to_last: bool = False
 
     def concerns(self, text: Text) -> bool:
-        for tally in self.tallies:  # noqa: SIM110  # for each chunk, and a generator costs more
+        for tally in self.tallies:  # noqa: SIM110  # runs for each chunk, and a generator is slower
             if tally.rule.applies_to(text.role, text.kind):
                 return True
         return False
@@ -358,7 +358,8 @@ class JoinableTexts:
         if _is_content(place, text.path) and text.text:
             content_place = None if isinstance(place, Part) else place
             if self._content_places.setdefault(choice, content_place) != content_place:
-                return True  # clients join all content, which has one filter only at one place
+                # Clients join all content, but each place has a filter of its own.
+                return True
         form = _FORM_OF[frame.family] if isinstance(place, Part) else str(text.path[2])
         usual = form
         if isinstance(place, tuple) and form in _FORMS:

@@ -46,13 +46,13 @@ from proxy.guards.text.documents import (
 from proxy.guards.text.normalize import beginning
 from proxy.types.guard import has_weight
 
-MAX_WHOLE = 8 * 1024 * 1024  # characters that are kept for a rule that needs the whole text
-PACE = 8  # how often a letter that has no plain reading may be read
-HELD_SHARE = 32  # new characters before the next inspection, as a divisor of the held ones
-MAX_INSPECTIONS = 4  # inspections of the longest kept text that may follow each other at once
-MIN_UNREAD = 1024  # characters after which the kept text is inspected again, and cut
-SEAM = "\u200b"  # read between two blocks: a word ends at it, or goes on in a reading without it
-LETTERS_A_SECOND = 20_000  # new characters that a second of inspection requires before the next
+MAX_WHOLE = 8 * 1024 * 1024  # maximum characters kept for a rule that needs the whole text
+PACE = 8  # divisor: characters read one by one per new character of the next pause
+HELD_SHARE = 32  # divisor: held characters per new character before the next inspection
+MAX_INSPECTIONS = 4  # inspections of the longest kept text that may follow without a pause
+MIN_UNREAD = 1024  # new characters after which the kept text is inspected and trimmed
+SEAM = "\u200b"  # joins two blocks: a word may end there, or continue in the reading without it
+LETTERS_A_SECOND = 20_000  # new characters required per second of the last inspection
 _order = attrgetter("order")
 
 
@@ -99,12 +99,12 @@ class Window:
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.lookback is None]
         self._context_weight = sum(detector.weight for detector in judging if has_weight(detector))
         self._parts: list[str] | None = [] if judging else None
-        self._text = ""  # from ``_text_start`` on
+        self._text = ""  # text from ``_text_start`` on
         self._preceding = ""
         self._text_start = self._begin = self._decided = self._released = self._length = 0
         self._unread, self._pause = 0, 0 if self._words else self._min_pause
         self._cpu_clock = cpu_clock
-        self._last_weight = 0  # of the last inspection
+        self._last_weight = 0  # weight of the last inspection
         self._last_cpu_s, self._new_size = 0.0, WORDS
         self._is_new = self._is_ascii = True
         self._pending: list[TextMatch] = []
@@ -258,7 +258,7 @@ class Window:
                     self._mask(match, pieces)
                 self._release_masked(match, pieces)  # counted later, when the match is final
             self._release_text(self._text_start + len(text), pieces)
-        if (self._text or self._preceding)[-1:] not in ("", SEAM):  # it is never shown
+        if (self._text or self._preceding)[-1:] not in ("", SEAM):  # the client never gets the seam
             self._text += SEAM
             self._length += 1
             self._released = self._length

@@ -49,9 +49,9 @@ def count_whole(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> N
                 cursor.tally.count_finding(match.kind, match.score)
 
 
-WORDS = 24  # characters, about three words, that are inspected together
-UNSPACED_WORDS = 6  # the same of scripts without spaces
-LEAST_REACH = 8  # characters; a shorter lookback is no more than a word, and is held completely
+WORDS = 24  # characters that are inspected together, about three words
+UNSPACED_WORDS = 6  # the same for scripts without spaces
+LEAST_REACH = 8  # characters; a shorter lookback fits in a word, and is held completely
 
 
 class WordScanner:
@@ -84,7 +84,7 @@ class WordScanner:
         if not plain or open_mark_start(tail) < len(tail):
             return self._advance_readings(text, start_at, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
-            return []  # a letter by itself, which others may follow
+            return []  # a single letter, which may start a longer word
         raw, end = tail.encode(), end - start
         unclear = []
         for cursor, hold in self._rules:

@@ -13,7 +13,7 @@ from typing import Any
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
-RUN = 16  # minimum characters that are decoded
+RUN = 16  # minimum characters of a run that is decoded
 MOST_RUN = 4096  # characters of a run that are held and decoded in a stream
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
@@ -163,8 +163,9 @@ TextClaim = str | bool | None
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
-_IN_LATIN_1 = [(chr(0xDC00 + byte), chr(byte)) for byte in range(0x80, 0x100)]  # of an escaped one
-_AT_ONCE = 64 * 1024  # bytes that are decoded one by one before others have a turn
+# Surrogate-escaped byte and its Latin-1 character.
+_IN_LATIN_1 = [(chr(0xDC00 + byte), chr(byte)) for byte in range(0x80, 0x100)]
+_AT_ONCE = 64 * 1024  # bytes decoded one by one before other tasks run
 
 
 @frozen
@@ -248,7 +249,7 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
         text,
         odd_head=head if odd else "",
         exact=_is_exact(raw, text),
-        signed=True,  # by its own media type
+        signed=True,  # the media type declares it a text
         rough=rough and not itself,
     )
 

@@ -29,7 +29,7 @@ CONTROLS = "\0-\x08\x0b\x0c\x0e-\x1f\x7f"
 """Inside of a character class: invisible controls of ASCII, without tabs and line feeds."""
 
 UNSEEN = (
-    CONTROLS + "\x80-\x9f"  # controls, private use, what is no character or stands for one
+    CONTROLS + "\x80-\x9f"  # control, private-use and noncharacter code points
     "\ue000-\uf8ff\ufdd0-\ufdef\ufff0-\uffff\U000f0000-\U0010ffff"
     + "".join(
         f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0xF0000, 0x10000)
@@ -133,10 +133,10 @@ def pending_escape(text: str, *, in_json: bool = False) -> int:
     return len(text)
 
 
-MAX_MARKS = 30  # marks on one letter
-_GAP = 16  # distance of two characters that change from which on two ranges are searched
+MAX_MARKS = 30  # combining marks per letter
+_GAP = 16  # a larger gap between two changing characters starts a new range
 
-# Code points of characters that change. The others are Han, Hangul, private use and unassigned.
+# Code points that may change. The others are Han, Hangul, private use and unassigned.
 _ASSIGNED = (
     (0x80, 0x3400), (0xA000, 0xAC00), (0xD7B0, 0xD800), (0xF900, 0x1F300), (0x1FB00, 0x20000),
     (0x2F800, 0x2FA20),
@@ -292,7 +292,7 @@ _OPEN = re.compile(
     r"|(?<=\w-)[ \t]{0,4}\r?(?:\n[ \t]{0,16})?)\Z",
     re.IGNORECASE,
 )
-_LONGEST = 400  # characters of several tags and their neighbors
+_LONGEST = 400  # maximum characters of several tags and their neighbors
 
 _LETTER = r"[A-Za-z\x{80}-\x{10FFFF}]"
 _W = r"[0-9A-Za-z_\x{80}-\x{10FFFF}]"

@@ -75,13 +75,13 @@ def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
     yield from members(place, remaining, inside=True)
 
 
-STEP = 1024  # values that are read before other tasks have a turn
+STEP = 1024  # values that are read before other tasks run
 MOST_TEXTS = 100_000  # strings and words inspected in all arguments of one document
-LIGHT = 1024  # weight that is inspected at once: a few milliseconds of work
+LIGHT = 1024  # weight that is inspected without a thread, a few milliseconds of work
 SHEET = 32 * 1024  # characters that are inspected together
-TEXT_WEIGHT = 32  # weight of a text by itself: many small texts take long
-BEYOND_ASCII = 4  # weight of a character beyond ASCII
-IN_A_SECOND = 250_000  # weight of one second of CPU
+TEXT_WEIGHT = 32  # base weight of each text, because many small texts take long
+BEYOND_ASCII = 4  # weight of a non-ASCII character
+IN_A_SECOND = 250_000  # weight that takes one second of CPU
 
 
 def weight_of(text: str) -> int:
@@ -110,7 +110,7 @@ def collect_texts(walk: Iterator[Found]) -> Texts:
 async def in_steps(walk: Iterator[Found], max_values: int = MOST_TEXTS) -> Texts:
     """Return the texts of a walk. Other tasks have a turn between its steps."""
     walker = TextWalker(walk, max_values)
-    while walker.advance(STEP):  # noqa: ASYNC110  # a turn for other tasks, nothing is awaited
+    while walker.advance(STEP):  # noqa: ASYNC110  # lets other tasks run
         await asyncio.sleep(0)
     return walker.texts
 
@@ -149,13 +149,13 @@ class TextWalker:
         return Texts(tuple(self._texts), tuple(self._opaque), unread)
 
 
-MAX_MESSAGES = 256  # messages; a chat of more is walked in steps
+MAX_MESSAGES = 256  # a chat with more messages is walked in steps
 
-_QUIET = KNOWN - OPAQUE  # names under which a number is no text
+_QUIET = KNOWN - OPAQUE  # names whose numbers are not text
 _WORDS = frozenset({"input", "prompt", "suffix", "user"})
 _MESSAGE = frozenset({"role", "content"})
 _USAGE = {"include_usage": True}
-_DATA = "data:"  # begins a text that may be base64
+_DATA = "data:"  # prefix of a text that may be base64
 
 _LEVEL = (CHOICES,)
 _SILENT_CHOICE = frozenset({"index", "finish_reason"})

@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 Kind = Literal["frame", "string", "bare", "plain", "end"]
-MOST_BARE = 4096  # characters of a word outside of strings that are held
-PIECE = 64 * 1024  # characters of one call into C
+MOST_BARE = 4096  # held characters of a word outside of strings
+PIECE = 64 * 1024  # characters per call into C
 _INSIDE = {quote: re.compile(rf"(?:[^{quote}\\]+|\\.)+|\\|{quote}", re.DOTALL) for quote in "\"'"}
 _OUTSIDE = re.compile(r"[\s{}\[\]:,]+|\"|[^\s{}\[\]:,\"]+")
 _SPACE = " \t\r\n"

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 
-LOOKBACK = 48  # characters in which an address may have begun
+LOOKBACK = 48  # characters before the text in which an address may have begun
 HOST_WITHIN = 300  # characters of an address that are searched for its host
 UNSURE = "\0"  # an address with an unknown host
 
 # A scheme in angle brackets needs no slash. A single letter before a colon is a drive.
 _SCHEME = r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:|https?:|[A-Za-z][A-Za-z0-9+.-]{1,30}:[/\\]|www\."
 _URL = re.compile(rf"{_SCHEME}|[/\\]{{2}}", re.IGNORECASE)
-_URL_IN_JSON = re.compile(rf"{_SCHEME}|//", re.IGNORECASE)  # "\\\\" is one backslash there
-# Path of a drive, or of a host without a dot, which is in the local network.
+_URL_IN_JSON = re.compile(rf"{_SCHEME}|//", re.IGNORECASE)  # in JSON, "\\\\" is one backslash
+# Path of a drive, or of a host without a dot: a host in the local network.
 _LOCAL_PATH = re.compile(r"\\\\(?:\?\\[A-Za-z]:|[A-Za-z][A-Za-z0-9_-]{0,62})\\")
 LOCAL_WITHIN = 80  # characters that are searched for the beginning of such a path
 _SPACE = re.compile(r"[\x00-\x20]")
@@ -175,7 +175,7 @@ class _Urls:
         self.address += part[: HOST_WITHIN - len(self.address)]
         if end is None:
             return upto
-        if self._quote and self._spaced:  # its last word may be an address that continues
+        if self._quote and self._spaced:  # the last word may be an address that continues
             self._begin_address(UNSURE, "")
         else:
             self.within = False
@@ -299,7 +299,7 @@ class _Tags:
         self._states: frozenset[str] = frozenset()
         self._name: str | None = None
         self._last = ""
-        self.is_link = False  # in brackets, and maybe no tag
+        self.is_link = False  # a tag-like text in brackets may be no tag
 
     @property
     def within(self) -> bool:

@@ -20,8 +20,8 @@ _CONTROLS = bytes(i for i in range(128) if re.match(f"[{disguises.CONTROLS}]", c
 _LOOKS = re.compile("[" + re.escape("".join(map(chr, disguises.FOLDS))) + "]")
 _SHADOWS = re.compile(f"[{disguises.TAGS}]+")
 _TAGGED = "".join(map(chr, range(ord(disguises.TAGS[0]), ord(disguises.TAGS[-1]) + 1)))
-_SINGLES = 3  # separated letters, before they are read as one word
-_NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a run
+_SINGLES = 3  # minimum number of separated letters that are read as one word
+_NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a base64 run
 _EXPANDING = "".join(
     each
     for each in map(chr, (*range(0x80, 0x2000), *range(0xFB00, 0xFB18)))
@@ -30,8 +30,8 @@ _EXPANDING = "".join(
 _FOLDED_TOGETHER = re.compile(f"[{_EXPANDING}]|[^{_EXPANDING}]+")
 _DIGITS = re.compile(r"[^\D0-9]")
 _ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{disguises.GAP})*[^\W\d_]?\Z")
-_STRETCH = 16  # characters that are read together in the time of a single one
-MOST_LAYERS = 4  # of encodings within encodings
+_STRETCH = 16  # characters read in a batch in the time of a single one
+MOST_LAYERS = 4  # maximum depth of nested encodings
 
 
 class Edit(NamedTuple):
@@ -85,7 +85,7 @@ class View:
     def folded(self) -> str:
         if self._folded is None:
             self._folded = _lower(self.cased)
-            if self.normal:  # a small letter may look like one where its capital does not
+            if self.normal:  # a lower-case letter may look like ASCII where its capital does not
                 self._folded = self._folded.translate(disguises.FOLDS)
         return self._folded
 
@@ -193,7 +193,7 @@ def beginning(
     tags = opened.original_start(len(opened.cased.rstrip(_TAGGED)))
     upto = min(end, visible.original_start(letter), marks, tags)
     effort = 0
-    if opened is not views[0]:  # a letter read by itself counts more than one of several
+    if opened is not views[0]:  # single characters cost more than batches
         stretch = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
         escapes = text.count("&") + text.count("%") + text.count("\\")
         effort = stretch // _STRETCH + escapes + sum(view.edits for view in views)
@@ -358,7 +358,7 @@ def _layers(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
 def _letters_apart(text: str) -> int:
     """Return the start of separated letters at the end, or the end of the text."""
     if text[-2:].isalpha() and len(text) > 1:
-        return len(text)  # a word, as nearly always
+        return len(text)  # the usual case: a word
     match = _ENDING.search(text, max(0, len(text) - 12))
     if match is None or not match.group():
         return len(text)

@@ -55,7 +55,7 @@ def paths_in_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[P
                     names[path[:depth]] = dict(zip(old, new, strict=True))
                 steps[depth] = names[path[:depth]][step]
             elif not isinstance(old, list):
-                break  # an event, or a segment of arguments
+                break  # the path goes on in an event or a segment of arguments
             old, new = old[step], new[steps[depth]]
         moved_paths.append(tuple(steps))
     return moved_paths

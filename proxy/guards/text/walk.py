@@ -55,7 +55,7 @@ KINDS = frozenset({"content", "other", "logprobs"} | {*REQUEST.values()} | {*NES
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 _SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
-WORDS = ROLES | {  # types of values
+WORDS = ROLES | {  # and the types of parts and items
     "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
     "function_call", "function_call_output", "input_audio", "input_text", "integer",
     "item_reference", "json_object", "json_schema", "low", "message", "null", "number", "object",
@@ -67,7 +67,8 @@ KNOWN = NO_TEXTS.union(
 )
 """Known names of members; all others are inspected like values."""
 _DEEP = 6  # steps of a path; deeper members are never ignored
-_FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # with any numbers and names
+# Members with free-form numbers and names.
+_FORMS = frozenset({"arguments", "metadata", "schema", "tool"})
 
 
 @frozen
@@ -137,8 +138,8 @@ class Node(NamedTuple):
     value: Any
     kind: str
     role: str | None
-    sealed: bool = False  # inside of reported content
-    plain: TextClaim = None  # declared type of data around it
+    sealed: bool = False  # True inside of reported content
+    plain: TextClaim = None  # declared type of the data around the value
 
 
 Found = Text | Opaque | Value | None
@@ -168,7 +169,7 @@ def parts_of(path: Path) -> int | None:
         return len(path)
     for index, step in enumerate(path[:-1]):
         is_list = isinstance(path[index + 1], int) and path[index + 2 :] in _OF_PART
-        if is_list and (step in _IN_PARTS or step == "text"):  # a legacy completion's
+        if is_list and (step in _IN_PARTS or step == "text"):  # ``text`` of a legacy completion
             return index + 1
     return None
 
@@ -196,7 +197,7 @@ def _fields(body: Json, unknown: str, unknown_role: str | None) -> Iterator[Node
             continue
         kind, role = REQUEST.get(name, unknown), ROLE_OF.get(name, unknown_role)
         sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
-        if sealed and value:  # ``audio`` of a request is the voice of the response
+        if sealed and value:  # ``audio`` of a request names the voice of the response
             yield Opaque((name,), kind_of(name))
         if name not in KNOWN:
             yield Node(path=(MemberName(name),), value=name, kind="other", role=None)
@@ -248,7 +249,7 @@ def _read(place: Node, answer: bool, is_event: bool) -> Iterator[Found]:
     decoded = placed = False
     bare = name in PAYLOAD and (place.sealed or bool(place.plain))
     data = None if answer else data_of(text, bare=bare, claim=place.plain)
-    if data is not None:  # nothing of a response is skipped
+    if data is not None:  # responses are inspected completely
         unsaid = place.plain is None and not data.signed and may_be_text(path)
         sure = not data.loose and (data.exact or not (place.plain or unsaid))
         in_place = place.sealed and sure and not isinstance(name, MemberName) and is_for_data(path)

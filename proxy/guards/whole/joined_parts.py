@@ -22,10 +22,10 @@ from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 from proxy.types.hold import is_cuttable
 
-MAX_JOINED = 64 * 1024  # characters of a message that are inspected again
+MAX_JOINED = 64 * 1024  # maximum characters of a message that are inspected again
 WINDOW = 256  # characters of a message on either side of a boundary
-RUN_WINDOW = 1024  # characters of a text near the end of another one of a longer run
-SEPARATORS = ("", " ")  # joins messages: a key may be cut, or the words of a phrase
+RUN_WINDOW = 1024  # characters of the neighbors of a short text in a run of texts
+SEPARATORS = ("", " ")  # a split key is joined without a space, a split phrase with one
 
 _TURNS = frozenset({"input", "messages"})
 _OF_CONTENT = 3  # steps to the content of a message: ``messages``, its index, ``content``

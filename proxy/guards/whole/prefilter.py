@@ -23,7 +23,7 @@ read them."""
 
 _tuple = tuple.__new__  # builds a ``GuardResult`` in half the time, six times a call
 
-VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # without and with bytes
+VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # for texts without and with bytes
 
 
 def prefilter_rules(
@@ -55,7 +55,7 @@ def prefilter_rules(
         if is_plain and has_one_reading(raw):
             return _results(rules, (raw, raw.lower(), True), read.texts, size, clock)
         if BEYOND_ASCII * weight > remaining or all(rule.may_find is None for rule in rules):
-            return all_rules  # they may have to read the texts once more
+            return all_rules  # the rules may need more readings of the texts
         if not is_plain:
             size = len("".join(texts).encode())
         return _results(rules, _readings(read), read.texts, size, clock)

@@ -72,7 +72,8 @@ class RuleInspection:
     number: int
     matches: list[tuple[int, findings.TextMatch]] = field(default_factory=list)
     failure: GuardBlocked | None = None
-    _runs: list[tuple[int, int]] = field(default_factory=list)  # base64 with findings, of one text
+    # Spans of base64 with findings, of one text.
+    _runs: list[tuple[int, int]] = field(default_factory=list)
     _by_text: dict[int, list[findings.TextMatch]] = field(default_factory=dict)
 
     @property

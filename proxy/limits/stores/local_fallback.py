@@ -107,7 +107,7 @@ class LocalFallback:
             if _is_local(claim):
                 reading = list(next(local_readings))
                 if reading[2] == NEVER and claim.amount <= claim.limit.capacity:
-                    reading[2] = RETRY_MS  # fits the whole limit once the store is back
+                    reading[2] = RETRY_MS  # the caller may retry once the store is back
             else:
                 wait = RETRY_MS if claim.limit.on_store_error == "closed" else 0
                 reading = [0, -1, wait, 0]

@@ -105,7 +105,7 @@ class InternalCaller:
     key: str
     deployment: Deployment
     credential: None = None
-    controls_sampling: bool = False  # sampled with the inspected call
+    controls_sampling: bool = False  # True if it decides whether the trace is sampled
 
     def decide(self, call: Call) -> Plan:
         """Return the plan for a call by the rules and limits of its deployment.

@@ -226,7 +226,7 @@ class _ByTarget:
         if effects.model is None or effects.model in target.names | self._deployment.names:
             return True
         if effects.model not in (effects.routes or self._deployment.routes).by_model:
-            return True  # no target has this name
+            return True  # for a name that no target has
         return self._leave_out(target, rules["model"])
 
     def _leave_out(self, target: Target, rule: str) -> Literal[False]:

@@ -27,7 +27,7 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passt
     """
     head = call.head
     if head.deployment is not None and head.alternatives:
-        # One of these was drawn. The key needs all of them, or only some of its calls would fail.
+        # A weighted draw chose one of these. The key must have access to all of them.
         for alternative in (head.deployment, *head.alternatives):
             if alternative not in key.by_name:
                 raise BadRequest(no_deployment(alternative), param="deployment")

@@ -160,7 +160,7 @@ def policy_files(
         location = SourceLocation(Path(str(error.filename)).name, 1, 1)
         document.stop_reading(location, (), f"cannot be read: {error.strerror}")
 
-    count = -1  # the folder itself does not count
+    count = -1  # the folder itself is not counted
     for path, names in walk_folders(folder, skipped, report):
         count += 1 + len(names)
         if count > max_entries:

@@ -236,7 +236,7 @@ def _check_names(route: str) -> str:
 
 
 def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
-    route = info.data.get("path")  # None if it is invalid
+    route = info.data.get("path")  # None if ``path`` is invalid
     path = None if route is None else PassthroughPath(route)
     for method in methods:
         if path is not None and _is_served(method, path):

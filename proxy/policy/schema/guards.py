@@ -139,7 +139,8 @@ def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
     try:
         kind = entry.load()
 
-        class StrictKeys(kind.Keys):  # type: ignore[misc, name-defined]  # loaded at run time
+        # The base class is loaded at run time.
+        class StrictKeys(kind.Keys):  # type: ignore[misc, name-defined]
             model_config = ConfigDict(extra="forbid")
 
         make = kind.make

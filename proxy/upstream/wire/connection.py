@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_BUFFER_BYTES = 64 * 1024
 WRITE_BYTES = 256 * 1024
-SLACK_S = 0.002  # of a timer
+SLACK_S = 0.002  # timers may fire this much early
 STALE_S = 0.05  # a connection that ends later than this after a request may have carried it
 Phase = Literal["first_byte", "idle", "total"]
 _NOTHING = memoryview(b"")

@@ -46,7 +46,7 @@ async def _read(upload: Upload, deadline: float) -> bytes:
     try:
         async with asyncio.timeout_at(deadline):
             return await upload.read()
-    except TimeoutError:  # the client was slow
+    except TimeoutError:  # the client was too slow
         raise RequestTimeout from None
 
 
