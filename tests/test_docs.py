@@ -30,9 +30,9 @@ from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import failover, redis_script
 from proxy.limits.stores import redis as limits_in_redis
-from proxy.policy import schema, store
+from proxy.policy import review, schema, store
 from proxy.policy.files import load, yaml_reader
-from proxy.policy.review import call_history, check
+from proxy.policy.review import check
 from proxy.policy.schema import keys
 from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
 from proxy.policy.schema.guards import GuardConfig, config_of
@@ -310,7 +310,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "by_user: false,", False, CACHE.by_user),
     ("policies.md", "tool_calls: false}", False, CACHE.tool_calls),
     ("policies.md", "max_temperature: 1.0", 1.0, SEMANTIC.max_temperature),
-    ("policies.md", "It knows the last 1000 calls", 1000, call_history.MAX_CALLS),
+    ("policies.md", "It knows the last 1000 calls", 1000, review.MAX_CALLS),
     ("policies.md", "and the last 8 revisions", 8, store.MAX_REVISIONS),
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
     ("policies.md", "A value is 1 to 64 visible characters", 64, keys.MAX_VALUE),
@@ -319,7 +319,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "Two reloads start at least a second apart", 1, store.MIN_INTERVAL_S),
     ("settings.md", "after 0.1 s for counters", 0.1, limits_in_redis.TIMEOUT_S),
     ("settings.md", "and 0.25 s for the cache", 0.25, cache_in_redis.TIMEOUT_S),
-    ("runbooks/availability.md", "keeps the last 1000 calls", 1000, call_history.MAX_CALLS),
+    ("runbooks/availability.md", "keeps the last 1000 calls", 1000, review.MAX_CALLS),
     ("runbooks/circuit-open.md", "times in a row (5)", 5, BREAKER.failures),
     ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
     ("runbooks/telemetry-lost.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),

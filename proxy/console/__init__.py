@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import orjson
 from pydantic import BaseModel, ValidationError
+
+from proxy.telemetry.lines import redacted
 
 Data = dict[str, Any]
 """An object of the JSON API."""
@@ -27,3 +30,8 @@ def parse_query(model: type[Query], data: Any) -> Query:
         problem = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(map(str, problem["loc"])) or "The request"
         raise InvalidQuery(f"{field}: {problem['msg']}.") from None
+
+
+def to_json(value: Any) -> bytes:
+    """Return JSON without credentials of known shapes."""
+    return redacted(orjson.dumps(value, default=str))

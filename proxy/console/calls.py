@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from secrets import token_hex
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import BaseModel, Field
 
 from proxy.call.record import Captured, CapturedText, Record
-from proxy.console import Data
+from proxy.console import Data, to_json
 from proxy.errors.words import MAX_NAME, MAX_WORDS
+from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 
-MAX_CALLS = 1000
-MAX_UNAUTHORIZED = 20
 MAX_CAPTURED = 50
 """Calls whose captured texts are stored, and redacted when a page asks for them."""
 MAX_CHARS = 16_000
@@ -42,13 +42,18 @@ class CallsQuery(BaseModel):
     after: Annotated[str, Field(pattern="^([0-9a-f]{8}-[0-9]{1,15})?$")] = ""
 
 
-class RecentCall(NamedTuple):
-    """A call: its id in the console, its log line, and the details that the line lacks."""
+@dataclass(slots=True)
+class RecentCall:
+    """A call: its id in the console, its log line, and the details that the line lacks.
+
+    ``json`` is its row, once a page has requested it.
+    """
 
     number: int
     id: str
     line: Data
     details: Data
+    json: bytes = b""
 
 
 class RecentCalls:
@@ -125,40 +130,39 @@ class RecentCalls:
                 calls.append(call)
         return sorted(calls, key=lambda call: call.number)
 
-    def row(self, call: RecentCall) -> Data:
+    def _row(self, call: RecentCall) -> Data:
         """Return the log line of a call, with its id and the result of the candidate."""
         candidate = self._candidate.result(call.line["span_id"]) if self._candidate else None
         return {"id": call.id, **call.line, "candidate": candidate}
 
-    def page(self, after: str) -> Data:
-        """Return the calls after the one with this id, the newest first."""
-        rows = [self.row(call) for call in reversed(self.calls_after(after))]
-        return {"last": self.last_id, "calls": rows}
+    def row_json(self, call: RecentCall) -> bytes:
+        """Return the row of a call as JSON. It is encoded once for all pages."""
+        call.json = call.json or to_json(self._row(call))
+        return call.json
 
-    def details(self, call_id: str) -> Data | None:
-        """Return a call with its attempts and its explanation, None if it is not stored.
+    def find(self, call_id: str) -> RecentCall | None:
+        """Return the call with this id, None if it is not stored."""
+        return next((call for call in self.calls_after("") if call.id == call_id), None)
 
-        `redact_captured` completes it in a thread, because to redact texts may take a second.
+    def details(self, call: RecentCall) -> Data:
+        """Return a call with its attempts, explanation and redacted texts.
+
+        Call it in a thread, because to redact texts may take a second.
         """
-        call = next((c for c in self.calls_after("") if c.id == call_id), None)
-        if call is None:
-            return None
         line, url = call.line, self._trace_url
         explanation = self._history.explain_span(line["request_id"], line["key"], line["span_id"])
+        details = {**call.details}
         return {
-            **self.row(call),
-            **call.details,
+            **self._row(call),
+            **details,
+            "captured": _read_captured(details.get("captured")),
             "explanation": None if explanation is None else explanation.data(),
             "trace_url": None if url is None else url.replace("{trace_id}", line["trace_id"]),
         }
 
 
-def redact_captured(details: Data) -> Data:
-    """Return the details of a call with its redacted texts, None if a guard failed."""
-    return {**details, "captured": _read_captured(details.get("captured"))}
-
-
 def _read_captured(captured: Callable[[], Captured] | None) -> Data | None:
+    """Return the texts of a call, None without them and if a guard fails."""
     if captured is None:
         return None
     try:

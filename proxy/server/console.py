@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,8 +17,8 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel
 
-from proxy.console import InvalidQuery, parse_query
-from proxy.console.calls import MAX_CALLS, CallsQuery, RecentCall, RecentCalls, redact_captured
+from proxy.console import InvalidQuery, parse_query, to_json
+from proxy.console.calls import CallsQuery, RecentCalls
 from proxy.console.money import MoneyPage, MoneyQuery
 from proxy.console.overview import Overview, RangeQuery
 from proxy.console.page_thread import PageThread, TooManyPages
@@ -28,13 +26,11 @@ from proxy.console.trial import Trial, TryPage
 from proxy.dialects.wire.strict_json import MOST_VALUES, count_body_values, read_json
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import Unusable
+from proxy.policy.review import MAX_CALLS
 from proxy.runtime.frozen import frozen
 from proxy.server.sessions import COOKIE, SESSION_S, SIGN_INS_PER_MINUTE, Sessions, has_token
-from proxy.telemetry.lines import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from proxy.console.limits import LimitStates
     from proxy.console.policies import PolicyPage
 
@@ -52,9 +48,10 @@ POLL_S = 0.5
 HEARTBEAT_S = 15.0
 WRITE_S = 30.0
 """Time in which a browser must accept an event. A slower one is disconnected."""
+OVERVIEW_S = 1.0
 MAX_STREAMS = 32
 MAX_EVENTS = 50
-"""Events that are serialized at a time."""
+"""Calls that are encoded at a time, which takes a millisecond."""
 BODY_S = 10.0
 MAX_BODY = 1024 * 1024
 MAX_TOKEN_BODY = 4096
@@ -144,9 +141,10 @@ class Console:
         self._files = files
         self.sessions = sessions
         self._is_stopping = is_stopping
-        self._streams = Slots(MAX_STREAMS)
-        self._events: dict[int, bytes] = {}
-        self._bodies = Slots(MAX_BODIES)
+        self._streams = asyncio.Semaphore(MAX_STREAMS)
+        self._overviews: dict[str, tuple[float, bytes]] = {}
+        self._overview_lock = asyncio.Lock()
+        self._bodies = asyncio.Semaphore(MAX_BODIES)
 
     @staticmethod
     def owns(path: str) -> bool:
@@ -189,19 +187,35 @@ class Console:
         return problem(404, "The API has no such path. See docs/console.md.")
 
     async def _overview(self, request: web.BaseRequest) -> web.Response:
-        query = parse_query(RangeQuery, request.query)
-        limits, overview = await self._pages.limits.read(), self._pages.overview
-        return await self._page(lambda: overview.data(query.range, limits))
+        """Return an overview that is at most ``OVERVIEW_S`` old, so all readers share a build."""
+        range_name, pages = parse_query(RangeQuery, request.query).range, self._pages
+        async with self._overview_lock:
+            now = asyncio.get_running_loop().time()
+            built_at, page = self._overviews.get(range_name, (now - OVERVIEW_S, b""))
+            if now - built_at >= OVERVIEW_S:
+                limits = await pages.limits.read()
+                page = await pages.thread.run(
+                    lambda: to_json(pages.overview.data(range_name, limits))
+                )
+                self._overviews[range_name] = now, page
+        return data(page)
 
     async def _calls(self, request: web.BaseRequest) -> web.Response:
-        calls = self._pages.calls.page(parse_query(CallsQuery, request.query).after)
-        return await self._page(lambda: calls)
+        calls, rows = self._pages.calls, list[bytes]()
+        last_id = calls.last_id
+        for call in reversed(calls.calls_after(parse_query(CallsQuery, request.query).after)):
+            rows.append(calls.row_json(call))
+            if len(rows) % MAX_EVENTS == 0:
+                await asyncio.sleep(0)
+        return data(b'{"last":"%s","calls":[%s]}' % (last_id.encode(), b",".join(rows)))
 
     async def _call(self, call_id: str) -> web.Response:
-        call = self._pages.calls.details(call_id)
+        calls = self._pages.calls
+        call = calls.find(call_id)
         if call is None:
-            return problem(404, "This call is not stored. The last 1,000 since the start are.")
-        return await self._page(partial(redact_captured, call))
+            text = f"This call is not stored. The last {MAX_CALLS:,} since the start are."
+            return problem(404, text)
+        return await self._page(partial(calls.details, call))
 
     async def _policy(self, request: web.BaseRequest) -> web.Response:
         limits, policy = await self._pages.limits.read(), self._pages.policy
@@ -218,7 +232,9 @@ class Console:
         return await self._page(lambda: {**money, "limits": limits})
 
     async def _try(self, request: web.BaseRequest) -> web.Response:
-        with self._bodies.take():
+        if self._bodies.locked():
+            raise TooManyPages
+        async with self._bodies:
             body = await read_body(request, MAX_BODY)
             trial = await self._pages.thread.run(lambda: parse_query(Trial, parse_body(body)))
             result = await self._pages.trial.run(trial, datetime.now(UTC))
@@ -226,7 +242,7 @@ class Console:
 
     async def _page(self, build: Callable[[], Any]) -> web.Response:
         """Return a page that is built and serialized in the thread of the pages."""
-        return data(await self._pages.thread.run(lambda: dumps(build())))
+        return data(await self._pages.thread.run(lambda: to_json(build())))
 
     async def _session(self, request: web.BaseRequest) -> web.Response:
         sessions = self.sessions
@@ -234,7 +250,8 @@ class Console:
         if request.method in ("GET", "HEAD"):
             is_open = sessions.token is None or sessions.is_valid(session)
             is_open = is_open or has_token(sessions.token or "", request.headers)
-            return data(dumps({"authorized": is_open, "can_sign_out": sessions.is_valid(session)}))
+            state = {"authorized": is_open, "can_sign_out": sessions.is_valid(session)}
+            return data(to_json(state))
         if request.method == "DELETE":
             sessions.end(session)
             response = web.Response(status=204, headers=HEADERS)
@@ -260,57 +277,34 @@ class Console:
         after = parse_query(CallsQuery, {"after": last_id}).after
         if self._is_stopping():
             return problem(503, "The proxy is stopping.")
+        if self._streams.locked():
+            raise TooManyPages
         response = web.StreamResponse(headers={**HEADERS, "content-type": "text/event-stream"})
-        calls, loop = self._pages.calls, asyncio.get_running_loop()
-        with self._streams.take():
+        async with self._streams:
             await response.prepare(request)
-            events, sent_at = b"retry: 1000\n\n", loop.time()
-            while not self._is_stopping():
-                new_calls = calls.calls_after(after)[:MAX_EVENTS]
-                after = new_calls[-1].id if new_calls else after
-                events += b"".join(map(self._event, new_calls))
-                if loop.time() - sent_at > HEARTBEAT_S:
-                    events = events or b": \n\n"
-                if events:
-                    try:
-                        async with asyncio.timeout(WRITE_S):
-                            await response.write(events)
-                    except TimeoutError:
-                        if request.transport is not None:
-                            request.transport.abort()
-                        break
-                    events, sent_at = b"", loop.time()
-                await asyncio.sleep(0 if len(new_calls) == MAX_EVENTS else POLL_S)
+            try:
+                await self._send_calls(response, after)
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
         return response
 
-    def _event(self, call: RecentCall) -> bytes:
-        """Return the event of a call. It is encoded once for all pages."""
-        event = self._events.get(call.number)
-        if event is None:
-            event = b"id: %s\ndata: %s\n\n" % (call.id.encode(), dumps(self._pages.calls.row(call)))
-            self._events[call.number] = event
-            if len(self._events) > MAX_CALLS:
-                del self._events[next(iter(self._events))]
-        return event
-
-
-@dataclass(slots=True)
-class Slots:
-    """Counts requests of a kind in progress."""
-
-    maximum: int
-    _taken: int = 0
-
-    @contextmanager
-    def take(self) -> Iterator[None]:
-        """Hold a slot. Raises ``TooManyPages``."""
-        if self._taken >= self.maximum:
-            raise TooManyPages
-        self._taken += 1
-        try:
-            yield
-        finally:
-            self._taken -= 1
+    async def _send_calls(self, response: web.StreamResponse, after: str) -> None:
+        """Write events until a shutdown. Raises ``TimeoutError`` if the browser is too slow."""
+        calls, now = self._pages.calls, asyncio.get_running_loop().time
+        events, sent_at = b"retry: 1000\n\n", now()
+        while not self._is_stopping():
+            new_calls = calls.calls_after(after)[:MAX_EVENTS]
+            for call in new_calls:
+                events += b"id: %s\ndata: %s\n\n" % (call.id.encode(), calls.row_json(call))
+                after = call.id
+            if not events and now() - sent_at > HEARTBEAT_S:
+                events = b": \n\n"
+            if events:
+                async with asyncio.timeout(WRITE_S):
+                    await response.write(events)
+                events, sent_at = b"", now()
+            await asyncio.sleep(0 if len(new_calls) == MAX_EVENTS else POLL_S)
 
 
 def is_public(path: str) -> bool:
@@ -347,11 +341,6 @@ def parse_body(body: bytes) -> dict[str, Any]:
         return read_json(body)
     except BadRequest as error:
         raise InvalidQuery(error.message) from None
-
-
-def dumps(value: Any) -> bytes:
-    """Return JSON without credentials of known shapes."""
-    return redacted(orjson.dumps(value, default=str))
 
 
 def data(body: bytes) -> web.Response:

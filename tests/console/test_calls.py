@@ -7,14 +7,12 @@ from typing import Any
 
 from proxy.call.record import Captured, CapturedText
 from proxy.console.calls import (
-    MAX_CALLS,
     MAX_CAPTURED,
     MAX_CHARS,
     MAX_REQUEST_BYTES,
-    MAX_UNAUTHORIZED,
     RecentCalls,
-    redact_captured,
 )
+from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.call_history import CallHistory
 from tests.call.test_record import ended_record
 from tests.dialects.responses.frames import CALL
@@ -27,9 +25,9 @@ def recent_calls() -> RecentCalls:
 
 
 def open_call(calls: RecentCalls, call_id: str) -> dict[str, Any]:
-    details = calls.details(call_id)
-    assert details is not None
-    return redact_captured(details)
+    call = calls.find(call_id)
+    assert call is not None
+    return calls.details(call)
 
 
 def test_keeps_the_last_calls_and_few_without_a_key() -> None:
@@ -44,8 +42,8 @@ def test_keeps_the_last_calls_and_few_without_a_key() -> None:
     stored = calls.calls_after("")
     assert len(stored) == MAX_CALLS + MAX_UNAUTHORIZED
     assert [call.number for call in stored] == sorted(call.number for call in stored)
-    assert calls.details(f"{calls.run}-50") is None
-    assert calls.details(f"{calls.run}-51") is not None
+    assert calls.find(f"{calls.run}-50") is None
+    assert calls.find(f"{calls.run}-51") is not None
     last = stored[-1]
     assert calls.last_id == last.id
     assert calls.calls_after(stored[-2].id) == [last]
@@ -57,7 +55,7 @@ def test_id_of_another_run_shows_no_call() -> None:
     earlier.add(ended_record(total=1.0), LINE)
     calls.add(ended_record(total=1.0), LINE)
 
-    assert calls.details(earlier.last_id) is None
+    assert calls.find(earlier.last_id) is None
     assert [call.id for call in calls.calls_after(earlier.last_id)] == [calls.last_id]
 
 
@@ -93,7 +91,7 @@ def test_redacts_only_calls_that_are_opened_and_small() -> None:
     calls.add(replace(ended_record(total=1.0), captured=redact, call=large), LINE)
 
     assert open_call(calls, calls.last_id)["captured"] is None
-    assert calls.details(small_id) is not None
+    assert calls.find(small_id) is not None
     assert opened == []  # the event loop redacts none
     open_call(calls, small_id)
     assert opened == ["redacted"]

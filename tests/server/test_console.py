@@ -148,6 +148,14 @@ async def test_calls_are_streamed_as_they_end(shop: Proxy, upstream: ScriptedUps
     assert await first_event_id(shop, "0a1b2c3d-1") == f"{run}-1"  # from before a restart
 
 
+async def test_pages_share_one_build_of_the_overview(shop: Proxy) -> None:
+    pages = await asyncio.gather(*(get(shop, f"{API}overview") for _ in range(10)))
+    assert [status for status, _ in pages] == [200] * 10
+    assert len({page["now"] for _, page in pages}) < 10
+    _, other = await get(shop, f"{API}overview?range=1h")
+    assert other["series"]["step"] == 30_000
+
+
 async def test_bounds_the_open_streams(shop: Proxy) -> None:
     url = f"{shop.admin}{API}calls/stream"
     async with AsyncExitStack() as streams:

@@ -19,6 +19,7 @@ from proxy.errors.words import MAX_NAME, MAX_WORDS, first_items
 from proxy.fields.token_bounds import NUMBERS
 from proxy.money.usage import usd_text
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import CallExplanation, Decision, DecisionState, explain
 from proxy.policy.schema.rules import Cap, Set
@@ -30,8 +31,6 @@ from proxy.types.passthrough import sample_request
 
 CallId = tuple[str, str | None]
 """A request id, and the name of the key that used it."""
-MAX_CALLS = 1000
-MAX_UNAUTHORIZED = 20
 MAX_BYTES = 16 * 1024
 """Maximum size of the stored client text of one call."""
 MAX_UNMEASURED = 8  # this many texts of MAX_NAME characters are smaller than MAX_BYTES

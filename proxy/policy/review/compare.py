@@ -18,6 +18,7 @@ from proxy.fields.token_bounds import BOUNDS
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.files.source import Rejection
+from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.explain import CallExplanation, Decision, limit_text
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
@@ -34,8 +35,6 @@ RulesByEffect = Mapping[str, str]
 MAX_EXAMPLE_CHARS = 500
 MAX_EXAMPLES = 5
 MAX_CHANGES = 200
-MAX_RESULTS = 1024
-"""Last calls whose result is kept: at least as many as the console lists."""
 
 
 @frozen
@@ -274,7 +273,7 @@ class Candidate:
         if differences is None or record.head is None:
             return
         self._results[record.ids.server_span] = "differs" if differences else "same"
-        if len(self._results) > MAX_RESULTS:
+        if len(self._results) > MAX_CALLS + MAX_UNAUTHORIZED:
             self._results.popitem(last=False)
         for kind, rule in self._tally.add(record.head.request_id, differences):
             self._count(kind, rule)

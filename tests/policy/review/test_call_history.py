@@ -15,7 +15,8 @@ from proxy.errors import Unauthorized
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.call_history import MAX_CALLS, CallHistory, without_texts
+from proxy.policy.review import MAX_CALLS
+from proxy.policy.review.call_history import CallHistory, without_texts
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
 from proxy.types.limit import Claim, Limit, to_decision
