@@ -38,6 +38,7 @@ def usage_command(
     """
     try:
         spend = spending.read_spending(path, by, since, until or datetime.now(UTC))
+        spending.check_tags(path, spend)
     except Unusable as error:
         raise click.ClickException(error.reason) from None
     click.echo(render.FORMS[form](spend))

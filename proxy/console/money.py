@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
@@ -20,8 +21,8 @@ from proxy.types.limit import Limit
 
 MAX_GROUPS = 50
 COUNTS = ("calls", "tokens_in", "tokens_out", "saved", "attempts", "unpriced", "estimated")
-BOUNDS = QueryBounds(seconds=30.0, max_lines=50_000)
-"""A tag of clients may have any number of values."""
+read_bounded = partial(read_spending, bounds=QueryBounds(seconds=30.0, max_lines=50_000))
+"""Reads the ledger. A tag of clients may have any number of values."""
 DIMENSIONS = ("deployment", "model", "key", "provider", "upstream")
 DAY_MS = 86_400_000
 
@@ -43,7 +44,6 @@ class MoneyPage:
     snapshot: Callable[[], Snapshot]
     limits: Callable[[], Iterable[Limit]]
     now: Callable[[], float]
-    bounds: QueryBounds = BOUNDS
 
     def data(self, query: MoneyQuery) -> Data:
         """Return the spend of the last days, and blocks while the ledger is read.
@@ -56,14 +56,8 @@ class MoneyPage:
             return {"ledger": None, "by": by, "options": self._options()}
         starts = period_starts(now, query.days, query.unit)
         times = [in_ms(start.timestamp()) for start in starts]
-        report = read_spending(
-            self.path,
-            ("period", by),
-            starts[0],
-            now.astimezone(UTC),
-            extra_columns={"period": period_column(times)},
-            bounds=self.bounds,
-        )
+        columns = {"period": period_column(times)}
+        report = read_bounded(self.path, ("period", by), starts[0], now.astimezone(UTC), columns)
         return {
             "ledger": str(self.path),
             "by": by,
@@ -87,7 +81,7 @@ class MoneyPage:
         now = datetime.fromtimestamp(self.now(), self._zone())
         start = period_starts(now, query.days, "day")[0]
         by = self._dimension(query.by)
-        return as_csv(read_spending(self.path, (by,), start, now.astimezone(UTC))) + "\n"
+        return as_csv(read_bounded(self.path, (by,), start, now.astimezone(UTC))) + "\n"
 
     def _options(self) -> list[str]:
         return [*(f"tag.{name}" for name in self.snapshot().tags), *DIMENSIONS]

@@ -126,14 +126,13 @@ def read_spending(
 ) -> SpendingReport:
     """Return the usage of calls that started from ``start`` and before ``end``.
 
-    ``extra_columns`` are the SQL of other dimensions. Raises ``Unusable``, beyond ``bounds``, or
-    without them for a tag that no call in the ledger has.
+    ``extra_columns`` are the SQL of other dimensions. Raises ``Unusable``, also beyond ``bounds``.
     """
     columns = [extra_columns.get(name) or _find_column(name) for name in by]
     if end < start:
         raise Unusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
     period = {"since": to_ms(start), "until": to_ms(end)}
-    tags = {f"tag{n}": f'$."{name[4:]}"' for n, name in enumerate(by) if name.startswith("tag.")}
+    tags = {f"tag{n}": _tag_path(name) for n, name in enumerate(by) if name.startswith("tag.")}
     with reading(path) as file:
         if bounds is not None:
             limit_time(file, bounds.seconds)
@@ -144,15 +143,6 @@ def read_spending(
             if bounds is not None and len(lines["group"]) > bounds.max_lines:
                 message = f"more than {bounds.max_lines:,} groups. Choose fewer days or groups"
                 raise Unusable(message)
-        groups = lines["group"]
-        unknown = [
-            name[4:]
-            for n, name in enumerate(by if bounds is None and groups else ())
-            if f"tag{n}" in tags and all(line.group[n] is None for line in groups)
-            if file.execute(HAS_TAG, (tags[f"tag{n}"],)).fetchone() is None
-        ]
-    if unknown:
-        raise Unusable(f"no call in this ledger has the tag {quoted(unknown[0])}")
 
     def rank(line: SpendingLine) -> tuple[str, int, int, tuple[str, ...]]:
         values = tuple(value or "" for value in line.group)
@@ -163,10 +153,28 @@ def read_spending(
         by=tuple(by),
         start=start,
         end=end,
-        lines=tuple(sorted(groups, key=rank)),
+        lines=tuple(sorted(lines["group"], key=rank)),
         losses=tuple(lines["loss"]),
         total=lines["total"][0],
     )
+
+
+def check_tags(path: Path, report: SpendingReport) -> None:
+    """Raise ``Unusable`` for a tag that no call in the ledger has."""
+    unused = [
+        name
+        for n, name in enumerate(report.by if report.lines else ())
+        if name.startswith("tag.") and all(line.group[n] is None for line in report.lines)
+    ]
+    for name in unused:
+        with reading(path) as file:
+            is_known = file.execute(HAS_TAG, [_tag_path(name)]).fetchone() is not None
+        if not is_known:
+            raise Unusable(f"no call in this ledger has the tag {quoted(name[4:])}")
+
+
+def _tag_path(name: str) -> str:
+    return f'$."{name[4:]}"'
 
 
 def _make_spending_line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:

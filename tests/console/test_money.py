@@ -109,6 +109,25 @@ async def test_csv_quotes_values_that_a_spreadsheet_would_run(
     assert shown == {name.replace("\n", "?") for name in quoted}
 
 
+async def test_tag_that_no_call_has_is_an_empty_group(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    upstream.answer_with(answer(chat("Paris.")))
+    async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
+        await post_chat(proxy, model="small")
+        await wait_for_ledger(proxy, 1)
+        url = f"{proxy.admin}/api/v1/money?by=tag.team"
+        async with proxy.client.get(url) as response:
+            page = await response.json()
+        async with proxy.client.get(f"{url}&format=csv") as response:
+            assert response.status == 200
+            rows = list(csv.reader(io.StringIO(await response.text(), newline="")))
+
+    assert [(group["name"], group["calls"]) for group in page["groups"]] == [(None, 1)]
+    assert len(rows) == 2
+
+
 async def test_bounds_groups_and_time_of_a_query(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

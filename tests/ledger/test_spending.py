@@ -19,7 +19,7 @@ from proxy.ledger.crashes import (
     forget_counts,
     read_process_counts,
 )
-from proxy.ledger.spending import SpendingLine, SpendingReport, read_spending
+from proxy.ledger.spending import SpendingLine, SpendingReport, check_tags, read_spending
 from proxy.ledger.store import Unusable
 from tests.ledger.kept import PRICED, UNPRICED, FakeLog, book, finished, ledger_at
 
@@ -145,9 +145,10 @@ def test_another_file_is_told(tmp_path: Path) -> None:
             summed(tmp_path / name)
 
 
-def test_a_tag_that_no_row_has_is_told(path: Path) -> None:
+def test_tag_that_no_call_has_is_refused(path: Path) -> None:
+    check_tags(path, summed(path, "tag.team"))
     with pytest.raises(Unusable, match=r'^no call in this ledger has the tag "nope"'):
-        summed(path, "tag.nope")
+        check_tags(path, summed(path, "tag.nope"))
 
 
 def test_period_must_not_end_before_its_start(path: Path) -> None:
