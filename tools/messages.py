@@ -28,7 +28,7 @@ OTHER_TEXT = (
 """Modules whose texts are tables of pages, prompts of judges, SQL or data."""
 NO_MESSAGE = re.compile(
     r"compile|execute|Pattern|option|argument|command|remove(?:prefix|suffix)|_lazy|cast|replace|"
-    r"\bre\.|TypeVar|split|startswith|getLogger|_row|PromptContext|field_validator"
+    r"\bre\.|TypeVar|RuntimeError|split|startswith|getLogger|_row|PromptContext|field_validator"
 )
 """Calls whose arguments are patterns, SQL, help texts or parts of other texts."""
 NOT_PROSE = re.compile(

@@ -83,7 +83,7 @@ def _exporter(context: Context, signal: str, name: str) -> Any:
         options["endpoint"] = f"{endpoint.rstrip('/')}/v1/{signal}"
     elif endpoint is not None and name == "otlp_proto_grpc":
         options["endpoint"] = endpoint
-    reason = EXTRAS.get(name, "no package provides this exporter")
+    reason = EXTRAS.get(name, "no installed package provides this exporter")
     try:
         for entry_point in entry_points(group=f"opentelemetry_{signal}_exporter", name=name):
             return entry_point.load()(**options)

@@ -193,7 +193,7 @@ def _parse_metadata(value: Any) -> AnswerMetadata:
     """Raise ``ValueError`` or ``TypeError`` for invalid metadata."""
     ended_at, streamed, upstream, model, counts, family = value
     if any(type(count) is not int or not 0 <= count <= MAX_TOKENS for count in counts.values()):
-        raise ValueError("not a count of tokens")
+        raise ValueError("a token count is negative or too large")
     return AnswerMetadata(
         ended_at=float(ended_at),
         streamed=bool(streamed),

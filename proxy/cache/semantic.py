@@ -60,12 +60,12 @@ def parse_vector(model: str, document: Any) -> Vector:
         [item] = document["data"]
         numbers = item["embedding"]
         if type(numbers) is not list or len(numbers) > MAX_NUMBERS:
-            raise ValueError("not a list of numbers, or too many")
+            raise ValueError(f"the embedding is not a list of at most {MAX_NUMBERS} numbers")
         length = math.hypot(*numbers)
     except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError("not an embedding") from error
+        raise ValueError("the response has no valid embedding") from error
     if not 0 < length < math.inf:
-        raise ValueError("no direction")
+        raise ValueError("the embedding has length 0 or infinity")
     signs = int("".join("1" if number > 0 else "0" for number in numbers), 2)
     return Vector(model, array("f", [number / length for number in numbers]), signs)
 

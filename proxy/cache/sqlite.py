@@ -128,7 +128,7 @@ def _check(database: sqlite3.Connection) -> None:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
     if application == APPLICATION:
         if version != FORMAT:
-            raise UnreadableFile("of another version")
+            raise UnreadableFile("the file has the format of another version")
         return
     has_no_id = application == 0 and version == 0
     if not has_no_id or (tables and TABLES - tables):

@@ -69,7 +69,7 @@ class DocumentReader:
         return (make_document_frame(doc, raw, content, self._family, self._options.model_call),)
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
-        raise UpstreamInvalid("The upstream sent no document.")
+        raise UpstreamInvalid("The upstream's response has no JSON document.")
 
 
 class PassthroughWriter:

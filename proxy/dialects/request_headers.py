@@ -195,7 +195,7 @@ def insert_model_of_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str
     if name is None:
         return body, ()
     is_other = body.get("model") not in (None, name)
-    warnings = ("model dropped: the path names the model",) if is_other else ()
+    warnings = ("model dropped: the path sets the model",) if is_other else ()
     return {**body, "model": name}, warnings
 
 
@@ -207,7 +207,7 @@ def describe_key_headers(client: ClientDialect, headers: Mapping[str, str], quer
         places.append("Authorization (without Bearer)")
     if query and any(name.lower() in KEY_QUERIES for name, _ in parse_qsl(query)):
         places.append("the query string")
-    return f"{hint} The request has one in {', '.join(places)}." if places else hint
+    return f"{hint} The request has a key in {', '.join(places)}." if places else hint
 
 
 def list_key_headers(client: ClientDialect) -> list[str]:

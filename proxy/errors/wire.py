@@ -58,8 +58,8 @@ class WebSocketNotSupported(RequestError):
 
 
 class LoopDetected(RequestError):
-    """An upstream of this proxy forwards to this proxy."""
+    """An upstream forwards this request back to this proxy."""
 
     status = 508
     code = "loop_detected"
-    summary = "An upstream of this proxy forwards to this proxy"
+    summary = "An upstream forwards this request back to this proxy"

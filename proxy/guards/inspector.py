@@ -35,7 +35,7 @@ def require_document(frame: Frame) -> Json | None:
     Raises ``ValueError`` for any other response without a document, because no guard would read it.
     """
     if frame.doc is None and any(not isinstance(event, Fault | Stop) for event in frame.events):
-        raise ValueError(f"A whole answer of the family {frame.family!r} has no document.")
+        raise ValueError(f"A whole response of the family {frame.family!r} has no document.")
     return frame.doc
 
 

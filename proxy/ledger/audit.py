@@ -59,7 +59,7 @@ CHECKS: dict[str, str] = {
         HAVING c.tokens IS NOT
           CASE WHEN COUNT(a.number) = COUNT(a.tokens_in)
             THEN SUM(a.tokens_in + a.tokens_out) END""",
-    "attempts with a cost but without usage": """
+    "attempts with a cost or tokens but without usage": """
         SELECT run || '/' || seq FROM attempts
         WHERE usage_source = 'none'
           AND COALESCE(NULLIF(cost_nano_usd, 0), NULLIF(tokens_in, 0), NULLIF(tokens_out, 0))
@@ -70,7 +70,7 @@ CHECKS: dict[str, str] = {
     "charges to an unknown budget": """
         SELECT h.run || '/' || h.seq FROM charges h LEFT JOIN budgets b ON b.id = h.budget
         WHERE b.id IS NULL""",
-    "charges that differ from the cost or start of their call": """
+    "charges whose cost or start differs from that of their call": """
         SELECT h.run || '/' || h.seq FROM charges h JOIN calls c USING (run, seq)
         WHERE h.started_ms <> c.started_ms OR h.cost_nano_usd <> c.cost_nano_usd""",
     "calls with missing or changed charges": """
@@ -81,24 +81,24 @@ CHECKS: dict[str, str] = {
           OR c.charged_nano_usd <> COALESCE(SUM(h.cost_nano_usd), 0)
           OR c.charges_checksum <> COALESCE(
             SUM(CASE WHEN b.id THEN checksum(b.name, b.scope, h.cost_nano_usd) END), 0)""",
-    "duplicate calls": """
+    "calls with the same trace and span id": """
         SELECT trace_id || ' ' || span_id FROM calls
         GROUP BY trace_id, span_id HAVING COUNT(*) > 1""",
-    "gaps in the numbers of runs": """
+    "missing run numbers": """
         SELECT 'between ' || id || ' and ' || next FROM
           (SELECT id, LEAD(id) OVER (ORDER BY id) AS next
             FROM (SELECT 0 AS id UNION ALL SELECT id FROM runs))
         WHERE next > id + 1""",
-    "runs with a wrong number of rows": """
+    "runs with more or fewer rows than were written": """
         SELECT 'run ' || r.id FROM runs r LEFT JOIN calls c ON c.run = r.id
         GROUP BY r.id HAVING COUNT(c.seq) <> r.written - r.pruned""",
-    "runs with rows after their last call": """
+    "runs with a row number above that of their last call": """
         SELECT 'run ' || r.id FROM runs r JOIN calls c ON c.run = r.id
         GROUP BY r.id HAVING MAX(c.seq) > r.ended""",
     "runs that closed without settling every call": """
         SELECT 'run ' || id FROM runs
         WHERE closed_ms IS NOT NULL AND (begun <> ended OR ended <> settled)""",
-    "runs that settled more calls than they had": """
+    "runs that ended more calls than began, or settled more than ended": """
         SELECT 'run ' || id FROM runs WHERE settled > ended OR ended > begun""",
 }
 
@@ -142,10 +142,10 @@ class Audit:
             yield f"{calls} pruned (cost ${cost})"
         if self.dropped:
             calls = counted(self.dropped, "call was", "calls were")
-            yield f"{calls} dropped, because they could not be written"
+            yield f"{calls} dropped, because the ledger could not be written"
         if self.unsettled:
             calls = counted(self.unsettled, "ended call was", "ended calls were")
-            yield f"{calls} not written within {CHECKS_OF_LAG * BETWEEN_S:g} s"
+            yield f"{calls} not written by the running proxy within {CHECKS_OF_LAG * BETWEEN_S:g} s"
         if self.refused:
             yield f"rows that the ledger rejected are in {self.refused}"
 

@@ -133,7 +133,7 @@ class Draft:
             self.note(place, f"the secret is not copied. Set {variable} to it.")
             self.exports.setdefault(variable, f"the value of {word(place, 200)}")
         variable = variable or default_variable
-        self.exports.setdefault(variable, "as used by the previous gateway")
+        self.exports.setdefault(variable, "the secret that the previous gateway uses")
         return f"${{{variable}}}"
 
     def _variable_of(self, secret: str, default_variable: str) -> str:

@@ -238,7 +238,7 @@ class _Converter:
         configured = params.text("api_base") or params.text("base_url")
         if configured is None:
             if provider.base_url is None:
-                self._draft.leave_out(place, "must be set")
+                self._draft.leave_out(place, "is missing, and the provider has no default base URL")
             return provider.base_url
         text, variable = address_at(configured, self._environ)
         if text is None:
@@ -263,11 +263,15 @@ class _Converter:
             deployment = deployments.get(slug(model_name))
             place = part.at(model_name)
             if deployment is None or not isinstance(fallback_names, list):
-                self._draft.note(place, "refers to a model that is not in the model list")
+                self._draft.note(
+                    place, "the fallbacks of a model that is not in model_list are left out"
+                )
                 continue
             for fallback_name in map(str, fallback_names):
                 if slug(fallback_name) not in deployments:
-                    self._draft.note(place, f"{fallback_name} is not in the model list")
+                    self._draft.note(
+                        place, f"fallback {fallback_name} is not in model_list and is left out"
+                    )
                     continue
                 deployment.setdefault("fallback", []).extend(
                     {name: target[name] for name in target if name != "weight"}
@@ -281,10 +285,10 @@ class _Converter:
             model_name = model_name.get("model") if isinstance(model_name, dict) else model_name
             deployment = self._draft.deployments.get(slug(str(model_name)))
             if deployment is None:
-                note = "is an alias of a model that is not in the model list"
+                note = "is an alias of a model that is not in model_list, and is left out"
                 self._draft.note(part.at(alias), note)
             elif not self._draft.add_alias(deployment, alias[:MAX_NAME]):
-                note = "is also the name of another model, which receives its calls"
+                note = "is also the name of another model. That model receives the calls."
                 self._draft.note(part.at(alias), note)
 
     def _add_cache(self, params: ConfigPart) -> None:
@@ -310,7 +314,10 @@ class _Converter:
             return
         window = PERIODS.get(period or "30d")
         if window is None:
-            self._draft.note(litellm.at("budget_duration"), f"{period} is converted to a month")
+            self._draft.note(
+                litellm.at("budget_duration"),
+                f"{period} becomes a calendar month, because budgets have calendar windows",
+            )
         usd = f"{budget:.9g} per {window or 'month'}"
         self._draft.policy["limits"] = [{"name": "budget", "usd": usd, "unpriced": "allow"}]
         note = "becomes a budget that does not count models without a known price"

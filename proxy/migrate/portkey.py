@@ -49,7 +49,9 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     for target in targets if mode != "loadbalance" else ():
         target.pop("weight", None)
     if strategy.take("on_status_codes"):
-        draft.note(strategy.at("on_status_codes"), "the fallback is used after every failure")
+        draft.note(
+            strategy.at("on_status_codes"), "is left out: the fallback is used after every failure"
+        )
     _add_retry(draft, deployment, top.part("retry"))
     _add_cache(draft, deployment, top.part("cache"))
     _add_timeout(draft, top)

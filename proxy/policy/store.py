@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 MIN_INTERVAL_S = 1.0  # between two reloads
 MAX_REVISIONS = 8
 NO_KEYS_LEFT = (
-    "there are no keys any more. Probably a file is missing or half written. If this is intended, "
-    'write "keys: {}".'
+    "the new policies have no keys, so the previous policies stay in use. Probably a file is "
+    'missing or incomplete. To reject every call, write "keys: {}".'
 )
 Result = Literal["in_force", "restored", "unchanged", "rejected"]
 

@@ -69,7 +69,9 @@ class _SkippingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("the call waits for an event that no timer or response can trigger")
+            raise RuntimeError(
+                "the simulated call cannot continue: no timer or scripted response is pending"
+            )
         if not ready and timeout:
             self.seconds += timeout
         return ready

@@ -101,7 +101,7 @@ def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
         if not _is_number(values.get(f"{prefix}TIMEOUT", "1")):
             warnings.append(f"{prefix}TIMEOUT must be a number of seconds")
     warnings += [
-        f"{name} has no effect"
+        f"{name} is not supported and has no effect"
         for name in sorted(values)
         if _is_ignored(name, values[name], signals)
     ]

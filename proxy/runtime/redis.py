@@ -205,7 +205,7 @@ def _load_certificates(url: str) -> None:
         connection.ssl_context.get()
     except (OSError, TypeError, RedisError) as error:  # the library's error does not name the file
         why = getattr(error, "strerror", None) or "not a valid certificate"
-        raise ValueError(f"cannot load {listed(files)}: {why}") from None
+        raise ValueError(f"cannot load the TLS files {listed(files)}: {why}") from None
 
 
 def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> RedisServer:

@@ -184,7 +184,7 @@ class Console:
             return problem(422, error.message)
         except Unusable as error:
             return problem(503, f"The ledger {error}.")
-        return problem(404, "The API has no such path. See docs/console.md.")
+        return problem(404, "Unknown path. docs/console.md lists the paths of this API.")
 
     async def _overview(self, request: web.BaseRequest) -> web.Response:
         """Return an overview that is at most ``OVERVIEW_S`` old, so all readers share a build."""
@@ -213,7 +213,9 @@ class Console:
         calls = self._pages.calls
         call = calls.find(call_id)
         if call is None:
-            text = f"This call is not stored. The last {MAX_CALLS:,} since the start are."
+            text = (
+                f"This call is not stored. Only the last {MAX_CALLS:,} calls since the start are."
+            )
             return problem(404, text)
         return await self._page(partial(calls.details, call))
 
@@ -261,10 +263,10 @@ class Console:
         try:
             new_session = sessions.sign_in(form.token)
         except TimeoutError:
-            text = f"Too many attempts. Only {SIGN_INS_PER_MINUTE} a minute are checked."
+            text = f"Too many sign-ins ({SIGN_INS_PER_MINUTE} per minute). Try again in 15 s."
             return problem(429, text, **{"retry-after": "15"})
         if new_session is None:
-            return problem(401, "This token is wrong. It is the value of HEADRACE_ADMIN_TOKEN.")
+            return problem(401, "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN.")
         response = web.Response(status=204, headers=HEADERS)
         response.set_cookie(
             COOKIE, new_session, max_age=SESSION_S, httponly=True, samesite="Strict", path="/"

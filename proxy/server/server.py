@@ -304,7 +304,9 @@ class QuietHandler(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun; only the connection can be ended")
+            raise ConnectionError(
+                "the response has begun, so only closing the connection can report an error"
+            )
         text = "The request is not valid HTTP." if status < 500 else "The proxy failed."
         if any(fault in (message or "") for fault in _OTHER_VERSION):
             status, text = 505, str(VersionNotSupported())

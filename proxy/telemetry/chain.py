@@ -195,7 +195,7 @@ class Verification:
             sentences.append(f"{torn}, because the process was killed or the disk was full")
         if self.missing:
             missing = counted(self.missing, "decision was", "decisions were")
-            sentences.append(f"{missing} not written (the log counts them)")
+            sentences.append(f"{missing} not written, because the disk failed or was too slow")
         if self.broken is not None:
             number, reason = self.broken
             return "\n".join([*sentences, f"invalid: line {number} {reason}"])
@@ -224,7 +224,7 @@ class _ChainReader:
         hashes = (_hash_line(self._part), _hash_line(self._part.removesuffix(b"\n")))
         is_explained = entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
         if self._part and not is_explained:
-            return self._part_number, f"{NOT_A_LINE}, and the next line does not explain it"
+            return self._part_number, f"{NOT_A_LINE}, and the next line does not report a crash"
         self.torn += bool(self._part)
         self._part, self._part_number = b"", 0
         self.seq, self.head = entry["seq"], entry["hash"]
@@ -254,7 +254,7 @@ def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
     if broken is None and not reader.seq:
         broken = 1, "is missing: the log is empty or was truncated"
     if broken is None and missing:
-        broken = number, f"is the last line, and no line has the hash {min(missing)}"
+        broken = number, f"is the last line, but no line has the known hash {min(missing)}"
     return Verification(
         lines=reader.seq, head=reader.head, torn=reader.torn, missing=reader.missing, broken=broken
     )

@@ -354,7 +354,7 @@ def test_explanation_has_the_rule_under_every_name(way: str) -> None:
     assert (
         "limit added-limit (no effect: another model is tried first)" in applied.reason
     ) is fields.later
-    assert ("cap max_tokens 7 (for a later target only)" in applied.reason) is fields.later
+    assert ("cap max_tokens 7 (applies only to a later target)" in applied.reason) is fields.later
 
 
 def test_excluded_target_is_explained_by_its_rule() -> None:

@@ -304,7 +304,9 @@ async def test_file_of_another_version_is_replaced(tmp_path: Path) -> None:
     async with store(tmp_path, events) as opened:
         opened.put(KEY, b"value", 60)
 
-    assert events.replaced_files == [("of another version", "cache.db.damaged")]
+    assert events.replaced_files == [
+        ("the file has the format of another version", "cache.db.damaged")
+    ]
 
 
 async def test_unreachable_folder_is_a_miss(tmp_path: Path) -> None:

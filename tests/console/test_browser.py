@@ -366,7 +366,7 @@ async def test_token_signs_in_and_out_of_reach_without_it(
         field = page.get_by_label("Admin token")
         await field.fill("wrong")
         await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("alert")).to_contain_text("This token is wrong")
+        await expect(page.get_by_role("alert")).to_contain_text("Wrong token")
         await field.fill(TOKEN)
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()

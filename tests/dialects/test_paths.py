@@ -199,7 +199,7 @@ async def test_misplaced_key_is_explained(name: str, client: ClientSession) -> N
 
     assert answered.status == 401
     assert (
-        f"This path reads the key from the header {read}. The request has one in {match}." in text
+        f"This path reads the key from the header {read}. The request has a key in {match}." in text
     )
     assert KEY not in text + str(answered.headers)
 

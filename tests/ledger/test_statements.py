@@ -140,7 +140,7 @@ def test_a_row_that_nobody_pruned_is_still_missed(path: Path, dying: Dying) -> N
         file.commit()
 
     [violation] = audit(path).violations
-    assert "a wrong number of rows" in violation
+    assert "more or fewer rows" in violation
 
 
 def test_charges_are_pruned_with_their_calls(path: Path, dying: Dying) -> None:

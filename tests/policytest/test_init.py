@@ -294,5 +294,5 @@ def test_endless_wait_raises() -> None:
 
     with pytest.raises(TimeoutError):
         run_simulated(hang(600))
-    with pytest.raises(RuntimeError, match="no timer or response can trigger"):
+    with pytest.raises(RuntimeError, match="no timer or scripted response"):
         run_simulated(hang(None))

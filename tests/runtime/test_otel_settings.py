@@ -173,4 +173,6 @@ def test_the_page_lists_each_variable_as_it_is_used() -> None:
         patterns = [(len(item), row) for row in rows for item in row if fnmatch(name, item)]
         assert patterns, name
         is_unused = max(patterns, key=lambda item: item[0])[1] is rows[-1]
-        assert warnings == ((f"{name} has no effect",) if is_unused else ()), name
+        assert warnings == ((f"{name} is not supported and has no effect",) if is_unused else ()), (
+            name
+        )

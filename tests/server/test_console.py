@@ -62,7 +62,7 @@ async def test_files_forbid_foreign_and_inline_sources(shop: Proxy) -> None:
         ("GET", "money?by=nothing", None, 400, "by must be one of tag.team, deployment"),
         ("GET", "money?days=0", None, 400, "days: Input should be greater than or equal to 1"),
         ("GET", "money?unit=year", None, 400, "unit: Input should be 'day' or 'week'"),
-        ("GET", "nothing", None, 404, "The API has no such path"),
+        ("GET", "nothing", None, 404, "Unknown path. docs/console.md"),
         ("POST", "calls", "{}", 405, "Use GET"),
         ("GET", "try", None, 405, "Use POST"),
         ("HEAD", "calls/stream", None, 405, ""),

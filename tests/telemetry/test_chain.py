@@ -144,7 +144,7 @@ def test_a_torn_line_that_nobody_accounts_for_is_broken(log: Path) -> None:
 
     assert verify(log).broken == (
         4,
-        "is not a line of a decision log, and the next line does not explain it",
+        "is not a line of a decision log, and the next line does not report a crash",
     )
 
 

@@ -260,7 +260,7 @@ async def test_spans_can_be_printed_and_sent(
         ({"OTEL_TRACES_SAMPLER_ARG": "x", "OTEL_TRACES_SAMPLER": "traceidratio"}, ["_ARG"]),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, ["OTEL_EXPORTER_OTLP_PROTOCOL"]),
         ({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, ["OTEL_BSP_MAX_QUEUE_SIZE"]),
-        ({"OTEL_LOGS_EXPORTER": "otlp"}, ["OTEL_LOGS_EXPORTER has no effect"]),
+        ({"OTEL_LOGS_EXPORTER": "otlp"}, ["OTEL_LOGS_EXPORTER is not supported and has no effect"]),
     ],
     ids=str,
 )

@@ -157,11 +157,11 @@ class PieceReader:
             return build(members), position + 1
         while True:
             if self.text[position : position + 1] != '"':
-                raise ValueError("no name")
+                raise ValueError("expected a field name")
             name, position = self._string(position + 1)
             mark, position = self._mark(position)
             if mark != ":":
-                raise ValueError("no value after a name")
+                raise ValueError("expected a colon after a field name")
             value, position = self._value(self._skip(position), depth)
             members.append((name, value))
             mark, position = self._mark(position)
@@ -180,7 +180,7 @@ class PieceReader:
 
     def _next(self, mark: str, position: int) -> int:
         if mark != ",":
-            raise ValueError("neither another value nor an end")
+            raise ValueError("expected a comma or the end")
         return self._skip(position)
 
     def _string(self, position: int) -> tuple[str, int]:
@@ -190,7 +190,7 @@ class PieceReader:
         while True:
             piece = trim_incomplete_escape(self.text[position : position + size])
             if not piece:
-                raise ValueError("a text without an end")
+                raise ValueError("a string has no closing quote")
             part, end = scanstring(piece + '"', 0, True)
             parts.append(part)
             if end <= len(piece):

@@ -46,10 +46,10 @@ class NoGuardClients:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        raise OSError("this process cannot call services")
+        raise OSError("this command does not call guard services")
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, object]) -> str:
-        raise OSError("this process cannot call services")
+        raise OSError("this command does not call guard services")
 
 
 @frozen

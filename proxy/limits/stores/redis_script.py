@@ -134,7 +134,7 @@ class Batcher:
 
     def _add(self, call: ScriptCall, callback: Callback) -> None:
         if not self._is_open or len(self._waiting) >= MAX_WAITING:
-            raise StoreUnavailable("too many operations are waiting")
+            raise StoreUnavailable("too many operations wait for Redis")
         self._waiting.append((call, callback))
 
     async def _run(self) -> None:

@@ -117,7 +117,7 @@ class DecidedPlan(Plan):
             rule.name in effects.rules for effects in decisive
         ):
             if effect.startswith(PARAMETER_EFFECTS):
-                return "for a later target only"
+                return "applies only to a later target"
             return "no effect: another model is tried first"
         if kind == "cap":
             changes = (ruled.model_call.overrides, *ruled.model_call.target_overrides.values())

@@ -78,7 +78,7 @@ def list_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
             raise ModelNotFound(no_model([model]), param="model")
         return (key.models[model],)
     if names not in (None, "all"):
-        raise InvalidField("names", "must be all")
+        raise InvalidField("names", 'must be "all"')
     return tuple(m for m in key.models.values() if m.is_main or names == "all")
 
 

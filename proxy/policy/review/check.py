@@ -100,7 +100,8 @@ def _check_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             yield (*path, "base_url"), message
         provider = PROVIDER_BY_HOST.get(urlsplit(upstream.base_url).hostname)
         if provider and upstream.provider is None and upstream.api_dialect == OPENAI.dialect:
-            yield path, f'lacks some features of OpenAI. Add "provider: {provider}".'
+            advice = f'To adapt requests, add "provider: {provider}".'
+            yield path, f"lacks some features of OpenAI. {advice}"
         headers = {header.lower() for header in upstream.headers}
         for header in DIALECTS[upstream.api_dialect].server.required_headers:
             if header not in headers:
@@ -162,8 +163,8 @@ def _check_keys(
     The name of a removed key may stay in ``revoked``, so only one similar to a key's is a finding.
     """
     if not policies.keys:
-        hint = 'If this is intended, write "keys: {}"; otherwise a running proxy ignores this '
-        hint = "" if snapshot.has_empty_keys else f". {hint}change."
+        hint = '. A running proxy keeps its previous policies unless you write "keys: {}".'
+        hint = "" if snapshot.has_empty_keys else hint
         yield ("keys",), f"there are no keys, so every call is rejected{hint}"
     for index, name in enumerate(policies.revoked):
         similar = "" if name in policies.keys else did_you_mean(name, policies.keys)

@@ -174,10 +174,10 @@ class Replay:
             lines = counted(self.without_parameters, "line has", "lines have")
             yield f"{lines} no parameters, so changes by set and cap are not compared"
         if self.invalid:
-            yield counted(self.invalid, "line is not a call", "lines are not calls")
+            yield counted(self.invalid, "line is no call, skipped", "lines are no calls, skipped")
         if self.unsupported:
             calls = counted(self.unsupported, "call was", "calls were")
-            reason = "no model was read, or the endpoint is not one of"
+            reason = "the log has no model, or an endpoint other than"
             yield f"{calls} skipped: {reason} {', '.join(ENDPOINTS)}"
         if self.unknown_key:
             calls = counted(self.unknown_key, "call was", "calls were")

@@ -145,7 +145,7 @@ def _check_stored_data(
     if rejected:
         yield (
             path,
-            "stores data of the provider account, to which requests may not refer. If all keys "
+            "stores data at the provider, but requests may not refer to it. If all keys "
             f'belong to one tenant, add "accepts: [{", ".join(rejected)}]" to the upstream.',
         )
     keys = [
@@ -174,7 +174,7 @@ def _check_paths(
     if deployment.only_passthrough is None and _is_free(deployment):
         yield (
             path[:-1],
-            "also serves chat calls, at a price of 0. If it is only for its paths, add "
+            "also serves chat calls, at a price of 0. If it is only for its passthrough paths, add "
             '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
     posts = PassthroughPaths(tuple(path for path in paths.paths if "POST" in path.methods))
@@ -199,7 +199,7 @@ def _check_paths(
     if undeclared and gateways:
         yield (
             path,
-            f"sends only the field model of bodies at {undeclared}, "
+            f'forwards only the field "model" of bodies at {undeclared}, '
             f"because its targets include gateways ({', '.join(sorted(gateways))}). List the "
             'fields that clients may set under "fields" of each path.',
         )

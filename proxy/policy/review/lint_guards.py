@@ -137,7 +137,7 @@ def _describe_withheld_text(detector: Detector | None) -> str:
 
 def _delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
     if waiting := [name for name, detector in detectors if detector is None]:
-        return f"sent after their end, because of {', '.join(waiting)}"
+        return f"delayed until their end, because of {', '.join(waiting)}"
     lookbacks = {
         name: detector.lookback or 0
         for name, detector in detectors

@@ -83,9 +83,9 @@ def _find_hiding_reasons(section: PolicyRules, index: int, rule: Rule) -> Iterat
             yield f"has no effect, because rule {earlier.name} rejects all of its calls"
             return
         if earlier.routes is not None and rule.routes is not None:
-            yield f"its targets have no effect: rule {earlier.name} sets them first"
+            yield f"its targets have no effect: rule {earlier.name} sets targets for the same calls"
         if earlier.model is not None and rule.model is not None:
-            yield f"its model has no effect: rule {earlier.name} sets it first"
+            yield f"its model has no effect: rule {earlier.name} sets a model for the same calls"
 
 
 def _serves_model(deployment: Deployment, model: str) -> bool:
@@ -165,8 +165,8 @@ def exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
                 if is_exceeded and limit.name not in reported:
                     reported.add(limit.name)
                     amount, name = limit.kind.format_amount(claim.amount), quoted(deployment.name)
-                    message = f"is less than one call of deployment {name} without an output limit "
-                    message += f"reserves: {amount}. Raise the limit, or cap max_tokens."
+                    message = f"is too low: a call of deployment {name} without max_tokens "
+                    message += f"reserves {amount}. Raise the limit, or cap max_tokens."
                     yield (*snapshot.limits[limit.name], limit.kind.name), message
 
 

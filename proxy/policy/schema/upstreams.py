@@ -42,7 +42,7 @@ REQUIRED_FIELDS = frozenset({"input", "messages", "model", "prompt", "stream"})
 
 def _field_name(name: str) -> str:
     if name.lower() in REQUIRED_FIELDS:
-        raise ValueError(f"{quoted(name)} is required in every request and cannot be listed here")
+        raise ValueError(f"{quoted(name)} is part of every request: remove it here")
     return name.lower()
 
 

@@ -72,7 +72,7 @@ class Resolver:
             try:
                 threading.Thread(target=self._run, args=(lookup, resolve), daemon=True).start()
             except RuntimeError:
-                lookup.set_exception(OSError("there is no thread left to look up names"))
+                lookup.set_exception(OSError("no thread can be started for the DNS lookup"))
             else:
                 self._running += 1
 

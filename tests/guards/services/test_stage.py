@@ -325,7 +325,7 @@ async def test_a_process_without_ways_out_says_so() -> None:
     outside = NoGuardClients().for_record(record := new_record())
 
     assert isinstance(record, Record)
-    with pytest.raises(OSError, match="cannot call services"):
+    with pytest.raises(OSError, match="does not call guard services"):
         await outside.complete("house", "support-chat", {})
 
 

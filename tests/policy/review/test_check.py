@@ -163,15 +163,15 @@ CASES = {
     "{guard: injection, action: block}":
         ("injection withholds text that may become a finding, up to 480 characters", SHORT_DELAY),
     "{guard: length, characters: 9}": ("length withholds streamed responses until their end",
-        "sent after their end, because of length"),
+        "delayed until their end, because of length"),
     "{guard: keywords, words: [hippo], action: retry}":
         ("keywords withholds streamed responses until their end",
-        "sent after their end, because of keywords"),
+        "delayed until their end, because of keywords"),
     "{guard: relevant, action: block}": ("relevant withholds streamed responses until their end",
-        "sent after their end, because of relevant"),
+        "delayed until their end, because of relevant"),
     "{guard: webhook, name: ours, url: 'http://localhost:1/x', secret: '${UPSTREAM_KEY}'}":
         ("ours withholds streamed responses until their end",
-        "sent after their end, because of ours"),
+        "delayed until their end, because of ours"),
     "{guard: keywords, words: [hippo], action: flag}": None,
     "{guard: keywords, words: [hippo], mode: shadow}": None,
 }  # fmt: skip

@@ -250,7 +250,7 @@ def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_
 
     assert result.exit_code == 0, result.output
     assert result.exception is None
-    skipped = "line is not a call" in result.output or "call was skipped" in result.output
+    skipped = "line is no call" in result.output or "call was skipped" in result.output
     assert skipped == ("of 1 call would" in result.output), result.output
 
 
@@ -267,7 +267,7 @@ async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
     assert results.output.splitlines() == [
         "no changes",
         "0 of 0 calls would have another result",
-        "1 call was skipped: no model was read, or the endpoint is not one of "
+        "1 call was skipped: the log has no model, or an endpoint other than "
         "chat, completions, responses, embeddings",
     ]
 
@@ -296,7 +296,7 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
         '    targets.one/s: {"upstream":"one","model":"s"} (removed)',
         '    targets.one/t: {"upstream":"one","model":"t"} (added)',
         "0 of 0 calls would have another result",
-        "1 line is not a call",
+        "1 line is no call, skipped",
         f"Error: {tmp_path / 'calls.jsonl'} contains no calls; it must be a call log in JSON lines",
     ]
     assert (result.exit_code, changed.exit_code) == (0, 1)

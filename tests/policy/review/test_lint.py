@@ -49,7 +49,8 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
             "2:29: upstreams.openai.base_url: does not use https: the API key and all prompts are "
             "sent unencrypted"),
         ("https://api.example.test", "https://api.mistral.ai/v1",
-            '2:3: upstreams.openai: lacks some features of OpenAI. Add "provider: mistral".'),
+            "2:3: upstreams.openai: lacks some features of OpenAI. "
+            'To adapt requests, add "provider: mistral".'),
         ("https://api.example.test", "https://api.example.test/v1/chat/completions",
             "2:29: upstreams.openai.base_url: ends with /chat/completions, which Headrace "
             "appends to it. Use https://api.example.test/v1."),
@@ -255,7 +256,7 @@ def test_warns_of_unusable_key(old: str, revoked: str, text: list[str], tmp_path
 
 
 NO_KEYS = "there are no keys, so every call is rejected"
-IGNORED = 'If this is intended, write "keys: {}"; otherwise a running proxy ignores this change.'
+IGNORED = 'A running proxy keeps its previous policies unless you write "keys: {}".'
 
 
 @pytest.mark.parametrize(

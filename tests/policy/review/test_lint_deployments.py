@@ -173,7 +173,7 @@ def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None
 def test_warns_without_fields(route: str, gateway: str, expected: bool, tmp_path: Path) -> None:
     messages = warned(tmp_path, route, "{path: /v1/x, fields: []}", gateway=gateway)
 
-    assert any("sends only the field model" in message for message in messages) is expected
+    assert any("forwards only the field" in message for message in messages) is expected
 
 
 GUARD_POLICIES = """\

@@ -77,9 +77,9 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
             ("when: {stream: true}, refuse: No.", "when: {stream: true, key: widget}, cap: {n: 1}"),
             f"{SECOND} has no effect, because rule public/r0 rejects all of its calls"),
         ("all", (f"when: {{stream: true}}, {TARGET}", f"when: {{stream: true}}, {TARGET}"),
-            f"{SECOND} its targets have no effect: rule public/r0 sets them first"),
+            f"{SECOND} its targets have no effect: rule public/r0 sets targets for the same calls"),
         ("all", ("model: m", "when: {stream: true}, model: m"),
-            f"{SECOND} its model has no effect: rule public/r0 sets it first"),
+            f"{SECOND} its model has no effect: rule public/r0 sets a model for the same calls"),
         ("all", ("when: {tag: {team: search}}, cap: {n: 1}",),
             "policies.public.rules[0]: never applies: no key or tag that reaches it matches its "
             "condition"),
@@ -115,8 +115,8 @@ def test_a_policy_that_nobody_follows_is_told(tmp_path: Path) -> None:
 TOKENS = "limits: [{name: few, tokens: 800 per minute}]"
 MONEY = "limits: [{name: few, usd: 0.001 per month}]"
 WARNED = (
-    'policies.public.rules[{}].limits[0].{}: is less than one call of deployment "chat" without an '
-    "output limit reserves: "
+    'policies.public.rules[{}].limits[0].{}: is too low: a call of deployment "chat" without '
+    "max_tokens reserves "
 )
 
 
@@ -192,7 +192,7 @@ def test_limits_are_inspected_in_linear_time(tmp_path: Path) -> None:
         large_folder(tmp_path / "small", SIZE),
         large_folder(tmp_path / "large", SIZE * TIMES),
     )
-    assert [text.partition("reserves: ")[2][:11] for text in findings(small)] == ["1033 tokens"]
+    assert [text.partition("reserves ")[2][:11] for text in findings(small)] == ["1033 tokens"]
 
     steps = lines(lambda: findings(small))
 
