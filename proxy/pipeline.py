@@ -85,7 +85,7 @@ class Pipeline:
     ) -> None:
         """Fetch a response and relay it to ``sink``: the client, or the cache on its behalf.
 
-        Ask once more if an output guard requests a retry; then nothing was relayed yet.
+        If an output guard requests a retry, fetch another response. No frame was relayed before.
         """
         budget.require_budget()
         retry = True
@@ -142,7 +142,7 @@ async def relay(
 
 
 class Relay:
-    """Path of frames to the client, also of those that arrive while their task waits."""
+    """Relays frames to the client, including frames that arrive while the reading task waits."""
 
     __slots__ = ("_cleared", "_client", "_guards", "_record", "_turn")
 
@@ -156,7 +156,7 @@ class Relay:
         self._cleared: list[Frame] = []
 
     def feed(self, frames: Sequence[Frame]) -> Coroutine[Any, Any, None] | None:
-        """Relay frames. Return what to await if guards or the client need time, or on an error."""
+        """Relay frames. Return an awaitable if guards or the client need time, or on an error."""
         cleared, guards = self._cleared, self._guards
         for index, frame in enumerate(frames):
             self._record.meter(frame)
@@ -173,7 +173,7 @@ class Relay:
         return None
 
     async def _feed_slowly(self, frames: Sequence[Frame]) -> None:
-        """Relay frames of which the first is metered and needs time."""
+        """Relay frames with waits. The first frame is already metered."""
         guards, safe_frames = self._guards, None
         self._turn.begin()
         try:

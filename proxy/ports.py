@@ -97,7 +97,7 @@ class Policies(Protocol):
 
 
 Feed = Callable[[Sequence[Frame]], Coroutine[Any, Any, None] | None]
-"""Processes frames without waiting. Returns what to await before the next frames, if anything."""
+"""Processes frames without waiting. Returns an awaitable if later frames must wait, else None."""
 
 
 class UpstreamResponse(Protocol):

@@ -47,7 +47,7 @@ KUBERNETES = re.compile(
 
 
 class BadSetting(ValueError):
-    """A flag or variable that cannot be understood; its message names it."""
+    """A flag or variable is invalid. The message names it."""
 
 
 @frozen
@@ -263,7 +263,7 @@ def _body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, in
 
 
 def _admin_token(admin: Address, token: str | None) -> str | None:
-    """Return what opens the admin port. Raises ``BadSetting``."""
+    """Return the token of the admin port, or None. Raises ``BadSetting``."""
     if token is None and not admin.loopback:
         raise BadSetting(
             f"--admin-listen {admin} is reachable from other machines."
@@ -275,9 +275,9 @@ def _admin_token(admin: Address, token: str | None) -> str | None:
 
 
 def _secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the secret of the cache and those of ids, of which the first seals and all open.
+    """Return the cache secret, and the id secrets: the first one encrypts, all decrypt.
 
-    Older names have precedence for their use. Raises ``BadSetting``.
+    A variable with an older name takes precedence for its purpose. Raises ``BadSetting``.
     """
     shared = environ.get("HEADRACE_SECRET") or None
     cache = environ.get("HEADRACE_CACHE_SECRET") or shared

@@ -367,7 +367,7 @@ async def load_rest(
     metrics: Metrics,
     loaded: Callable[[], None],
 ) -> None:
-    """Load what few calls need between calls, become ready, and prepare metrics in a thread."""
+    """Load rarely used modules between calls, report readiness, and prepare metrics in a thread."""
     await between_calls(snapshot.load_rest(), calls.has_active)
     loaded()
     readiness.ready = True

@@ -112,7 +112,7 @@ async def _counters(context: Context) -> CounterStore:
 
 
 def _ledger_run(context: Context) -> LedgerRun:
-    """Return the ledger and the run that the shared counters record with charges."""
+    """Return the ids of the ledger and of this run. Shared counters store them with each charge."""
     location, ledger = context.settings.ledger, context.ledger
     if location is None or ledger is None:
         return LedgerRun("none")
@@ -121,7 +121,7 @@ def _ledger_run(context: Context) -> LedgerRun:
 
 
 async def _book(ledger: Ledger, counters: CounterStore) -> None:
-    """Report to the counters which bills have rows. Runs until cancelled."""
+    """Report bills whose rows are written to the counter store. Runs until canceled."""
     bills, loop = asyncio.Queue[str](), asyncio.get_running_loop()
 
     def put(names: Sequence[str]) -> None:
@@ -158,7 +158,7 @@ def _connector() -> Callable[[RedisAt, float], RedisServer]:
 def drift(
     context: Context, store: PolicyStore, admission: Limiter
 ) -> AbstractAsyncContextManager[None]:
-    """Compare budgets with the ledger in the background, if one process has all of both."""
+    """Compare budgets with the ledger in the background, if this is the only process."""
     location = context.settings.ledger
     if location is None or location.kind != "sqlite" or context.settings.replicas > 1:
         return nullcontext()
@@ -213,7 +213,7 @@ async def _spent_before(
 async def _window_spend(
     location: LedgerAt | None, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
-    """Return the spend of a budget counter in its window by the ledger, None if it is unknown."""
+    """Return the spend of a budget in its window according to the ledger, None if it is unknown."""
     if location is None or location.kind != "sqlite":
         return None
     budget = (await in_force.all()).get(claim.limit.name)
@@ -227,7 +227,10 @@ async def _window_spend(
 
 
 async def cache_backends(context: Context) -> dict[str, CacheBackend]:
-    """Open the stores of the cache. The memory store gets a random secret: both end together."""
+    """Open the stores of the cache.
+
+    The memory store gets a random secret, because neither outlives the process.
+    """
     path, max_bytes = context.settings.cache_file, context.settings.cache_bytes
     memory = Memory(max_bytes, time.monotonic, context.metrics)
     backends = {

@@ -224,10 +224,11 @@ class CacheCall:
             await turn.rest()
 
     async def _join(self, flight: Flight) -> bool:
-        """Get the response of another call. Return False if this call may lead the next flight.
+        """Join the flight of an equal call.
 
-        Raises the error of the flight if it also holds for this call: the request is invalid, or
-        the upstream has failed for the second time.
+        Return False if it failed and this call may lead the next. Raises the error of the flight if
+        it also holds for this call: the request is invalid, or the upstream has failed for the
+        second time.
         """
         started_at = self.record.now()
         try:

@@ -1,4 +1,4 @@
-"""Recorder of a response for the cache, as documents of its API family."""
+"""Records a response for the cache, as documents of its API family."""
 
 from __future__ import annotations
 

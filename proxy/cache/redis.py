@@ -28,7 +28,7 @@ def _name(key: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Redis:
-    """Store for many processes, which owns ``server``. ``now`` returns monotonic seconds.
+    """Store shared by many processes. Owns ``server``. ``now`` returns monotonic seconds.
 
     After an error it is not used for ``rest_s``. Entering succeeds without a server.
     """

@@ -218,7 +218,7 @@ class SemanticLookup:
         return None
 
     def _add(self) -> None:
-        """Add the entry once both are known: its vector, and that its response is cached."""
+        """Add the vector to the index once it is computed and its response is cached."""
         if self._key is not None and self._vector is not None:
             self.cache.index.add(self._space, self._key, self._vector)
 

@@ -59,7 +59,7 @@ class ForeignFile(Exception):
 
 
 class UnreadableFile(Exception):
-    """The file is damaged, or of another version of the cache."""
+    """The file is damaged or has the format of another version."""
 
 
 DAMAGE = frozenset(
@@ -246,7 +246,10 @@ class Sqlite:
             self._pending_bytes -= len(row[0]) + ROW_BYTES
 
     def _flush(self) -> None:
-        """Write what is pending, unless a write is running, which is followed by the next."""
+        """Start to write pending entries.
+
+        If a write is in progress, its end starts the next one.
+        """
         if self._write_task is not None:
             return
         batch, touched = list(self._pending.items()), self._touched

@@ -17,7 +17,7 @@ TAG_BYTES = 32
 
 
 class AnswerStore(AbstractAsyncContextManager[Any], Protocol):
-    """Values by key, with an expiry.
+    """Stores values by key until they expire.
 
     Entering opens the store; leaving writes what waits, then closes it.
     """
@@ -62,7 +62,7 @@ class CacheBackend:
         return self.changed is None
 
     async def get(self, key: bytes) -> bytes | None:
-        """Return the value as it was put, None if it is missing or was changed."""
+        """Return the stored value, None if it is missing or its tag is wrong."""
         value = await self.store.get(key)
         if value is None or self.changed is None:
             return value

@@ -34,7 +34,7 @@ AttemptReason = Literal["first", "retry", "fallback", "hedge", "guard"]
 
 
 TIMED_OUT = frozenset({errors.RequestTimeout.code, *errors.UpstreamTimeout.codes})
-"""Error codes of attempts that ran out of time, the client's or the upstream's."""
+"""Error codes of attempts that exceeded a timeout of the request or of the upstream."""
 
 
 @frozen
@@ -63,7 +63,7 @@ class Attempt:
       response.
     - ``findings``: results of the upstream's own guards.
     - ``most_answered``: maximum number of output tokens of all choices.
-    - ``bill``: cached once only more of the response can change it.
+    - ``bill``: cached once nothing but more of the response can change it.
     - ``cause``, ``system_text``: reason for a failed connection.
     - ``is_billed``: None if the endpoint decides. A background response is billed to the attempt
       that retrieves ``response_id`` first; ``bill_name`` identifies that bill in the counter store.

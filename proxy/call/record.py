@@ -269,7 +269,7 @@ class Record:
         return Billing(bills)
 
     def _bill(self, attempt: Attempt) -> Bill | None:
-        """Return the bill of an attempt, None if no model worked on it or another is billed.
+        """Return the bill of an attempt, None if no model worked on it or it is billed elsewhere.
 
         The bill is cached once the response or the call has ended.
         """
@@ -297,7 +297,7 @@ class Record:
         return judged
 
     def used_bill(self) -> Bill | None:
-        """Return the current bill of the used response, of several ones the first."""
+        """Return the current bill of the first used response."""
         for attempt in self.attempts:
             if self.used_attempts.get(attempt.model_call) is attempt and attempt.is_billable:
                 return attempt.bill or self._bill(attempt)

@@ -140,7 +140,7 @@ class HttpGuardEgress:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Add the time of the block to the call's wait, once if several run at a time."""
+        """Add the duration of the block to the call's wait. Concurrent blocks count once."""
         if not self._pending:
             self._waiting_since = self.record.now()
         self._pending += 1

@@ -29,8 +29,8 @@ class UpstreamFinding(NamedTuple):
 class ProxyError(Exception):
     """An internal error of the proxy. The message contains the request id.
 
-    ``summary`` is the message if none is given, ``code`` a stable metric label, ``param`` the field
-    at fault. ``should_retry`` corrects SDKs that decide by the status. ``upstream_message`` is None
+    ``summary`` is the default message, ``code`` a stable metric label, ``param`` the field at
+    fault. ``should_retry`` overrides SDKs, which decide by the status. ``upstream_message`` is None
     if ``message`` is ours. ``usage`` is the upstream's charge for the failed call, in OpenAI's
     form. ``headers`` are the upstream's. Only operators see ``cause`` and ``system_text``.
     """
@@ -63,7 +63,6 @@ class ProxyError(Exception):
         return f"{self.summary}." if status is None else f"{self.summary} (status {status})."
 
     def say(self, message: str) -> None:
-        """Replace the message."""
         self.message = message[:MAX_TEXT]
         self.args = (self.message,)
 
@@ -120,7 +119,7 @@ class Unauthorized(RequestError):
         self.lapse, self.key = lapse, key
 
     def add(self, hint: str) -> None:
-        """Add where the client should send the key."""
+        """Add a hint about the header in which the client should send the key."""
         self.say(f"{self.message} {hint}")
 
 

@@ -14,9 +14,9 @@ from proxy.errors import wire as wire_errors
 
 
 class ErrorRow(NamedTuple):
-    """One row of the page: an error class, and what the page shows instead of its attributes.
+    """One row of the page: an error class, and values that replace its attributes on the page.
 
-    ``alike`` are classes that a client cannot distinguish from it.
+    ``alike`` are classes that look the same to a client.
     """
 
     error: type[ProxyError]

@@ -189,10 +189,7 @@ def mapping() -> FieldType:
 
 
 def must_be_empty(field: FieldType, problem: str) -> FieldType:
-    """Return the type of a field that may only be empty.
-
-    Its values refer to objects that a provider stores.
-    """
+    """Return the type of a field that must be empty: its values refer to stored objects."""
 
     def check(value: Any) -> str | None:
         return field.check(value) or (problem if value else None)
@@ -201,7 +198,7 @@ def must_be_empty(field: FieldType, problem: str) -> FieldType:
 
 
 def choice(*words: str, default: str | None = None) -> FieldType:
-    """One of a closed set of words."""
+    """Return the type of strings from a closed set."""
     says = "one of " + ", ".join(words)
     closed = _type(says, lambda value: isinstance(value, str) and value in words, default=default)
     return replace(closed, open=string())
@@ -238,7 +235,7 @@ def strings(*words: str) -> FieldType:
 
 
 def either(*types: FieldType) -> FieldType:
-    """Any one of several types."""
+    """Return the type of values that match at least one of several types."""
     says = " or ".join(field.says for field in types)
     union = _type(says, lambda value: any(field.check(value) is None for field in types))
     bounded = any(field.open for field in types)
@@ -265,7 +262,7 @@ def anything() -> FieldType:
 
 
 def stop() -> FieldType:
-    """One stop sequence, or up to 4."""
+    """Return the type of one stop sequence, or a list of up to 4."""
     several = array(str, "an array of at most 4 strings", high=4)
     return replace(either(string(), several), open=either(string(), strings()))
 
@@ -289,7 +286,7 @@ def prompt(default: str | None = None) -> FieldType:
 
 
 def logit_bias() -> FieldType:
-    """Token ids, as strings, to a bias from -100 to 100."""
+    """Return the type of a map from token ids, as strings, to biases from -100 to 100."""
 
     def by_token(says: str, bias: FieldType) -> FieldType:
         def is_good(value: Any) -> bool:
@@ -303,7 +300,7 @@ def logit_bias() -> FieldType:
 
 
 def messages() -> FieldType:
-    """Chat messages: objects with a role; what else they hold is the upstream's to judge."""
+    """Chat messages: objects with a role. The upstream validates other members."""
 
     def is_good(value: Any) -> bool:
         if type(value) is not list or not value:

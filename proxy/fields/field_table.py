@@ -371,6 +371,6 @@ def from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[
 
 
 def has_other(value: Any, members: set[str]) -> bool:
-    """Return True if an object has values in other members than these."""
+    """Return True if an object has values outside ``members``."""
     other_members = value.keys() - members if isinstance(value, dict) else ()
     return any(value[name] not in (None, [], {}) for name in other_members)

@@ -1,6 +1,6 @@
 """Rules for request fields, and the fields that only the policy may set.
 
-A rule names the end of a path and applies wherever a path ends so.
+A rule names the last steps of a path and applies to every path that ends with them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FieldRule(NamedTuple):
 
 
 FieldRules = Mapping[str, tuple[FieldRule, ...]]
-"""Rules by their innermost step, in the order in which they decide."""
+"""Rules by their innermost step, in order of precedence."""
 
 
 def field_rules(names: Mapping[Verdict, Collection[str]], anywhere: Collection[str]) -> FieldRules:
@@ -100,7 +100,7 @@ UNREAD = frozenset(
     | {"mock_timeout", "mock_tool_calls", "previous_response_id", "prompt_embeds", "prompt_id"}
     | {"session_params", "thread"}
 )
-"""Fields that add a text that no guard reads, run code of the client, or turn a guard off."""
+"""Fields that add text that no guard reads, run code of the client, or disable a guard."""
 
 ACCOUNT_IDS = frozenset(
     {"audio.id", "comparison_response_id", "container.id", "container_id", "file_id", "file_ids"}

@@ -62,7 +62,7 @@ def meant_by(name: str, field_names: Iterable[str]) -> str | None:
 
 
 def _is_one_edit(name: str, candidate: str) -> bool:
-    """Return True if one character is missing, added or changed, or two are swapped."""
+    """Return True if the names differ by one missing, added or changed character, or one swap."""
     pairs = enumerate(zip(name, candidate, strict=False))
     start = next((n for n, (a, b) in pairs if a != b), min(len(name), len(candidate)))
     end = start + 2

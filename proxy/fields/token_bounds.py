@@ -21,7 +21,7 @@ LEGACY_DEFAULT = 16  # default of ``max_tokens`` in the legacy completions API
 
 
 def _least_by_name(*kinds: Count) -> Mapping[str, int]:
-    """Return the fields that count in one of some ways, with their smallest values."""
+    """Return the fields with one of these ``counts`` values, each with its smallest valid value."""
     return {name: row.least for name, row in FIELDS.items() if row.counts in kinds}
 
 
@@ -98,7 +98,7 @@ def check_groups(body: Json) -> None:
 
 
 def counts_as(path: str, name: str) -> str:
-    """Return the role of a field: ``budget_tokens`` for a reasoning budget, else its own name."""
+    """Return ``budget_tokens`` for a reasoning budget in any group, else the name."""
     if not path:
         return "budget_tokens" if name in BUDGETS else name
     group_name = path.rpartition(".")[0].rpartition(".")[2]

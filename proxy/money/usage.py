@@ -125,7 +125,7 @@ CACHED_ELSEWHERE = (
     ("cached_tokens", "cache_read_input_tokens"),  # gateways before Anthropic
     ("cache_write_tokens", "cache_creation_input_tokens"),
 )
-"""Members of ``usage`` in which some providers report details of the prompt, and the details."""
+"""Members of ``usage`` in which some providers report cached tokens, and the matching detail."""
 _CACHED_ELSEWHERE_NAMES = frozenset(name for _, name in CACHED_ELSEWHERE)
 _ANTHROPIC_NAMES = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens"})
 COMPLETION_PARTS = (("reasoning", "reasoning_tokens"), ("audio_output", "audio_tokens"))
@@ -151,8 +151,8 @@ def _add_images(counts: dict[str, int], name: str, details: Any, total: int) -> 
 def read_usage(usage: Any) -> Tokens | None:
     """Return the counts of ``usage`` in OpenAI's form, or None if they are invalid.
 
-    If the total exceeds prompt and completion, the difference is reasoning, which xAI and Gemini
-    exclude from the completion, or cached input that is reported elsewhere.
+    If the total exceeds prompt plus completion, the difference is reasoning or cached input. xAI
+    and Gemini exclude reasoning from the completion; others report cached input elsewhere.
     """
     if type(usage) is not dict:
         return None
@@ -188,7 +188,7 @@ def _completion_tokens(usage: Json, prompt: int) -> int | None:
 
 
 def _details_elsewhere(usage: Json, details: Any) -> dict[str, int]:
-    """Return the details of a prompt. Missing ones are taken from other members of ``usage``."""
+    """Return the details of the prompt tokens. Other members of ``usage`` supply missing ones."""
     details = details if type(details) is dict else {}
     counts = {name: count for _, name in PROMPT_PARTS if (count := _count(details.get(name)))}
     for name, elsewhere in CACHED_ELSEWHERE:
@@ -241,10 +241,10 @@ class Price:
     """USD per million tokens by type, from the day ``since``. ``web_search`` is USD per thousand.
 
     A type without a price has the price of its type in ``FALLBACK_TYPES``. A one-hour cache write
-    without a price has the price of any cache write. ``rates`` are the base prices of one of each
-    in ``BILLED_COUNTS``, as integers in 1/``unit`` nano-USD. ``tier_prices`` are the prices of
-    tiers with their bound, the highest bound first. ``highest`` caches the highest prices of prompt
-    and output tokens of unknown type.
+    without a price has the price of any cache write. ``rates`` are the base prices per unit of each
+    count in ``BILLED_COUNTS``, as multiples of 1/``unit`` nano-USD. ``tier_prices`` are the prices
+    of tiers with their bound, the highest bound first. ``highest`` caches the highest prices of
+    prompt and output tokens of unknown type.
     """
 
     input: Decimal | None
@@ -357,7 +357,7 @@ def _divide_half_even(total: int, unit: int) -> int:
 
 
 def price_on(prices: Sequence[Price], day: date) -> Price | None:
-    """Return the price of a day: the latest that had started."""
+    """Return the price with the latest start on or before ``day``, None if there is none."""
     if len(prices) == 1 and prices[0].since is None:
         return prices[0]
     started = [price for price in prices if price.since is None or price.since <= day]

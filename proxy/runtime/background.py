@@ -38,7 +38,7 @@ async def between_calls(
 ) -> None:
     """Run short steps on the event loop and yield after each millisecond of work.
 
-    While calls are in progress, pause as long as the work took; otherwise for one iteration.
+    The pause is as long as the work while calls are in progress, otherwise one loop iteration.
     """
     started_at = now()
     for _ in steps:

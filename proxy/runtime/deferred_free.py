@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MIN_FROZEN = 20_000
-"""Number of new objects from which they are frozen: a collection of so many takes 20 ms."""
+"""Minimum number of new objects to freeze: collecting that many takes 20 ms."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Fair use of threads and of the event loop: a caller with much work delays only its own.
+"""Fair use of threads and of the event loop: a caller with much work delays only itself.
 
 Awaiting data that is already available does not yield. A call with such data works for a time
 slice, then pauses. Waiting for I/O does not count, so a stream at a model's pace never pauses.
@@ -42,7 +42,7 @@ class FairSemaphore:
         return max(self._charged.get(caller, 0.0), self._level)
 
     def of(self, caller: object) -> CallerSlot:
-        """Return a context manager that holds a turn of the caller. Reusable."""
+        """Return a reusable context manager that waits for a turn of the caller and holds it."""
         return CallerSlot(self, caller)
 
     def take_free(self) -> bool:
@@ -130,7 +130,7 @@ SLICE_S = 0.005
 
 
 class TimeSlices:
-    """Pauses of all callers. Per loop iteration one pause of each caller ends.
+    """Schedules the pauses of all callers: each loop iteration resumes one call per caller.
 
     A hundred busy streams of one key then take a hundred iterations instead of one long iteration.
     """
@@ -202,7 +202,7 @@ class TimeSlice:
 
 @frozen
 class Offload:
-    """Runs work on large bodies on ``executor``, by default the loop's, and on others inline."""
+    """Runs work on large bodies in ``executor`` (default: the loop's), and on small ones inline."""
 
     executor: Executor | None = None
     turns: FairSemaphore | None = None

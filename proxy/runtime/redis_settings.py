@@ -1,4 +1,4 @@
-"""The address of a Redis server or cluster."""
+"""Parses addresses of Redis servers and clusters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVER = re.compile(r"([\w.-]+|\[[\w:.]+\])(:\d{1,5})?")
 
 @frozen
 class RedisAt:
-    """A Redis or Valkey: where it is, or where to begin to ask for the servers of a cluster."""
+    """Address of a Redis or Valkey server, or of some servers of a cluster."""
 
     urls: tuple[str, ...] = field(repr=False)
     cluster: bool = False

@@ -241,7 +241,7 @@ def file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def is_in_place(fd: int, path: Path) -> bool:
-    """Return True if an open file still exists under its path."""
+    """Return True if ``path`` still leads to the file that is open as ``fd``."""
     status = os.fstat(fd)
     try:
         return file_identity(path) == (status.st_dev, status.st_ino)

@@ -204,7 +204,7 @@ class Access:
         headers: Mapping[str, str],
         cookies: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, str] | None:
-        """Return status and reason if the request is refused, otherwise None."""
+        """Return the status and the reason of a refusal, None if the request is admitted."""
         if not self._is_known_host(headers.get("Host", "")):
             return 403, "The Host header is not allowed. Add its host to HEADRACE_ADMIN_HOSTS."
         is_console = self.sessions is not None and Console.owns(path)

@@ -51,12 +51,12 @@ WRITE_S = 30.0
 OVERVIEW_S = 1.0
 MAX_STREAMS = 32
 MAX_EVENTS = 50
-"""Calls that are encoded at a time, which takes a millisecond."""
+"""Number of calls that are encoded in one step, which takes about a millisecond."""
 BODY_S = 10.0
 MAX_BODY = 1024 * 1024
 MAX_TOKEN_BODY = 4096
 MAX_BODIES = 8
-"""Requests to try that are received at a time."""
+"""Maximum number of concurrent requests to ``try``."""
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -125,7 +125,7 @@ class ConsolePages:
 
 
 class Console:
-    """Handles requests that ``owns`` them, which the access control has already admitted.
+    """Handles console requests that the access control has admitted.
 
     ``is_stopping`` returns True once a shutdown has begun, which ends all streams.
     """
@@ -274,7 +274,7 @@ class Console:
         return response
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Send the calls after one as server-sent events, as they end, until a shutdown."""
+        """Send calls that end after a given one as server-sent events, until a shutdown."""
         last_id = request.headers.get("last-event-id") or request.query.get("after", "")
         after = parse_query(CallsQuery, {"after": last_id}).after
         if self._is_stopping():
@@ -350,7 +350,7 @@ def data(body: bytes) -> web.Response:
 
 
 def problem(status: int, message: str, **headers: str) -> web.Response:
-    """Return an error with a sentence for the reader of the page."""
+    """Return an error response whose message is shown on the page."""
     body = orjson.dumps({"error": {"message": message}})
     headers = {**HEADERS, **headers, "content-type": "application/json"}
     return web.Response(status=status, body=body, headers=headers)

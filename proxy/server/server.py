@@ -137,7 +137,7 @@ class QuietHandler(web.RequestHandler):
         return self._handle_request(request, None, handler)
 
     async def _discard_unread_body(self, payload: streams.StreamReader) -> None:
-        """Read the unused rest of a body for a while: a reset could discard the response."""
+        """Discard the rest of a body for a short time: a reset could lose the response."""
         with suppress(TimeoutError, web.RequestPayloadError):
             async with asyncio.timeout(self._lingering_time):
                 while not payload.is_eof():
@@ -164,7 +164,7 @@ class QuietHandler(web.RequestHandler):
         super().connection_lost(exc)
 
     def _expect_request(self) -> None:
-        """Close a connection whose first request has not arrived in time."""
+        """Close the connection if it has not had a request. A timer calls this."""
         if self._request_count == 0 and self.transport is not None:
             self.transport.abort()
 
@@ -174,7 +174,7 @@ class QuietHandler(web.RequestHandler):
         return not self._messages and (self._waiter is not None or self._request_count == 0)
 
     def idle_since(self) -> float:
-        """Time at which the connection became idle, or the incomplete head began if later."""
+        """Time since which the connection is idle, or at which a later incomplete head began."""
         idle: float = self._next_keepalive_close_time - self._keepalive_timeout
         return max(idle, self._head_at) if self._head else idle
 
@@ -212,7 +212,7 @@ class QuietHandler(web.RequestHandler):
             self._watch_framing(len(data), body_before)
 
     def _wait_with(self, data: bytes) -> None:
-        """Parse the data after other connections were served, and pause reading until then."""
+        """Defer parsing until other connections were served, and pause reading until then."""
         self._waiting = data
         self._pause_transport_reading()
         if not self._reading_paused:
