@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows: sizes, mirrors, imports, and words that stay out."""
+"""Rules that linters do not check: file sizes, mirrored tests, import cycles, machine paths."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def relative_path(path: Path) -> str:
 
 
 def size_problems(path: Path) -> list[str]:
-    """Return what of a file is too large: itself, or the names of its functions."""
+    """Return the path of a file that is too long, and the names of its functions that are."""
     text = path.read_text()
     long_functions = [
         node.name
@@ -88,17 +88,17 @@ def size_problems(path: Path) -> list[str]:
     return [f"{relative_path(path)}: {name}" for name in too_long + long_functions]
 
 
-def test_files_and_functions_stay_small() -> None:
+def test_files_and_functions_are_within_size_limits() -> None:
     assert [problem for path in MODULES for problem in size_problems(path)] == []
 
 
 def has_code(path: Path) -> bool:
-    """True if there is more in a file than its docstring."""
+    """Return True if a file has more than a docstring."""
     return len(ast.parse(path.read_text()).body) > 1
 
 
-def mirror(path: Path) -> Path:
-    """Return the place of the test that bears the name of a file."""
+def path_of_test(path: Path) -> Path:
+    """Return the path of the test file that mirrors a module."""
     inside = path.relative_to(TOP / "proxy")
     name = "init" if inside.stem == "__init__" else inside.stem
     return TOP / "tests" / inside.parent / f"test_{name}.py"
@@ -116,18 +116,20 @@ def imported_anywhere(path: Path) -> frozenset[str]:
 
 def has_test(path: Path) -> bool:
     """Return True if a test has the name of a file, or a test of its package imports it."""
-    folder = mirror(path).parent
+    folder = path_of_test(path).parent
     tests = folder.glob("*.py") if folder == TOP / "tests" else folder.rglob("*.py")
-    return mirror(path).exists() or any(NAMES[path] in imported_anywhere(test) for test in tests)
+    return path_of_test(path).exists() or any(
+        NAMES[path] in imported_anywhere(test) for test in tests
+    )
 
 
-def test_files_have_a_test_or_a_reason() -> None:
+def test_every_module_has_a_test_or_an_exemption() -> None:
     untested = {relative_path(path) for path in MODULES if has_code(path) and not has_test(path)}
 
     assert untested == UNTESTED.keys()
 
 
-def test_files_begin_with_what_they_are_for() -> None:
+def test_every_file_has_a_module_docstring() -> None:
     assert [
         relative_path(path)
         for path in MODULES
@@ -135,8 +137,8 @@ def test_files_begin_with_what_they_are_for() -> None:
     ] == []
 
 
-def taken_from(room: str, path: Path) -> Iterator[object]:
-    """Yield what a file takes from a room."""
+def imported_objects(room: str, path: Path) -> Iterator[object]:
+    """Yield the objects that a file imports from a package."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(room):
             module = importlib.import_module(node.module or "")
@@ -146,9 +148,9 @@ def taken_from(room: str, path: Path) -> Iterator[object]:
             yield from map(importlib.import_module, names)
 
 
-def test_what_reviews_policies_renders_what_decide_gives_and_decides_nothing() -> None:
+def test_policy_review_takes_only_decide_from_decisions() -> None:
     files = (TOP / "proxy/policy/review").glob("*.py")
-    taken_items = [item for path in files for item in taken_from("proxy.policy.decide", path)]
+    taken_items = [item for path in files for item in imported_objects("proxy.policy.decide", path)]
     deciding = [item for item in taken_items if inspect.isroutine(item) or inspect.ismodule(item)]
 
     assert {item.__name__ for item in deciding} == {"decide"}
@@ -160,14 +162,14 @@ NAMES = {
 }
 
 
-def packages(name: str) -> set[str]:
-    """Return the module and all packages it is in: what Python runs to import it."""
+def module_and_packages(name: str) -> set[str]:
+    """Return a module and its parent packages, all of which Python runs to import it."""
     parts = name.split(".")
     return {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Return what a file imports while it is itself imported, without what it is inside of."""
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports at its top, without its own parent packages."""
     known_names = set(NAMES.values())
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         expected: list[str] = []
@@ -177,16 +179,16 @@ def imported(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.Import):
             expected = [alias.name for alias in node.names]
         for name in known_names.intersection(expected):
-            yield from {name} | packages(name) - packages(NAMES[path])
+            yield from {name} | module_and_packages(name) - module_and_packages(NAMES[path])
 
 
-def test_imports_go_in_no_circle_so_that_each_module_imports_alone() -> None:
-    graph = {name: set(imported(path)) - {name} for path, name in NAMES.items()}
+def test_imports_have_no_cycles() -> None:
+    graph = {name: set(imports_of(path)) - {name} for path, name in NAMES.items()}
 
     assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
 
 
-def test_every_module_imports_without_a_warning() -> None:
+def test_every_module_imports_without_warnings() -> None:
     script = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
     names = [name for name in NAMES.values() if not name.endswith("__main__")]
     process = subprocess.run(
@@ -200,14 +202,14 @@ def test_every_module_imports_without_a_warning() -> None:
     assert process.returncode == 0, process.stderr
 
 
-def tracked() -> list[str]:
+def tracked_files() -> list[str]:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True
     )
     return listed.stdout.split()
 
 
-def test_locks_hold_hashes_and_no_address() -> None:
+def test_locks_contain_hashes_and_no_urls() -> None:
     for lock in (TOP / "requirements").glob("*.lock"):
         text = lock.read_text()
         assert "--hash=sha256:" in text
@@ -215,9 +217,9 @@ def test_locks_hold_hashes_and_no_address() -> None:
 
 
 @for_each("suffix", [".py", ".md", ".yaml", ".toml", "Makefile"])
-def test_no_file_names_a_place_of_one_machine(suffix: str) -> None:
+def test_no_file_contains_a_path_of_one_machine(suffix: str) -> None:
     places = re.compile(r"/(?:home|root|Users|work|tmp)/\w|py" + r"pi\.org|pythonh" + "osted")
-    for name in tracked():
+    for name in tracked_files():
         if name.endswith(suffix):
             match = places.search((TOP / name).read_text())
             assert match is None, f"{name}: {match}"

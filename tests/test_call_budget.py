@@ -1,4 +1,4 @@
-"""No call runs more functions, and no chunk of a stream more instructions, than its budget."""
+"""Budgets of functions per call and of instructions per chunk of a stream."""
 
 import pytest
 
@@ -10,11 +10,11 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("name", BUDGETED)
-async def test_a_call_runs_no_more_functions_than_its_budget(name: str) -> None:
+async def test_functions_per_call_stay_within_budget(name: str) -> None:
     assert await packages_over_budget(name) == []
 
 
 @pytest.mark.timeout(900)
-def test_a_chunk_takes_no_more_instructions_than_its_budget() -> None:
+def test_instructions_per_chunk_stay_within_budget() -> None:
     program("valgrind")
     assert chunks_over_budget() == []

@@ -49,7 +49,7 @@ PASSES = (f"{MARK}type", f"{MARK}code")
 """What an upstream's error may tell the client, as its SDK decides by it, and nobody else."""
 
 
-def without_words(event: bytes) -> bytes:
+def without_allowed_codes(event: bytes) -> bytes:
     for word in PASSES:
         event = event.replace(word.encode(), b"")
     return event
@@ -68,15 +68,15 @@ def request_body(route: Route, *, streamed: bool, **options: Any) -> Json:
     return {**route.body(streamed=streamed), **fields, "user": f"{MARK}user", **options}
 
 
-def words(say: str, route: Route, *, streamed: bool, **how: Any) -> Script:
+def text_response(respond: str, route: Route, *, streamed: bool, **how: Any) -> Script:
     if streamed:
         events = chat_events if route.chat else legacy_events
-        return stream(events(*say.split("|")), **how)
-    text = say.replace("|", "")
+        return stream(events(*respond.split("|")), **how)
+    text = respond.replace("|", "")
     return answer(chat(text) if route.chat else legacy(text))
 
 
-def odd_finish(route: Route) -> Json:
+def unknown_finish_reason(route: Route) -> Json:
     fields = chat("fine") if route.chat else legacy("fine")
     fields["choices"][0]["finish_reason"] = f"{MARK} because"
     return fields
@@ -86,22 +86,26 @@ Step = tuple[Script | None, Json | bytes, dict[str, str]]
 
 
 def calls(route: Route, *, streamed: bool) -> Iterator[Step]:
-    """Yield what the upstream does, if it is to change, the body and headers of each call."""
+    """Yield the upstream's script (None: unchanged), the body and the headers of each call."""
 
     def body(**options: Any) -> Json:
         return request_body(route, streamed=streamed, **options)
 
-    def say(text: str, **how: Any) -> Script:
-        return words(text, route, streamed=streamed, **how)
+    def respond(text: str, **how: Any) -> Script:
+        return text_response(text, route, streamed=streamed, **how)
 
-    yield say(f"{MARK}an|swer"), body(), {}
-    yield None, body(), {}  # from the cache
-    yield answer(odd_finish(route)), request_body(route, streamed=False, temperature=0.1), {}
+    yield respond(f"{MARK}an|swer"), body(), {}
+    yield None, body(), {}  # a cache hit
+    yield (
+        answer(unknown_finish_reason(route)),
+        request_body(route, streamed=False, temperature=0.1),
+        {},
+    )
     forbidden = f"{MARK}forbidden"
     message = {"messages": [{"role": "user", "content": forbidden}]}
     yield None, body(**message if route.chat else {"prompt": forbidden}), {}
-    yield say(f"{MARK}unsay|able {MARK}"), body(temperature=0.2), {}
-    cut = say(f"{MARK}an|swer|more", cut_after=2) if streamed else cut_before_head()
+    yield respond(f"{MARK}unsay|able {MARK}"), body(temperature=0.2), {}
+    cut = respond(f"{MARK}an|swer|more", cut_after=2) if streamed else cut_before_head()
     yield cut, body(temperature=0.3), {}
     for status in (400, 401, 429, 500):
         error = {"error": {"message": "no", "type": PASSES[0], "code": PASSES[1]}}
@@ -174,7 +178,7 @@ async def read_outputs(proxy: Proxy) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("name", ROUTES)
-async def test_what_goes_in_comes_out_nowhere_else(
+async def test_payload_words_appear_in_no_telemetry_or_error(
     name: str, upstream: ScriptedUpstream, collector: Collector, tmp_path: Path
 ) -> None:
     route = ROUTES[name]
@@ -188,12 +192,18 @@ async def test_what_goes_in_comes_out_nowhere_else(
                 count += 1
         records = await world.proxy.sink.wait(count)
         outputs = await read_outputs(world.proxy)
-    outputs += [(f"error {n}", without_words(fields)) for n, fields in enumerate(world.errors)]
+    outputs += [
+        (f"error {n}", without_allowed_codes(fields)) for n, fields in enumerate(world.errors)
+    ]
     outputs += [(f"spans {n}", body) for n, body in enumerate(collector.bodies)]
     files = [path for path in tmp_path.iterdir() if path.is_file()]
     outputs += [(path.name, path.read_bytes()) for path in files if path.name != "log"]
-    for line in (tmp_path / "log").read_bytes().splitlines():  # type and code of an outage pass
-        outputs.append(("log", without_words(line) if b'"upstream_unavailable"' in line else line))
+    for line in (
+        (tmp_path / "log").read_bytes().splitlines()
+    ):  # which may contain an upstream's type and code
+        outputs.append(
+            ("log", without_allowed_codes(line) if b'"upstream_unavailable"' in line else line)
+        )
 
     names = {path.name for path in files}
     assert {"log", "ledger.db", "decisions.log"} <= names

@@ -33,7 +33,7 @@ PAGES = sorted(
     ]
 )
 RUNBOOKS = sorted((TOP / "docs/runbooks").glob("*.md"))
-EXAMPLES = frozenset({"x-region", "x-session"})  # headers of an operator's own applications
+EXAMPLES = frozenset({"x-region", "x-session"})  # example names of an operator's headers
 
 
 def text_of(folder: str, *suffixes: str) -> str:
@@ -63,7 +63,7 @@ PANELS = {panel.title for board in BOARDS.values() for row in board.rows for pan
 
 
 @pages
-def test_every_metric_that_a_page_names_is_declared(page: Path) -> None:
+def test_metrics_on_pages_are_declared(page: Path) -> None:
     recorded = {part for name in rules("record") for part in name.split(":")}
     for name in re.findall(r"\bheadrace_[a-z0-9_]+[a-z0-9]", page.read_text()):
         package = name in ("headrace_log",)
@@ -71,28 +71,28 @@ def test_every_metric_that_a_page_names_is_declared(page: Path) -> None:
 
 
 @pages
-def test_every_alert_that_a_page_names_is_a_rule(page: Path) -> None:
+def test_alerts_on_pages_are_rules(page: Path) -> None:
     for name in re.findall(r"\bHeadrace[A-Z][A-Za-z]+", page.read_text()):
         assert name in rules("alert"), name
 
 
 @for_each("page", RUNBOOKS, ids=lambda page: page.name)
-def test_every_panel_that_a_runbook_names_is_on_a_dashboard(page: Path) -> None:
-    """What a runbook has in bold is the title of a panel."""
+def test_panels_in_runbooks_are_on_a_dashboard(page: Path) -> None:
+    """Runbooks write titles of panels in bold."""
     for title in re.findall(r"\*\*([^*\n]+)\*\*", page.read_text()):
         assert title in PANELS or page.name == "README.md", title
 
 
 @for_each("page", RUNBOOKS, ids=lambda page: page.name)
-def test_every_board_that_a_runbook_names_is_there(page: Path) -> None:
+def test_dashboards_in_runbooks_exist(page: Path) -> None:
     boards = {board.title for board in BOARDS.values()}
     for title in re.findall(r"(?<!\*)\*(Headrace: [^*\n]+)\*(?!\*)", page.read_text()):
         assert title in boards, title
 
 
 @for_each("page", RUNBOOKS, ids=lambda page: page.name)
-def test_every_panel_that_follows_a_board_is_on_that_board(page: Path) -> None:
-    """A runbook's point that names a board goes on with panels of it."""
+def test_panels_after_a_dashboard_name_are_on_it(page: Path) -> None:
+    """In an item of a list, bold titles after a dashboard's name are panels of that dashboard."""
     on = {
         board.title: {panel.title for row in board.rows for panel in row.panels}
         for board in BOARDS.values()
@@ -104,13 +104,13 @@ def test_every_panel_that_follows_a_board_is_on_that_board(page: Path) -> None:
 
 
 @pages
-def test_every_variable_that_a_page_names_is_read_somewhere(page: Path) -> None:
+def test_variables_on_pages_are_read(page: Path) -> None:
     for name in re.findall(r"\bHEADRACE_[A-Z_]+[A-Z]", page.read_text()):
         assert re.search(rf"\b{name}\b", OPERATED), name
 
 
 @pages
-def test_every_header_that_a_page_names_is_sent_or_read(page: Path) -> None:
+def test_headers_on_pages_are_sent_or_read(page: Path) -> None:
     for name in re.findall(r"(?<![\w.-])x-[a-z][a-z0-9-]*[a-z0-9](?!-?\*)", page.read_text()):
         assert name in CODE or name in EXAMPLES, name
 
@@ -124,21 +124,21 @@ def code_of(page: Path) -> str:
 
 
 @pages
-def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
+def test_make_targets_on_pages_exist(page: Path) -> None:
     makefile = (TOP / "Makefile").read_text()
     for name in re.findall(r"^[$ ]*make ([a-z-]+)", code_of(page), re.MULTILINE):
         assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
 
 
 @pages
-def test_every_module_that_a_page_runs_is_there(page: Path) -> None:
+def test_modules_run_on_pages_exist(page: Path) -> None:
     for name in re.findall(r"python -m ((?:bench|dashboards|tools)[a-z_.]*)", code_of(page)):
         path = TOP / name.replace(".", "/")
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), name
 
 
 @pages
-def test_every_path_of_the_admin_port_that_a_page_calls_is_served(page: Path) -> None:
+def test_admin_paths_on_pages_are_served(page: Path) -> None:
     served = {path.split("/")[1] for path in admin.PATHS}
     ports = r"(?:\$ADMIN|http://ADMIN|(?:localhost|127\.0\.0\.1):80[89]1)"
     for name in re.findall(rf"{ports}/([a-z]+)", code_of(page)):
@@ -146,7 +146,7 @@ def test_every_path_of_the_admin_port_that_a_page_calls_is_served(page: Path) ->
 
 
 @pages
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_files_on_pages_exist(page: Path) -> None:
     places = "proxy|docs|deploy|tests|dashboards|policies|bench|tools"
     names = re.findall(rf"`((?:{places})/[^`\s*{{]+)`", page.read_text())
     suffixes = "py|json|lua|sh"
@@ -160,8 +160,8 @@ MESSAGES = re.sub(r"['\"]\s*f?['\"]", "", CODE).replace('\\"', '"')
 
 
 @for_each("title", TROUBLES)
-def test_every_message_of_troubleshooting_is_in_the_code(title: str) -> None:
-    """Values that the code inserts are `...`; a summary and its subject may be apart."""
+def test_messages_of_troubleshooting_are_in_the_code(title: str) -> None:
+    """The page writes inserted values as `...`. A summary and its subject may be two literals."""
     for part in title.split(" ... "):
         assert part.removeprefix("Previous response ") in MESSAGES, part
 
@@ -182,8 +182,8 @@ def commands(command: click.Command, name: str = "") -> Iterator[tuple[str, set[
 COMMANDS = dict(commands(main))
 
 
-def written(page: Path) -> Iterator[list[str]]:
-    """Yield the words behind `headrace` wherever a page writes a command."""
+def commands_on(page: Path) -> Iterator[list[str]]:
+    """Yield the arguments of each `headrace` command on a page."""
     text = page.read_text()
     for span in [*re.findall(r"`([^`\n]+)`", text), *text.splitlines()]:
         if match := re.match(r"(?:[$ ]*(?:[A-Z_]+=\S+ +)*)headrace +([a-z].*)", span):
@@ -191,8 +191,8 @@ def written(page: Path) -> Iterator[list[str]]:
 
 
 @pages
-def test_every_command_and_flag_that_a_page_writes_is_known(page: Path) -> None:
-    for words in written(page):
+def test_commands_and_flags_on_pages_exist(page: Path) -> None:
+    for words in commands_on(page):
         name = ""
         while words and f"{name} {words[0]}".strip() in COMMANDS:
             name = f"{name} {words.pop(0)}".strip()
@@ -205,8 +205,8 @@ def test_every_command_and_flag_that_a_page_writes_is_known(page: Path) -> None:
 SETTINGS = (TOP / "docs/settings.md").read_text()
 
 
-def allowed() -> tuple[list[str], list[str]]:
-    """Return what the ACL has to allow as the page says, for the cache alone and for limits too."""
+def documented_acls() -> tuple[list[str], list[str]]:
+    """Return the documented ACL rules for the cache alone, and for the cache and limits."""
     match = re.search(
         r"ACL's user needs `([^`]+)` for the cache, for limits `([^`]+)` too",
         " ".join(SETTINGS.split()),
@@ -221,15 +221,15 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def logged_in(server: Server, rights: list[str]) -> str:
-    """Return a URL for a user that may do so much and no more."""
+def url_of_user(server: Server, rights: list[str]) -> str:
+    """Create a Redis user with these ACL rules and return its URL."""
     server.told("ACL", "SETUSER", "headrace", "reset", "on", f">{server.port}", *rights)
     return f"redis://headrace:{server.port}@127.0.0.1:{server.port}/0"
 
 
-async def test_the_acl_for_the_cache_is_enough_for_it(server: Server) -> None:
+async def test_documented_acl_suffices_for_the_cache(server: Server) -> None:
     event = StoreEventLog()
-    url = logged_in(server, allowed()[0])
+    url = url_of_user(server, documented_acls()[0])
 
     async with Redis(connect(redis_at(url).urls, 1.0), Clock(), event) as store:
         store.put(b"k" * 32, b"value", 60)
@@ -237,8 +237,8 @@ async def test_the_acl_for_the_cache_is_enough_for_it(server: Server) -> None:
         assert await store.get(b"k" * 32) == b"value"
 
 
-async def test_the_acl_for_limits_is_enough_for_them(server: Server) -> None:
-    url = logged_in(server, allowed()[1])
+async def test_documented_acl_suffices_for_limits(server: Server) -> None:
+    url = url_of_user(server, documented_acls()[1])
 
     async with RedisStore(connect(redis_at(url).urls, 5.0), Clock()) as store:
         requests = claims((REQUESTS, 1), (TOKENS, 5), (PLACES, 1), (MONTH, 7))
@@ -251,7 +251,7 @@ async def test_the_acl_for_limits_is_enough_for_them(server: Server) -> None:
     assert [standing.used for standing in remaining.standings][-1] == 13
 
 
-def test_the_acl_names_every_command_of_the_script() -> None:
+def test_documented_acl_allows_commands_of_the_script() -> None:
     calls = re.findall(r"call\('([A-Z]+)'", (TOP / "proxy/limits/stores/counters.lua").read_text())
 
-    assert {f"+{name.lower()}" for name in calls} <= set(allowed()[1])
+    assert {f"+{name.lower()}" for name in calls} <= set(documented_acls()[1])

@@ -72,13 +72,13 @@ def test_generated_parts_are_up_to_date(page: str) -> None:
     assert docs.written(text, docs.BLOCKS[page]) == text, "run make docs"
 
 
-def test_a_page_without_its_markers_is_told() -> None:
+def test_page_without_markers_is_reported() -> None:
     with pytest.raises(ValueError, match="markers of codes"):
         docs.written("nothing", {"codes": docs.codes})
 
 
 @pytest.mark.parametrize("example", TESTS)
-def test_every_example_of_a_test_is_one(example: str, tmp_path: Path) -> None:
+def test_examples_of_policy_tests_are_valid(example: str, tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "example.yaml").write_text(example)
 
@@ -88,7 +88,7 @@ def test_every_example_of_a_test_is_one(example: str, tmp_path: Path) -> None:
 
 
 def kinds(kind: Any) -> Iterator[Any]:
-    """All models that a type is made of; of a guard, those of its kinds."""
+    """Return all models that a type is made of. A guard consists of the models of its kinds."""
     if kind is GuardConfig:
         yield from map(config_of, KINDS)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -101,7 +101,7 @@ def kinds(kind: Any) -> Iterator[Any]:
 
 
 @for_each("section", schema.PoliciesConfig.model_fields)
-def test_every_section_and_its_keys_are_documented(section: str) -> None:
+def test_policy_sections_and_keys_are_documented(section: str) -> None:
     assert re.search(rf"^## {section}:|^{section}:", POLICIES, re.MULTILINE), section
     known_items: list[Any] = [
         *kinds(schema.PoliciesConfig.model_fields[section].annotation),
@@ -114,14 +114,14 @@ def test_every_section_and_its_keys_are_documented(section: str) -> None:
             assert re.search(word, page), f"{kind.__name__}.{name}"
 
 
-def test_every_key_of_a_test_is_documented() -> None:
+def test_keys_of_policy_tests_are_documented() -> None:
     for kind in kinds(Suite):
         for name in kind.model_fields:
             assert re.search(rf"\b{name}\b", POLICIES), f"{kind.__name__}.{name}"
 
 
 @for_each("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
         if not link.startswith("http"):
             target = page.parent / link if link else page
@@ -148,7 +148,7 @@ def test_index_links_every_page() -> None:
     assert {TOP / "docs/runbooks/README.md", TOP / "docs/decisions"} <= linked
 
 
-def test_the_way_of_a_call_names_files_and_functions_that_exist() -> None:
+def test_request_page_names_existing_files_and_functions() -> None:
     text = (TOP / "docs" / "request.md").read_text()
     code = "".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
 
@@ -159,7 +159,7 @@ def test_the_way_of_a_call_names_files_and_functions_that_exist() -> None:
         assert f"def {name}(" in code
 
 
-def test_the_glossary_names_classes_that_exist() -> None:
+def test_glossary_names_existing_classes() -> None:
     text = (TOP / "docs" / "glossary.md").read_text()
     code = "".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
 
@@ -167,7 +167,7 @@ def test_the_glossary_names_classes_that_exist() -> None:
         assert re.search(rf"^class {name}\b", code, re.MULTILINE), name
 
 
-def test_the_demos_key_is_the_one_of_the_shipped_policies() -> None:
+def test_documented_demo_key_is_that_of_shipped_policies() -> None:
     assert KEY in examples("here", "there")
     assert KEY in (TOP / "policies" / "keys.yaml").read_text()
 

@@ -40,7 +40,7 @@ def readme_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_readme_reaches_the_reference_within_two_screens() -> None:
+def test_readme_is_at_most_two_screens() -> None:
     order = (
         "make run",
         "make test",
@@ -73,7 +73,7 @@ def test_readme_shows_the_output_of_explain(readme_folder: Path) -> None:
     assert headrace("explain", "--policies", str(readme_folder), *call) in README
 
 
-def test_version_is_that_of_the_package() -> None:
+def test_version_command_prints_package_version() -> None:
     assert headrace("--version").strip().endswith(__version__)
 
 
@@ -144,7 +144,7 @@ def test_company_folder_works_without_accounts(tmp_path: Path) -> None:
     assert "warning" not in headrace("check", str(tmp_path), "--strict")
 
 
-def test_migrating_shows_what_migrate_writes(tmp_path: Path) -> None:
+def test_migrating_page_shows_output_of_migrate(tmp_path: Path) -> None:
     (config,) = blocks(MIGRATING, "yaml config.yaml")
     (deployment,) = blocks(MIGRATING, "yaml")
     (tmp_path / "config.yaml").write_text(config)
@@ -155,7 +155,7 @@ def test_migrating_shows_what_migrate_writes(tmp_path: Path) -> None:
     assert yaml.safe_load(deployment).items() <= written["deployments"].items()
 
 
-def test_the_glossary_is_short_in_order_and_names_what_is_there() -> None:
+def test_glossary_is_short_sorted_and_names_existing_code() -> None:
     lines = (TOP / "docs" / "glossary.md").read_text().splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
     code = "".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
@@ -168,7 +168,7 @@ def test_the_glossary_is_short_in_order_and_names_what_is_there() -> None:
             assert context, f"{word}: {place}"
 
 
-def test_the_recipes_of_contributing_name_what_is_there() -> None:
+def test_contributing_names_existing_files_and_classes() -> None:
     page = (TOP / "CONTRIBUTING.md").read_text()
     code = "".join(
         file.read_text()

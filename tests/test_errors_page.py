@@ -42,8 +42,8 @@ policies:
 """
 
 
-def rows() -> dict[str, tuple[set[int], set[str]]]:
-    """Return the statuses and types that the page has for each code; of 0 it says whose it is."""
+def rows_by_code() -> dict[str, tuple[set[int], set[str]]]:
+    """Return the documented statuses and types of each code. Status 0: the upstream's."""
     results: dict[str, tuple[set[int], set[str]]] = {}
     table = PAGE.partition("<!-- generated: codes -->")[2].partition("<!-- end")[0]
     for line in table.splitlines():
@@ -58,7 +58,7 @@ def rows() -> dict[str, tuple[set[int], set[str]]]:
     return results
 
 
-def refusal_of(status: int) -> Any:
+def error_response_of(status: int) -> Any:
     return answer({"error": {"message": "no", "type": "t" * 80}}, status=status)
 
 
@@ -74,10 +74,10 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "unsupported_media_type": ({"type": "text/plain"}, None),
     "not_found": ({"headers": {"x-headrace-deployment": "nowhere"}}, None),
     "model_not_found": ({"more": {"model": "nobody-has-it"}, "unnamed": True}, None),
-    "upstream_refused": ({}, refusal_of(422)),
-    "upstream_not_found": ({}, refusal_of(404)),
-    "upstream_rejected_key": ({}, refusal_of(401)),
-    "upstream_forbids": ({}, refusal_of(403)),
+    "upstream_refused": ({}, error_response_of(422)),
+    "upstream_not_found": ({}, error_response_of(404)),
+    "upstream_rejected_key": ({}, error_response_of(401)),
+    "upstream_forbids": ({}, error_response_of(403)),
     "upstream_unavailable": ({}, cut_before_head()),
     "upstream_total_timeout": ({"case": "slow"}, hang()),
     "upstream_invalid_response": ({}, answer({"what": 1})),
@@ -93,13 +93,13 @@ ELSEWHERE = {
 """Codes whose own tests provoke them, as it takes a fault, a wait or a line of raw HTTP."""
 
 
-def test_every_code_of_the_page_is_provoked_and_no_other() -> None:
-    assert CASES.keys() | ELSEWHERE == rows().keys()
+def test_page_lists_exactly_the_tested_codes() -> None:
+    assert CASES.keys() | ELSEWHERE == rows_by_code().keys()
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 async def test_refusals_match_page(name: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    route, page = ROUTES[name], rows()
+    route, page = ROUTES[name], rows_by_code()
     async with running_proxy(tmp_path / "p", policies(upstream.url)) as proxy:
         for code, (how, script) in CASES.items():
             if script is not None:
@@ -123,6 +123,6 @@ async def test_refusals_match_page(name: str, upstream: ScriptedUpstream, tmp_pa
             statuses, types = page[code]
             assert response.headers["x-headrace-error"] == code, (code, event)
             assert response.status in statuses or 0 in statuses, (code, response.status)
-            if "error" in event:  # Enkrypt answers a bad key as its gateway does
+            if "error" in event:  # Enkrypt's gateway has another form for invalid keys
                 assert event["error"]["type"] in types, (code, event)
                 assert event["error"]["code"] == code

@@ -37,20 +37,20 @@ def requirements(path: Path) -> Iterator[Requirement]:
             yield Requirement(text)
 
 
-def holds(requirement: Requirement, environment: Mapping[str, str], extras: set[str]) -> bool:
+def applies(requirement: Requirement, environment: Mapping[str, str], extras: set[str]) -> bool:
     marker = requirement.marker
     return marker is None or any(
         marker.evaluate({**environment, "extra": extra}) for extra in ("", *extras)
     )
 
 
-def gaps(
+def unsatisfied_requirements(
     pins: Pins,
     roots: list[Requirement],
     installed: Mapping[str, Distribution],
     environment: Mapping[str, str],
 ) -> set[str]:
-    """Return the requirements that no pin satisfies, those of extras included."""
+    """Return the requirements, including those of extras, that no pin satisfies."""
     matches: set[str] = set()
     extras: dict[str, set[str]] = defaultdict(set)
     pending = [("", root) for root in roots]
@@ -65,11 +65,13 @@ def gaps(
         extras[name] |= requirement.extras
         if is_new and name in installed and name not in WITHOUT_DEPENDENCIES:
             declared = map(Requirement, installed[name].requires or ())
-            pending += [(name, item) for item in declared if holds(item, environment, extras[name])]
+            pending += [
+                (name, item) for item in declared if applies(item, environment, extras[name])
+            ]
     return matches
 
 
-def check(locks: tuple[str, ...], roots: list[Requirement], packages: Path | None) -> None:
+def check_locks(locks: tuple[str, ...], roots: list[Requirement], packages: Path | None) -> None:
     path = [str(packages)] if packages else sys.path
     installed: dict[str, Distribution] = {
         canonicalize_name(distribution.name): distribution
@@ -79,38 +81,40 @@ def check(locks: tuple[str, ...], roots: list[Requirement], packages: Path | Non
     assert any(canonicalize_name(pin.name) in installed for pin in locked)
     for environment in ENVIRONMENTS:
         pins: Pins = {
-            canonicalize_name(pin.name): pin for pin in locked if holds(pin, environment, set())
+            canonicalize_name(pin.name): pin for pin in locked if applies(pin, environment, set())
         }
-        expected = [root for root in roots if holds(root, environment, set())]
-        assert not gaps(pins, expected, installed, environment), environment
+        expected = [root for root in roots if applies(root, environment, set())]
+        assert not unsatisfied_requirements(pins, expected, installed, environment), environment
 
 
-def test_the_locks_of_the_product_and_its_tests_are_complete() -> None:
+def test_locks_of_product_and_tests_are_complete() -> None:
     locks = ("runtime", "build", "demo", "dev")
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     declared = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     sources = [root for lock in locks for root in requirements(FOLDER / f"{lock}.in")]
 
-    check(locks, [*map(Requirement, declared), *sources], None)
+    check_locks(locks, [*map(Requirement, declared), *sources], None)
 
 
-def test_the_lock_of_the_runtime_is_complete_alone() -> None:
-    check(("runtime",), list(requirements(FOLDER / "runtime.in")), None)
+def test_runtime_lock_is_complete_alone() -> None:
+    check_locks(("runtime",), list(requirements(FOLDER / "runtime.in")), None)
 
 
-def test_the_locks_of_the_sdks_are_complete() -> None:
+def test_sdk_locks_are_complete() -> None:
     packages = next(SDKS.glob("lib/python*/site-packages"), None)
     if packages is None:
         assert not os.environ.get("CI"), ".venv-sdks is missing: make test"
         pytest.skip(".venv-sdks is missing: make test")
 
-    check(("sdks", "sdks-alone"), list(requirements(FOLDER / "sdks.in")), packages)
+    check_locks(("sdks", "sdks-alone"), list(requirements(FOLDER / "sdks.in")), packages)
 
 
-def test_a_missing_extra_is_found() -> None:
+def test_missing_extra_is_found() -> None:
     installed: dict[str, Distribution] = {"redis": distribution("redis")}
     pins = {pin.name: pin for pin in requirements(FOLDER / "runtime.lock") if pin.name == "redis"}
 
-    matches = gaps(pins, [Requirement("redis[hiredis]>=8.1")], installed, ENVIRONMENTS[0])
+    matches = unsatisfied_requirements(
+        pins, [Requirement("redis[hiredis]>=8.1")], installed, ENVIRONMENTS[0]
+    )
 
     assert any(text.startswith("redis requires hiredis") for text in matches)

@@ -146,7 +146,7 @@ def check_error_form(case: OtherRoute, reply: Reply) -> None:
         assert (reply.json.get("type") == "error") is case.is_anthropics
 
 
-def test_each_route_is_in_a_table_of_ways_out() -> None:
+def test_every_route_without_prompt_has_a_case() -> None:
     covered = {case.route or case.path for case in OTHER_VALUES}
     covered |= {route.route for route in ROUTES.values()}
     endpoints = ("completions", "chat", "embeddings", "models", "count_tokens")
@@ -164,7 +164,9 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 @every_route
-async def test_one_account(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_call_leaves_one_record_and_one_metric_count(
+    case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(case.reply or {}))
 
     reply = await send(proxy, case)
@@ -184,7 +186,9 @@ async def test_one_account(case: OtherRoute, proxy: Proxy, upstream: ScriptedUps
 
 
 @all_routes
-async def test_key_needed(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_invalid_key_is_refused(
+    case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     wrong = {name: item.replace(KEY, "hr-wrong") for name, item in case.credential.items()}
 
     reply = await send(proxy, case, headers=wrong)
@@ -196,7 +200,9 @@ async def test_key_needed(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpst
 
 
 @all_routes
-async def test_bad_field(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_invalid_field_or_path_is_refused(
+    case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     change = {"path" if isinstance(case.wrong, str) else "body": case.wrong}
 
     reply = await send(proxy, case, **change)
@@ -208,7 +214,9 @@ async def test_bad_field(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstr
 
 
 @asking_route
-async def test_dead_is_502(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_connection_reset_is_502(
+    case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(cut_before_head())
 
     reply = await send(proxy, case)
@@ -221,7 +229,9 @@ async def test_dead_is_502(case: OtherRoute, proxy: Proxy, upstream: ScriptedUps
 
 
 @asking_route
-async def test_leaves(case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_disconnect_closes_upstream(
+    case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(hang())
 
     asking = asyncio.create_task(send(proxy, case))

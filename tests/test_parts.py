@@ -1,4 +1,4 @@
-"""Markers of tests: who gets which, and that none is forgotten."""
+"""Assignment of markers to tests, and tests that run a table of cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers import running_server
 TOP = Path(__file__).parents[1]
 
 
-def test_what_fixtures_and_helpers_start_counts() -> None:
+def test_names_used_by_helpers_are_found() -> None:
     def calls() -> object:
         return [_helper() for _ in range(1)]
 
@@ -28,7 +28,7 @@ def _helper() -> object:
 
 
 @for_each("place", [*sorted({place for place, _ in PLACES}), *LONGEST])
-def test_a_place_that_has_a_marker_is_there(place: str) -> None:
+def test_paths_with_markers_exist(place: str) -> None:
     file, _, name = place.partition("::")
 
     assert (TOP / file).exists()
@@ -46,10 +46,10 @@ def test_every_marker_is_declared(pytestconfig: pytest.Config) -> None:
     } <= declared
 
 
-def test_a_test_that_starts_a_program_needs_a_marker(request: pytest.FixtureRequest) -> None:
+def test_starting_a_program_requires_a_marker(request: pytest.FixtureRequest) -> None:
     watch = RunningTest()
     turn = watch.pytest_runtest_protocol(request.node)
-    watch.hear("subprocess.Popen", ("true",))  # nobody's test runs
+    watch.hear("subprocess.Popen", ("true",))  # no test is running
 
     next(turn)
 
@@ -100,18 +100,18 @@ async def test_every_failing_case_is_named(test: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("test", [_wrong, _skipped])
-def test_a_case_that_pytest_ends_has_failed(test: Callable[..., Any]) -> None:
+def test_case_that_skips_or_fails_is_reported(test: Callable[..., Any]) -> None:
     with pytest.raises(BaseExceptionGroup, match="1 of 1 cases failed: 1-1"):
         for_each(("actual", "expected"), [(1, 1)])(test)()
 
 
-def test_tables_multiply() -> None:
+def test_stacked_tables_are_multiplied() -> None:
     with pytest.raises(BaseExceptionGroup, match="1 of 2 cases failed: b") as failed:
         for_each("actual", [1, 2], ids="ab")(for_each("expected", [1, 1], ids=hex)(_always_1))()
     assert "2 of 2 cases failed: 0x1, 0x1" in str(failed.value.exceptions[0])
 
 
-def test_a_fixture_may_clear_its_state_for_each_case() -> None:
+def test_reusable_fixture_is_reset_for_each_case() -> None:
     class Fixture:
         names: list[str]
 

@@ -27,12 +27,12 @@ from tests.for_each import for_each
 
 PROMPT = {"prompt": "The capital of France is"}
 MESSAGES = {"messages": [{"role": "user", "content": "Name the capital of France."}]}
-INPUT = {"model": "fireworks-model", "input": MESSAGES["messages"]}  # whose target chats
+INPUT = {"model": "fireworks-model", "input": MESSAGES["messages"]}  # its target has the chat API
 
 
 @dataclass(frozen=True)
 class Route:
-    """A route of a dialect, and how its clients say who they are."""
+    """A route of a dialect, with the credential header and the body of its clients."""
 
     path: str
     credential: dict[str, str]
@@ -93,7 +93,7 @@ every_route = pytest.mark.parametrize(("route", "streamed"), CASES)
 all_routes = for_each(("route", "streamed"), CASES)
 
 
-def good(route: Route, *, streamed: bool, **how: Any) -> Any:
+def successful_response(route: Route, *, streamed: bool, **how: Any) -> Any:
     if streamed:
         events = chat_events if route.chat else legacy_events
         return stream(events(" Par", "is."), **how)
@@ -115,7 +115,7 @@ def _texts_of_items(raw: bytes, *, streamed: bool) -> str:
     return "".join(line["delta"] for line in lines if line["type"].endswith("_text.delta"))
 
 
-def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
+def reply_text(route: Route, raw: bytes, *, streamed: bool) -> str:
     if "input" in route.said:
         return _texts_of_items(raw, streamed=streamed)
     if route.path == "/v1/messages":
@@ -127,20 +127,21 @@ def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
     for line in raw.splitlines():
         if line.startswith(b"data: {"):
             for choice in json.loads(line[6:]).get("choices", ()):
-                fields += choice["delta"].get("content") or "" if route.chat else choice["text"]
+                text = choice["delta"].get("content") or "" if route.chat else choice["text"]
+                fields += text
     return fields
 
 
 @all_routes
-async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
+async def test_success_leaves_one_record_with_tokens_and_cost(
     route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(good(route, streamed=streamed))
+    upstream.answer_with(successful_response(route, streamed=streamed))
 
     response = await proxy.send(route.path, route.body(streamed=streamed), route.credential)
 
     assert response.status == 200
-    assert texts(route, response.raw, streamed=streamed) == " Paris."
+    assert reply_text(route, response.raw, streamed=streamed) == " Paris."
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
@@ -150,7 +151,7 @@ async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
 
 
 @all_routes
-async def test_a_stranger_is_refused_before_anything_is_asked(
+async def test_unknown_key_is_refused_before_the_upstream_is_called(
     route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     wrong = {k: v.replace(KEY, "hr-wrong") for k, v in route.credential.items()}
@@ -164,7 +165,7 @@ async def test_a_stranger_is_refused_before_anything_is_asked(
 
 
 @all_routes
-async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
+async def test_invalid_field_is_named_in_error_of_dialect(
     route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     body = route.body(streamed=streamed, temperature="hot")
@@ -173,7 +174,7 @@ async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
 
     scale = "x-api-key" in route.credential and route.path != "/v1/messages"
     assert response.status == (422 if scale else 400)
-    if route.path == "/v1/messages":  # whose errors name a field at the beginning of the message
+    if route.path == "/v1/messages":  # Anthropic's errors have no field member
         assert response.json["error"]["message"].startswith("temperature: ")
     else:
         assert response.json["error"]["param"] == "temperature"
@@ -185,7 +186,7 @@ async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
 
 
 @every_route
-async def test_an_upstream_that_dies_before_its_head_is_a_502(
+async def test_upstream_reset_before_response_head_is_502(
     route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(cut_before_head())
@@ -204,10 +205,10 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
 @pytest.mark.parametrize(
     ("name", "route"), [pytest.param(n, r, id=n) for n, r in ROUTES.items() if r.streams]
 )
-async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_end(
+async def test_cut_stream_ends_in_error_event_without_done(
     name: str, route: Route, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(good(route, streamed=True, cut_after=2))
+    upstream.answer_with(successful_response(route, streamed=True, cut_after=2))
 
     reply = await proxy.send(route.path, route.body(streamed=True), route.credential)
 
@@ -224,7 +225,7 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
     assert record.billing.tokens.output > 0
 
 
-async def test_cut_answer_is_a_502(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_cut_body_is_502(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     async def half(request: Any, wire: Any) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
         await wire.send(b'content-length: 100\r\n\r\n{"choices": [')
@@ -239,10 +240,10 @@ async def test_cut_answer_is_a_502(proxy: Proxy, upstream: ScriptedUpstream) -> 
     assert record.outcome == "upstream_error"
 
 
-async def leave_unanswered(
+async def disconnect_before_response(
     client: ClientSession, route: Route, upstream: ScriptedUpstream, *, streamed: bool
 ) -> None:
-    """Ask, and close the connection once the upstream has been asked."""
+    """Send a request and disconnect once the upstream has it."""
     body = route.body(streamed=streamed)
     asking = asyncio.gather(client.post(route.path, headers=route.credential, json=body))
     async with asyncio.timeout(PATIENCE_S):
@@ -252,8 +253,8 @@ async def leave_unanswered(
         await asking
 
 
-async def leave_midway(client: ClientSession, route: Route) -> None:
-    """Ask for a stream, read its first piece, and close the connection."""
+async def disconnect_during_stream(client: ClientSession, route: Route) -> None:
+    """Request a stream, read its first bytes and disconnect."""
     response = await client.post(
         route.path, headers=route.credential, json=route.body(streamed=True)
     )
@@ -262,30 +263,32 @@ async def leave_midway(client: ClientSession, route: Route) -> None:
 
 
 @every_route
-async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once(
+async def test_disconnect_before_response_closes_upstream(
     route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(hang())
 
-    await leave_unanswered(proxy.client, route, upstream, streamed=streamed)
+    await disconnect_before_response(proxy.client, route, upstream, streamed=streamed)
 
     [record] = await proxy.sink.wait()
     async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
     assert record.outcome == "client_abort"
     assert record.status == 499
-    assert record.billing.source == "partial_estimate"  # its prompt, as the upstream was at work
+    assert record.billing.source == "partial_estimate"  # the prompt: the upstream had the request
     assert record.billing.tokens.prompt_total > 0
     assert (record.billing.tokens.completion_total > 0) is not streamed
 
 
 @pytest.mark.parametrize("route", [pytest.param(r, id=n) for n, r in ROUTES.items() if r.streams])
-async def test_leaving_midway(route: Route, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_disconnect_during_stream_closes_upstream(
+    route: Route, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     gate = asyncio.Event()
     events = chat_events("Paris", "...") if route.chat else legacy_events("Paris", "...")
     upstream.answer_with(stream(events[1:] if route.chat else events, gate=gate))
 
-    await leave_midway(proxy.client, route)
+    await disconnect_during_stream(proxy.client, route)
 
     [record] = await proxy.sink.wait()
     async with asyncio.timeout(PATIENCE_S):

@@ -160,7 +160,7 @@ async def test_wakes_the_reader_for_a_slow_or_blocking_guard(
     assert (len(frames_sent), metered, error) == expected
 
 
-async def test_a_call_cancelled_during_an_inspection_sends_nothing_more() -> None:
+async def test_call_cancelled_during_inspection_sends_nothing_more() -> None:
     record, guards, sink = new_record(), ScriptedGuards(), ClientSink()
     guards.answer.clear()
     attempt = record.start_attempt(TARGET, 0)
@@ -207,7 +207,7 @@ def slow_record(key: str) -> Record:
     return record
 
 
-async def test_many_streams_of_one_key_delay_another_key_by_one_stream() -> None:
+async def test_streams_of_one_key_delay_another_key_by_one_stream() -> None:
     slices, many_sink, single_sink = TimeSlices(), ClientSink(), ClientSink()
     batches = [(False, [frame_with("pass")])] * 20
 
@@ -219,6 +219,6 @@ async def test_many_streams_of_one_key_delay_another_key_by_one_stream() -> None
     await relay_slowly("support", single_sink)
 
     assert len(single_sink.frames) == 21
-    assert len(many_sink.frames) <= 50 + 21 + 2  # the first of each, then one in a round
+    assert len(many_sink.frames) <= 50 + 21 + 2  # the first frames, then one per round
     await asyncio.gather(*tasks)
     assert len(many_sink.frames) == 50 * 21

@@ -1,4 +1,4 @@
-"""Settings of the process: addresses and variables, and clear words for bad ones."""
+"""Process settings: addresses, variables, secrets, and messages for invalid values."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ FOLDER = Address("127.0.0.1", 8080)
     ("text", "host", "port"),
     [("127.0.0.1:8080", "127.0.0.1", 8080), ("[::1]:0", "::1", 0), ("proxy:1", "proxy", 1)],
 )
-def test_an_address_is_host_and_port(text: str, host: str, port: int) -> None:
+def test_address_is_host_and_port(text: str, host: str, port: int) -> None:
     assert address(text) == Address(host, port)
 
 
 @for_each("text", ["", "8080", ":8080", "host:", "host:port", "host:70000"])
-def test_another_word_is_no_address(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(BadSetting, match="HOST:PORT"):
         address(text)
 
@@ -48,7 +48,7 @@ def test_another_word_is_no_address(text: str) -> None:
     ("host", "local_value"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)],
 )
-def test_only_loopback_is_this_machine(host: str, local_value: bool) -> None:
+def test_only_loopback_is_local(host: str, local_value: bool) -> None:
     assert Address(host, 1).loopback is local_value
 
 
@@ -118,7 +118,7 @@ def test_bad_value_is_refused_by_name(environ: dict[str, str], error: str) -> No
         from_environment(Path("p"), FOLDER, FOLDER, environ)
 
 
-def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
+def test_share_of_one_key_fits_the_largest_body() -> None:
     environ = {"HEADRACE_MAX_BODY_BYTES": "100", "HEADRACE_MAX_BODIES_BYTES": "200"}
 
     chosen = from_environment(Path("p"), FOLDER, FOLDER, environ)
@@ -127,7 +127,7 @@ def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
     share.take(chosen.body_bytes)
 
 
-def test_the_endpoint_is_used_unless_traces_are_off() -> None:
+def test_otlp_endpoint_is_ignored_if_sdk_is_disabled() -> None:
     environ = {"HEADRACE_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b"}
 
     on = from_environment(Path("p"), FOLDER, FOLDER, environ)
@@ -137,7 +137,7 @@ def test_the_endpoint_is_used_unless_traces_are_off() -> None:
     assert (off.otlp_endpoint, off.otel.exporters) == (None, ())
 
 
-def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known() -> None:
+def test_unknown_variable_is_refused_with_suggestion() -> None:
     environ = {"HEADRACE_LEDGR": "off", "HEADRACE_COLOUR": "blue", "SECOND": "1"}
 
     with pytest.raises(BadSetting) as info:
@@ -158,11 +158,11 @@ def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known(
         "HEADRACE_ADMIN_SERVICE_HOST",
     ],
 )
-def test_what_kubernetes_says_of_a_service_of_our_name_is_no_setting(name: str) -> None:
+def test_kubernetes_service_variables_are_ignored(name: str) -> None:
     from_environment(Path("p"), FOLDER, FOLDER, {name: "10.0.0.1"})
 
 
-def test_all_variables_that_are_read_are_known_and_documented() -> None:
+def test_variables_in_code_are_known_and_documented() -> None:
     source = Path(settings.__file__).read_text()
     top = Path(__file__).parents[1]
     documents = "".join(path.read_text() for path in (top / "docs").glob("*.md"))
@@ -171,7 +171,7 @@ def test_all_variables_that_are_read_are_known_and_documented() -> None:
     assert [name for name in settings.VARIABLES if f"`{name}`" not in documents] == []
 
 
-def test_every_command_stands_in_the_list_of_commands() -> None:
+def test_cli_page_lists_every_command() -> None:
     page = (Path(__file__).parents[1] / "docs/settings.md").read_text()
     listed = re.findall(r"`headrace ([a-z-]+)[ a-z]*`", page.partition("\n## Commands\n")[2])
 
@@ -191,7 +191,7 @@ def test_every_command_stands_in_the_list_of_commands() -> None:
             "rediss://u:p,w@b:7001/0?ssl_check_hostname=no"), cluster=True)),
     ],
 )  # fmt: skip
-def test_a_redis_is_one_server_or_a_cluster(text: str, position: RedisAt) -> None:
+def test_redis_url_names_a_server_or_a_cluster(text: str, position: RedisAt) -> None:
     assert redis_at(text) == position
 
 
@@ -219,12 +219,14 @@ def test_redis_url_error_hides_password(text: str, why: str) -> None:
     assert "HEADRACE_REDIS_URL" in str(info.value)
 
 
-def test_where_a_redis_is_stays_out_of_what_is_printed() -> None:
+def test_repr_of_redis_address_hides_password() -> None:
     assert "hr-word" not in repr(redis_at("redis://u:hr-word@host"))
 
 
 @pytest.mark.parametrize("text_before", [None, "/nowhere/certificates.pem"])
-def test_restores_openssl_paths(text_before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openssl_paths_are_restored(
+    text_before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if text_before is None:
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     else:
@@ -241,7 +243,7 @@ def test_restores_openssl_paths(text_before: str | None, monkeypatch: pytest.Mon
     assert load_system_context().verify_mode is ssl.CERT_REQUIRED
 
 
-def test_certificate_file_that_does_not_exist_ends_the_start(tmp_path: Path) -> None:
+def test_missing_certificate_file_prevents_start(tmp_path: Path) -> None:
     """OpenSSL ignores such a file, and would trust no upstream."""
     file = tmp_path / "ca.pem"
 
@@ -269,7 +271,9 @@ SECRET, SECOND, THIRD = "a secret of 16..", "the-other-secret", "the-third-secre
             (SECRET, SECOND, THIRD)),
     ],
 )  # fmt: skip
-def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str, ...]) -> None:
+def test_secrets_of_cache_and_ids_are_selected(
+    environ: dict[str, str], cache: str | None, ids: tuple[str, ...]
+) -> None:
     by_name = {f"HEADRACE_{name}": value for name, value in environ.items()}
 
     settings = from_environment(Path("p"), FOLDER, FOLDER, by_name)

@@ -86,13 +86,13 @@ MODULES, CALLS = 325, 14_500
 
 @dataclass(frozen=True)
 class Start:
-    """What a process has imported when it is ready, and how many of our functions it has called."""
+    """Modules imported and functions of the product called until a process is ready."""
 
     modules: frozenset[str]
     calls: int
 
 
-def started(folder: Path, parts: str) -> Start:
+def measure_start(folder: Path, parts: str) -> Start:
     (folder / "policies").mkdir()
     policies.write(folder / "policies", parts, 9)
     arguments = [sys.executable, "-c", START, str(folder), parts]
@@ -102,8 +102,8 @@ def started(folder: Path, parts: str) -> Start:
 
 
 @pytest.mark.process
-def test_a_start_without_guards_and_spans_imports_and_calls_little(tmp_path: Path) -> None:
-    start = started(tmp_path, "bare")
+def test_start_without_guards_stays_within_budget(tmp_path: Path) -> None:
+    start = measure_start(tmp_path, "bare")
     ours = [name for name in start.modules if name.startswith("proxy")]
 
     assert [name for name in start.modules if name.startswith(NEEDLESS)] == []
@@ -112,8 +112,8 @@ def test_a_start_without_guards_and_spans_imports_and_calls_little(tmp_path: Pat
 
 
 @pytest.mark.process
-def test_what_policies_ask_for_is_there_before_the_process_is_ready(tmp_path: Path) -> None:
-    start = started(tmp_path, "everything")
+def test_guard_modules_are_imported_before_readiness(tmp_path: Path) -> None:
+    start = measure_start(tmp_path, "everything")
 
     kinds = {name.rpartition(".")[2] for name in start.modules if f"{name}.".startswith(NEEDLESS)}
     assert {"injection", "keywords", "pii", "secrets", "phonenumbers", "stdnum"} <= kinds
@@ -123,7 +123,7 @@ def test_what_policies_ask_for_is_there_before_the_process_is_ready(tmp_path: Pa
 
 
 @pytest.mark.process
-def test_all_patterns_are_compiled_once_ready(tmp_path: Path) -> None:
+def test_patterns_are_compiled_before_readiness(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     policies.write(tmp_path / "policies", "guards", 9)
 

@@ -1,4 +1,4 @@
-"""Tables and lists of the pages, row by row, against what they are about."""
+"""Tables and lists on pages match the code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.for_each import for_each
 from tests.ledger.kept import PRICED, FakeLog, finished, ledger_at
 from tests.ledger.test_sqlite import batch, lines
 from tests.test_door import SECRETS
-from tests.test_errors_page import rows
+from tests.test_errors_page import rows_by_code
 
 TOP = Path(__file__).parents[1]
 PAGES = sorted([*TOP.glob("*.md"), *TOP.glob("d*/*.md"), *TOP.glob("docs/*/*.md")])
@@ -51,7 +51,7 @@ def page(name: str) -> str:
 
 
 def table(name: str, heading: str) -> Iterator[list[str]]:
-    """Yield the cells of each row of the table whose first heading begins so."""
+    """Yield the cells of each row of the table whose first heading starts with ``heading``."""
     match = re.search(rf"^\| {re.escape(heading)}.*\n\|[-|]+\n((?:\|.*\n)+)", page(name), re.M)
     assert match is not None, heading
     for row in match[1].splitlines():
@@ -66,7 +66,7 @@ def first_cells(name: str, heading: str) -> set[str]:
     return {word for row in table(name, heading) for word in words(row[0])}
 
 
-# An indented block is a part of a file: tests/test_door.py puts each in its place.
+# Indented blocks are parts of a file. tests/test_door.py tests them.
 YAML = [
     (file, block)
     for file in PAGES
@@ -77,7 +77,7 @@ PAGE_VARIABLES = {**SECRETS, "GUARD_SECRET": "s" * 32}
 
 
 @for_each(("file", "block"), YAML, ids=[f"{file.name}: {block.split()[0]}" for file, block in YAML])
-def test_every_policy_of_a_page_passes_check(file: Path, block: str, tmp_path: Path) -> None:
+def test_policies_on_pages_pass_check(file: Path, block: str, tmp_path: Path) -> None:
     (tmp_path / "example.yaml").write_text(block)
 
     assert check_folder(tmp_path, PAGE_VARIABLES).errors == ()
@@ -95,7 +95,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @for_each("name", ["calls", "attempts", "runs", "charges", "budgets", "charged_since"])
-def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path) -> None:
+def test_ledger_columns_match_page(name: str, ledger: Path) -> None:
     with closing(sqlite3.connect(ledger)) as file:
         context = {row[1] for row in file.execute(f"PRAGMA table_xinfo({name})")}
     [events] = [words(row[1]) for row in table("ledger.md", "table") if words(row[0]) == [name]]
@@ -103,7 +103,7 @@ def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path
     assert set(events) == context
 
 
-def test_lines_of_json_have_the_fields_that_the_page_says(tmp_path: Path) -> None:
+def test_json_ledger_fields_match_page(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     JsonlStore(path, "abc").write(batch(1), Counts(1, 1, 0, 0))
     event = {words(row[0])[0]: set(words(row[1])) for row in table("ledger.md", "table")}
@@ -120,7 +120,7 @@ def test_lines_of_json_have_the_fields_that_the_page_says(tmp_path: Path) -> Non
     [("`money`", SpendUse), ("`loss`", LossReason)],
     ids=["money", "loss"],
 )
-def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known_value: Any) -> None:
+def test_ledger_spend_and_loss_values_match_page(heading: str, known_value: Any) -> None:
     assert first_cells("ledger.md", heading) == set(get_args(known_value))
 
 
@@ -142,14 +142,14 @@ def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known_value
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_list_is_whole(name: str, sentence: str, known_value: Any) -> None:
+def test_list_on_page_is_complete(name: str, sentence: str, known_value: Any) -> None:
     match = re.search(sentence, " ".join(page(name).split()))
 
     assert match is not None
     assert set(words(match[1])) == set(known_value)
 
 
-def test_the_causes_of_a_retry_are_those_of_the_page() -> None:
+def test_retry_causes_match_page() -> None:
     text = " ".join(page("policies.md").split())
     match = re.search(r"statuses of the upstream \((.*?)\), (.*?)\. Where", text)
 
@@ -157,20 +157,20 @@ def test_the_causes_of_a_retry_are_those_of_the_page() -> None:
     assert {*map(int, match[1].split(", ")), *words(match[2])} == set(get_args(Cause))
 
 
-def test_fields_that_are_no_clients_to_say_are_refused_by_default() -> None:
+def test_fields_closed_to_clients_are_refused_by_default() -> None:
     rows = {row[0]: words(row[1]) for row in table("fields.md", "effect")}
     plain = [name for effect in ("model", "address, header", "key") for name in rows[effect]]
 
     assert {*plain} - {"model"} <= NOT_THE_CLIENTS
 
 
-def test_the_columns_of_usage_are_those_of_the_page() -> None:
+def test_usage_columns_match_page() -> None:
     output = {name.removesuffix("_usd").replace("_", " ") for name in MEASURES}
 
     assert first_cells("ledger.md", "column") == output
 
 
-def test_the_words_of_the_cache_are_those_that_are_sent() -> None:
+def test_cache_status_values_match_page() -> None:
     status: Any = "x-portkey-cache-status"
     for ours, portkeys, *_ in table("cache.md", "`x-headrace-cache`"):
         result: Any = words(ours)[0]
@@ -195,7 +195,7 @@ DEFAULTS = {
 OFF = {"HEADRACE_LEDGER": "ledger"}
 
 
-def test_every_variable_has_its_default_in_the_table() -> None:
+def test_variable_defaults_match_page() -> None:
     address = Settings(Path()).listen
     chosen = from_environment(Path(), address, address, {})
     rows = [*table("settings.md", "flag or variable"), *table("logs.md", "variable")]
@@ -215,20 +215,20 @@ def test_every_variable_has_its_default_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--listen", "--admin-listen"])
-def test_every_flag_has_its_default_in_the_table(flag: str) -> None:
+def test_flag_defaults_match_page(flag: str) -> None:
     event = {row[0]: row[1] for row in table("settings.md", "flag or variable")}
     [option] = [param for param in COMMANDS["serve"].params if flag in param.opts]
 
     assert event[f"`{flag}`"] == option.default
 
 
-def test_every_form_of_the_address_of_a_redis_is_read() -> None:
+def test_redis_url_forms_on_page_are_accepted() -> None:
     for row in table("settings.md", "form of `HEADRACE_REDIS_URL`"):
         for form in words(row[0]):
             assert redis_at(form.replace("...", "host")).urls
 
 
-def test_the_dialects_as_upstreams_are_as_the_page_says() -> None:
+def test_upstream_prefixes_and_credentials_match_page() -> None:
     for name, prefix, credential in table("dialects.md", "dialect | prefix"):
         server = DIALECTS[name].server
         assert words(prefix)[0] == server.prefix
@@ -245,8 +245,8 @@ PLACES = {
 }
 
 
-def greeting() -> Iterator[tuple[str, str, str]]:
-    """Yield which header says what of a call, by dialect, as the page has it."""
+def caller_headers() -> Iterator[tuple[str, str, str]]:
+    """Yield dialect, meaning and name of each documented header of callers."""
     for row in table("dialects.md", "dialect | credential"):
         names = list(DIALECTS) if row[0] == "all" else row[0].split(", ")
         for subject, cell in zip(("credential", "deployment", "tags"), row[1:], strict=True):
@@ -256,7 +256,7 @@ def greeting() -> Iterator[tuple[str, str, str]]:
                     yield from ((name, subject, header) for name in names)
 
 
-@for_each(("dialect", "description", "header"), sorted(greeting()))
+@for_each(("dialect", "description", "header"), sorted(caller_headers()))
 def test_caller_header_matches_page(dialect: str, description: str, header: str) -> None:
     value = PLACES.get(header, "Bearer support" if header == "authorization" else "support")
     path = ROUTES_OF["openai" if dialect == "portkey" else dialect]
@@ -273,7 +273,7 @@ def test_caller_header_matches_page(dialect: str, description: str, header: str)
         assert head.tags == (("team", "support"),)
 
 
-def test_the_names_of_spans_and_events_are_those_that_are_written() -> None:
+def test_span_and_event_names_match_page() -> None:
     code = "\n".join(file.read_text() for file in (TOP / "proxy/telemetry").glob("*.py"))
     for name in re.findall(r"`((?:headrace|gen_ai)\.[a-z_.]+)(?:\.\*)?`", page("traces.md")):
         assert f'"{name}' in code, name
@@ -294,7 +294,7 @@ INSTANCES: tuple[errors.ProxyError, ...] = (
 
 @for_each("error", INSTANCES, ids=lambda error: error.code)
 def test_error_status_matches_page(error: errors.ProxyError) -> None:
-    statuses, types = rows()[error.code]
+    statuses, types = rows_by_code()[error.code]
 
     assert error.status in statuses
     assert error.type in types

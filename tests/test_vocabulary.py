@@ -1,4 +1,4 @@
-"""The words of the code: what names and docstrings may not say, and one thing by each name."""
+"""Vocabulary of the code: vague words in names and docstrings, and unique class names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def identifiers(node: ast.AST) -> list[str]:
     return []
 
 
-def test_a_name_holds_no_vague_word() -> None:
+def test_names_contain_no_vague_words() -> None:
     vague = [
         f"{place} {name}"
         for place, node in nodes()
@@ -47,7 +47,7 @@ def test_a_name_holds_no_vague_word() -> None:
     assert vague == []
 
 
-def test_a_class_name_stands_once() -> None:
+def test_class_names_are_unique() -> None:
     places = defaultdict(list)
     for place, node in nodes():
         if isinstance(node, ast.ClassDef):
@@ -56,7 +56,7 @@ def test_a_class_name_stands_once() -> None:
     assert {name: matches for name, matches in places.items() if len(matches) > 1} == {}
 
 
-def test_a_docstring_says_what_is_returned_or_done() -> None:
+def test_docstrings_start_with_no_verb_of_saying() -> None:
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     openings = re.compile(r"(?:Gives?|Says?|Tells?)\b")
     private = [
@@ -84,7 +84,7 @@ def values() -> set[str]:
     }
 
 
-def test_a_value_of_many_fields_is_built_by_keyword() -> None:
+def test_large_values_are_built_by_keyword() -> None:
     ours = values()
     positional = [
         f"{place} {node.func.id}"

@@ -27,7 +27,7 @@ from tests.doubles import (
     response,
     sends,
 )
-from tests.test_pipeline import MESSAGES, PORTKEY, ROUTES, texts
+from tests.test_pipeline import MESSAGES, PORTKEY, ROUTES, reply_text
 
 REACH = "deployments: [support-chat, "
 TARGETS = (
@@ -233,7 +233,10 @@ async def test_flag_of_the_upstream_passes_on(
     headers.pop("x-portkey-virtual-key", None)
     for number in range(1, 7):
         reply = await proxy.send(route.path, route.body(streamed=streamed), headers)
-        assert (reply.status, texts(route, reply.raw, streamed=streamed)) == (status, " Paris.")
+        assert (reply.status, reply_text(route, reply.raw, streamed=streamed)) == (
+            status,
+            " Paris.",
+        )
         assert "flagged by a guard of the upstream" in reply.headers["x-headrace-warning"]
         await proxy.sink.wait(number)
     records = proxy.records

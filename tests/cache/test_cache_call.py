@@ -29,7 +29,7 @@ from tests.doubles import (
     stream,
 )
 from tests.server.test_exchange import settled
-from tests.test_pipeline import BEARER, ROUTES, texts
+from tests.test_pipeline import BEARER, ROUTES, reply_text
 
 ROUTE = ROUTES["openai"]
 HERD = 200
@@ -134,7 +134,7 @@ async def test_late_listener_gets_all_chunks(cached: Cached, upstream: ScriptedU
 
     [(status, result, body)] = await listener
     assert (status, result, body) == (200, "coalesced", full_body)
-    assert texts(ROUTE, body, streamed=True) == " Paris."
+    assert reply_text(ROUTE, body, streamed=True) == " Paris."
 
 
 async def test_timeout_or_form_prevents_sharing(cached: Cached, upstream: ScriptedUpstream) -> None:
@@ -175,7 +175,7 @@ async def test_slow_client_delays_no_other(cached: Cached, upstream: ScriptedUps
         stuck.close()
 
     assert (status, result) == (200, "coalesced")
-    assert len(texts(ROUTE, raw, streamed=True)) == 20_000_000
+    assert len(reply_text(ROUTE, raw, streamed=True)) == 20_000_000
 
 
 async def test_oversize_response_is_not_held(cached: Cached, upstream: ScriptedUpstream) -> None:
@@ -191,7 +191,7 @@ async def test_oversize_response_is_not_held(cached: Cached, upstream: ScriptedU
         [(status, result, raw)] = await listener
 
     assert (status, result) == (200, "coalesced")
-    assert len(texts(ROUTE, raw, streamed=True)) == 20_000_000
+    assert len(reply_text(ROUTE, raw, streamed=True)) == 20_000_000
 
 
 async def test_oversize_response_is_not_shared(cached: Cached, upstream: ScriptedUpstream) -> None:
@@ -232,7 +232,9 @@ async def test_max_age_refreshes_older_entries(cached: Cached, upstream: Scripte
     body = ROUTE.body(streamed=False)
     young = {**BEARER, "cache-control": "max-age=5"}
     asking = [cached.post(ROUTE.path, h, body) for h in (young, BEARER, young)]
-    results = [(r, texts(ROUTE, b, streamed=False)) for _, r, b in await asyncio.gather(*asking)]
+    results = [
+        (r, reply_text(ROUTE, b, streamed=False)) for _, r, b in await asyncio.gather(*asking)
+    ]
 
     assert results[1][1] in ("old", "new")
     assert ("refresh", "new") in results
@@ -269,7 +271,7 @@ async def test_each_call_is_billed_once(
                 status, _, raw = await cached.post(ROUTE.path, headers, body)
                 assert status in (200, 502), raw
                 if status == 200 and b'"error"' not in raw:
-                    assert texts(ROUTE, raw, streamed=streamed) == " Paris."
+                    assert reply_text(ROUTE, raw, streamed=streamed) == " Paris."
 
     upstream.answer_with(moody)
     await asyncio.gather(*(run_call(number) for number in range(150)))

@@ -27,7 +27,15 @@ from tests.doubles import (
     stream,
 )
 from tests.fakes import Unguarded
-from tests.test_pipeline import BEARER, PORTKEY, ROUTES, Route, every_route, good, texts
+from tests.test_pipeline import (
+    BEARER,
+    PORTKEY,
+    ROUTES,
+    Route,
+    every_route,
+    reply_text,
+    successful_response,
+)
 
 ROUTE = ROUTES["openai"]
 COST = 5 * 150 + 3 * 600
@@ -48,14 +56,14 @@ async def ask(
 async def test_second_call_gets_the_same_response(
     route: Route, streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(good(route, streamed=streamed))
+    upstream.answer_with(successful_response(route, streamed=streamed))
 
     _, first_result, first_body = await ask(cached, route, streamed=streamed)
     status, second_result, second_body = await ask(cached, route, streamed=streamed)
 
     assert (status, first_result, second_result) == (200, "miss", "hit")
     assert len(upstream.requests) == 1
-    assert texts(route, second_body, streamed=streamed) == " Paris."
+    assert reply_text(route, second_body, streamed=streamed) == " Paris."
     if route.path != "/v1/completion":  # whose answers are numbered and dated anew
         assert second_body == first_body
 
@@ -74,21 +82,21 @@ async def test_either_form_serves_the_other(
     name: str, streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]
-    upstream.answer_with(good(route, streamed=streamed))
+    upstream.answer_with(successful_response(route, streamed=streamed))
 
     await ask(cached, route, streamed=streamed)
     status, result, second_body = await ask(cached, route, streamed=not streamed)
 
     assert (status, result) == (200, "hit")
     assert len(upstream.requests) == 1
-    assert texts(route, second_body, streamed=not streamed) == " Paris."
+    assert reply_text(route, second_body, streamed=not streamed) == " Paris."
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_response_with_missing_choices_is_not_cached(
     streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(good(ROUTE, streamed=streamed))
+    upstream.answer_with(successful_response(ROUTE, streamed=streamed))
     body = ROUTE.body(streamed=streamed, n=2)
 
     for _ in range(2):
@@ -325,7 +333,7 @@ async def test_refresh_replaces_entry(cached: Cached, upstream: ScriptedUpstream
     await ask(cached, SCALE, {"cache-control": "no-cache"})
 
     _, result, body = await ask(cached, SCALE)
-    assert (result, texts(SCALE, body, streamed=False)) == ("hit", "new")
+    assert (result, reply_text(SCALE, body, streamed=False)) == ("hit", "new")
 
 
 async def test_no_store_keeps_nothing(cached: Cached, upstream: ScriptedUpstream) -> None:

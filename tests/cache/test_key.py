@@ -31,7 +31,7 @@ from proxy.types.limit import Limit
 from tests.cache.world import Cached
 from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
-from tests.test_pipeline import ROUTES, good
+from tests.test_pipeline import ROUTES, successful_response
 
 SECRET = b"s" * 32
 RULE = CacheRule(ttl=60)
@@ -244,7 +244,7 @@ async def test_portkey_headers_are_read_on_openai_paths(
 ) -> None:
     route = ROUTES[name]
     streamed = streamed and route.streams
-    upstream.answer_with(good(route, streamed=streamed))
+    upstream.answer_with(successful_response(route, streamed=streamed))
     ours, theirs, statuses = [], [], []
     control: tuple[dict[str, str], ...] = (
         {},

@@ -31,7 +31,7 @@ from tests.doubles import (
 )
 from tests.fakes import Unguarded
 from tests.server.test_exchange import settled
-from tests.test_pipeline import BEARER, texts
+from tests.test_pipeline import BEARER, reply_text
 
 
 @FORMS
@@ -55,7 +55,7 @@ async def test_listeners_get_response_after_leader_disconnects(
 
     answers = [(await listener)[0] for listener in listeners]
     assert {(status, result) for status, result, _ in answers} == {(200, "coalesced")}
-    assert {texts(ROUTE, body, streamed=streamed) for *_, body in answers} == {" Paris."}
+    assert {reply_text(ROUTE, body, streamed=streamed) for *_, body in answers} == {" Paris."}
     assert len(upstream.requests) == 1
     records = await cached.sink.wait(21)
     [paid] = [record for record in records if record.billing.cost]
@@ -150,7 +150,7 @@ async def test_one_listener_retries_after_leader_fails(
     statuses = [status for status, *_ in answers]
     assert (statuses.count(502), statuses.count(200)) == (1, HERD - 1)
     sent_texts = {
-        texts(ROUTE, body, streamed=streamed) for status, _, body in answers if status == 200
+        reply_text(ROUTE, body, streamed=streamed) for status, _, body in answers if status == 200
     }
     assert sent_texts == {" Paris."}
 

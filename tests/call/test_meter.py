@@ -288,7 +288,7 @@ def test_frame_is_estimated_once() -> None:
     assert (meter.invalid_usage, meter.reported) == (1, None)
 
 
-def test_response_id_may_come_late() -> None:
+def test_response_id_is_read_from_a_later_frame() -> None:
     meter = Meter()
     meter.feed(Frame((Start(None, None, None),), doc={"id": ""}), 1)
     meter.feed(Frame((Delta(Part("text", 0), "Paris"),), doc={"id": "a", "model": "m"}), 2)

@@ -30,7 +30,7 @@ from tests.demo.test_model import ENDS, RUNTIME, WAIT, installed_model, killed_b
 from tests.for_each import for_each
 from tests.sdks.conftest import PYTHON
 from tests.servers import eventually, free_port, program
-from tests.test_pipeline import AZURES, ROUTES, texts
+from tests.test_pipeline import AZURES, ROUTES, reply_text
 
 TOP = Path(__file__).parents[2]
 SECRET = "a secret of replicas"
@@ -130,7 +130,7 @@ async def test_model_answers_each_route(printed: str) -> None:
                 async with client.post(path, headers=headers, json=body) as response:
                     raw = await response.read()
                 assert response.status == 200, (name, raw)
-                assert texts(route, raw, streamed=streamed).strip(), (name, raw)
+                assert reply_text(route, raw, streamed=streamed).strip(), (name, raw)
 
 
 async def check_stored_responses(url: str) -> None:

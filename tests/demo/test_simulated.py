@@ -7,7 +7,7 @@ from pathlib import Path
 from proxy.demo.simulated import TEXT, running_simulation
 from proxy.settings import Address
 from tests.conftest import running_proxy, world
-from tests.test_pipeline import ROUTES, Route, texts
+from tests.test_pipeline import ROUTES, Route, reply_text
 
 PROMPT = "Name three colors of the sky"
 LIMITED = (b'"length"', b'"max_tokens"', b'"reason":"max_output_tokens"')
@@ -46,7 +46,7 @@ async def test_each_route_is_answered(tmp_path: Path) -> None:
                 calls += 1
                 record = (await proxy.sink.wait(calls))[-1]
                 case = (name, streamed, bound, raw)
-                assert texts(route, raw, streamed=streamed).strip() == text, case
+                assert reply_text(route, raw, streamed=streamed).strip() == text, case
                 assert record.billing.source == "provider", case
                 tokens = record.billing.tokens
                 assert (tokens.input, tokens.output) == (6, len(text.split())), case

@@ -18,7 +18,7 @@ from tests.doubles import (
 )
 from tests.guards.calls import EMAIL, PII, WORD, ask, chat_answer, cut, decision_metric, verdicts
 from tests.guards.conftest import Guard
-from tests.test_pipeline import BEARER, ROUTES, texts
+from tests.test_pipeline import BEARER, ROUTES, reply_text
 
 
 async def test_blocks_request(guard: Guard, upstream: ScriptedUpstream) -> None:
@@ -57,7 +57,7 @@ async def test_masks_response(size: int, guard: Guard, upstream: ScriptedUpstrea
 
     [record] = await proxy.sink.wait()
     [(stage, result)] = record.guard_results()
-    output = texts(ROUTES["openai-chat"], reply.raw, streamed=bool(size))
+    output = reply_text(ROUTES["openai-chat"], reply.raw, streamed=bool(size))
     assert (reply.status, output) == (200, "Please write to [EMAIL] tomorrow.")
     assert reply.raw.rstrip().endswith(b"data: [DONE]") is bool(size)
     assert (stage, result.verdict, result.findings) == ("output", "masked", {"email": 1})

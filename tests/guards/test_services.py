@@ -18,7 +18,7 @@ from tests.doubles import ScriptedUpstream, answer, chat, hang
 from tests.guards.calls import ask
 from tests.guards.conftest import StartRemoteGuard
 from tests.guards.remote import GUARDS, remotely_guarded, served, verdict
-from tests.test_pipeline import BEARER, ROUTES, texts
+from tests.test_pipeline import BEARER, ROUTES, reply_text
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True])
 REFRESH = {"x-headrace-refresh-cache": "true"}
@@ -52,7 +52,7 @@ async def test_finding_in_response_blocks(
         replies.append(await ask(running.proxy, "Is there?", stream=streamed))
 
     good, bad = replies
-    output = texts(ROUTES["openai-chat"], good.raw, streamed=streamed)
+    output = reply_text(ROUTES["openai-chat"], good.raw, streamed=streamed)
     assert (good.status, output) == (200, "There is a horse.")
     assert (bad.status, bad.error["code"]) == (400, "guardrail_blocked")
 
@@ -80,7 +80,7 @@ async def test_finding_in_response_is_masked(
     reply = await ask(running.proxy, "Which?", stream=streamed)
 
     assert reply.status == 200
-    assert texts(ROUTES["openai-chat"], reply.raw, streamed=streamed) == output
+    assert reply_text(ROUTES["openai-chat"], reply.raw, streamed=streamed) == output
 
 
 @pytest.mark.parametrize("kind", GUARDS)

@@ -29,7 +29,7 @@ async def shared(
     timeout_s: float = 5.0,
     ledger: LedgerRun = NO_LEDGER,
 ) -> AsyncIterator[RedisStore]:
-    """One instance's view of a server; those with the same prefix share their counters."""
+    """Open the store of one instance. Instances with the same prefix share counters."""
     client = connect(server.at.urls, timeout_s, cluster=server.at.cluster)
     utc = clock.seconds if clock else time.time
     time_ms = (lambda: clock.ms) if clock else None
@@ -38,7 +38,7 @@ async def shared(
 
 
 def with_limits(upstream: ScriptedUpstream, *limits: str) -> str:
-    """Return the world with limits for all deployments."""
+    """Return the default policies with limits for all deployments."""
     return f"{world(upstream.url)}\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
 
 
@@ -46,7 +46,7 @@ def with_limits(upstream: ScriptedUpstream, *limits: str) -> str:
 async def replicas(
     folder: Path, policies: str, server: Server, count: int = 2, *, ledgers: bool = False
 ) -> AsyncIterator[list[Proxy]]:
-    """Run proxies that share a server, each with a ledger of its own if wanted."""
+    """Run proxies that share a server, each with its own ledger if requested."""
     shared: dict[str, Any] = {"redis": server.at, "cache_secret": "a secret of tests"}
     async with AsyncExitStack() as opened:
         proxies = []
@@ -61,27 +61,27 @@ async def replicas(
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for the tests that do it no harm; each takes a prefix of its own."""
+    """A server that tests share, each with its own prefix. They must not stop it."""
     with running_server(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The same of a cluster."""
+    """A cluster that tests share, each with its own prefix. They must not stop it."""
     with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A server of the test's own, to be ill-treated."""
+    """A server of one test, which may stop or empty it."""
     with running_server(tmp_path / "redis") as server:
         yield server
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster of the test's own."""
+    """A cluster of one test, which may stop or change it."""
     with running_cluster(tmp_path / "cluster") as cluster:
         yield cluster

@@ -25,7 +25,7 @@ from tests.servers import Server, eventually
 from tests.test_pipeline import BEARER, ROUTES
 
 CALLS, ALLOWED = 250, 40
-TOKENS, NANO_USD = 30, 13_500  # what one call claims: 10 tokens in, 20 out
+TOKENS, NANO_USD = 30, 13_500  # claim of one call: 10 input and 20 output tokens
 WIDE = {
     "calls": "requests: 100k per day",
     "tokens": "tokens: 100k per day",
@@ -41,7 +41,7 @@ NARROW = {
 
 
 @asynccontextmanager
-async def bounded(
+async def proxy_with_limits(
     folder: Path, upstream: ScriptedUpstream, narrow: str, extra: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     body = {**WIDE, narrow: NARROW[narrow]}
@@ -57,8 +57,8 @@ async def bounded(
         yield proxy, client
 
 
-async def gauges(proxy: Proxy) -> dict[str, float]:
-    """Where the limits stand: money in nano-USD as spent, the rest as the share that is left."""
+async def read_gauges(proxy: Proxy) -> dict[str, float]:
+    """Return spent money in nano-USD, and the remaining share of other limits."""
     text = await proxy.metrics()
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
     remaining = {
@@ -68,27 +68,29 @@ async def gauges(proxy: Proxy) -> dict[str, float]:
     return {**remaining, "money": round(spend[0] * 1e9)}
 
 
-def really_spent(records: Sequence[Any]) -> int:
+def total_cost(records: Sequence[Any]) -> int:
     return sum(bill.cost or 0 for record in records for bill in record.billing.bills)
 
 
 @pytest.mark.parametrize("narrow", NARROW)
-async def test_admits_at_once(narrow: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_concurrent_calls_stay_within_a_limit(
+    narrow: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     go = asyncio.Event()
     upstream.answer_with(gated(go, answer(legacy())))
-    async with bounded(tmp_path, upstream, narrow) as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, narrow) as (proxy, client):
         asking = [asyncio.ensure_future(ask(client)) for _ in range(CALLS)]
         await eventually(lambda: len(proxy.records) >= CALLS - ALLOWED)
         refused = len(proxy.records)
         go.set()
         statuses = [status for status, _, _ in await asyncio.gather(*asking)]
         await eventually(lambda: len(proxy.records) == CALLS)
-        standing = await gauges(proxy)
+        standing = await read_gauges(proxy)
 
     assert refused == CALLS - ALLOWED
     assert (statuses.count(200), statuses.count(429)) == (ALLOWED, CALLS - ALLOWED)
     assert len(upstream.requests) == ALLOWED
-    assert standing["money"] == really_spent(proxy.records) == ALLOWED * 2550
+    assert standing["money"] == total_cost(proxy.records) == ALLOWED * 2550
     assert standing["at-once"] == 1.0
 
 
@@ -96,7 +98,7 @@ Instance = tuple[Proxy, ClientSession]
 
 
 @asynccontextmanager
-async def two(
+async def two_replicas(
     folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
 ) -> AsyncIterator[tuple[Instance, Instance]]:
     async with replicas(folder, with_limits(upstream, *limits), server) as (proxy, other_proxy):
@@ -104,18 +106,18 @@ async def two(
 
 
 @pytest.mark.parametrize("name", ROUTES)
-async def test_a_limit_that_says_closed_is_unavailable_while_its_store_is_away(
+async def test_closed_limit_is_503_while_its_store_is_away(
     name: str, tmp_path: Path, upstream: ScriptedUpstream, server: Server
 ) -> None:
     limit = "{name: money, usd: 1 per month, unpriced: allow, on_store_error: closed}"
     route = ROUTES[name]
     body = route.body(streamed=route.streams)
-    async with two(tmp_path, upstream, server, limit) as ((proxy, session), _second):
+    async with two_replicas(tmp_path, upstream, server, limit) as ((proxy, session), _second):
         server.kill()
         async with session.post(route.path, headers=route.credential, json=body) as response:
             fields = await response.json()
         [record] = await proxy.sink.wait()
-        server.start()  # or each would wait for it at its end, to tell it what is owed
+        server.start()  # so that each proxy can send its settlements on exit
 
     assert response.status == 503
     assert int(response.headers["retry-after"]) >= 1
@@ -125,12 +127,14 @@ async def test_a_limit_that_says_closed_is_unavailable_while_its_store_is_away(
     assert (record.outcome, record.attempts) == ("proxy_error", [])
 
 
-COST = 5 * 150 + 3 * 600  # nano-USD of a call
+COST = 5 * 150 + 3 * 600  # nano-USD per call
 BUDGET = 40 * COST
 
 
-async def test_lost_budget(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
-    """Replicas have spent 36 of 40 calls when Redis comes back empty, and take turns afterwards."""
+async def test_lost_budget_is_restored_from_ledgers(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    """Replicas have spent 36 of 40 calls when Redis restarts empty. They alternate afterwards."""
     limit = f"{{name: month, usd: {BUDGET / 1e9:.9f} per month, unpriced: allow}}"
     policies = with_limits(upstream, limit)
     async with replicas(tmp_path, policies, server, 3, ledgers=True) as proxies:
@@ -160,7 +164,9 @@ policies:
 """
 
 
-async def test_a_key_is_told_and_a_user_is_not(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_limit_events_name_keys_but_not_users(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(legacy()))
     body = {**ROUTE.body(streamed=False), "user": "alice-of-sales"}
     async with serving(tmp_path / "p", world(upstream.url) + LIMITS) as (served, url):
@@ -177,7 +183,9 @@ async def test_a_key_is_told_and_a_user_is_not(tmp_path: Path, upstream: Scripte
         assert "alice" not in str(line_by_event[event])
 
 
-async def test_budget_begins_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_replicas_report_a_new_budget_once(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(legacy()))
     limits = LIMITS.replace("requests: 1 per hour, per: [key, user]", "requests: 2 per day")
     users = ["alice", "alice", "alice", "bob", "bob", "carol"]

@@ -1,4 +1,4 @@
-"""Budgets that begin anew, and what becomes of calls that come while the ledger is asked."""
+"""Backfill of new budgets from the ledger, and calls that arrive meanwhile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAY = Limit("day", KINDS["usd"], 10**9, Calendar("day"))
 LARGE_BUDGET, REMAINING = (
     10**12,
     10**9 - 10**5,
-)  # nano-USD: more than a month may cost, and nearly so much
+)  # nano-USD: above the monthly budget, and just below it
 
 
 def plan(*limits: Limit) -> Plan:
@@ -49,7 +49,7 @@ def plan(*limits: Limit) -> Plan:
 
 @dataclass
 class Ledger:
-    """A ledger that answers when a test lets it, by limits."""
+    """Ledger that returns the spend of each limit once ``go`` is set."""
 
     spent: dict[str, int | Exception | None]
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -103,7 +103,7 @@ def world() -> World:
     return World(Ledger({"month": LARGE_BUDGET}))
 
 
-async def settled() -> None:
+async def run_pending_tasks() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -122,11 +122,11 @@ async def test_cancelled_call_keeps_recalled_budget(world: World) -> None:
     assert len(world.ledger.asked) == 1
 
 
-async def test_a_crowd_asks_the_ledger_once_and_is_decided_by_what_it_knows(world: World) -> None:
+async def test_concurrent_calls_share_one_backfill(world: World) -> None:
     world.ledger.spent = {"month": REMAINING}
     async with world.admission() as admission:
         crowd = [asyncio.ensure_future(world.call(admission, MONTH)) for _ in range(50)]
-        await settled()
+        await run_pending_tasks()
         for item in crowd[::7]:
             item.cancel()
         world.ledger.go.set()
@@ -138,7 +138,7 @@ async def test_a_crowd_asks_the_ledger_once_and_is_decided_by_what_it_knows(worl
     assert month.used == REMAINING
 
 
-async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> None:
+async def test_calls_of_other_budgets_do_not_wait(world: World) -> None:
     calls = Limit("calls", KINDS["requests"], 100, 60)
     async with world.admission() as admission:
         first_call = asyncio.ensure_future(world.call(admission, MONTH))
@@ -146,7 +146,7 @@ async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> N
 
         await world.call(admission, calls)
         other_task = asyncio.ensure_future(world.call(admission, DAY))
-        await settled()
+        await run_pending_tasks()
         assert world.ledger.asked == [("month", None), ("day", None)]
         world.ledger.go.set()
         await other_task
@@ -154,7 +154,7 @@ async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> N
             await first_call
 
 
-async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(world: World) -> None:
+async def test_failed_backfill_is_retried_without_later_calls(world: World) -> None:
     world.ledger.go.set()
     world.ledger.spent = {"month": BackfillUnavailable()}
     async with world.admission() as admission:
@@ -173,7 +173,7 @@ async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(wor
     assert world.ledger.asked == [("month", value_before) for value_before in (None, NOON, NOON)]
 
 
-async def test_what_could_not_be_told_of_a_window_is_not_asked_in_the_next(world: World) -> None:
+async def test_backfill_is_not_retried_in_the_next_window(world: World) -> None:
     world.ledger.go.set()
     world.ledger.spent = {"day": BackfillUnavailable()}
     async with world.admission() as admission:
@@ -184,7 +184,7 @@ async def test_what_could_not_be_told_of_a_window_is_not_asked_in_the_next(world
     assert world.ledger.asked == [("day", None), ("day", None)]
 
 
-async def test_a_bug_is_told_and_ends_neither_the_call_nor_the_process(world: World) -> None:
+async def test_unexpected_error_is_reported_and_call_admitted(world: World) -> None:
     world.ledger.go.set()
     bug = ZeroDivisionError()
     world.ledger.spent = {"month": bug}
@@ -198,7 +198,7 @@ async def test_a_bug_is_told_and_ends_neither_the_call_nor_the_process(world: Wo
     assert world.failed == [bug]
 
 
-async def test_where_nobody_will_know_nobody_is_asked_again(world: World) -> None:
+async def test_ledger_without_data_is_read_once(world: World) -> None:
     world.ledger.go.set()
     world.ledger.spent = {"month": None}
     async with world.admission() as admission:
@@ -209,7 +209,7 @@ async def test_where_nobody_will_know_nobody_is_asked_again(world: World) -> Non
     assert len(world.ledger.asked) == 1
 
 
-async def test_a_call_that_another_limit_refuses_begins_no_budget(world: World) -> None:
+async def test_refused_call_starts_no_budget(world: World) -> None:
     world.ledger.go.set()
     full = Limit("full", KINDS["requests"], 1, 86_400)
     async with world.admission() as admission:
@@ -221,7 +221,7 @@ async def test_a_call_that_another_limit_refuses_begins_no_budget(world: World) 
     assert world.ledger.asked == []
 
 
-async def test_what_is_asked_ends_with_its_owner(world: World) -> None:
+async def test_backfill_task_ends_with_its_owner(world: World) -> None:
     tasks_before = asyncio.all_tasks()
     async with world.admission() as admission:
         call = asyncio.ensure_future(world.call(admission, MONTH))
@@ -231,7 +231,7 @@ async def test_what_is_asked_ends_with_its_owner(world: World) -> None:
     assert asyncio.all_tasks() == tasks_before
 
 
-async def test_each_window_is_recalled(world: World) -> None:
+async def test_each_window_is_backfilled(world: World) -> None:
     world.ledger.go.set()
     world.ledger.spent = {"day": REMAINING}
     async with world.admission() as admission:
@@ -242,13 +242,13 @@ async def test_each_window_is_recalled(world: World) -> None:
             world.clock.ms += 86_400_000
 
 
-async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, world: World) -> None:
+async def test_lost_counter_is_backfilled_again(server: Server, world: World) -> None:
     world.ledger.go.set()
     store, now = (
         RedisStore(connect(server.at.urls, TIMEOUT_S, cluster=server.at.cluster), time.time),
         time.time,
     )
-    world.clock.ms = int(now() * 1000)  # and it stands: all calls come in one millisecond
+    world.clock.ms = int(now() * 1000)  # the clock stands still, so all calls share one millisecond
     async with (
         store,
         BudgetBackfill(store, world.ledger.recall, world.failed.append, now, now) as backfill,
@@ -263,7 +263,7 @@ async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, worl
     assert len(world.ledger.asked) == 3
 
 
-async def test_what_is_tried_again_is_charged_under_the_same_id(world: World) -> None:
+async def test_repeated_charge_has_the_same_id(world: World) -> None:
     world.ledger.go.set()
     charged: list[str] = []
 
@@ -293,13 +293,13 @@ SPEND_BY_REPLICA = {"one": 6_000, "two": 5_000, "three": 7_000}
 
 @dataclass
 class Replica:
-    """A process with a ledger of its own, and a budget that it shares with others."""
+    """A process with its own ledger and a shared budget."""
 
     world: World
     admission: Limiter
 
     async def call(self, limit: Limit) -> bool:
-        """Return True if a call that costs nothing in the end is admitted."""
+        """Return True if a call is admitted. It is settled at no cost."""
         try:
             await self.world.call(self.admission, limit)
         except BudgetExceeded:
@@ -349,8 +349,8 @@ async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: 
     assert [item.world.failed for item in replicas] == [[], [], []]
 
 
-async def test_a_window_that_an_earlier_version_began_is_complete(server: Server) -> None:
-    """It has one marker for all replicas, and their calls are counted in it."""
+async def test_window_of_an_earlier_version_is_complete(server: Server) -> None:
+    """The earlier version wrote one marker for all replicas."""
     clock = Clock()
     store_before = RedisStore(
         connect(server.at.urls, 5.0, cluster=server.at.cluster),

@@ -30,7 +30,7 @@ RESULT = response(background=True)
 
 
 @asynccontextmanager
-async def two(
+async def two_replicas(
     folder: Path, upstream: ScriptedUpstream, server: Server, limit: str = ""
 ) -> AsyncIterator[tuple[House, House]]:
     policy_text = policy(upstream.url)
@@ -38,32 +38,40 @@ async def two(
         policy_text = policy_text.replace(
             "policies:\n", f"policies:\n  default: {{limits: [{limit}]}}\n"
         )
-    shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
+    proxy_with_shared_store: Any = {
+        "redis": server.at,
+        "cache_secret": "a secret of tests",
+        "replicas": 2,
+    }
     async with AsyncExitStack() as opened:
         single_house, other_house = [
-            await opened.enter_async_context(house(folder / name, upstream, policy_text, **shared))
+            await opened.enter_async_context(
+                house(folder / name, upstream, policy_text, **proxy_with_shared_store)
+            )
             for name in ("one", "two")
         ]
         yield single_house, other_house
 
 
-async def ask_for(house: House, response_id: str) -> int:
+async def get_response(house: House, response_id: str) -> int:
     headers = {"authorization": f"Bearer {KEY}"}
     async with house.session.get(f"/v1/responses/{response_id}", headers=headers) as response:
         json.loads(await response.read())
         return response.status
 
 
-async def costs(*requests: tuple[House, int]) -> list[list[int]]:
-    """Return what the calls of each house have cost, once there are so many."""
+async def costs_by_proxy(*requests: tuple[House, int]) -> list[list[int]]:
+    """Return the costs of each proxy's calls, once it has ``count`` of them."""
     return [
         [record.billing.cost for record in await house.proxy.sink.wait(count)]
         for house, count in requests
     ]
 
 
-async def test_bills_once(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
-    async with two(tmp_path, upstream, server) as (single_house, other_house):
+async def test_concurrent_reads_bill_a_response_once(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    async with two_replicas(tmp_path, upstream, server) as (single_house, other_house):
         upstream.answer_with(answer(QUEUED))
         response_id = [
             await single_house.id_of(background=True),
@@ -73,38 +81,40 @@ async def test_bills_once(tmp_path: Path, upstream: ScriptedUpstream, server: Se
         upstream.answer_with(answer(RESULT))
 
         asking = [
-            ask_for(house, response_id[0])
+            get_response(house, response_id[0])
             for house in (single_house, other_house)
             for _ in range(6)
         ]
         assert await asyncio.gather(*asking) == [200] * 12
 
-        local_value, context = await costs((single_house, 7), (other_house, 7))
+        local_value, context = await costs_by_proxy((single_house, 7), (other_house, 7))
         assert sorted(local_value + context) == [0] * 13 + [PRICED]
 
 
-async def test_closed_limit(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
+async def test_closed_limit_refuses_reads_until_store_returns(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
     limit = "{name: money, usd: 1 per month, on_store_error: closed}"
-    async with two(tmp_path, upstream, server, limit) as (single_house, other_house):
+    async with two_replicas(tmp_path, upstream, server, limit) as (single_house, other_house):
         upstream.answer_with(answer(QUEUED))
         response_id = await single_house.id_of(background=True)
         upstream.answer_with(answer(RESULT))
-        server.signal(signal.SIGSTOP)  # it stops, and keeps what it has
-        assert await ask_for(other_house, response_id) == 503
+        server.signal(signal.SIGSTOP)  # pauses the server, which keeps its data
+        assert await get_response(other_house, response_id) == 503
         server.signal(signal.SIGCONT)
 
         async with asyncio.timeout(30):
-            while await ask_for(other_house, response_id) != 200:  # noqa: ASYNC110  # there is no event
+            while await get_response(other_house, response_id) != 200:  # noqa: ASYNC110  # there is no event
                 await asyncio.sleep(0.1)
-        assert await ask_for(single_house, response_id) == 200
+        assert await get_response(single_house, response_id) == 200
 
-        [local_value] = await costs((single_house, 2))
+        [local_value] = await costs_by_proxy((single_house, 2))
         context = [record.billing.cost for record in other_house.proxy.sink.records]
         assert sum(cost or 0 for cost in local_value + context) == PRICED
 
 
-def billed(server: Server) -> list[tuple[str, int]]:
-    """The state of each bill, and for how many seconds it is kept."""
+def bills_in(server: Server) -> list[tuple[str, int]]:
+    """Return the state of each bill and its TTL in seconds."""
     with server.admin as admin:
         keys = list(admin.keys("*:billed:*"))
         return [(admin.get(key).decode().split()[0], admin.ttl(key)) for key in keys]
@@ -117,7 +127,7 @@ def costs_in(*ledgers: Path) -> list[int]:
 
 @pytest.mark.parametrize("is_same", [True, False], ids=["same ledger", "another replica"])
 @pytest.mark.parametrize("is_written", [False, True], ids=["before its row", "after its row"])
-async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
+async def test_killed_proxy_loses_and_repeats_no_charge(
     is_written: bool, is_same: bool, tmp_path: Path, upstream: ScriptedUpstream, server: Server
 ) -> None:
     first_path, second = tmp_path / "first.db", tmp_path / ("first.db" if is_same else "second.db")
@@ -139,41 +149,51 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
         with closing(sqlite3.connect(first_path, isolation_level=None)) as lock:
             if not is_written:
                 lock.execute("BEGIN IMMEDIATE")
-            assert await ask_for(House(cast(Any, None), session, upstream), response_id) == 200
+            assert await get_response(House(cast(Any, None), session, upstream), response_id) == 200
             if is_written:
-                await eventually(lambda: [state for state, _ in billed(server)] == ["booked"])
+                await eventually(lambda: [state for state, _ in bills_in(server)] == ["booked"])
             served.process.kill()
             await served.process.wait()
-    if not (is_same or is_written):  # nobody renews the lease of the process that has died
-        assert [(state, 0 < ttl <= LEASE_S) for state, ttl in billed(server)] == [("charged", True)]
+    if not (is_same or is_written):  # the lease of the killed process expires
+        assert [(state, 0 < ttl <= LEASE_S) for state, ttl in bills_in(server)] == [
+            ("charged", True)
+        ]
         with server.admin as admin:
             admin.delete(*admin.keys("*:billed:*"))
     environ["HEADRACE_LEDGER"] = f"sqlite:{second}"
     async with (
-        serving(tmp_path / "two", policy_text, **environ) as (two, url),
+        serving(tmp_path / "two", policy_text, **environ) as (two_replicas, url),
         ClientSession(base_url=url) as session,
     ):
         for _ in range(2):
-            assert await ask_for(House(cast(Any, None), session, upstream), response_id) == 200
-        two.process.terminate()
-        await two.process.wait()
+            assert await get_response(House(cast(Any, None), session, upstream), response_id) == 200
+        two_replicas.process.terminate()
+        await two_replicas.process.wait()
 
     assert costs_in(*{first_path, second}) == [PRICED]
-    [(state, ttl)] = billed(server)
+    [(state, ttl)] = bills_in(server)
     assert (state, ttl > 39 * 86_400) == ("booked", True)
 
 
-async def test_stop_books_last(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
+async def test_exit_books_the_last_bill(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
-    shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "ledger": ledger}
+    proxy_with_shared_store: Any = {
+        "redis": server.at,
+        "cache_secret": "a secret of tests",
+        "ledger": ledger,
+    }
     upstream.answer_with(answer(QUEUED))
-    async with house(tmp_path / "one", upstream, policy(upstream.url), **shared) as single_house:
+    async with house(
+        tmp_path / "one", upstream, policy(upstream.url), **proxy_with_shared_store
+    ) as single_house:
         response_id = await single_house.id_of(background=True)
         upstream.answer_with(answer(RESULT))
-        assert await ask_for(single_house, response_id) == 200
+        assert await get_response(single_house, response_id) == 200
 
     assert costs_in(ledger.path) == [PRICED]
-    assert [state for state, _ in billed(server)] == ["booked"]
+    assert [state for state, _ in bills_in(server)] == ["booked"]
 
 
 FORM = "multipart/form-data; boundary=x"
@@ -188,7 +208,7 @@ PLACE = "{name: place, concurrency: 1}"
 
 
 @asynccontextmanager
-async def shared(
+async def proxy_with_shared_store(
     folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     rules = policies(upstream.url, policy=f"{{limits: [{', '.join(limits)}]}}")
@@ -220,13 +240,18 @@ RULES = {"local": 9, "open": ROUNDS * len(BODIES), "closed": 0}
 REFUSED = {"local": (429, "rate_limit_exceeded"), "closed": (503, "limit_store_unavailable")}
 
 
-async def test_store_error(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
+async def test_store_error_follows_the_rule(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
     upstream.then(*[reply] * sum(RULES.values()))
     server.kill()
 
-    async def follow(rule: str) -> None:
+    async def check_rule(rule: str) -> None:
         limit = f"{{name: few, requests: 18 per day, on_store_error: {rule}}}"
-        async with shared(tmp_path / rule, upstream, server, limit) as (proxy, client):
+        async with proxy_with_shared_store(tmp_path / rule, upstream, server, limit) as (
+            proxy,
+            client,
+        ):
             observed = [await post_listed(client, name) for _ in range(ROUNDS) for name in BODIES]
             records = await proxy.sink.wait(len(observed))
         maximum = RULES[rule]
@@ -237,14 +262,16 @@ async def test_store_error(tmp_path: Path, upstream: ScriptedUpstream, server: S
     for rule in RULES:
         (tmp_path / rule).mkdir()
     async with asyncio.timeout(20):
-        await asyncio.gather(*map(follow, RULES))
+        await asyncio.gather(*map(check_rule, RULES))
 
     assert len(upstream.requests) == sum(RULES.values())
 
 
-async def test_outage_spend(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
+async def test_spend_during_an_outage_is_counted(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
     upstream.then(*[reply] * 7)
-    async with shared(tmp_path, upstream, server, MONEY, PLACE) as (proxy, client):
+    async with proxy_with_shared_store(tmp_path, upstream, server, MONEY, PLACE) as (proxy, client):
         assert await post_listed(client, "json") == (200, None)
         server.signal(signal.SIGSTOP)
         async with asyncio.timeout(20):
@@ -267,25 +294,27 @@ async def test_outage_spend(tmp_path: Path, upstream: ScriptedUpstream, server: 
     )
 
 
-async def test_upload_outage(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
+async def test_upload_during_an_outage_is_counted(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
     upstream.then(reply, reply)
     begin, middle, end = b"--x\r\n" + PART, b"hippo" * 100_000, b"\r\n--x--\r\n"
 
     async def pieces() -> AsyncIterator[bytes]:
         yield begin
-        await eventually(lambda: upstream.connections > 0)  # it was admitted
+        await eventually(lambda: upstream.connections > 0)  # so it was admitted
         server.kill()
         yield middle
         yield end
 
-    async with shared(tmp_path, upstream, server, PLACE) as (proxy, client):
+    async with proxy_with_shared_store(tmp_path, upstream, server, PLACE) as (proxy, client):
         length = str(len(begin + middle + end))
         headers = {**BEARER, "content-type": FORM, "content-length": length}
         async with client.post("/v1/files", headers=headers, data=pieces()) as response:
             assert (response.status, await response.json()) == (200, {"id": "file-1"})
         async with asyncio.timeout(20):
             values_after = await post_listed(client, "form")
-        server.start()  # a stop waits for one that is away
+        server.start()  # else the proxy's exit would wait for it
         first_value, second = await proxy.sink.wait(2)
 
     assert upstream.requests[0].body == begin + middle + end

@@ -1,4 +1,4 @@
-"""What calls claim beforehand, whose counters they claim, and what they turn out to have used."""
+"""Claims of calls, the counters they apply to, and their actual usage."""
 
 from __future__ import annotations
 
@@ -76,20 +76,20 @@ def test_token_estimates(
     assert estimate_tokens(chat_call(**body), CHEAP, changes) == tokens
 
 
-def test_a_claim_and_the_length_guard_count_a_text_alike() -> None:
+def test_claim_and_length_guard_count_equal_tokens() -> None:
     text = "日本語の文章" * 40
 
     assert estimate_tokens(chat_call(prompt=text), CHEAP) == (240, ASSUMED_TOKENS)
     assert [bool(Length(tokens=maximum).find(text)) for maximum in (239, 240)] == [True, False]
 
 
-def test_embeddings_have_no_answer_to_estimate() -> None:
+def test_embeddings_claim_no_output() -> None:
     call = sample_call({"model": "m", "input": "x" * 40}, {}, CALL_TIME, "/v1/embeddings")
 
     assert estimate_tokens(call, CHEAP) == (10, 0)
 
 
-def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() -> None:
+def test_money_claims_the_most_expensive_target() -> None:
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
 
     claims = estimate_claims(plan(*bounds), chat_call(prompt="x" * 40, max_tokens=20))
@@ -97,7 +97,7 @@ def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() 
     assert [claim.amount for claim in claims] == [1, 30, 10 * 5000 + 20 * 10_000, 1]
 
 
-def test_a_target_without_a_price_claims_no_money() -> None:
+def test_unpriced_target_claims_no_money() -> None:
     legs = (ModelCall("m", (Target(UP, "m"),)),)
 
     assert [
@@ -118,7 +118,7 @@ def test_a_target_without_a_price_claims_no_money() -> None:
         (("model",), "model:cheap"),
     ],
 )
-def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope: str) -> None:
+def test_counter_is_named_by_scope(per: tuple[str, ...], scope: str) -> None:
     [claim] = estimate_claims(
         plan(ScopedLimit(REQUESTS, per)), chat_call(prompt="x", user="someone")
     )
@@ -126,7 +126,7 @@ def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope
     assert claim.scope == scope
 
 
-def test_calls_that_share_a_plan_claim_what_each_would_alone() -> None:
+def test_calls_sharing_a_plan_claim_their_own_amounts() -> None:
     legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)))
     per = ((), ("key", "user"), ("user", "model"), ("model",), ("tag.team",))
     bounds = [ScopedLimit(limit, item) for limit in (REQUESTS, TOKENS, MONEY) for item in per]
@@ -142,7 +142,7 @@ def test_calls_that_share_a_plan_claim_what_each_would_alone() -> None:
     assert len({estimate_claims(shared, call) for call in calls}) == len(calls)
 
 
-def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
+def test_model_list_claims_a_sum_or_one_claim_per_model() -> None:
     legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)), ModelCall("a", (CHEAP,)))
     bounds = (ScopedLimit(TOKENS), ScopedLimit(TOKENS, ("model",)))
 
@@ -168,7 +168,7 @@ def recorded(call: Call, *, price: bool = True) -> Record:
     return record
 
 
-def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
+def test_hidden_output_requires_reasoning_or_no_stream() -> None:
     call = chat_call(prompt="x" * 40, max_tokens=20, n=3, stream=True)
     [attempt] = recorded(call).attempts
     attempt.meter = Meter()
@@ -192,7 +192,7 @@ def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
     assert hidden_output(plan(), call, attempt) == hidden._replace(seconds=2.0)
 
 
-def test_what_was_used_is_known_in_the_end() -> None:
+def test_actual_usage_follows_the_record() -> None:
     call = chat_call(prompt="x" * 40, max_tokens=20)
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
     claims = estimate_claims(plan(*bounds), call)
@@ -200,7 +200,7 @@ def test_what_was_used_is_known_in_the_end() -> None:
     assert actual_usage(claims, recorded(call)) == [1, 8, 5000 + 3 * 2000, 0]
 
 
-def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
+def test_unknown_cost_settles_at_the_estimate() -> None:
     call = chat_call(prompt="x" * 40, max_tokens=20)
     claims = estimate_claims(plan(ScopedLimit(MONEY)), call)
 
@@ -208,7 +208,7 @@ def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
 
 
 @pytest.mark.parametrize("spend", [0, 1000], ids=["alone", "beside more than was claimed"])
-def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spend: int) -> None:
+def test_unknown_usage_settles_at_the_claim(spend: int) -> None:
     call = chat_call(prompt="x" * 40, max_tokens=20)
     claims = estimate_claims(
         plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call
@@ -229,7 +229,7 @@ PLAIN = Price(Decimal(10), Decimal(20))
 
 
 def price_of(**prices: Decimal) -> Price:
-    """Return the price of text with these beside it."""
+    """Return a price of text with additional prices."""
     return Price(PLAIN.input, PLAIN.output, **prices)  # type: ignore[arg-type]  # names of prices
 
 
@@ -266,7 +266,7 @@ ASKS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
         frozenset({"audio_input", "audio_output"})),
 }  # fmt: skip
 AUDIO = frozenset({"audio_input", "audio_output"})
-MAXIMUM = 40  # tokens of an answer
+MAXIMUM = 40  # output tokens
 
 
 def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
@@ -283,7 +283,7 @@ def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
 
 
 def mixes(types: frozenset[str]) -> list[Tokens]:
-    """Return what may be billed: the whole of a side as each of its types, and halves."""
+    """Return mixes that may be billed: input and output as one type, or half of two types."""
     sides = [TOKEN_TYPES[:3] + TOKEN_TYPES[5:6], TOKEN_TYPES[3:5] + TOKEN_TYPES[6:]]
     requests, answered = ([name for name in side if name in types] for side in sides)
     return [
@@ -292,14 +292,14 @@ def mixes(types: frozenset[str]) -> list[Tokens]:
     ] + [Tokens(input=10, output=MAXIMUM), Tokens(input=15, output=MAXIMUM)]
 
 
-def test_the_sides_hold_every_type_of_tokens() -> None:
+def test_input_and_output_cover_every_token_type() -> None:
     assert [field.name for field in fields(Tokens)] == [*BILLED_COUNTS, *IMAGES]
     assert {*OWN_VALUE, "input", "output"} == set(TOKEN_TYPES)
 
 
 @for_each("asks", ASKS)
 @for_each("price", PRICES)
-def test_no_mix_of_tokens_costs_more_than_is_claimed(price: str, asks: str) -> None:
+def test_claim_covers_every_mix_of_tokens(price: str, asks: str) -> None:
     body, audio = ASKS[asks]
     claim = claimed(PRICES[price], body)
 
@@ -316,7 +316,7 @@ AMOUNTS = st.integers(0, 60)
 
 
 @given(EVERY_PRICE, AMOUNTS, AMOUNTS, st.sampled_from(list(ASKS)))
-def test_claims_the_most_expensive_mix(price: Price, prompt: int, answer: int, asks: str) -> None:
+def test_claim_is_the_most_expensive_mix(price: Price, prompt: int, answer: int, asks: str) -> None:
     body, audio = ASKS[asks]
     side = {"input", "cached_input", "cache_write"} | (audio & {"audio_input"})
     other_names = {"output", "reasoning"} | (audio & {"audio_output"})
@@ -334,13 +334,13 @@ def test_claims_the_most_expensive_mix(price: Price, prompt: int, answer: int, a
 
 
 @pytest.mark.parametrize("name", ["audio_input", "audio_output"])
-def test_a_call_of_text_alone_claims_no_audio(name: str) -> None:
+def test_text_call_claims_no_audio(name: str) -> None:
     dear = price_of(**{name: Decimal(800)})
 
     assert claimed(dear, ASKS["text"][0]) == claimed(PLAIN, ASKS["text"][0])
 
 
-def test_what_is_to_be_kept_for_an_hour_is_claimed_at_its_price() -> None:
+def test_one_hour_cache_write_is_claimed_at_its_price() -> None:
     dear, body = replace(PLAIN, cache_write_1h=Decimal(800)), ASKS["text"][0]
     stored = {
         "type": "text",
@@ -354,7 +354,7 @@ def test_what_is_to_be_kept_for_an_hour_is_claimed_at_its_price() -> None:
     assert claimed(dear, request) >= (dear.cost(written) or 0) > claimed(PLAIN, request)
 
 
-def test_a_model_that_never_reasons_claims_no_reasoning_unless_it_is_asked_to() -> None:
+def test_reasoning_is_claimed_only_if_possible() -> None:
     dear, body = replace(PLAIN, reasoning=Decimal(800)), ASKS["text"][0]
 
     assert claimed(dear, body, "m-non-thinking") == claimed(PLAIN, body)

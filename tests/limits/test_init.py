@@ -1,4 +1,4 @@
-"""Limits over real calls: what is admitted, what is refused, and that every way out settles."""
+"""Limits over real calls: admission, refusal, and settlement however a call ends."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_rate_limit_sets_retry_after(tmp_path: Path, upstream: ScriptedUps
     assert other_item[0] in (
         200,
         502,
-    )  # another key has its own counter; a legacy answer is no chat
+    )  # another key has its own counter; its 502 is a completion in place of a chat
     assert first_item[1]["x-ratelimit-limit-requests"] == "2"
     assert second[1]["x-ratelimit-remaining-requests"] == "0"
     assert third[2]["error"]["code"] == "rate_limit_exceeded"
@@ -101,7 +101,7 @@ async def test_oversized_call_is_explained(tmp_path: Path, upstream: ScriptedUps
         ("tokens: 9 per day", "9 tokens per day"),
     ],
 )
-async def test_what_a_limit_allows_is_told_with_its_time_and_burst(
+async def test_refusal_describes_amount_period_and_burst(
     limit: str, words: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy(usage=usage(1, 8))))
@@ -131,7 +131,7 @@ RESETS = re.compile(r"It resets at [0-9]{4}-[0-9]{2}-01T00:00:00\+00:00\.$")
         ("[tag.team, user]", " for key:support-widget, tag.team:support, user:ann"),
     ],
 )
-async def test_budget_refusal_names_owner_rest_and_reset(
+async def test_budget_refusal_names_scope_remainder_and_reset(
     used: int | None, message: str, per: str, owner: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     limit = f"{{name: month, usd: 0.002 per month, unpriced: allow, per: {per}}}"
@@ -163,7 +163,9 @@ WAYS: dict[str, tuple[Any, dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_limits_are_settled_however_a_call_ends(
+    way: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     script, options, used = WAYS[way]
     limits = (
         "{name: tokens, tokens: 10k per day}",
@@ -186,7 +188,7 @@ async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUps
     assert headers["x-ratelimit-remaining-requests"] == "98"
 
 
-async def test_leaving_client_frees_lease(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_disconnect_releases_the_lease(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with limited(tmp_path, upstream, "{name: at-once, concurrency: 1}") as (proxy, client):
         upstream.then(hang())
         leaving = asyncio.ensure_future(ask(client))
@@ -238,7 +240,7 @@ async def test_rules_add_and_remove_limits(tmp_path: Path, upstream: ScriptedUps
     assert statuses == [200, 200, 200, 200, 200, 429]
 
 
-async def test_counters_outlive_a_reload(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_reload_keeps_counters(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with limited(tmp_path, upstream, "{name: calls, requests: 1 per day}") as (proxy, client):
         await ask(client)
         file = proxy.policies / "policies.yaml"
@@ -251,7 +253,7 @@ async def test_counters_outlive_a_reload(tmp_path: Path, upstream: ScriptedUpstr
     assert headers["x-headrace-policy"] != first_value.revision
 
 
-# 10 tokens in at 0.15 and 20 out at 0.6 USD per million, in nano-USD
+# nano-USD: 10 input tokens at 0.15 and 20 output tokens at 0.6 USD per million
 COST = 13_500
 
 
@@ -271,7 +273,7 @@ CALLS = "{name: calls, requests: 100 per day}"
         (COST - 1, ", mode: shadow", 200, "blocked"),
     ],
 )
-async def test_a_call_passes_up_to_what_it_may_cost(
+async def test_economics_guard_blocks_above_its_cost_cap(
     nano_usd: int, extra: str, status: int, verdict: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     rules = guarded(nano_usd / 1e9, extra)
@@ -292,7 +294,7 @@ async def test_a_call_passes_up_to_what_it_may_cost(
         assert (record.limit_decision, record.attempts, upstream.requests) == (None, [], [])
 
 
-async def test_models_of_list_add_up(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_costs_of_a_model_list_are_added(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     rules = guarded(COST * 1.5 / 1e9)
     body = {"prompt": "x" * 40, "max_new_tokens": 20}
@@ -308,7 +310,7 @@ async def test_models_of_list_add_up(tmp_path: Path, upstream: ScriptedUpstream)
 @pytest.mark.parametrize(
     ("extra", "status"), [("", 400), (", on_error: open", 200), (", action: flag", 200)]
 )
-async def test_a_cost_that_nobody_can_tell_is_a_failure_of_the_guard(
+async def test_unpriced_call_is_a_failure_of_the_guard(
     extra: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy()))
@@ -362,14 +364,14 @@ WRONG = {
 
 
 @for_each("fields", WRONG)
-def test_what_it_cannot_mean_is_refused(fields: str, tmp_path: Path) -> None:
+def test_invalid_cost_caps_are_refused(fields: str, tmp_path: Path) -> None:
     text = f"{world('http://127.0.0.1:9')}policies:\n  default: {{{fields}}}\n"
 
     with pytest.raises(PolicyError, match=WRONG[fields]):
         read_text(tmp_path, text)
 
 
-def test_check_warns_where_it_would_refuse_every_call(tmp_path: Path) -> None:
+def test_check_warns_of_cap_that_blocks_every_call(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(
         f"{world('http://127.0.0.1:9')}policies:\n  default:\n{guarded(1)}"
     )

@@ -1,4 +1,4 @@
-"""Limits, claims and clocks that the tests of this room share."""
+"""Limits, claims and clocks for tests of this folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MONTH = Limit("month", KINDS["usd"], 100, Calendar("month"))
 
 @dataclass
 class Clock:
-    """The time as a test says, in milliseconds, for both clocks of a store."""
+    """Time set by a test, in milliseconds, for both clocks of a store."""
 
     ms: int = NOON
 
@@ -40,5 +40,5 @@ def amounts(call_claims: Sequence[Claim]) -> list[int]:
 
 
 def would_refuse(outcome: LimitDecision) -> tuple[str, ...]:
-    """Return the limits in shadow that would have refused a call."""
+    """Return the shadow limits that would have refused a call."""
     return tuple(s.limit.name for s in outcome.standings if s.would_refuse and s.limit.shadow)

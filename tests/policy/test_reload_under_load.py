@@ -46,7 +46,7 @@ from tests.doubles import (
 from tests.fakes import EventLog, Unguarded, unlimited
 from tests.for_each import for_each
 from tests.policy.test_store import Clock, let_others_come
-from tests.test_pipeline import BEARER, ROUTES, texts
+from tests.test_pipeline import BEARER, ROUTES, reply_text
 
 ROUTE = ROUTES["openai"]
 CLIENTS = 6
@@ -193,7 +193,7 @@ async def ask(client: ClientSession, *, streamed: bool = False) -> ServedCall:
         raw = await response.read()
     assert response.status == 200, raw
     assert raw.endswith(b"data: [DONE]\n\n") == streamed
-    text = texts(ROUTE, raw, streamed=streamed)
+    text = reply_text(ROUTE, raw, streamed=streamed)
     headers = response.headers
     return ServedCall(headers["x-trace-id"], headers["x-headrace-policy"], text.removesuffix("."))
 

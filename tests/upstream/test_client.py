@@ -27,7 +27,7 @@ from tests.doubles import (
     usage,
 )
 from tests.for_each import for_each
-from tests.test_pipeline import BEARER, ROUTES, texts
+from tests.test_pipeline import BEARER, ROUTES, reply_text
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ async def test_other_endpoint_serves(
 
     raw = (await proxy.send(route.path, body, route.credential)).raw
 
-    assert texts(route, raw, streamed=streamed) == " Paris."
+    assert reply_text(route, raw, streamed=streamed) == " Paris."
     assert (b"text_completion" in raw) is chats
     [request] = upstream.requests
     assert request.path == path

@@ -26,7 +26,7 @@ from tests.doubles import (
     piece,
     stream,
 )
-from tests.test_pipeline import BEARER, ROUTES, texts
+from tests.test_pipeline import BEARER, ROUTES, reply_text
 from tests.upstream.test_client import STREAM_HEAD
 
 REACH = "deployments: [support-chat, "
@@ -230,7 +230,7 @@ async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstr
 
     reply = await ask(proxy)
 
-    assert (reply.status, texts(ROUTE, reply.raw, streamed=False)) == (200, " Paris.")
+    assert (reply.status, reply_text(ROUTE, reply.raw, streamed=False)) == (200, " Paris.")
     assert [request.path for request in upstream.requests][-1] == "/v4/beta/completions"
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
@@ -252,7 +252,7 @@ async def test_a_stream_falls_back_before_its_first_event(
 
     reply = await ask(proxy, stream=True)
 
-    assert (reply.status, texts(ROUTE, reply.raw, streamed=True)) == (200, " Paris.")
+    assert (reply.status, reply_text(ROUTE, reply.raw, streamed=True)) == (200, " Paris.")
 
 
 async def test_deadline_stops_fallback(upstream: ScriptedUpstream, proxy: Proxy) -> None:

@@ -23,7 +23,7 @@ class HeldServer:
     commands: list[str] = field(default_factory=list)
 
     async def wait(self, count: int) -> None:
-        """Wait until so many replies are held."""
+        """Wait until ``count`` replies are held."""
         await eventually(lambda: len(self.gates) == count)
 
     async def run(self, key: str | bytes, *command: Word) -> Any:

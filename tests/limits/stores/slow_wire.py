@@ -1,4 +1,4 @@
-"""A wire to a server that a test can hold up: what was sent meanwhile arrives late, all of it."""
+"""TCP proxy in front of a server. A test can hold bytes back, which are delivered later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proxy.runtime.redis_settings import RedisAt, redis_at
 
 
 class SlowWire:
-    """A TCP proxy in front of a port of this machine."""
+    """TCP proxy in front of a local port."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -21,13 +21,13 @@ class SlowWire:
     def hold(self) -> None:
         self._open.clear()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._open.set()
 
     async def pause(self, seconds: float) -> None:
         self.hold()
         await asyncio.sleep(seconds)
-        self.let_go()
+        self.release()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         context = await asyncio.open_connection("127.0.0.1", self._port)
@@ -52,5 +52,5 @@ async def slow_wire(port: int) -> AsyncIterator[SlowWire]:
     try:
         yield wire
     finally:
-        wire.let_go()
+        wire.release()
         server.close()

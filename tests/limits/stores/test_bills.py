@@ -41,7 +41,7 @@ async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
     ):
         for name in ("booked", "charged"):
             assert await store.bill_once(name, "call-1")
-            assert await store.bill_once(name, "call-1")  # it asks again
+            assert await store.bill_once(name, "call-1")  # the same call may repeat its request
         await store.confirm_bill("booked")
         assert bills() == [(b"booked a1 call-1", True), (b"charged a1 call-1", False)]
         for name in ("booked", "charged"):
@@ -51,7 +51,7 @@ async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
         dead.append("a1")
         assert not await two.bill_once("booked", "call-2")
         assert await two.bill_once("charged", "call-2")
-        await store.renew()  # it was taken for dead
+        await store.renew()  # by an instance whose lease had expired
         await store.confirm_bill("charged")
         assert bills() == [(b"booked a1 call-1", True), (b"charged b2 call-2", False)]
     assert [text for text, _ in bills()] == [b"booked a1 call-1", b"booked b2 call-2"]
@@ -97,7 +97,7 @@ async def test_bills_are_bounded_and_renewed_after_calls(shared_server: Server) 
         assert states == [b"charged", b"charged", b"booked", b"booked"]
 
 
-async def test_a_bill_that_an_earlier_version_made_is_booked(server: Server) -> None:
+async def test_bill_of_an_earlier_version_is_booked(server: Server) -> None:
     prefix, later = uuid4().hex, LedgerRun("id", "b2", lambda: ("a1",))
     async with shared(server, prefix=prefix, ledger=later) as store:
         with server.admin as admin:
@@ -116,11 +116,11 @@ async def test_script_refuses_calls_after_a_bill(shared_server: Server) -> None:
 HOUR_MS = 3_600_000
 
 
-def test_counters_that_say_nothing_are_forgotten() -> None:
+def test_drained_counters_are_removed() -> None:
     clock = Clock()
     store = clock.memory()
     for number in range(20 * MIN_SWEEP_SIZE):
-        clock.ms += 60  # a request is drained in 600
+        clock.ms += 60  # a request drains in 600 ms
         store.admit_sync(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
         store.settle_sync(f"call-{number}", [1])
 
@@ -128,7 +128,7 @@ def test_counters_that_say_nothing_are_forgotten() -> None:
     assert store.evicted == 0
 
 
-def test_there_is_a_most_and_what_goes_is_counted() -> None:
+def test_counters_are_bounded_and_evictions_counted() -> None:
     clock = Clock()
     store = replace(clock.memory(), max_counters=100)
     for number in range(1000):
@@ -141,7 +141,7 @@ def test_there_is_a_most_and_what_goes_is_counted() -> None:
     assert newest.used == 9
 
 
-def test_a_counter_with_a_call_under_way_is_not_forgotten() -> None:
+def test_counter_of_a_call_in_flight_is_not_removed() -> None:
     clock = Clock()
     store = clock.memory()
     store.admit_sync("slow", claims((REQUESTS, 1), scope="user:slow"))
@@ -156,7 +156,7 @@ def test_a_counter_with_a_call_under_way_is_not_forgotten() -> None:
     assert used == 50
 
 
-def test_calls_that_nobody_settles_are_bounded_and_stay_charged() -> None:
+def test_unsettled_calls_are_bounded() -> None:
     store = replace(Clock().memory(), max_counters=100)
     for number in range(150):
         store.admit_sync(f"call-{number}", claims((MONTH, 0), (PLACES, 0)))
@@ -165,7 +165,7 @@ def test_calls_that_nobody_settles_are_bounded_and_stay_charged() -> None:
 
 
 @pytest.mark.parametrize(("hours", "stored_count"), [(1, 10), (30, 0)])
-def test_money_is_forgotten_long_after_its_window_only(hours: int, stored_count: int) -> None:
+def test_spend_is_removed_only_long_after_its_window(hours: int, stored_count: int) -> None:
     clock, hour = Clock(), Limit("hour", KINDS["usd"], 100, Calendar("hour"))
     store = clock.memory()
     store.admit_sync("call", claims((hour, 10)))
@@ -180,7 +180,7 @@ def test_money_is_forgotten_long_after_its_window_only(hours: int, stored_count:
     assert store.check(claims((hour, 0))).standings[0].used == stored_count
 
 
-def test_asking_twice_for_a_call_charges_it_once() -> None:
+def test_repeated_admission_is_charged_once() -> None:
     store = Clock().memory()
     call_claims = claims((MONTH, 60), (PLACES, 1))
 
@@ -191,7 +191,7 @@ def test_asking_twice_for_a_call_charges_it_once() -> None:
     assert [standing.used for standing in standings] == [60, 1]
 
 
-def test_what_was_billed_is_known_up_to_a_most() -> None:
+def test_billing_owners_are_bounded() -> None:
     billed = BillingOwners(max_owners=3)
     for number in range(5):
         assert billed.bill(f"name-{number}", "one")

@@ -1,4 +1,4 @@
-"""The arithmetic of limits, as seen through a store whose time the test tells."""
+"""Arithmetic of limits, through a store with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_no_interval_exceeds_burst_and_rate(steps: list[tuple[int, int]]) -> Non
 
 
 @pytest.mark.parametrize("limit", [TOKENS, MONTH, PLACES], ids=lambda limit: limit.kind.name)
-def test_a_claim_larger_than_the_limit_is_refused_for_good(limit: Limit) -> None:
+def test_claim_above_the_limit_has_no_retry_after(limit: Limit) -> None:
     outcome = admit(Clock().memory(), "call", limit, 101)
 
     assert outcome.refusal is not None
     assert outcome.refusal.retry_after_s is None
 
 
-def test_what_has_drained_is_not_given_back_for_others_may_have_used_it() -> None:
+def test_drained_amount_is_not_refunded() -> None:
     clock = Clock()
     store, limit = clock.memory(), Limit("team", KINDS["requests"], 100, 60)
     admit(store, "slow", limit, 100)
@@ -90,7 +90,7 @@ def test_what_has_drained_is_not_given_back_for_others_may_have_used_it() -> Non
     assert used(store, limit) == 100
 
 
-def test_a_changed_limit_keeps_what_was_used() -> None:
+def test_changed_limit_keeps_usage() -> None:
     store = Clock().memory()
     admit(store, "call", REQUESTS, 60)
 
@@ -98,7 +98,7 @@ def test_a_changed_limit_keeps_what_was_used() -> None:
     assert used(store, replace(REQUESTS, window=3600)) == 60
 
 
-def test_a_clock_that_goes_back_gives_nothing_away() -> None:
+def test_backward_clock_drains_nothing() -> None:
     clock = Clock()
     store = clock.memory()
     admit(store, "call", REQUESTS, 60)
@@ -109,7 +109,7 @@ def test_a_clock_that_goes_back_gives_nothing_away() -> None:
     assert (used(store, REQUESTS), used(store, MONTH)) == (60, 60)
 
 
-def test_a_budget_begins_anew_with_its_window_and_says_when() -> None:
+def test_budget_resets_at_end_of_window() -> None:
     clock = Clock()
     store = clock.memory()
     admit(store, "call", MONTH, 100)
@@ -121,7 +121,7 @@ def test_a_budget_begins_anew_with_its_window_and_says_when() -> None:
     assert admit(store, "next", MONTH).admitted
 
 
-def test_a_late_call_is_settled_in_the_window_it_was_charged_in() -> None:
+def test_late_call_is_settled_in_the_window_of_its_charge() -> None:
     clock = Clock()
     store, limit = clock.memory(), Limit("day", KINDS["usd"], 100, Calendar("day"))
     admit(store, "late", limit, 10)
@@ -135,7 +135,7 @@ def test_a_late_call_is_settled_in_the_window_it_was_charged_in() -> None:
     assert used(store, limit) == 90
 
 
-def test_a_budget_never_grants_a_window_twice() -> None:
+def test_backward_clock_does_not_reopen_a_window() -> None:
     clock = Clock()
     store, limit = clock.memory(), Limit("day", KINDS["usd"], 100, Calendar("day"))
     admit(store, "today", limit, 100)
@@ -146,7 +146,7 @@ def test_a_budget_never_grants_a_window_twice() -> None:
     assert not admit(store, "again", limit).admitted
 
 
-def test_a_budget_warns_once_a_window_and_is_fresh_once() -> None:
+def test_budget_warns_once_and_is_fresh_once_per_window() -> None:
     clock = Clock()
     store, limit = clock.memory(), replace(MONTH, warn_at=0.8)
     states = [
@@ -159,7 +159,7 @@ def test_a_budget_warns_once_a_window_and_is_fresh_once() -> None:
     assert [standing.is_fresh for standing in states] == [True, False, False, True]
 
 
-def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:
+def test_lease_ends_by_settlement_or_expiry() -> None:
     clock, limit = Clock(), Limit("at-once", KINDS["concurrency"], 2, lease_s=30)
     store = clock.memory()
     admit(store, "lost", limit)
@@ -176,7 +176,7 @@ def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:
     assert used(store, limit) == 0
 
 
-def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
+def test_renewed_lease_stays() -> None:
     clock, limit = Clock(), Limit("at-once", KINDS["concurrency"], 2, lease_s=30)
     store = clock.memory()
     admit(store, "long", limit)
@@ -185,7 +185,7 @@ def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
         store.renew_sync()
     assert used(store, limit) == 1
 
-    clock.ms += 40_000  # the process was stopped meanwhile
+    clock.ms += 40_000  # the process was paused, so the lease expired
     assert used(store, limit) == 0
     store.renew_sync()
     assert used(store, limit) == 1

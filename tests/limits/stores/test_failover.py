@@ -1,4 +1,4 @@
-"""A shared store that is killed, stopped, paused, emptied and started again under calls."""
+"""Calls while a shared store is killed, stopped, paused, emptied and restarted."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
 TIMEOUT_S = 0.1
 
 
-def noting(transitions: list[str]) -> Callable[[str | None], None]:
+def recorder_of(transitions: list[str]) -> Callable[[str | None], None]:
     return lambda cause: transitions.append("recovered" if cause is None else "degraded")
 
 
 @dataclass
 class Instance:
-    """One proxy's view: its store, what it told, and how often it looked for the shared one."""
+    """One proxy's store, the transitions it reported, and its waits between probes."""
 
     store: FailoverStore
     remote: RedisStore
@@ -50,7 +50,7 @@ class Instance:
         await eventually(lambda: not self.store.is_degraded and not self.store.pending)
 
     async def degrade(self) -> None:
-        """Call until it is noticed that the store is away."""
+        """Call until the store is considered unavailable."""
         for number in count():
             if self.store.is_degraded:
                 return
@@ -86,7 +86,7 @@ async def instance(
         store = FailoverStore(
             remote,
             alone,
-            noting(transitions),
+            recorder_of(transitions),
             sleep,
             lambda: 0.5,
             lambda: next(ids),
@@ -109,7 +109,7 @@ async def _stop(server: Server) -> Callable[[], None]:
 async def _pause(server: Server) -> Callable[[], None]:
     with server.admin as admin:
         admin.execute_command("CLIENT", "PAUSE", 2000, "ALL")
-    return lambda: None  # it ends by itself: a server on pause does not hear that it should
+    return lambda: None  # the pause ends by itself; a paused server accepts no commands
 
 
 WAYS = pytest.mark.parametrize("go_away", [_kill, _stop, _pause], ids=["kill", "stop", "pause"])
@@ -140,7 +140,7 @@ async def test_calls_continue_during_outage(server: Server, go_away: GoAway) -> 
 @pytest.mark.parametrize("shadow", [True, False], ids=["in shadow", "in force"])
 @pytest.mark.parametrize("amount", [1_000_000, 25], ids=["much", "little"])
 @pytest.mark.parametrize("on_store_error", ["local", "open", "closed"])
-async def test_a_budget_is_told_what_it_counted_and_no_more(
+async def test_recovered_budget_equals_recorded_charges(
     on_store_error: OnStoreError, amount: int, shadow: bool, server: Server
 ) -> None:
     limit = replace(BUDGET, amount=amount, shadow=shadow, on_store_error=on_store_error)
@@ -200,7 +200,7 @@ async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
 
 
 async def test_ledger_spend_counts_during_outage(server: Server) -> None:
-    """A charge that failed is made up for; one that was never asked is asked of nobody later."""
+    """Failed charges are repeated after the outage. Others are not."""
     async with instance(server) as node:
         await node.store.admit("call", claims((BUDGET, 1)))
         server.signal(signal.SIGSTOP)
@@ -218,7 +218,7 @@ async def test_ledger_spend_counts_during_outage(server: Server) -> None:
         assert [standing.used for standing in standings] == [71, 0]
 
 
-async def test_two_instances_keep_one_budget_through_an_outage(server: Server) -> None:
+async def test_two_instances_share_a_budget_during_an_outage(server: Server) -> None:
     limit, prefix = replace(MONTH, amount=1000), uuid4().hex
     async with (
         instance(server, prefix, replicas=2) as node,
@@ -238,7 +238,7 @@ async def test_two_instances_keep_one_budget_through_an_outage(server: Server) -
 
 
 async def _spend(stores: tuple[FailoverStore, ...], limit: Limit, when: str, calls: int) -> int:
-    """Make calls of one micro-USD each, at both instances by turns. Gives how many were let."""
+    """Make calls of one micro-USD each at alternate instances. Return how many were admitted."""
     admitted_count = 0
     for number in range(calls):
         store = stores[number % len(stores)]
@@ -249,7 +249,7 @@ async def _spend(stores: tuple[FailoverStore, ...], limit: Limit, when: str, cal
     return admitted_count
 
 
-async def test_while_it_is_away_it_is_looked_for_ever_more_rarely(server: Server) -> None:
+async def test_probes_of_unavailable_store_back_off(server: Server) -> None:
     async with instance(server) as node:
         server.kill()
         await node.degrade()
@@ -259,7 +259,7 @@ async def test_while_it_is_away_it_is_looked_for_ever_more_rarely(server: Server
 
 
 async def test_call_takes_one_round_trip(server: Server) -> None:
-    """Nobody waits for a settlement: it is with the server before whatever is asked next."""
+    """No call waits for a settlement, but the next call to the store sends it first."""
     one_place = replace(PLACES, amount=1)
     call_claims = claims((one_place, 1), (BUDGET, 100))
     async with instance(server) as node:
@@ -285,7 +285,7 @@ async def test_bills_of_an_outage_reach_the_store(server: Server) -> None:
 
         assert not await node.store.bill_once("before", "again")
         assert await node.store.bill_once("meanwhile", "one")
-        assert await node.store.bill_once("meanwhile", "one")  # it asks again
+        assert await node.store.bill_once("meanwhile", "one")  # the same call may repeat it
         assert not await node.store.bill_once("meanwhile", "again")
 
         come_back()
@@ -295,7 +295,7 @@ async def test_bills_of_an_outage_reach_the_store(server: Server) -> None:
             assert not await two.store.bill_once(name, "two")
 
 
-async def test_what_is_booked_meanwhile_is_told_when_it_is_back(server: Server) -> None:
+async def test_bills_booked_during_an_outage_are_confirmed_later(server: Server) -> None:
     async with instance(server, ledger=LedgerRun("id", "a1")) as node:
         assert await node.store.bill_once("before", "call-1")
         come_back = await _stop(server)
@@ -313,7 +313,7 @@ async def test_what_is_booked_meanwhile_is_told_when_it_is_back(server: Server) 
         assert states == [b"booked a1 call-1", b"booked a1 call-2"]
 
 
-async def test_a_store_that_is_away_at_the_start_is_told_before_a_call(server: Server) -> None:
+async def test_store_unavailable_at_start_is_reported_before_a_call(server: Server) -> None:
     async with instance(server) as local_value:
         await local_value.store.probe_at_start()
         assert (local_value.told, local_value.store.is_degraded) == ([], False)
@@ -342,7 +342,7 @@ class Flaky:
 
 
 @for_each("description", ["bill_once", "charge", "read", "renew"])
-async def test_whatever_it_answers_it_is_there(description: str) -> None:
+async def test_error_replies_do_not_mark_the_store_unavailable(description: str) -> None:
     transitions: list[str] = []
     alone = LocalFallback(time.monotonic, time.time, 1)
     remote: Any = Flaky()
@@ -350,7 +350,7 @@ async def test_whatever_it_answers_it_is_there(description: str) -> None:
     store = FailoverStore(
         remote,
         alone,
-        noting(transitions),
+        recorder_of(transitions),
         asyncio.sleep,
         lambda: 0.5,
         lambda: "id",

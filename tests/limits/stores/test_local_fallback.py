@@ -1,4 +1,4 @@
-"""An instance without its shared store: what it lets through by itself."""
+"""Admission by one instance while its shared store is unavailable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import FRESH, Claim, Limit, LimitDecision, OnStoreError, to_decision
 from tests.for_each import for_each
-from tests.limits.stores.test_failover import noting
+from tests.limits.stores.test_failover import recorder_of
 from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims, would_refuse
 
 
@@ -33,7 +33,7 @@ def observe(clock: Clock, limit: Limit, used: int) -> LimitDecision:
     return store.admit_sync("last", claims((limit, 0)))
 
 
-def test_an_instance_keeps_to_its_share() -> None:
+def test_instance_admits_its_share() -> None:
     assert admitted(alone(Clock(), replicas=4), REQUESTS, 100) == 25
     assert admitted(alone(Clock(), replicas=4), MONTH, 100) == 25
     assert admitted(alone(Clock(), replicas=1000), PLACES, 100) == 1
@@ -51,7 +51,7 @@ def test_share_of_large_rate_is_exact_in_a_longer_window() -> None:
     assert fallback.admit("next", claims((limit, 11_111_111))).admitted
 
 
-def test_it_bears_its_share_of_what_all_have_used() -> None:
+def test_known_usage_is_divided_by_instances() -> None:
     clock = Clock()
     for limit in (MONTH, TOKENS):
         fallback = alone(clock, replicas=2)
@@ -60,7 +60,7 @@ def test_it_bears_its_share_of_what_all_have_used() -> None:
         assert admitted(fallback, limit, 100) == 5
 
 
-def test_what_has_drained_or_ended_since_is_not_borne() -> None:
+def test_drained_or_ended_usage_is_not_counted() -> None:
     clock = Clock()
     for limit, later, remaining in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
         fallback = alone(clock)
@@ -70,7 +70,7 @@ def test_what_has_drained_or_ended_since_is_not_borne() -> None:
         assert admitted(fallback, limit, 200) == remaining
 
 
-def test_open_counts_nothing_and_closed_refuses_for_a_while() -> None:
+def test_open_counts_nothing_and_closed_refuses() -> None:
     fallback = alone(Clock())
     how: list[OnStoreError] = ["open", "closed"]
     opened, closed = (replace(MONTH, on_store_error=way) for way in how)
@@ -82,7 +82,7 @@ def test_open_counts_nothing_and_closed_refuses_for_a_while() -> None:
     assert fallback.local.check(claims((REQUESTS, 0))).standings[0].used == 0
 
 
-def test_closed_in_shadow_refuses_nobody() -> None:
+def test_closed_shadow_limit_refuses_nothing() -> None:
     shadow = replace(MONTH, on_store_error="closed", shadow=True)
 
     outcome = alone(Clock()).admit("call", claims((shadow, 1)))
@@ -91,7 +91,7 @@ def test_closed_in_shadow_refuses_nobody() -> None:
     assert would_refuse(outcome) == ("month",)
 
 
-def test_what_only_the_share_is_too_small_for_is_not_refused_for_good() -> None:
+def test_claim_above_the_share_has_a_retry_after() -> None:
     fallback = alone(Clock(), replicas=4)
 
     for amount, wait in ((50, 1.0), (101, None)):
@@ -100,7 +100,7 @@ def test_what_only_the_share_is_too_small_for_is_not_refused_for_good() -> None:
         assert refusal.retry_after_s == wait
 
 
-def test_places_of_calls_that_were_under_way_are_held_until_they_end() -> None:
+def test_leases_of_calls_in_flight_are_held() -> None:
     fallback, limit = alone(Clock(), replicas=2), replace(PLACES, amount=4)
     claims_before = claims((REQUESTS, 1), (limit, 1))
     fallback.restore_leases("before", claims_before)
@@ -120,7 +120,7 @@ class World:
     def __post_init__(self) -> None:
         self.fallback = LocalFallback(lambda: self.ms / 1000, lambda: self.ms / 1000)
 
-    def decided(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
+    def decide(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
         claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]
         readings = [1, -1, 0, FRESH, 1, RESET_MS, wait, FRESH if fresh else 0]
         return [claim.limit for claim in self.fallback.observe(to_decision(claims, readings))]
@@ -142,7 +142,7 @@ def test_restarted_counter_is_lost(steps: list[dict[str, Any]], losses: list[int
     results = []
     for step in steps:
         world.ms += step.get("later", 0)
-        results.append(world.decided(**{k: v for k, v in step.items() if k != "later"}))
+        results.append(world.decide(**{k: v for k, v in step.items() if k != "later"}))
 
     assert results == [[MONTH] * count for count in losses]
 
@@ -152,8 +152,8 @@ WORDS = replace(TOKENS, window=3600)
 
 
 @dataclass
-class Slow(MemoryStore):
-    """A shared store to which the trips fail that a test says, each for all calls on it."""
+class UnreliableStore(MemoryStore):
+    """Shared store whose round trips fail as a test sets, each for all its calls."""
 
     fails: object = None
     tell: list[str] = field(default_factory=list)
@@ -169,7 +169,7 @@ class Slow(MemoryStore):
         self.settle_sync(request_id, actuals)
 
     async def ping(self) -> None:
-        """It is there."""
+        """Succeed."""
 
 
 @pytest.fixture
@@ -178,17 +178,21 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def slow(clock: Clock) -> Slow:
-    return Slow(clock.seconds, clock.seconds)
+def unreliable_store(clock: Clock) -> UnreliableStore:
+    return UnreliableStore(clock.seconds, clock.seconds)
 
 
-def sheltered(slow: Slow, clock: Clock, replicas: int = 1) -> FailoverStore:
+def with_fallback(
+    unreliable_store: UnreliableStore, clock: Clock, replicas: int = 1
+) -> FailoverStore:
     async def sleep(seconds: float) -> None:
         raise AssertionError
 
     alone = LocalFallback(clock.seconds, clock.seconds, replicas)
-    tell = noting(slow.tell)
-    return FailoverStore(slow, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None)
+    tell = recorder_of(unreliable_store.tell)
+    return FailoverStore(
+        unreliable_store, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None
+    )
 
 
 async def call(store: FailoverStore, name: str, call_claims: Sequence[Claim], used: int) -> bool:
@@ -200,71 +204,87 @@ async def call(store: FailoverStore, name: str, call_claims: Sequence[Claim], us
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("limit", [MONTH, HOURLY, WORDS], ids=lambda limit: limit.kind.name)
-async def test_single_failures_fit(limit: Limit, replicas: int, slow: Slow, clock: Clock) -> None:
-    store = sheltered(slow, clock, replicas)
+async def test_single_failures_keep_the_budget(
+    limit: Limit, replicas: int, unreliable_store: UnreliableStore, clock: Clock
+) -> None:
+    store = with_fallback(unreliable_store, clock, replicas)
     refused = []
     for number in range(60):
-        slow.fails = object() if number % 5 == 4 else None
+        unreliable_store.fails = object() if number % 5 == 4 else None
         if not await call(store, f"call-{number}", claims((limit, 1)), 1):
             refused.append(number)
         share = store.fallback.check(claims((limit, 0))).standings[0].used
         assert share <= -(-number // replicas) + 1
 
     assert refused == []
-    assert slow.tell == []
+    assert unreliable_store.tell == []
 
 
-async def test_local_use_counts_until_next_reading(slow: Slow, clock: Clock) -> None:
-    store, other_claims = sheltered(slow, clock), claims((HOURLY, 1))
-    slow.admit_sync("others", claims((MONTH, 90)))
+async def test_local_use_counts_until_next_reading(
+    unreliable_store: UnreliableStore, clock: Clock
+) -> None:
+    store, other_claims = with_fallback(unreliable_store, clock), claims((HOURLY, 1))
+    unreliable_store.admit_sync("others", claims((MONTH, 90)))
     assert await call(store, "first", claims((MONTH, 0)), 0)
     admitted_count = 0
     for number in range(10):
-        slow.fails = object()
+        unreliable_store.fails = object()
         admitted_count += await call(store, f"alone-{number}", claims((MONTH, 2)), 2)
-        slow.fails = None
+        unreliable_store.fails = None
         await call(store, f"other-{number}", other_claims, 1)
 
     assert admitted_count == 5
 
 
-async def test_failed_trip_keeps_leases_of_running_calls(slow: Slow, clock: Clock) -> None:
-    store, single_claims = sheltered(slow, clock), claims((replace(PLACES, amount=10), 1))
+async def test_failed_trip_keeps_leases_of_running_calls(
+    unreliable_store: UnreliableStore, clock: Clock
+) -> None:
+    store, single_claims = (
+        with_fallback(unreliable_store, clock),
+        claims((replace(PLACES, amount=10), 1)),
+    )
     for number in range(6):
         assert (await store.admit(f"shared-{number}", single_claims)).admitted
-    slow.fails = object()
+    unreliable_store.fails = object()
     alone = [(await store.admit(f"alone-{number}", single_claims)).admitted for number in range(6)]
-    slow.fails = None
+    unreliable_store.fails = None
     await store.settle("shared-0", [0])
     await store.settle("alone-0", [0])
     await store.admit("heard", claims((HOURLY, 1)))
-    slow.fails = object()
+    unreliable_store.fails = object()
     later = [(await store.admit(f"later-{number}", single_claims)).admitted for number in range(4)]
 
     assert alone == [True] * 4 + [False] * 2
     assert later == [True] * 2 + [False] * 2
 
 
-async def test_what_calls_had_claimed_and_not_used_is_not_borne(slow: Slow, clock: Clock) -> None:
-    store, shadow = sheltered(slow, clock), replace(MONTH, name="shadow", shadow=True)
-    slow.admit_sync("others", claims((shadow, 100)))
+async def test_unused_claims_are_not_counted(
+    unreliable_store: UnreliableStore, clock: Clock
+) -> None:
+    store, shadow = (
+        with_fallback(unreliable_store, clock),
+        replace(MONTH, name="shadow", shadow=True),
+    )
+    unreliable_store.admit_sync("others", claims((shadow, 100)))
     call_claims = claims((MONTH, 40), (shadow, 40), (HOURLY, 1))
     for number, used in enumerate((3, 0, 2)):
         await call(store, f"call-{number}", call_claims, used)
-    slow.fails = object()
+    unreliable_store.fails = object()
     await store.admit("alone", claims((MONTH, 1), (shadow, 0)))
 
     states = store.fallback.check(claims((MONTH, 0), (shadow, 0))).standings
     assert [standing.used for standing in states] == [6, 100]
 
 
-async def test_earlier_window_is_not_refunded_here(slow: Slow, clock: Clock) -> None:
-    store = sheltered(slow, clock)
+async def test_settlement_of_earlier_window_is_not_refunded(
+    unreliable_store: UnreliableStore, clock: Clock
+) -> None:
+    store = with_fallback(unreliable_store, clock)
     await store.admit("long", claims((MONTH, 40)))
     clock.ms += 31 * 86_400_000
     await call(store, "next", claims((MONTH, 10)), 10)
     await store.settle("long", [0])
-    slow.fails = object()
+    unreliable_store.fails = object()
     await store.admit("alone", claims((MONTH, 1)))
 
     assert store.fallback.check(claims((MONTH, 0))).standings[0].used == 11

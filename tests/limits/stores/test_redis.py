@@ -42,7 +42,7 @@ LIMITS = (
 )
 CHANGED = {limit.key: replace(limit, amount=limit.amount * 3 // 2) for limit in LIMITS}
 CALLS = st.integers(0, 3)
-EIGHTHS = st.integers(-1, 9)  # claims may even be negative, and then never fit
+EIGHTHS = st.integers(-1, 9)  # negative claims are never admitted
 STEP = st.one_of(
     st.tuples(st.just("admit"), CALLS, st.lists(EIGHTHS, min_size=3, max_size=3)),
     st.tuples(st.just("admit"), CALLS, st.lists(EIGHTHS, min_size=3, max_size=3)),
@@ -57,8 +57,8 @@ Step = tuple[str, int, list[int]]
 
 
 @dataclass
-class Walk:
-    """The same steps taken with one store, and what came of each."""
+class StepRunner:
+    """Applies the same steps to a store and returns their results."""
 
     store: CounterStore
     limits: list[Limit]
@@ -96,7 +96,7 @@ def _part(limit: Limit, eighths: int) -> int:
 
 
 @pytest.fixture(params=["shared_server", "shared_cluster"])
-def somewhere(request: pytest.FixtureRequest) -> Server | Cluster:
+def server_or_cluster(request: pytest.FixtureRequest) -> Server | Cluster:
     result: Server | Cluster = request.getfixturevalue(request.param)
     return result
 
@@ -109,12 +109,15 @@ def somewhere(request: pytest.FixtureRequest) -> Server | Cluster:
     steps=st.lists(STEP, min_size=20, max_size=60),
 )
 def test_memory_and_redis_agree_on_any_sequence(
-    limits: list[Limit], steps: list[Step], somewhere: Server | Cluster
+    limits: list[Limit], steps: list[Step], server_or_cluster: Server | Cluster
 ) -> None:
     async def run() -> None:
         clock = Clock()
-        async with shared(somewhere, clock) as store:
-            walk, context = Walk(clock.memory(), list(limits)), Walk(store, list(limits))
+        async with shared(server_or_cluster, clock) as store:
+            walk, context = (
+                StepRunner(clock.memory(), list(limits)),
+                StepRunner(store, list(limits)),
+            )
             for verb, number, eighths in steps:
                 if verb == "pass":
                     clock.ms += number
@@ -128,7 +131,7 @@ def test_memory_and_redis_agree_on_any_sequence(
     asyncio.run(run())
 
 
-async def test_a_server_that_forgot_the_script_is_given_it_again(shared_server: Server) -> None:
+async def test_script_is_loaded_again_after_a_flush(shared_server: Server) -> None:
     async with shared(shared_server) as store:
         await store.admit("first", claims((MONTH, 1)))
         with shared_server.admin as admin:
@@ -139,7 +142,7 @@ async def test_a_server_that_forgot_the_script_is_given_it_again(shared_server: 
         assert (await store.read(claims((MONTH, 0))))[0].used == 2
 
 
-async def test_the_servers_clock_counts(shared_server: Server) -> None:
+async def test_clock_of_the_server_is_used(shared_server: Server) -> None:
     limit = Limit("fast", KINDS["requests"], 10, 1)
     async with shared(shared_server) as store:
         started_at = time.monotonic()
@@ -208,7 +211,7 @@ async def test_spend_of_an_outage_is_counted_once(
     is_asked: bool,
     shared_server: Server,
 ) -> None:
-    """One replica is cut off before or after the window begins. The other one is not."""
+    """One of two replicas is disconnected before or after the window begins."""
     server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, rows = uuid4().hex, {"one": 0, "two": 0}
 
@@ -232,7 +235,7 @@ async def test_spend_of_an_outage_is_counted_once(
                 admin.delete(*admin.keys(f"{prefix}*") or [""])
         if replicas == 2:
             await spend(two, 5)
-        unsent = 4 if is_restarted else 0  # by a process that ended before it could send it
+        unsent = 4 if is_restarted else 0  # spend of a process that ended during the outage
         rows["one"] += unsent + 10
         if is_asked:
             server.is_away = True
@@ -250,8 +253,8 @@ async def test_spend_of_an_outage_is_counted_once(
         assert standing.used == sum(rows.values()) - missing
 
 
-async def test_the_url_names_a_user_and_no_error_names_the_password(server: Server) -> None:
-    rights = re.findall(r"[+][a-z]+", _told_in_docs("The ACL's user needs", "in a cluster"))
+async def test_url_has_a_user_and_errors_hide_the_password(server: Server) -> None:
+    rights = re.findall(r"[+][a-z]+", _quote_settings_page("The ACL's user needs", "in a cluster"))
     with server.admin as admin:
         admin.execute_command(
             "ACL", "SETUSER", "limits", "on", ">hr-test-password", "~headrace:*", *rights
@@ -274,7 +277,7 @@ async def test_the_url_names_a_user_and_no_error_names_the_password(server: Serv
             assert word not in repr(store)
 
 
-def _told_in_docs(begin: str, end: str) -> str:
+def _quote_settings_page(begin: str, end: str) -> str:
     text = Path("docs/settings.md").read_text()
     return text[text.index(begin) : text.index(end, text.index(begin))]
 

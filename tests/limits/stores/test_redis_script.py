@@ -26,7 +26,7 @@ from tests.servers import Cluster, Member, eventually
 
 @dataclass
 class Trips:
-    """What was asked in each trip; ``go`` lets them end, ``failing`` makes them fail."""
+    """Requests of each round trip. ``go`` lets trips end, ``failing`` makes them fail."""
 
     asked: list[list[str]] = field(default_factory=list)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
@@ -46,7 +46,7 @@ def ask(batcher: Batcher, *texts: str) -> list[asyncio.Future[Sequence[int]]]:
     return [batcher.submit(ScriptCall(("key",), text)) for text in texts]
 
 
-async def test_what_is_asked_during_a_trip_shares_the_next_and_each_gets_its_answer() -> None:
+async def test_calls_during_a_trip_share_the_next() -> None:
     trips = Trips()
     async with Batcher(trips.trip) as batcher:
         first_futures = ask(batcher, "1")
@@ -59,7 +59,7 @@ async def test_what_is_asked_during_a_trip_shares_the_next_and_each_gets_its_ans
     assert trips.asked == [["1"], ["2", "3", "4"]]
 
 
-async def test_what_nobody_waits_for_rides_with_the_next_question_and_before_it() -> None:
+async def test_piggybacked_calls_precede_the_next_call() -> None:
     trips = Trips()
     trips.go.set()
     async with Batcher(trips.trip) as batcher:
@@ -73,7 +73,7 @@ async def test_what_nobody_waits_for_rides_with_the_next_question_and_before_it(
     assert trips.asked == [["1", "2", "3"]]
 
 
-async def test_what_rides_goes_by_itself_when_nobody_asks_and_on_the_way_out() -> None:
+async def test_piggybacked_calls_are_sent_alone_and_on_exit() -> None:
     trips = Trips()
     trips.go.set()
     async with Batcher(trips.trip) as batcher:
@@ -86,7 +86,7 @@ async def test_what_rides_goes_by_itself_when_nobody_asks_and_on_the_way_out() -
     assert trips.asked == [["1"], ["2"]]
 
 
-async def test_who_waits_behind_a_trip_that_failed_fails_with_it() -> None:
+async def test_calls_queued_behind_a_failed_trip_fail() -> None:
     trips = Trips(failing=True)
     async with Batcher(trips.trip) as batcher:
         first_futures = ask(batcher, "1")
@@ -102,7 +102,7 @@ async def test_who_waits_behind_a_trip_that_failed_fails_with_it() -> None:
     assert trips.asked == [["1"], ["3"]]
 
 
-async def test_one_who_leaves_takes_no_answer_from_the_others() -> None:
+async def test_cancelled_call_does_not_affect_others_of_its_trip() -> None:
     trips = Trips()
     async with Batcher(trips.trip) as batcher:
         future, stays = ask(batcher, "1", "2")
@@ -112,7 +112,7 @@ async def test_one_who_leaves_takes_no_answer_from_the_others() -> None:
         assert await stays == [2]
 
 
-async def test_leaving_asks_what_still_waits_and_takes_no_more() -> None:
+async def test_exit_sends_queued_calls_and_refuses_new_ones() -> None:
     trips = Trips()
     trips.go.set()
     async with Batcher(trips.trip) as batcher:
@@ -123,7 +123,7 @@ async def test_leaving_asks_what_still_waits_and_takes_no_more() -> None:
         ask(batcher, "2")
 
 
-async def test_the_queue_is_bounded() -> None:
+async def test_queue_is_bounded() -> None:
     batcher = Batcher(Trips().trip)
     ask(batcher, *["1"] * MAX_WAITING)
 
@@ -132,7 +132,7 @@ async def test_the_queue_is_bounded() -> None:
 
 
 @for_each("scope", ["key:support-widget", "", "user:}", "user:{x}", "user:{}"])
-def test_all_keys_have_one_hash_tag(scope: str) -> None:
+def test_keys_share_one_hash_tag(scope: str) -> None:
     call_claims = claims((REQUESTS, 1), (PLACES, 1), scope=scope)
 
     keys = ClaimEncoder(Clock().seconds).keys("call-1", call_claims)
@@ -141,7 +141,7 @@ def test_all_keys_have_one_hash_tag(scope: str) -> None:
     assert {key[key.index("{") + 1 : key.index("}")] for key in keys} == {"limits"}
 
 
-def test_the_windows_of_a_budget_are_told_anew_when_one_ends() -> None:
+def test_encoded_windows_advance_when_one_ends() -> None:
     clock = Clock()
     encoder = ClaimEncoder(clock.seconds)
     value_before = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
@@ -152,7 +152,7 @@ def test_the_windows_of_a_budget_are_told_anew_when_one_ends() -> None:
     assert value_after[:3] == value_before[1:]
 
 
-def test_a_limit_that_the_policy_changed_is_told_as_it_is_now() -> None:
+def test_changed_limit_is_encoded_again() -> None:
     encoder = ClaimEncoder(Clock().seconds)
     encoder.claims(claims((PLACES, 1)))
 
@@ -179,8 +179,8 @@ async def test_concurrent_calls_share_a_cluster_trip(shared_cluster: Cluster) ->
     assert set(document.values()) == {0}
 
 
-async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -> None:
-    """It is as if the store was away for a moment: with keys on both sides no script runs."""
+async def test_calls_are_counted_once_during_slot_migration(cluster: Cluster) -> None:
+    """No script runs while keys of a slot are on two members, so the store seems unavailable."""
     call_claims, to = claims((BUDGET, 100), (PLACES, 0)), _other_member(cluster)
 
     async def call(store: CounterStore, number: int) -> None:

@@ -1,4 +1,4 @@
-"""A shared store that is slow now and then, under calls whose clients leave and calls that stay."""
+"""Calls, some cancelled by their clients, while a shared store is slow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proxy.runtime.redis import connect
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
 from tests.limits.stores.slow_wire import SlowWire, slow_wire
-from tests.limits.stores.test_failover import noting
+from tests.limits.stores.test_failover import recorder_of
 from tests.limits.world import MONTH, PLACES, claims
 from tests.servers import Server, eventually
 
@@ -37,10 +37,10 @@ CLOSED = claims((replace(ROOMY, on_store_error="closed"), 1))
 
 
 @asynccontextmanager
-async def sheltered(
+async def instance_store(
     wire: SlowWire, transitions: list[str], prefix: str = ""
 ) -> AsyncIterator[FailoverStore]:
-    """One instance, as the proxy makes it."""
+    """Open the store of one instance as the proxy does."""
     ids = (f"{uuid4().hex}-{n}" for n in count())
     remote = RedisStore(
         connect(wire.at.urls, TIMEOUT_S, cluster=wire.at.cluster), time.time, prefix or uuid4().hex
@@ -54,7 +54,7 @@ async def sheltered(
         store = FailoverStore(
             remote,
             alone,
-            noting(transitions),
+            recorder_of(transitions),
             sleep,
             lambda: 0.5,
             lambda: next(ids),
@@ -69,8 +69,8 @@ async def used(store: FailoverStore, call_claims: Sequence[Claim] = REQUEST) -> 
     return [standing.used for standing in await store.read(call_claims)]
 
 
-async def leave(store: FailoverStore, name: str, turns: int) -> None:
-    """Ask, and leave after some turns of the loop, as a client that does not wait."""
+async def admit_and_cancel(store: FailoverStore, name: str, turns: int) -> None:
+    """Start a call and cancel it after ``turns`` iterations of the event loop."""
     call = asyncio.ensure_future(store.admit(name, REQUEST))
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -84,12 +84,14 @@ async def leave(store: FailoverStore, name: str, turns: int) -> None:
 
 
 async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> None:
-    async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
+    async with slow_wire(server.port) as wire, instance_store(wire, []) as store:
         for number in range(20):
-            await store.read(REQUEST)  # over a connection that is there already
+            await store.read(REQUEST)  # open the connection
             pause = asyncio.ensure_future(wire.pause(PAUSE_S))
             await asyncio.sleep(0)
-            await asyncio.gather(*(leave(store, f"{number}-{n}", 2 * n) for n in range(8)))
+            await asyncio.gather(
+                *(admit_and_cancel(store, f"{number}-{n}", 2 * n) for n in range(8))
+            )
             await pause
         await eventually(lambda: not store.pending and not store.is_degraded)
 
@@ -98,12 +100,12 @@ async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> N
         assert store.dropped == 0
 
 
-async def test_one_pause_refuses_nobody_and_is_one_failure(server: Server) -> None:
+async def test_short_pause_refuses_nothing_and_is_one_failure(server: Server) -> None:
     transitions: list[str] = []
-    async with slow_wire(server.port) as wire, sheltered(wire, transitions) as store:
+    async with slow_wire(server.port) as wire, instance_store(wire, transitions) as store:
 
         async def call(number: int) -> bool:
-            await asyncio.sleep(0.001 * (number % 300))  # they come one after the other
+            await asyncio.sleep(0.001 * (number % 300))  # spread the arrivals
             admitted = (await store.admit(f"call-{number}", CLOSED)).admitted
             await store.settle(f"call-{number}", [0])
             return admitted
@@ -118,7 +120,7 @@ async def test_one_pause_refuses_nobody_and_is_one_failure(server: Server) -> No
         assert await used(store, CLOSED) == [0]
 
 
-async def test_a_busy_loop_of_our_own_is_no_absent_store(server: Server) -> None:
+async def test_busy_event_loop_is_no_store_failure(server: Server) -> None:
     async with (
         slow_wire(server.port) as wire,
         RedisStore(
@@ -133,30 +135,30 @@ async def test_a_busy_loop_of_our_own_is_no_absent_store(server: Server) -> None
             assert (await call).admitted
 
 
-async def test_a_stop_tells_the_store_what_it_is_owed(server: Server) -> None:
+async def test_exit_sends_pending_settlements(server: Server) -> None:
     prefix = uuid4().hex
     async with slow_wire(server.port) as wire:
-        async with sheltered(wire, [], prefix) as store:
+        async with instance_store(wire, [], prefix) as store:
             for number in range(20):
                 await store.admit(f"call-{number}", REQUEST)
             wire.hold()
             for number in range(20):
                 await store.settle(f"call-{number}", [0, 3])
             await eventually(lambda: store.pending == 20)
-            asyncio.get_running_loop().call_later(PAUSE_S, wire.let_go)
+            asyncio.get_running_loop().call_later(PAUSE_S, wire.release)
 
-        async with sheltered(wire, [], prefix) as other_store:
+        async with instance_store(wire, [], prefix) as other_store:
             assert await used(other_store) == [0, 60]
 
 
 async def test_leases_of_killed_instance_expire(server: Server) -> None:
-    """The killed one is an instance that asks nothing more; the other renews, through a pause."""
+    """One instance stops renewing. The other renews its leases, also during a pause."""
     short = claims((replace(ROOMY, lease_s=1), 1))
     prefix = uuid4().hex
     async with (
         slow_wire(server.port) as wire,
-        sheltered(wire, [], prefix) as living,
-        sheltered(wire, [], prefix) as killed,
+        instance_store(wire, [], prefix) as living,
+        instance_store(wire, [], prefix) as killed,
     ):
         await living.admit("living", short)
         await killed.admit("killed", short)
@@ -179,7 +181,7 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
     bounds = (ScopedLimit(limit), ScopedLimit(replace(ROOMY, on_store_error="closed")))
     head = RequestHead("openai", "completions", "/v1/completions", "r", call_id="one-call")
     plan = Plan("r", "widget", "chat", {}, (), limits=bounds, cache=CacheRule(60))
-    async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
+    async with slow_wire(server.port) as wire, instance_store(wire, []) as store:
         [claim] = [item for item in estimate_claims(plan, Call(head, {})) if item.limit is limit]
         await store.charge("before", [replace(claim, amount=50)])
         admission = Limiter(store, lambda standing: None)

@@ -1,4 +1,4 @@
-"""What every store promises, under calls that come all at once: exactly as allowed."""
+"""Guarantees of every store under concurrent calls."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ async def instances(request: pytest.FixtureRequest) -> AsyncIterator[Instances]:
     [(REQUESTS, 1, 100), (TOKENS, 7, 14), (MONTH, 9, 11), (PLACES, 1, 100)],
     ids=lambda value: value.kind.name if isinstance(value, Limit) else "",
 )
-async def test_admits_exact(instances: Instances, limit: Limit, amount: int, fit: int) -> None:
+async def test_concurrent_calls_fill_a_limit_exactly(
+    instances: Instances, limit: Limit, amount: int, fit: int
+) -> None:
     call_claims = claims((WIDE, 1), (limit, amount))
 
     outcomes = await instances.admit_all(call_claims)
@@ -91,7 +93,7 @@ async def test_admits_exact(instances: Instances, limit: Limit, amount: int, fit
     assert (wide.used, tight.used) == (fit, fit * amount)
 
 
-async def test_every_end_leaves_actual_usage_only(instances: Instances) -> None:
+async def test_actual_usage_remains_after_any_end(instances: Instances) -> None:
     call_claims = claims((WIDE, 1), (BUDGET, 100), (PLACES, 1))
     outcomes = await instances.admit_all(call_claims)
     admitted = [number for number, outcome in enumerate(outcomes) if outcome.admitted]
@@ -113,7 +115,7 @@ async def test_every_end_leaves_actual_usage_only(instances: Instances) -> None:
     assert sum(store.in_flight for store in instances.stores) == 0
 
 
-async def test_settling_counts_once_and_only_what_was_admitted(instances: Instances) -> None:
+async def test_settlement_counts_once_and_only_admitted_calls(instances: Instances) -> None:
     store, call_claims = instances.stores[0], claims((BUDGET, 100), (PLACES, 1))
     await store.admit("call", call_claims)
     for actual in (60, 90, 0):
@@ -140,7 +142,7 @@ async def test_refund_is_at_most_the_claim(
 
 
 @pytest.mark.parametrize("limit", [REQUESTS, TOKENS, MONTH, PLACES], ids=lambda it: it.kind.name)
-async def test_refuses_negative_claim(instances: Instances, limit: Limit) -> None:
+async def test_negative_claim_is_refused(instances: Instances, limit: Limit) -> None:
     store, shadow = instances.stores[0], replace(limit, name="shadow", shadow=True)
     await store.admit("before", claims((limit, 3), (shadow, 3)))
 
@@ -156,7 +158,7 @@ async def test_refuses_negative_claim(instances: Instances, limit: Limit) -> Non
     assert [item.used for item in await store.read(claims((limit, 0), (shadow, 0)))] == [3, 3]
 
 
-async def test_shadow_limit_counts_and_refuses_nobody(instances: Instances) -> None:
+async def test_shadow_limit_counts_and_refuses_nothing(instances: Instances) -> None:
     shadow = Limit("shadow", KINDS["requests"], 60, 60, shadow=True)
     call_claims = claims((WIDE, 1), (shadow, 1))
 
@@ -176,7 +178,7 @@ async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> Non
     assert sum(outcome.standings[0].is_fresh for outcome in outcomes) == 1
 
 
-async def test_money_from_a_ledger_is_added_and_is_the_whole(instances: Instances) -> None:
+async def test_backfilled_spend_is_added_and_budget_not_fresh(instances: Instances) -> None:
     await instances.stores[0].charge("from-ledger", claims((BUDGET, 9950)), is_backfill=True)
 
     outcomes = await instances.admit_all(claims((BUDGET, 10)))
@@ -185,14 +187,14 @@ async def test_money_from_a_ledger_is_added_and_is_the_whole(instances: Instance
     assert not any(outcome.standings[0].is_fresh for outcome in outcomes)
 
 
-async def test_what_a_read_says_would_fit_does(instances: Instances) -> None:
+async def test_read_reports_whether_a_claim_would_be_refused(instances: Instances) -> None:
     await instances.stores[0].admit("call", claims((BUDGET, 9000)))
 
     for amount, fits in ((1000, True), (1001, False)):
         assert (await instances.standings(claims((BUDGET, amount))))[0].would_refuse != fits
 
 
-async def test_of_all_who_bill_one_name_at_once_one_is_the_first(instances: Instances) -> None:
+async def test_concurrent_bills_of_a_name_have_one_owner(instances: Instances) -> None:
     owners = [f"call-{number}" for number in range(40)]
 
     async def bill(name: str) -> list[bool]:
@@ -202,7 +204,7 @@ async def test_of_all_who_bill_one_name_at_once_one_is_the_first(instances: Inst
     for name in ("one", "two"):
         first_item = await bill(name)
         assert sum(first_item) == 1
-        assert await bill(name) == first_item  # who asks again is still the one
+        assert await bill(name) == first_item  # the owner may repeat its request
 
 
 @pytest.mark.parametrize("limit", [MONTH, TOKENS], ids=lambda limit: limit.kind.name)
@@ -223,7 +225,7 @@ async def test_count_only_limit_never_refuses(instances: Instances, limit: Limit
     assert (standing.used, standing.would_refuse) == (limit.capacity + 10, True)
 
 
-async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
+async def test_renewed_lease_outlasts_its_period() -> None:
     clock, call_claims = Clock(), claims((Limit("at-once", KINDS["concurrency"], 1), 1))
     store = clock.memory()
     await store.admit("long", call_claims)
