@@ -84,7 +84,7 @@ SHARING: dict[str, dict[str, Dialect]] = {
     }
     for name, dialect in DIALECTS.items()
 }
-"""Dialects with the same routes as a dialect, by the prefix of their headers in joined names."""
+"""For each dialect: dialects with the same routes, keyed by the prefix of their headers."""
 _KNOWN_BY_HEADERS = {other.name for sharing in SHARING.values() for other in sharing.values()}
 _BY_PATH = [each for each in DIALECTS.values() if each.name not in _KNOWN_BY_HEADERS]
 ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {}
@@ -98,7 +98,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     )
     for _, path in ROUTES
 }
-"""Dialects of each path, without those that only headers identify. The first is the default."""
+"""Dialects of each path, except dialects that only headers identify. The first is the default."""
 PATTERNS: dict[str, re.Pattern[str]] = {
     path: compile_route(path) for path in OWNERS if is_pattern(path)
 }
@@ -367,7 +367,7 @@ def check_names(param: str, *names: Any) -> None:
 
 
 def _warn_of_dropped_fields(client: ClientDialect, body: Json, chat: Json) -> Iterator[str]:
-    """Yield a warning for each field of a body that the call does not take over as a whole."""
+    """Yield a warning for each field that was dropped from a body in whole or in part."""
     for alias, name in client.aliases.items():
         if body.get(alias) is not None and alias not in chat and body[alias] != chat.get(name):
             yield f"{alias} dropped"

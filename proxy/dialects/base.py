@@ -26,8 +26,7 @@ IMPLIED: Mapping[str, object] = {
     "context_length_exceeded_behavior": "error",
     "include_stop_str_in_output": False,
 }
-"""Behavior of most upstreams that no field requests: they refuse prompts that are too long, and
-omit the stop text."""
+"""Default behavior of most upstreams: they refuse too long prompts, and omit the stop text."""
 
 
 @frozen

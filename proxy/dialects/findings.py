@@ -21,7 +21,7 @@ DETECTIONS, HOOKS = "enkrypt_policy_detections", "hook_results"
 MAX_FINDINGS = 64
 MAX_NAMES = 1024  # names read per stage
 LOW_IS_BAD = frozenset({"on_topic", "adherence_score", "relevancy_score", "safe", "sfw"})
-"""Detectors with lower values for worse texts."""
+"""Detectors whose lower values mean worse texts."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/ -]{0,63}")
 _STAGES: tuple[tuple[Stage, str, str], ...] = (
     ("input", "input_guardrails", "before_request_hooks"),
@@ -129,7 +129,7 @@ def make_hook(
 
 
 def _merge_worst_values(parts: Iterable[Json]) -> Json:
-    """Join mappings. Where several have a name, the worse value counts."""
+    """Merge mappings. Of several values with the same name, keep the worst."""
     joined: Json = {}
     for part in parts:
         for name, value in part.items():

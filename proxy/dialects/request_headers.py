@@ -22,11 +22,11 @@ MAX_TIMEOUT_S = 86_400
 REFRESH_IGNORED = "cache refresh ignored: this key may not refresh the cache"
 Tag = tuple[str, str | None]
 PREFIX = "\nx-headrace-"
-"""Occurs in the joined header names of a request with headers of the proxy."""
+"""Matches the joined header names of a request that has headers of the proxy."""
 SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
 """Allowed values of client headers that are forwarded: short words."""
 ACCOUNT_SUFFIX = "-id"
-"""Ends the names of headers that choose a workspace or an organization."""
+"""Suffix of headers that choose a workspace or an organization."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _TRUE = frozenset({"true", "1"})
@@ -116,7 +116,7 @@ REDUNDANT = frozenset({"api-version", "beta"})
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}(?:\[\])?")
 _AZURE = re.compile("/openai/deployments/([^/]+)(/.+)")
 _STEPS = {"id": "[^/]+", "item": "[^/]+"}
-"""Parameters of a path that are one step. Names of models and deployments have slashes."""
+"""Path parameters that match one segment. Names of models and deployments may contain slashes."""
 _NAMED = re.compile(r"\{([a-z_]+)\}")
 
 PASSTHROUGH = 'The operator can make it available under "passthrough:" in the policies.'
@@ -136,12 +136,12 @@ KEY_QUERIES = frozenset({"access_token", "api-key", "api_key", "apikey", "key", 
 
 
 def is_pattern(route: str) -> bool:
-    """Return True if a route names a part of its path."""
+    """Return True if the path of a route has parameters."""
     return "{" in route
 
 
 def compile_route(route: str) -> re.Pattern[str]:
-    """Return what matches the paths of a route, with a group for each part that it names."""
+    """Return the pattern of a route, with a group for each parameter in its path."""
     pieces = _NAMED.split(route)
     for index, piece in enumerate(pieces):
         pieces[index] = f"(?P<{piece}>{_STEPS.get(piece, '.+')})" if index % 2 else re.escape(piece)
@@ -225,7 +225,7 @@ def describe_unknown_path(path: str, known_paths: Collection[str]) -> str:
 
 
 def redact_path(path: str) -> str:
-    """Return a path for the log: of its parts those that are plain words, for any other ``*``."""
+    """Return a path for the log, with ``*`` in place of each segment that is not a plain word."""
     parts = path[:MOST_PATH].split("/")[: MOST_PARTS + 1]
     return "/".join([part if _PLAIN.fullmatch(part) else "*" for part in parts])
 
@@ -246,7 +246,7 @@ def _suggest_path(path: str, known_paths: Collection[str]) -> str:
 
 
 def _suggest_base_url(path: str, end: str, known_paths: Collection[str]) -> str:
-    """Return what is wrong with a base URL to which a client has added what is served."""
+    """Return advice for a client whose base URL precedes a served path with other segments."""
     prefix = path.removesuffix(end)
     if not prefix.strip("/"):
         return "Remove the slash at the end of the client's base URL."

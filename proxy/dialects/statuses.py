@@ -45,7 +45,7 @@ USUAL: Statuses = {
     508: "request",  # 508 is a loop of proxies, which the client's headers control
 }
 POLICY_BLOCKED = "policy_blocked"
-"""Error type by which gateways tell Claude Code that a policy has blocked a call."""
+"""Error type that makes Claude Code report a call as blocked by a policy."""
 DENIALS = frozenset({"guardrail_blocked", POLICY_BLOCKED})
 """Codes and types of denied calls that any upstream may use: Headrace's own."""
 CONTEXT, QUOTA = "context_length_exceeded", "insufficient_quota"
@@ -220,7 +220,7 @@ def _parse_object(error: Json) -> ErrorBody:
 
 
 def _parse_message(message: Any) -> ErrorBody:
-    """Read a message that is an object or a list: problems of fields, an error, or any JSON."""
+    """Read a ``message`` that is JSON: problems of fields, an error object, or other JSON."""
     inner = message.get("detail") or message if isinstance(message, dict) else message
     if isinstance(inner, list) and any(isinstance(item, dict) and "msg" in item for item in inner):
         return _parse_problems(inner)

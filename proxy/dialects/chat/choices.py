@@ -109,8 +109,10 @@ SILENT_CALL: Final[Shape] = {
         for kind, member in INNER.items()
     },
 }
-"""Shapes of the members of a tool call that guards need not read. `Begin` has its name, so a name
-in a later chunk has none of these shapes."""
+"""Shapes of the members of a tool call that guards need not read.
+
+The name of a call is in `Begin`, so a name in a later chunk is not silent.
+"""
 _MAY_BE_EMPTY = frozenset(
     {"annotations", "audio", "content", "function_call", "reasoning", "reasoning_content"}
     | {"refusal", "text", "tool_calls"}
@@ -312,7 +314,7 @@ class ChoiceReader:
         return events
 
     def _is_repeated(self, name: str, message: Json, number: int) -> bool:
-        """Return True for reasoning that the message has under another name too."""
+        """Return True for reasoning that the message repeats under another name."""
         home = self.homes.get((number, "reasoning"), THOUGHTS[:1])[-1]
         first = home if home in THOUGHTS else THOUGHTS[0]
         return name in THOUGHTS and name != first and message.get(first) == message[name]

@@ -148,9 +148,9 @@ class ChatReader:
         ]
 
     def _renumber_choices(self, doc: Json) -> Json:
-        """Return a document whose choices have their numbers as integers.
+        """Return a document whose choices have integer numbers.
 
-        A client that gets one choice gets the first of the stream, as number 0. Raises
+        A client that gets one choice gets the first choice of the stream, as number 0. Raises
         `UpstreamInvalid` for a number that is not from 0 to `MAX_PARTS`.
         """
         listed, choices = doc.get("choices"), list[Any]()
@@ -175,7 +175,7 @@ class ChatReader:
         return doc if is_same else {**doc, "choices": choices}
 
     def _start(self, doc: Json) -> list[Event]:
-        """Return the start of the response, at the first document with an id, a choice or usage."""
+        """Return the start event at the first document with an id, a choice or usage."""
         id_, model, created = doc.get("id"), doc.get("model"), doc.get("created")
         if self._is_started or not (id_ or doc.get("choices") or doc.get("usage") is not None):
             return []
@@ -263,9 +263,10 @@ class ChatReader:
         ]
 
     def _move(self, frame: Frame) -> list[Frame]:
-        """Return a frame with its text in the member that had the first text of the part.
+        """Return a frame whose text is in the member in which the part's first text was.
 
-        Guards read all texts of a part as one, and so must a client that reads one member.
+        Guards read all texts of a part as one text, so a client that reads one member must get all
+        of them.
         """
         doc = frame.doc
         delta = next((event for event in frame.events if type(event) is Delta), None)
@@ -285,7 +286,7 @@ class ChatReader:
         return [self._make_frame(other_events, doc), moved]
 
     def _note_shape(self, doc: Json, choices: list[Choice]) -> None:
-        """Keep the shape of a document that is one delta, for the next document."""
+        """Store the shape of a document that is one delta, to recognize the next such document."""
         if len(choices) != 1 or len(doc["choices"]) != 1 or (self._held and self._crossing):
             return
         if self._only_choice not in (None, 0):  # the next document may have another choice
@@ -321,9 +322,9 @@ def _collect_choice_events(choices: list[Choice]) -> list[Event]:
 
 
 def _must_split_document(choices: list[Choice]) -> bool:
-    """Return True for several texts, a text with an end, or a renumbered tool call.
+    """Return True for several texts, a text with its end, a renumbered call or a repeated choice.
 
-    Also for a choice that is listed twice, because the first entry may end the text of the second.
+    The first entry of a repeated choice may end the text of the second.
     """
     if len({choice.number for choice in choices}) < len(choices):
         return True

@@ -21,8 +21,10 @@ THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "th
 _THINKING = ("thinking", "redacted_thinking")
 _CONTENT = ("content", "refusal", "tool_calls", "function_call")
 UNKNOWN_THOUGHT = " "
-"""Placeholder for reasoning that the client did not return: providers that require some accept
-any."""
+"""Placeholder for reasoning that the client did not return.
+
+Providers that require it accept any text.
+"""
 SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 _REFUSED = THOUGHTS | {"annotations", "audio", "function_call", "refusal"}
 _OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})
@@ -98,7 +100,7 @@ def convert_chat_to_legacy(body: Json) -> Json:
 
 
 def adapt_chat_to_provider(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
-    """Return a chat as the provider accepts it, and the names of removed parts of messages."""
+    """Return a chat in the provider's form, and the names of removed parts of messages."""
     chat, dropped = dict(body), set[str]()
     for renamed in traits.renamed:
         name, provider_name = renamed
@@ -144,7 +146,7 @@ def _call(call: Any, traits: Provider) -> Any:
 
 
 def _shorten_id(value: Json, name: str) -> Json:
-    """Return an object whose id has nine letters and digits, always the same for one id."""
+    """Return an object with an id of nine letters and digits, derived from its id."""
     id_ = value.get(name)
     if not isinstance(id_, str) or SHORT_ID.fullmatch(id_):
         return value
@@ -197,14 +199,14 @@ def join_text_parts(message: Json) -> Json:
 
 
 def _append(text: Any, addition: str) -> str:
-    """Return both texts. Some servers send the same text in both places."""
+    """Return the joined texts, or one of them if they are equal: some servers send a text twice."""
     return addition if not isinstance(text, str) or text == addition else text + addition
 
 
 def remove_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
-    """Return a request without the assistant's reasoning, and the names of what was removed.
+    """Return a request without the assistant's reasoning, and the names of removed members.
 
-    The body is the same object if it has none. Messages without other content are removed.
+    Returns the same object if nothing was removed. Messages without other content are removed.
     """
     removed: set[str] = set()
     messages = [

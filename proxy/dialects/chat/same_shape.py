@@ -9,7 +9,7 @@ from proxy.types import Json
 from proxy.types.events import Delta
 
 NEW: Final = tuple.__new__
-"""Makes a named tuple from all of its fields, in a third of the time of a call of its class."""
+"""Creates a named tuple from all of its fields, three times as fast as its class does."""
 
 
 class SameShape:

@@ -87,8 +87,8 @@ def _name_of(call: Json) -> _Id | None:
 class _Call:
     """State of one call.
 
-    `is_bare`: the text so far is an empty object. `is_repeated`: a complete call was named once
-    more without an id, so a further text begins another call of that name.
+    `is_bare`: the text so far is an empty object. `is_repeated`: after the call was complete, its
+    name was repeated without an id, so further text begins another call of that name.
     """
 
     number: int
@@ -116,10 +116,10 @@ class CallNumbers:
         self._count = 0
 
     def renumber(self, fragment: Json, position: int, numbers: Collection[object]) -> Json:
-        """Return a fragment with the number of its call as ``index``, unchanged if it has that.
+        """Return a fragment with the number of its call as ``index``.
 
-        `position` is its place in the chunk, `numbers` are those of the calls before it there.
-        Raises ``ResponseTooLarge`` for more than `max_calls`.
+        `position` is its place in the chunk, `numbers` are the call numbers of earlier fragments in
+        the chunk. Raises ``ResponseTooLarge`` for more than `max_calls`.
         """
         index, id_ = index_of(fragment, position), _to_comparable_id(fragment.get("id"))
         text = get_call_text(fragment)[1].strip(SPACE)
@@ -182,7 +182,7 @@ MARK = "_signed_"
 MAX_SIGNATURE = 64 * 1024  # characters
 BESIDE, VENDOR, SIGNATURE = "extra_content", "google", "thought_signature"
 UNSIGNED = "skip_thought_signature_validator"
-"""Google's word for a call that another model made."""
+"""Value that Google accepts as the signature of a call that another model made."""
 
 ID_MEMBERS = ("id", "tool_use_id", "call_id")
 """Members of blocks and items that have the id of a call."""
@@ -218,7 +218,7 @@ def _split_id(text: Any) -> tuple[str, str] | None:
 
 
 def remove_signatures(body: Json, member: str) -> tuple[Json, dict[str, str]]:
-    """Return a request with the own ids of its calls, and their signatures by id.
+    """Return a request whose call ids have no signatures, and the signatures by id.
 
     ``member`` is its list of messages or items.
     """

@@ -66,10 +66,10 @@ class ChunkMaker:
         self._forms: dict[Part, tuple[Json, Slot]] = {}
 
     def note(self, frame: Frame) -> None:
-        """Remember what later chunks repeat.
+        """Store values that later chunks repeat.
 
-        That is the identity of the response, the indexes of its calls, and unusual names of
-        text members.
+        These are the identity of the response, the indexes of its calls, and unusual names of text
+        members.
         """
         for event in frame.events:
             if type(event) is Delta:

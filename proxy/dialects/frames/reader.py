@@ -142,7 +142,7 @@ class FamilyFrameReader:
             return placed
 
     def _parse_event(self, raw: bytes) -> Json:
-        """Return the document of an event. After one with half of a surrogate pair, join pairs."""
+        """Return the document of an event. From the first half surrogate pair on, join pairs."""
         try:
             return self._documents.read(raw)
         except UpstreamInvalid:
@@ -153,7 +153,10 @@ class FamilyFrameReader:
             return doc
 
     def _check_document(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
-        """Return a document as rewritten, in one line. Raise the error that it reports."""
+        """Return the rewritten document and its bytes in one line.
+
+        Raise the error that it reports.
+        """
         family = self._family
         if "error" in doc or family.failure is not None:
             checked = doc if self._joiner is None else replace_half_characters(doc)

@@ -1,9 +1,9 @@
-"""Puts parts that take turns in sequence: one part ends before another begins.
+"""Reorders interleaved parts: one part ends before another begins.
 
 Clients of Messages and Responses read one block or item after the other, and guards read each text
 as one. An upstream may interleave its parts: chat does so in its chunks, Messages and Responses
-between the events that begin and end a part. A part passes until it ends; the frames of others
-wait for that, within bounds.
+between the events that begin and end a part. A part passes until it ends; the frames of others wait
+for that, within bounds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from proxy.types.events import (
 )
 
 MAX_FRAMES = 4096
-"""Frames that wait at a time. Deltas of one part that follow each other are one frame."""
+"""Maximum number of waiting frames. Consecutive deltas of one part count as one frame."""
 MAX_BYTES = 8 * 1024 * 1024
-"""Bytes of the frames that wait."""
+"""Maximum size of the waiting frames in bytes."""
 FRAME_BYTES = 256
 """Memory of a frame in addition to its text."""
 SPACE = " \t\r\n"
@@ -79,7 +79,7 @@ class ObjectEnd:
 
 
 class _PartQueue:
-    """Waiting frames of one part. Deltas in a row are joined when they leave."""
+    """Waiting frames of one part. Consecutive deltas are joined when they are released."""
 
     __slots__ = ("frames", "size")
 
@@ -105,9 +105,9 @@ class _PartQueue:
 class Sequencer:
     """Reorders the frames of one response. Frames have at most one delta.
 
-    `feed` and `end` raise `ResponseTooLarge` if too much waits, and `UpstreamInvalid` if a tool
-    call goes on after its arguments are complete. `end` then returns the frames ahead of that
-    fault. Once a frame has waited, none has `raw`.
+    `feed` and `end` raise `ResponseTooLarge` above a bound, and `UpstreamInvalid` if a tool call
+    continues after its arguments are complete. `end` then returns the frames before that fault.
+    After the first frame that waited, frames have no `raw`.
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class Sequencer:
         self._count = self._bytes = 0
 
     def feed(self, frame: Frame) -> list[Frame]:
-        """Take the next frame, return those that follow now."""
+        """Add a frame. Return the frames that can be released in order."""
         events = frame.events
         if len(events) == 1:
             event = events[0]
@@ -230,7 +230,7 @@ class Sequencer:
             self._close(out)
 
     def _close(self, out: list[Frame]) -> None:
-        """End the open part if no event of the wire will."""
+        """End the open part unless an event of the upstream will end it."""
         root = self._root
         if root is not None and root.closing == "marked":
             return
@@ -329,7 +329,7 @@ _WITHOUT_PART = frozenset(kind for kind in Event.__args__ if "part" not in kind.
 
 
 def find_part(frame: Frame) -> Part | None:
-    """Return the part of the first event of a child, otherwise of the first event with a part."""
+    """Return the first part that has a parent, otherwise the first part of the frame."""
     root: Part | None = None
     for event in frame.events:
         if type(event) not in _WITHOUT_PART:
@@ -341,7 +341,7 @@ def find_part(frame: Frame) -> Part | None:
 
 
 def _can_join_deltas(previous: Frame, frame: Frame) -> bool:
-    """Return True if the documents of two deltas differ only in their texts, or do not matter."""
+    """Return True if the documents of two deltas differ only in their texts, or are not sent."""
     delta, next_delta = previous.events[0], frame.events[0]
     if not (type(delta) is Delta and type(next_delta) is Delta):
         return False

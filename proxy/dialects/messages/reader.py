@@ -33,7 +33,7 @@ from proxy.types.events import (
 )
 
 MAX_BLOCKS = 4096
-"""Blocks that are open at a time, and blocks of a stream that is inspected or crosses."""
+"""Maximum number of open blocks, and of all blocks in a stream that is inspected or converted."""
 _BLOCK_EVENTS = frozenset({schema.BLOCK_START, schema.BLOCK_DELTA, schema.BLOCK_STOP})
 _CROSSING_KINDS = frozenset({"text", "reasoning", "arguments"})
 _ATTACHMENTS: Mapping[str, AttachName] = {
@@ -45,8 +45,8 @@ _ATTACHMENTS: Mapping[str, AttachName] = {
 class MessageReader:
     """Reads the events of a stream.
 
-    A crossing stream has frames only for text, thinking and calls of the client's tools. A stream
-    that is not split passes in any order of its events.
+    A stream that crosses to another family has frames only for text, thinking and calls of the
+    client's tools. If the stream is not split, its events may come in any order.
     """
 
     __slots__ = (
@@ -119,7 +119,10 @@ class MessageReader:
     def _make_document_frames(
         self, events: tuple[Event, ...], doc: Json, raw: bytes, usual: Shape | None = None
     ) -> list[Frame]:
-        """Return the frame of a document. Guards read all of it unless it has the usual shape."""
+        """Return the frame of a document.
+
+        Guards read the whole document unless it has the usual shape.
+        """
         if self._options.crossing:
             return [self._make_frame(events, doc, raw)] if events else []
         if self._options.inspect and (usual is None or not has_shape(doc, usual)):
@@ -311,7 +314,7 @@ class MessageReader:
         return self._make_document_frames((*events, Delta(part, text, slot)), doc, raw, usual)
 
     def _is_misplaced(self, member: str, part: Part) -> bool:
-        """Return True if an inspected block would get a second text, in another member.
+        """Return True if an inspected block would get a second text in another member.
 
         Raises `UpstreamInvalid` for a block of a known type.
         """

@@ -41,7 +41,7 @@ DELTAS: Mapping[str, tuple[str, Kind]] = {
     "thinking_delta": ("thinking", "reasoning"),
     "input_json_delta": ("partial_json", "server_arguments"),
 }
-"""The member with the text of a delta, and the kind of a block whose start is missing."""
+"""By delta type: the member with the text, and the kind of the block if its start is missing."""
 
 DELTA_MEMBERS: Mapping[Kind, str] = {
     "text": "text",

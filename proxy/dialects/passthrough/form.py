@@ -37,12 +37,14 @@ _DISPOSITION = re.compile(
     re.IGNORECASE,
 )
 FILES = frozenset({"data", "file", "files"})
-"""Fields with a file of the client, which may be JSON."""
+"""Fields whose content is a file of the client. The file may be JSON."""
 _SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
 """Separators of the steps of a name. Servers may read a hyphen as an underscore."""
 _JSON_START = re.compile(r"[\s\x00\ufeff\ufffd]*([\[{]|\Z)")
-"""Beginning of JSON after white space and byte order marks of any encoding, which parsers skip. In
-a long field, JSON may follow the text that was read."""
+"""Start of JSON after white space and byte order marks, which parsers skip.
+
+If only the beginning of a long field was read, JSON may follow.
+"""
 _OTHER_CHARSET = re.compile(r"charset(?! *= *\"?(?:utf-?8|us-ascii)\b)", re.IGNORECASE)
 _ENCODING_HEADERS = ("content-encoding", "content-transfer-encoding")
 _NO_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
@@ -190,7 +192,7 @@ class FormParts:
         return True
 
     def _name_field_to_check(self, lines: str) -> str:
-        """Return the name of a field whose content must be checked, "" for other files."""
+        """Return the name of a field whose content must be checked, "" for a file."""
         headers: dict[str, str] = {}
         for line in lines.split("\r\n"):
             match = _HEADER.fullmatch(line)
@@ -274,7 +276,10 @@ def _parse(name: str, value: bytes) -> Any:
 
 
 def _keep_repeated_members(pairs: list[tuple[str, Any]]) -> Any:
-    """Return an object, or one per member if a name occurs twice, as servers may read either."""
+    """Return an object.
+
+    If a name occurs twice, return one object per member: servers may read either.
+    """
     members = dict(pairs)
     return members if len(members) == len(pairs) else [{name: value} for name, value in pairs]
 

@@ -40,7 +40,7 @@ from proxy.types.passthrough import (
 MAX_QUERY_PARAMETERS = 64
 JSON = "application/json"
 MODEL_FIELD = {"model": "model"}
-"""The field that is read here. A server may also read other spellings of its name."""
+"""The field with the model. Some servers also read other spellings of its name."""
 CLIENT_PREFIX = "/v1"
 FORWARDED_HEADERS = ("openai-beta",)
 """Headers of a client for all upstreams, if they are short words."""
@@ -151,7 +151,7 @@ def _make_body(
 
 
 def _query(query: str, path: PassthroughPath) -> tuple[str, bool]:
-    """Return the query for the upstream, and True if parameters were dropped."""
+    """Return the query for the upstream, and whether client parameters were dropped."""
     if not query:
         return "", False
     try:

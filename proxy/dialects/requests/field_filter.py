@@ -1,7 +1,7 @@
 """Removes or refuses request fields that an upstream must not get, wherever they occur in a body.
 
-A field is judged by the end of its path, such as ``tools[].headers``, and the longest rule decides.
-Names are compared as lenient servers do: see ``squeezed``.
+Rules match the end of a field's path, such as ``tools[].headers``. The longest matching rule
+decides. Names are compared in squeezed form, as lenient servers do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proxy.types import Json, Upstream
 from proxy.types.passthrough import PassthroughPath
 
 SQUEEZED = {name: squeezed(name) for name in FIELDS}
-"""The fields of most requests."""
+"""Squeezed names of the fields of most requests."""
 FREE = field_rules({"accept": FREE_FORM}, anywhere=())
 SCHEMA_NAMES = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema)
 MAPS = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema_map)
@@ -59,7 +59,7 @@ class ListedField(NamedTuple):
 
 
 def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
-    """Return a copy of the fields that an upstream may get, and the names of the dropped ones.
+    """Return a copy of a body with the fields that an upstream may get, and the names of others.
 
     ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused
     one.
@@ -75,7 +75,7 @@ def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json
 
 
 def list_declared_fields(path: PassthroughPath, upstream: Upstream) -> Collection[str] | None:
-    """Return the only fields of a body that may pass to an upstream, None for any."""
+    """Return the fields of a body that may pass to an upstream, None if all may."""
     if path.fields is None and not upstream.is_gateway:
         return None
     return {MODEL, *(path.fields or ()), *upstream.accepts}
@@ -159,10 +159,9 @@ def _matches_place(rule: FieldRule, place: Place) -> bool:
 def _find_deciding_rule(
     rules: Iterable[FieldRule], place: Place, name: str, value: Any, parent: Json
 ) -> ListedField | None:
-    """Return the field with the rule that decides.
+    """Return the field with the rule that decides, or None without such a rule.
 
-    Return None if there is none: an accepted field that no other rule lists is inspected
-    further.
+    If the upstream accepts a field and no other rule matches it, its members are inspected.
     """
     matching = [rule for rule in rules if _matches_place(rule, place)]
     matching = [rule for rule in matching if not rule.is_text or _has_text(value)]
@@ -179,7 +178,7 @@ def _has_text(value: Any) -> bool:
 
 
 def _is_harmless(listed: ListedField, model: str) -> bool:
-    """Return True for a value that chooses nothing."""
+    """Return True for a value that has no effect, such as the target's own model."""
     rule, value = listed.rule, listed.value
     if rule.verdict == "limit":
         return not isinstance(value, str) or value in FIELDS[rule.name].allowed
@@ -199,8 +198,8 @@ HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
     squeezed("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
     squeezed("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
 }
-"""Values that choose nothing, by the last name of a rule: the target's model, a file that an output
-reports and a skill that Anthropic publishes."""
+"""Tests for values without effect, by the last name of a rule. Such values are the target's own
+model, a file in an output, and a skill that Anthropic publishes."""
 
 
 def _make_refusal(listed: ListedField, model: str) -> InvalidField:
@@ -233,7 +232,7 @@ def _spell_field_path(listed: ListedField) -> str:
 
 
 def _remove(value: Any, unsent: set[tuple[int, str]]) -> Any:
-    """Return a copy without members, which are given by the identity of their object."""
+    """Return a copy without the members in ``unsent``: pairs of an object's id and a name."""
     if isinstance(value, list):
         return [_remove(item, unsent) for item in value]
     if not isinstance(value, dict):

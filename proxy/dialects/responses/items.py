@@ -14,14 +14,14 @@ from proxy.types import Json
 from proxy.types.events import CALLS, Begin, End, Event, Part, ToolCall
 
 MAX_ITEMS = 4096
-"""Items of a stream, and texts of the open items."""
+"""Maximum number of items in a stream, and of texts in the open items."""
 
 
 class OpenText:
     """A text of an item.
 
-    `has_delta`: a delta has carried the text. `beginning` is the text with which its part or item
-    began, until the first delta.
+    `has_delta`: at least one delta had text. `beginning` is the text in the event that began the
+    part or item, until the first delta.
     """
 
     __slots__ = ("beginning", "has_delta", "has_ended", "part", "type")
@@ -203,7 +203,7 @@ _ITEM_TYPES: Mapping[str, str] = {
 
 
 class _NumberedItem:
-    """An item with the ids with which it began.
+    """An item, with the ids of the event that began it.
 
     `is_claimed`: another event had one of these ids. `has_alias`: an event with another id was
     attributed to the item. `parts` has the index of the current part by index member, and the
@@ -344,9 +344,9 @@ class ItemIds:
         self._indexes: dict[tuple[str, str], int] = {}
 
     def keep_first_id(self, event: Json) -> Json:
-        """Return an event of a text with the first id that texts of its kind and index had.
+        """Return an event of a text with the first id seen for texts of its kind and index.
 
-        If texts of another index had that id before, the index is appended to it.
+        If texts of another index use that id, the index is appended.
         """
         kind = as_text(event.get("type"))
         text_type = schema.BY_DELTA.get(kind) or schema.BY_DONE.get(kind)
@@ -379,7 +379,7 @@ def _collect_item_ids(event: Json) -> list[str]:
 
 
 def _find_item_type(kind: str, event: Json) -> str:
-    """Return the type of the item of an event, or its first letters. It may be unknown."""
+    """Return the type of an event's item, or a prefix of the type. It may be unknown."""
     if kind in _ITEM_TYPES:
         return _ITEM_TYPES[kind]
     if kind in (schema.ADDED, schema.DONE):

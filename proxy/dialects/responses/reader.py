@@ -50,7 +50,10 @@ class _DeltaShape(NamedTuple):
     part: Part
 
     def fits(self, doc: Json, *, exact: bool) -> bool:
-        """Return True for an event of the same text. `exact`: its indexes have the same types."""
+        """Return True for an event of the same text.
+
+        With `exact`, its indexes must have the same types.
+        """
         location = self.locate(doc)
         return location == self.location and not (
             exact and [*map(type, location)] != [*map(type, self.location)]
@@ -60,9 +63,9 @@ class _DeltaShape(NamedTuple):
 class ResponsesReader:
     """Reads one stream. An event that repeats a text yields no second delta.
 
-    A text without a delta gets frames without a document, ahead of the event that has it. In
-    documents for guards, repeated texts are empty, and members that repeat the request are missing.
-    The writer fills in both.
+    If an event has a text that no delta had, frames with that text precede the event. In documents
+    for guards, repeated texts are empty, and members that repeat the request are missing. The
+    writer restores both.
     """
 
     __slots__ = (
@@ -249,7 +252,7 @@ class ResponsesReader:
         self._add_native(item)
 
     def _begin_text(self, text: OpenText, value: Json) -> Json:
-        """Return a new part or item without its text, which is added to the first delta."""
+        """Return a new part or item without its text. The text becomes part of the first delta."""
         name = text.type.member
         beginning = as_text(value.get(name))
         if not beginning or text.has_delta:
@@ -263,7 +266,10 @@ class ResponsesReader:
         return {**value, name: ""}
 
     def _read_repeated_text(self, text: OpenText, value: Json) -> Json:
-        """Add a delta if none has carried the text. Remove the text if guards inspect the value."""
+        """Add a delta with the text if no delta had it.
+
+        Remove the text if guards inspect the value.
+        """
         name = text.type.member
         repeated = as_text(value.get(name))
         if repeated and not text.has_delta:
@@ -293,7 +299,7 @@ class ResponsesReader:
         self._add_native(None)
 
     def _end_item(self, index: int, item: Json) -> Json:
-        """End an item. Return it, for guards without the texts that deltas carried."""
+        """End an item and return it. For guards, texts of earlier deltas are removed."""
         open_item = self._items.get(index) or self._items.begin(index, item)
         inspected = dict(item)
         for name in ("content", "summary"):

@@ -19,7 +19,7 @@ FAMILY: Final = "responses"
 PREVIOUS, CONVERSATION = "previous_response_id", "conversation"
 """Members of a request that refer to stored state."""
 UNSTORED = "unstored_"
-"""Part of the ids of items that the proxy composes. No provider stores such items."""
+"""Text in the ids of items that the proxy creates. No provider stores such items."""
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 ANNOTATED = "response.output_text.annotation.added"
 ENDS = frozenset({"response.completed", "response.incomplete"})
@@ -128,7 +128,7 @@ NUMBERS = (
     | {"reasoning_tokens", "input_tokens_details", "output_tokens_details", "presence_penalty"}
     | {"frequency_penalty", "phase"}
 )
-"""Members whose numbers are not inspected, nor their lists and objects of such values."""
+"""Members whose numbers, and lists and objects of numbers, are not inspected."""
 
 
 def is_silent(name: str, value: Any) -> bool:
@@ -318,7 +318,7 @@ def make_response_usage(tokens: Tokens | None) -> Json | None:
 def find_failure(doc: Json) -> Json | None:
     """Return the error object of a document or an event that reports a failure, with its usage.
 
-    The meaning of the error follows from its code. Returns None if there is no failure.
+    Returns None if there is no failure.
     """
     kind, response = doc.get("type"), doc
     if kind == "error":

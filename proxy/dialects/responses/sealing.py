@@ -53,7 +53,7 @@ class SealSecret:
         return proof + self._encrypt_or_decrypt(proof, plain)
 
     def open(self, key: str, sealed: bytes) -> bytes | None:
-        """Return the sealed bytes, None if this secret has not sealed them for the key."""
+        """Return the decrypted bytes, None if this secret did not seal them for the key."""
         proof = sealed[:PROOF_BYTES]
         plain = self._encrypt_or_decrypt(proof, sealed[PROOF_BYTES:])
         return plain if hmac.compare_digest(proof, self._compute_proof(key, plain)) else None
@@ -73,9 +73,9 @@ class SealSecret:
 class StateKind(NamedTuple):
     """A kind of stored object: the prefix of its ids, and tags of packed ids.
 
-    `prefix` is empty if it depends on the type of an item. `hex_tag` begins an id of hexadecimal
-    digits, which takes half the bytes, `text_tag` any other. Tags are unique, so that an id opens
-    as its own kind only.
+    `prefix` is empty if it depends on the type of an item. `hex_tag` precedes a packed id of
+    hexadecimal digits, which takes half the bytes; `text_tag` precedes any other id. Tags are
+    unique, so an id can be opened only as its own kind.
     """
 
     prefix: str
@@ -267,7 +267,10 @@ class DocumentSealer:
         return {**item, **members} if members else item
 
     def _seal_item_ids(self, document: Json, names: tuple[str, ...]) -> Json:
-        """Return the members with ids of items, sealed. Each id is sealed once per response."""
+        """Return a copy of the members ``names``, with sealed item ids.
+
+        An id is encrypted once per response.
+        """
         members: Json = {}
         for name in names:
             provider_id = document.get(name)

@@ -103,7 +103,10 @@ def use_stored_state(call: Call, ref: StateRef) -> Call:
 
 
 def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
-    """Resolve the ids of items. References must lead to one place, which the call then uses."""
+    """Resolve the ids of items.
+
+    All references must belong to one target, which the call then uses.
+    """
     if ids is None:
         _check_no_reference(items)
         return call
@@ -194,7 +197,7 @@ def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:
 
 
 def resolve_page(call: Call, ids: ResponseIds | None) -> Call:
-    """Resolve the item in the query parameter ``after``, if it is stored where the call goes."""
+    """Resolve the item in the query parameter ``after``, if the call's target stores it."""
     cursor, call_ref = call.head.parameter(AFTER), call.state_ref
     ref = None if cursor is None or ids is None else ids.open(cursor, call.scheduling_key, ITEMS)
     if ref is None or call_ref is None or not call_ref.is_beside(ref):
@@ -214,7 +217,7 @@ _PATH_IDS: Mapping[Endpoint, tuple[str, str]] = {
 
 
 def make_unknown_id_error(head: RequestHead, client_id: str, param: str | None = None) -> NotFound:
-    """Return the error for an id that cannot be opened. The error has no reason.
+    """Return the error for an id that cannot be opened. The message does not say why.
 
     ``param`` is the place of an id of an item or a conversation.
     """

@@ -74,7 +74,7 @@ class WholeResponseReader:
 
 
 def _join_summaries(texts: list[list[ItemText]]) -> list[list[ItemText]]:
-    """Return texts with summaries as paragraphs, or without them if there is the reasoning."""
+    """Join summaries as paragraphs. Remove them if the reasoning itself is present."""
     has_reasoning = any(text[0].kind == "reasoning" for item in texts for text in item)
     separator, changed = "", []
     for item in texts:

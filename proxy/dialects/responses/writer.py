@@ -38,7 +38,7 @@ TextKey = tuple[int, str, int]
 
 
 class _SentText:
-    """Text that the client has received. ``logprobs`` are used if each delta had some."""
+    """Text that the client has received. ``logprobs`` are used if every delta had some."""
 
     __slots__ = ("logprobs", "logprobs_count", "pieces")
 
@@ -48,7 +48,7 @@ class _SentText:
         self.logprobs_count = 0
 
     def fill(self, value: Json, name: str) -> Json:
-        """Return a value that repeats the text, with the text as sent."""
+        """Return a value that repeats the text, with the text that the client received."""
         if not self.pieces:
             return value
         filled = {**value, name: "".join(self.pieces)}

@@ -51,7 +51,7 @@ Messages."""
 
 OUTAGES = ("api_error", "overloaded_error", "timeout_error")
 TOO_LONG = "prompt is too long"
-"""Text by which agents recognize that they must compact the conversation."""
+"""Text that makes agents compact the conversation."""
 BLOCKED_OUTPUT = " (Output blocked by content filtering policy)"
 """Anthropic's words for a blocked response. Claude Code repeats other streams that fail."""
 

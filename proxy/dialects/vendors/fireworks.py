@@ -22,7 +22,7 @@ def check_max_tokens(body: Json) -> None:
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Convert a client's JSON schema and legacy token limit to OpenAI's fields."""
+    """Convert Fireworks' JSON schema and legacy token limit to OpenAI's fields."""
     changed: Json = {}
     if endpoint == "completions":
         body = requests.convert_logprobs_to_count(body)

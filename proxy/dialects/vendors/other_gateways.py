@@ -63,7 +63,7 @@ PROPERTIES: dict[str, str] = {
 
 PROPERTIES_HEADER = "x-headrace-properties"
 PROPERTY_PREFIX = "helicone-property-"
-"""Precedes the name of a property in the name of a header."""
+"""Prefix of headers whose remaining name is the name of a property."""
 PREFIXES = ("x-litellm-", "helicone-", "cf-aig-")
 """Prefixes of headers that cause a warning if they have no meaning here."""
 MARKS = re.compile("\n(?:" + "|".join((*PREFIXES, *PROPERTIES, PROPERTIES_HEADER)) + ")")

@@ -44,7 +44,7 @@ RULES = (openai.check_stream_options, check_guides, openai.check_top_logprobs)
 
 
 def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
-    """Return the extra headers that neither authenticate nor frame nor route a request."""
+    """Return the extra headers, except those for authentication, framing and routing."""
     return {
         name: value
         for name, value in headers.items()

@@ -118,7 +118,7 @@ class PieceReader:
                 return orjson.Fragment(self.text[position:begin]), begin
 
     def _short(self, position: int) -> tuple[Any, int] | None:
-        """Return an object or a list that ends soon; None for any other, and for a fault."""
+        """Return an object or a list of a few bytes, None if it is longer or malformed."""
         try:
             value, end = self.decoder.raw_decode(
                 self.text[position : position + min(SHORT, self.size)]
@@ -234,7 +234,7 @@ def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
 
 
 def check_pieces(value: Any) -> None:
-    """Raise ``TypeError`` for what cannot be written as JSON."""
+    """Raise ``TypeError`` if the value cannot be written as JSON."""
     _Writer(lambda piece: None, PIECE).write(value, 0)
 
 

@@ -52,7 +52,7 @@ class EventReader:
         return self._parts(piece) if piece else []
 
     def _parts(self, piece: bytes) -> list[bytes]:
-        """Take bytes that may begin or end anywhere."""
+        """Parse bytes that may begin or end anywhere in an event."""
         if self._skip_lf:
             self._skip_lf = False
             if piece[0] == 0x0A:

@@ -1,8 +1,8 @@
 """Parses and writes JSON of clients and upstreams.
 
-It is parsed strictly, so that no two readers read it differently: they reject the same name twice
-in an object, within bounds of values and depth. The caller parses a large document in a thread; it
-is parsed in pieces, so that other threads can run.
+Parsing is strict, so that no other parser can read a document differently: duplicate names are
+rejected, and the number of values and the depth are bounded. The caller parses a large document in
+a thread; it is parsed in pieces, so that other threads can run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
 MAX_NAME = 128
-"""Characters of a name or an id; a longer one is a text."""
+"""Maximum length of a name or an id; a longer string is a text."""
 MOST_VALUES = 100_000
 LOGPROBS_TIMES = 10  # factor for documents whose other values are log-probabilities
 DEEPER = "abcdefgh"  # one letter for each level that the proxy may add around a response
@@ -38,7 +38,7 @@ UNWRITABLE = {
     "str is not valid UTF-8: surrogates not allowed": "The body contains an unpaired surrogate.",
     "too deep": TOO_DEEP,
 }
-"""Messages for JSON that cannot be serialized again, by those of the writers."""
+"""Error messages for unserializable JSON, by the message of the JSON writer."""
 
 _NOT_A_LEVEL = bytes([code for code in range(256) if code not in b"[{"])
 _NOT_A_VALUE = bytes([code for code in _NOT_A_LEVEL if code != ord(",")])
@@ -267,7 +267,7 @@ def _check_depth(raw: bytes, document: Any) -> None:
 
 
 def wrap_in_writer_levels(document: Any) -> Any:
-    """Return a document within as many levels as a writer may put around it."""
+    """Return a document nested in the levels that a writer may add around it."""
     for name in DEEPER:
         document = {name: document}
     return document
