@@ -53,7 +53,7 @@ class Capturing:
         self._remaining = self.capture.max_chars + LOOKAHEAD
 
     def feed(self, frame: Frame) -> None:
-        """Keep the texts of a frame, as long as there is room."""
+        """Store the texts of a frame, up to the maximum number of characters."""
         for text_id, text in (
             _iter_texts_with_ids(frame) if self.capture.output and self._remaining else ()
         ):
@@ -132,9 +132,9 @@ def redaction_rules(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...
 
 
 def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
-    """Yield the texts of a frame, each with an id that is the same in later frames.
+    """Yield the texts of a frame, each with an id that later frames of the same text repeat.
 
-    Texts of a kind are one text, except in tool calls.
+    All texts of one kind have the same id, except in tool calls.
     """
     is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
     walk = (

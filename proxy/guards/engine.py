@@ -102,7 +102,7 @@ class Engine:
         replace: findings.Replace = findings.replace_by_kind,
         caller: object = None,
     ) -> Inspection:
-        """Inspect whole texts in the turns of a caller. Raises nothing for a finding."""
+        """Inspect whole texts in the turns of a caller. Findings do not raise an error here."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
         prefiltered = prefilter_rules(rules, read, self.above, self.clock)
         if not any(prefiltered) and self._is_heavy((), read):
@@ -161,7 +161,7 @@ class Engine:
         return sum(documents.weight_of(joined_text.text.text) for joined_text in joined) > remaining
 
     async def offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
-        """Run a job: at once if its weight is small, otherwise in a thread."""
+        """Run a job, in a thread if its weight is large."""
         return job() if weight <= self.above else await self.threads(caller)(job)
 
     def threads(self, caller: object) -> GuardThreads:

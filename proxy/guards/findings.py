@@ -37,7 +37,7 @@ PASSING = frozenset({DEADLINE, "not_ready", BUSY})
 
 
 class GuardRetryRequested(GuardBlocked):
-    """A guard requires a new response; nothing of this one is sent."""
+    """A guard requests another response. No part of this one is sent."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class RuleTally:
     def find(
         self, view: View, start_at: int = 0, left_s: float | None = None
     ) -> Sequence[guard.Finding]:
-        """Return the findings from a position of a reading on, none after a failure.
+        """Return the findings of a reading from ``start_at`` on, or nothing after a failure.
 
         ``left_s`` is the remaining time, which is checked afterwards: nothing interrupts a
         detector. Raises ``GuardBlocked`` if a strict rule fails, and if a rule masks more than
@@ -286,7 +286,7 @@ class RuleCursor:
         self.hold = getattr(self.tally.rule.detector, "hold", None) if holds else None
 
     def restart_at(self, position: int) -> None:
-        """Continue with another text at a position."""
+        """Continue at ``position``, the start of another text."""
         self.since = self.decided = self.until = position
         self.recent.clear()
         self.ahead = False
@@ -369,7 +369,7 @@ def _context_start(views: tuple[View, ...], decided: int, lookback: int) -> int:
 
 @frozen
 class FailedDetector:
-    """Raises the error that prevented a detector or a service from being used."""
+    """Detector that always raises the error of a detector or service that could not be used."""
 
     error: Exception
     lookback: int | None = 0

@@ -159,7 +159,7 @@ class GuardedCall:
                 error.system_text = capturing.redact_error(error.message)
 
     def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
-        """Return the guards of one response to ``call``, which is as its upstream got it.
+        """Return the guards of one response. ``call`` is the call as sent to the upstream.
 
         Guards with the action ``retry`` block instead at the second response, and where a request
         must not be repeated: it was passed through, or creates or reads stored state. Raises

@@ -129,10 +129,10 @@ def without_blocks(read: Texts, blocks: frozenset[Path]) -> Texts:
 
 
 def without_broken(document_before: Json, document_after: Json) -> Json:
-    """Return a request without signed and encrypted thoughts that a guard has changed.
+    """Return a request without the signed and encrypted thoughts that a guard has changed.
 
-    An upstream rejects them, and an encrypted one contains the masked text. Messages that
-    consist of such blocks only are removed.
+    An upstream rejects a changed signed thought, and an encrypted thought still contains the masked
+    text. Messages with no other blocks are removed.
     """
     for name in ("input", "messages"):
         old, new = document_before.get(name), document_after.get(name)
@@ -144,7 +144,7 @@ def without_broken(document_before: Json, document_after: Json) -> Json:
 
 
 def _without_broken_blocks(was: Any, now: Any) -> list[Any]:
-    """Return an item of a request without its blocks that are broken, or nothing."""
+    """Return an item of a request without its changed blocks, or nothing if no block remains."""
     if now is was or not isinstance(now, dict):
         return [now]
     if now.get("encrypted_content") != was.get("encrypted_content"):

@@ -336,7 +336,7 @@ def build_relevant_detector(threshold: float) -> ByContext[Relevant]:
 
 
 class RelevantConfig(Section):
-    """Responses that share no word with the question or the `context` of the call."""
+    """Responses with few words in common with the question or the `context` of the call."""
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""

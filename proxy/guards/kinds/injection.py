@@ -227,7 +227,7 @@ class RuleBook:
 
     @property
     def sets(self) -> Sequence[PatternSet]:
-        """Sets of which one matches each text with a finding."""
+        """Sets of patterns. If a text has a finding, at least one of the sets matches it."""
         return [*self._rules[0].sets, self.openings]
 
     @cached_property

@@ -134,7 +134,7 @@ class Pii:
 def _build_entity_shapes(
     entities: frozenset[str], phone_detector: Phones | None
 ) -> Iterator[tuple[Shape, Judge]]:
-    """Yield the forms of the entities, and what judges a match of one."""
+    """Yield the shapes of the entities, each with the function that scores a match."""
     if "email" in entities:
         yield Shape(EMAIL), _find_email
     if entities & {"phone", "card"}:

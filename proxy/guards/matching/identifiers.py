@@ -128,7 +128,7 @@ def _is_listed(digits: str, preceding: str, following: str) -> bool:
 
 
 def _is_not_card(digits: str) -> bool:
-    """Return True if digits are not certainly a card number.
+    """Return True unless digits are certainly a card number.
 
     Next to such a number, a candidate is more likely an item of a list than a card.
     """

@@ -38,7 +38,7 @@ MAX_EXACT_COUNT = 256
 _COUNTED = re.compile(r"\{\d+,(\d+)\}")
 
 OpenPart = Callable[[bytes, int], int]
-"""Returns the first byte, from an offset on, of an incomplete finding; the end if there is none."""
+"""Returns the offset of an incomplete finding from a given offset on, or the end of the data."""
 Ending = Callable[[Character], str | None]
 """Returns the pattern of a character at the end of a text, None if it cannot be the last one."""
 
@@ -47,7 +47,7 @@ Ending = Callable[[Character], str | None]
 class Shape:
     """Pattern that all findings of a kind match.
 
-    ``context_length`` is the number of characters behind a match that may decide about it. For a
+    ``context_length`` is the number of characters after a match that may change the decision. For a
     pattern that is too large for a set, ``marker`` is a part of all its matches, and
     ``partial_markers`` are parts of all its partial matches. ``compiled`` is the compiled pattern,
     if the owner already has one.

@@ -226,7 +226,7 @@ class Prefilter:
 
     @property
     def shared_prefilters(self) -> tuple[SharedPrefilter[Any], ...]:
-        """The prefilters of the sets, which may also match a finding that begins at the end."""
+        """Prefilters of the sets, which also match the beginning of a finding at the end."""
         return tuple(pattern_set.shared_prefilter for pattern_set in self.sets)
 
     def __call__(self, lines: bytes) -> bool:

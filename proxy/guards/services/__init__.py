@@ -1,1 +1,1 @@
-"""Guards that ask somebody else: a judge, a webhook, Presidio, a moderation endpoint."""
+"""Guards that call a service: a judging model, a webhook, Presidio, a moderation endpoint."""

@@ -61,7 +61,7 @@ The text must answer the question that is the evidence, or say why it does not. 
 something else breaks the rule."""
 
 RESPONSE_CHECKS = {"grounded": (GROUNDED, "unsupported"), "relevant": (RELEVANT, "irrelevant")}
-"""The rule of a check of responses, and the kind of its findings."""
+"""By check of responses: the rule for the model, and the kind of its findings."""
 
 BIAS = """\
 A text must not judge, mock or favour people for their origin, skin colour, sex, gender, religion,
@@ -100,9 +100,9 @@ def schema(places: int) -> dict[str, Any]:
 
 
 class Verdict(wire.StrictAnswer):
-    """Response of the model.
+    """Response of the model. The model must give a reason, which improves the verdict.
 
-    The reason improves the verdict. It may quote a text and is dropped.
+    The reason is dropped, because it may quote a text.
     """
 
     reason: str

@@ -37,7 +37,7 @@ OF_REQUEST = frozenset({400, 413, 422})
 
 @frozen
 class NoGuardClients:
-    """GuardClients of a process without outgoing connections."""
+    """``GuardClients`` that refuse all requests, for commands that open no connections."""
 
     request_id: str = ""
     caller: object = None
@@ -76,7 +76,7 @@ class ServiceFindings:
 
 
 class Unfit(Exception):
-    """The response of a service does not match the texts that it received."""
+    """The response of a service does not match the texts that were sent."""
 
 
 @frozen

@@ -47,7 +47,7 @@ class WebhookFinding(StrictAnswer):
 
 
 class WebhookAnswer(StrictAnswer):
-    """Response of the service."""
+    """Response of the webhook service."""
 
     findings: Annotated[list[WebhookFinding], Field(max_length=MAX_FINDINGS)]
 

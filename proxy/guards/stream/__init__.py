@@ -1,1 +1,1 @@
-"""Streams: how chunks are taken apart, held, inspected and released."""
+"""Streams: splits chunks into texts, and holds, inspects and releases them."""

@@ -1,4 +1,4 @@
-"""Filter of the arguments of a tool call, which are JSON in a string and stay JSON when masked.
+"""Filters the arguments of a tool call: JSON in a string, which is still JSON after masking.
 
 Each string is inspected with its escapes. A word outside of strings, such as a number, becomes a
 string when it is masked. Arguments that do not begin like an object, an array or a string are
@@ -44,7 +44,7 @@ class ArgumentsWindow:
 
     @classmethod
     def for_rules(cls, tallies: Sequence[RuleTally], replace: Replace = replace_by_kind) -> Self:
-        """Return a window that applies these rules to all values."""
+        """Return a window that applies ``tallies`` to all values."""
         string = Window(tallies, escaped=True, replace=replace)
         return cls(string, Window(tallies, replace=replace), tallies)
 

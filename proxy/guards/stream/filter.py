@@ -1,11 +1,11 @@
-"""Filter of a streamed response: holds frames until their texts are clear, and masks texts.
+"""Filters a streamed response: holds frames until their texts are clear, and masks texts.
 
 Each part has its text filter. A frame waits until all of its text is clear, and later frames of the
 part wait behind it; `End`, `Finish` and `Stop` release them. A part that follows an ended one of
 its kind takes over its filter, because a finding may lie across both.
 
-A frame is as heavy as the text that its inspection reads. That includes what filters hold, and all
-of a text at its end.
+The weight of a frame is the amount of text that its inspection reads. This includes held text and,
+at the end of a text, the whole text.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ T = TypeVar("T")
 
 
 class JobRunner(Protocol):
-    """Runs a job where it delays no other call."""
+    """Runs a job so that it delays no other call, for example in a thread."""
 
     def __call__(self, job: Callable[[], T]) -> Awaitable[T]: ...
 
@@ -86,7 +86,7 @@ async def run_at_once(job: Callable[[], T]) -> T:
 
 
 class FrameTexts(NamedTuple):
-    """Texts of a frame and their weight. Later frames may carry on those in `going`."""
+    """Texts of a frame and their weight. Later frames may continue the texts in `going`."""
 
     frame: Frame
     going: Sequence[FrameText]
@@ -95,9 +95,9 @@ class FrameTexts(NamedTuple):
 
 
 class StreamFilter:
-    """Takes the frames of a stream, returns those that may be shown. Raises ``GuardBlocked``.
+    """Takes the frames of a stream and returns the frames that may be sent.
 
-    ``opaque`` becomes True if a frame has a value without text.
+    Raises ``GuardBlocked``. ``opaque`` becomes True if a frame has a value without text.
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class StreamFilter:
         return cls(RuleFilters(tallies, replace, to_last), run_job)
 
     def feed(self, frame: Frame) -> list[Frame]:
-        """Take the next frame, return the frames that it releases."""
+        """Take the next frame and return the frames that it releases."""
         return self.take(self.read(frame))
 
     async def inspect(self, frame: Frame) -> list[Frame]:
@@ -181,7 +181,10 @@ class StreamFilter:
         return released if self._opening is None else self._start_first(released)
 
     def read(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
-        """Return the texts of a frame. `others` are those that no delta has, if already walked."""
+        """Return the texts of a frame.
+
+        ``walked_texts`` are its texts outside of deltas, if known.
+        """
         concerns = self._filters.concerns
         going = [delta_text for delta_text in delta_texts(frame) if concerns(delta_text.text)]
         complete: list[Text] = []
@@ -200,7 +203,7 @@ class StreamFilter:
         return FrameTexts(frame, going, complete=complete, weight=weight)
 
     def take(self, step: FrameTexts) -> list[Frame]:
-        """Take a frame whose texts are read, return the frames that it releases."""
+        """Take a frame with its texts, and return the frames that it releases."""
         return [*chain.from_iterable(self.feed_in_steps(step))]
 
     def feed_in_steps(self, step: FrameTexts) -> Iterator[list[Frame]]:
@@ -227,7 +230,7 @@ class StreamFilter:
         yield self._start_first(released)
 
     def close(self) -> list[Frame]:
-        """Return all frames that wait, because the response has ended."""
+        """Return all waiting frames, because the response has ended."""
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()
@@ -274,10 +277,10 @@ class StreamFilter:
         return changed, going
 
     def _mask_text(self, frame: Frame, text: Text) -> str | None:
-        """Return a complete text with its findings masked.
+        """Return a complete text with its findings masked, None if it has none.
 
-        None if there are none. Texts at one place of unknown events are also read as one,
-        because a client may join them.
+        Texts at one place of unknown events are also inspected as one text, because a client may
+        join them.
         """
         place = unknown_place(frame, text.path)
         text_filter = None if place is None else self._unknown.get(place)
@@ -340,7 +343,7 @@ class StreamFilter:
         return next(streams, None)
 
     def _stream_before(self, frame: Frame) -> PartStream | None:
-        """Return the stream whose waiting frames a frame without text follows."""
+        """Return the stream whose waiting frames must be sent before a frame without text."""
         latest = self._latest
         is_untyped = frame.doc is not None and not frame.events
         stream = self._streams.get(latest) if latest is not None and is_untyped else None
@@ -381,7 +384,7 @@ class StreamFilter:
         return released
 
     def _start_first(self, frames: list[Frame]) -> list[Frame]:
-        """Return released frames, with `Start` before all others."""
+        """Return the released frames with the `Start` event first."""
         if self._opening is None:
             return frames
         self._opening += frames

@@ -1,4 +1,4 @@
-"""Texts of the frames of a stream: where they are, and frames with other texts."""
+"""Finds the texts in the frames of a stream, and replaces them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KIND_OF: Final[Mapping[Kind, str]] = {
     "item": "content",
     "opaque": "content",
 }
-"""The kind of text that a rule can be narrowed to, by the kind of a part."""
+"""Kind of text for the ``fields`` of rules, by kind of part."""
 JSON_KINDS: Final[frozenset[Kind]] = frozenset({"arguments", "server_arguments"})
 """The kinds of parts whose text is JSON."""
 CHAT: Final = frozenset({"chat", "completions"})
@@ -73,7 +73,7 @@ def choice_of(place: Part | Place) -> int:
 
 
 class FrameText(NamedTuple):
-    """A text of a frame that later frames carry on at the same place."""
+    """A text of a frame that later frames may continue at the same place."""
 
     text: Text
     place: Part | Place
@@ -139,7 +139,7 @@ def path_of(frame: Frame, number: int) -> Path:
 
 
 def place_of(frame: Frame, path: Path) -> Place | None:
-    """Return the place of a text in a document, None if no other document may carry the text on."""
+    """Return the place of a text in a document, None if no other document may continue the text."""
     doc = frame.doc or {}
     if isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED or is_of_event(frame, path):
         return None
@@ -149,9 +149,9 @@ def place_of(frame: Frame, path: Path) -> Place | None:
 
 
 def unknown_place(frame: Frame, path: Path) -> Place | None:
-    """Return the place of a text in a document of which no event is known, None for others.
+    """Return the place of a text in a document without known events, None for other documents.
 
-    Text of a delta is at the place that `place_of` gives.
+    `place_of` returns the place of the text of a delta.
     """
     doc = frame.doc or {}
     if frame.family in CHAT or isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED:
@@ -221,7 +221,7 @@ def _event_texts(
 
 
 def _numbers(doc: Json) -> Iterator[object]:
-    """Yield the members that identify the text of a delta among texts that alternate."""
+    """Yield the members that identify the text of a delta among interleaved texts."""
     delta = doc.get("delta")
     for value in (doc, delta if isinstance(delta, dict) else {}):
         for name, member in value.items():
@@ -261,9 +261,9 @@ def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
 
 
 def without(frame: Frame, name: str) -> Frame:
-    """Return a frame without its attached values of a name.
+    """Return a frame without its attached values called ``name``.
 
-    Of a signature the document keeps an empty string, of log probabilities an empty value.
+    In the document, an empty string replaces a signature, and an empty value log probabilities.
     """
     if not any(isinstance(event, Attach) and event.name == name for event in frame.events):
         return frame
@@ -283,7 +283,7 @@ def without(frame: Frame, name: str) -> Frame:
 
 
 def _reread(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Frame:
-    """Return a frame with a changed document, whose values its events have too."""
+    """Return a frame with a changed document, and with events that have its values."""
     is_renamed = any(isinstance(path[-1], MemberName) for path in changes)
     events = list(frame.events)
     for number, event in enumerate(frame.events):
@@ -317,9 +317,9 @@ def _has(value: Any, path: Path) -> bool:
 
 
 def _takes(doc: Json | None, path: Path) -> bool:
-    """Return True if a document takes a text at a path.
+    """Return True if a text can be set at a path of a document.
 
-    Arguments that were an object are a text once they are masked, which has no members.
+    Masked arguments become a text, even if they were an object, so a path into them is invalid.
     """
     if not _has(doc, path[:-1]):
         return False
@@ -330,7 +330,7 @@ def _takes(doc: Json | None, path: Path) -> bool:
 
 
 def _with_usage(report: UsageReport, old_doc: Json, new_doc: Json) -> UsageReport:
-    """Return a report with the values that a changed document has."""
+    """Return a usage report with the values of a changed document."""
     old, new = _usage_of(old_doc), _usage_of(new_doc)
     values = {
         name: new.get(name) if value is old.get(name) else value

@@ -94,7 +94,7 @@ class PlaceholderNames:
                 position = start + 1
 
     def pending(self, text: str, start_at: int) -> int:
-        """Return the start of a tail that may become a placeholder, or the length of the text."""
+        """Return the start of a suffix that may become a placeholder, or the length of the text."""
         size = len(text)
         low = max(start_at, size - self.longest)
         begin = max(text.rfind("[", low), text.rfind("%5B", low), text.rfind("%5b", low))
@@ -132,7 +132,7 @@ class PlaceholderNames:
 
 
 def _plain(written: str) -> str:
-    """Return a name as it was given; its bracket at the end, if there is one, is ``]``."""
+    """Return a placeholder name without escapes. Any closing bracket becomes ``]``."""
     if written.isalnum():
         return written
     return _LOOSE.sub(lambda part: "_" if part["line"] else "]" if part["close"] else "", written)
@@ -175,9 +175,9 @@ def keyed_digest(
 class Masks:
     """Placeholders like ``[EMAIL_kzvqmxtrwbnd]`` of one call, with the values that it contains.
 
-    Rules that put a value back into addresses of other hosts have placeholders of their own for it.
-    They have one pair of brackets: of two, small models write back one. Of two values with the same
-    digest the first one is restored, and the second one is masked for good.
+    Rules with different ``restore_hosts`` use different placeholders for a value. A placeholder has
+    one pair of brackets, because small models repeat only one of two pairs. If two values have the
+    same digest, only the first one is restored.
     """
 
     __slots__ = ("_digest", "_names", "_values")
@@ -220,7 +220,7 @@ class Masks:
         return f"[{name}]" if self._values[name] == restored else f"[{label}]"
 
     def unmask(self, text: str, *, escaped: bool = False) -> str:
-        """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
+        """Restore the values in a whole text. An ``escaped`` text is inside of a JSON string."""
         unmasker = self.unmasker(escaped=escaped)
         if next(unmasker.names.occurrences(text, 0), None) is None:
             return text
@@ -240,7 +240,7 @@ class Masks:
         return replaced(data, changes)
 
     def unmasker(self, *, escaped: bool = False) -> Unmasker:
-        """Put back the values known so far into a stream of text."""
+        """Return a filter that restores the values known so far in a stream of text."""
         if self._names is None:
             self._names = PlaceholderNames(self._values)
         return Unmasker(self._values, self._names, escaped=escaped)
@@ -339,7 +339,7 @@ class Unmasker:
         return [piece for piece in pieces if piece.size]
 
     def _written(self, value: str, written: RewrittenName) -> str:
-        """Return a value in the encoding of its placeholder."""
+        """Return a value, encoded as its placeholder is (plain or percent-encoded)."""
         if written.quoted:
             return quote(value, safe="", errors="surrogatepass")
         if not self._escaped:

@@ -21,7 +21,7 @@ class TextFilter(Protocol):
     """Inspects one text that arrives in pieces, and releases what is safe to send.
 
     Feeding a text in any pieces releases the same text as feeding it at once. ``lookback`` is the
-    longest suffix, in characters, that may be held for long.
+    longest suffix, in characters, that may be held until more text arrives.
     """
 
     @property
@@ -43,13 +43,13 @@ class TextFilter(Protocol):
         """
 
     def close(self) -> list[ReleasedPiece]:
-        """End the text and return all remaining pieces. What is fed next is another text."""
+        """End the text and return all remaining pieces. The next ``feed`` starts another text."""
 
 
 class TextFilters(Protocol):
     """Makes the filters of the texts of a stream.
 
-    ``tallies`` are the rules that may hold back their findings. ``to_last``: texts go on after
+    ``tallies`` are the rules that may withhold findings. ``to_last``: texts may continue after
     their choice has finished.
     """
 

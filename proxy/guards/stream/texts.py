@@ -1,7 +1,8 @@
 """Texts of a stream: their filters, the frames that wait, and texts that a client may join.
 
-While a rule acts, only the first value of a place without a text filter passes, and equal values
-after it. No text passes after its choice has finished, or in a second form of a choice.
+If a rule may withhold findings, a place without a text filter passes only its first value, and
+later values that equal it. No text passes after its choice has finished, or in a second form of a
+choice.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class HeldText:
 
 
 class HeldGroup:
-    """The texts of one frame and their streams. The texts leave together."""
+    """The texts of one frame and their streams. The texts are released together."""
 
     __slots__ = ("_ready", "streams", "texts")
 
@@ -103,7 +104,7 @@ class PartStream:
 
     @property
     def head(self) -> HeldText | None:
-        """The text that leaves next."""
+        """The text that is released next."""
         queue = self._ready or self._held
         return queue[0] if queue else None
 
@@ -112,21 +113,21 @@ class PartStream:
         return held_text.end > self._clear
 
     def append(self, held_text: HeldText) -> None:
-        """Let a text wait, whose characters are fed next."""
+        """Append a text to the queue. Its characters are fed next."""
         self._size = held_text.end = self._size + len(held_text.text)
         (self._held if held_text.end > self._clear else self._ready).append(held_text)
 
     def feed(self, text: str) -> list[Frame]:
-        """Take the next characters, return the frames that they release."""
+        """Add characters and return the frames that they release."""
         pieces = self.filter.feed(text)
         return self._released(pieces) if pieces or self._ready else []
 
     def release(self) -> list[Frame]:
-        """Return all frames that wait, because something else follows. The text may go on."""
+        """Return all waiting frames, because another frame follows. The text may continue."""
         return self._released(self.filter.release())
 
     def close(self) -> list[Frame]:
-        """Return all frames that wait, because the text has ended."""
+        """Return all waiting frames, because the text has ended."""
         return self._released(self.filter.close())
 
     def _released(self, pieces: Sequence[ReleasedPiece]) -> list[Frame]:
@@ -145,7 +146,10 @@ class PartStream:
         return out
 
     def _edit(self, start: int, end: int, replacement: str) -> None:
-        """Replace a span of the stream, all of it in the first text that it covers."""
+        """Replace a span of the stream.
+
+        The replacement goes into the first text that the span covers.
+        """
         for held_text in self._held:
             begin = held_text.end - len(held_text.text)
             if begin >= end:
@@ -255,7 +259,7 @@ def inspecting_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally
 
 
 def enforcing_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
-    """Return the rules that may hold back their findings in a text."""
+    """Return the rules that may withhold findings in a text."""
     return [
         tally
         for tally in inspecting_rules(tallies, text)
@@ -264,7 +268,7 @@ def enforcing_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]
 
 
 def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
-    """Return True if rules with a lookback find something in copies of a text in a row.
+    """Return True if rules with a lookback find something in consecutive copies of a text.
 
     A stream may send the same value in one place again and again: ``42`` repeated can make a card
     number.
@@ -306,7 +310,7 @@ class JoinableTexts:
         return not self._to_last or bool(enforcing_rules(self._tallies, text))
 
     def may_repeat(self, frame: Frame, text: Text) -> bool:
-        """Return True if a complete text may have to be inspected as repeated many times."""
+        """Return True if copies of a complete text may have to be inspected together."""
         place = _repeated_place(frame, text.path) if self._first_values else None
         key = _digest(repr(place)) if place is not None else b""
         return key in self._first_values and key not in self._repeated
@@ -314,7 +318,8 @@ class JoinableTexts:
     def omits(self, frame: Frame, text: Text) -> bool:
         """Return True if a complete text must be removed.
 
-        Without an acting rule, record that it was not inspected together with others.
+        If no rule may withhold findings, record that the text was not inspected together with
+        others.
         """
         acting_rules = enforcing_rules(self._tallies, text)
         if text.kind == "logprobs" and acting_rules:
@@ -330,7 +335,7 @@ class JoinableTexts:
         return bool(acting_rules)
 
     def _passes(self, place: tuple[object, ...], text: str, tallies: Sequence[RuleTally]) -> bool:
-        """Return True for the first text of a place, and for equal ones without a finding."""
+        """Return True for the first text of a place, and for equal texts without a finding."""
         key, digest = _digest(repr(place)), _digest(text)
         if key not in self._first_values:
             if len(self._first_values) < MAX_PLACES:
@@ -344,7 +349,8 @@ class JoinableTexts:
     def omits_going(self, frame: Frame, going: FrameText) -> bool:
         """Return True if a continued text must be removed.
 
-        Without an acting rule, record that it was inspected in two if its choice has finished.
+        If no rule may withhold findings and its choice has finished, record that it was inspected
+        in two parts.
         """
         place, text, choice = going.place, going.text, choice_of(going.place)
         has_ended = choice in self.ended

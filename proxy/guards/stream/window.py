@@ -1,9 +1,9 @@
-"""Filter of one text of a stream, which holds the end that may still be part of a finding.
+"""Filters one text of a stream, and holds the end that may still be part of a finding.
 
-However a text is cut, the filter releases, masks or blocks the same of it. If each rule that
-enforces has a partial matcher, the filter inspects word by word and holds what may become a
-finding. Otherwise it holds the largest lookback of those rules and inspects several pieces
-together, so that the time to read a text does not depend on the number of its pieces.
+The result does not depend on how the text is cut into pieces. If each rule that enforces has a
+partial matcher, the filter inspects word by word and holds what may become a finding. Otherwise it
+holds the largest lookback of those rules and inspects several pieces together, so that the time to
+read a text does not depend on the number of its pieces.
 """
 
 from __future__ import annotations
@@ -242,8 +242,8 @@ class Window:
     def release(self) -> list[ReleasedPiece]:
         """Release everything.
 
-        A finding across this position is masked from here on, or blocks; a rule that needs
-        the whole text reads two texts.
+        The rest of a finding that crosses this position is masked, or blocks. A rule that needs the
+        whole text inspects two texts.
         """
         if self._needs_whole:
             return self.close()
@@ -286,9 +286,10 @@ class Window:
     def _inspect(
         self, cursors: Sequence[RuleCursor], start: int = 0, *, final: bool = False
     ) -> None:
-        """Inspect the held text, and set the pause before the next inspection by its cost.
+        """Inspect the held text.
 
-        So a text full of partial matches is not inspected again for each piece.
+        The next inspection waits for as much text as this one read, so that a text full of partial
+        matches is not inspected again for each piece.
         """
         clock = self._tallies[0].clock
         # The clock of the tallies is cheaper, but may include the work of others.

@@ -24,7 +24,7 @@ def find_held(
 ) -> list[TextMatch]:
     """Return the undecided matches in a held text, as if the text ended.
 
-    It begins at ``base``, after the character ``preceding``.
+    The text begins at ``base`` and follows the character ``preceding``.
     """
     torn = is_torn(preceding, text)
     views = beginning(text, escaped=escaped, torn=torn, max_run=MOST_RUN, ends=True).views
@@ -40,7 +40,7 @@ def find_held(
 def count_whole(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
     """Count the matches of rules that need the whole text and do not enforce.
 
-    In a long text they inspect only its first reading, as in a text that is not streamed.
+    In a long text, these rules inspect only the first reading, as in whole responses.
     """
     views = (View(text),) if len(text) > SHEET else variants(text, escaped=escaped)
     for cursor in cursors:
@@ -64,7 +64,7 @@ class WordScanner:
         self._escaped = escaped
 
     def together(self, text: str) -> int:
-        """Return the number of characters that are inspected together."""
+        """Return the number of characters to inspect in one step."""
         return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
 
     def decided(self) -> float:
@@ -102,7 +102,10 @@ class WordScanner:
     def _advance_readings(
         self, text: str, start_at: int, start: int, base: int
     ) -> list[RuleCursor]:
-        """Move the cursors over a text that may have other readings."""
+        """Advance the cursors in a text with several readings.
+
+        Return those whose rules must inspect it.
+        """
         tail = text[start:]
         torn = is_torn(text[start - 1 : start], tail)
         read = beginning(tail, escaped=self._escaped, torn=torn, max_run=MOST_RUN)
@@ -143,9 +146,9 @@ def word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner
 
 
 def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int, base: int) -> bool:
-    """Return True if a text of ASCII, which begins at ``base``, has no match before a partial one.
+    """Return True if an ASCII text has no match before its partial match.
 
-    The cursor moves to the partial match.
+    Moves the cursor to the partial match. The text begins at ``base``.
     """
     place = min(hold.find_partial_match(text, start_at), len(text) - 1)
     if place <= start_at:
@@ -184,7 +187,7 @@ def is_end(character: str) -> bool:
 
 
 def last_end(text: str, start_at: int, end: int) -> int:
-    """Return the position of the last end of a word from ``start_at`` up to ``end``, or -1."""
+    """Return the position of the last word end between ``start_at`` and ``end``, or -1."""
     space, line = text.rfind(" ", start_at, end), text.rfind("\n", start_at, end)
     position = space if space > line else line  # for each word
     return (
@@ -216,7 +219,7 @@ def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_a
 
 
 def is_torn(preceding: str, text: str) -> bool:
-    """Return True if a text begins inside of base64."""
+    """Return True if a text begins within a run of base64."""
     return bool(preceding) and preceding in ALPHABET and text[:1] in ALPHABET
 
 

@@ -29,7 +29,7 @@ _RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
 
 
 def runs(text: str, min_size: int = RUN) -> Iterator[re.Match[str]]:
-    """Yield runs of at least ``min_size`` characters, and shorter ones that are declared."""
+    """Yield base64 runs of at least ``min_size`` characters, and declared shorter ones."""
     if min_size == RUN and "64," in text and "base64," in text.lower():
         yield from _NAMED_RUNS.finditer(text)
         return
@@ -44,9 +44,9 @@ def runs(text: str, min_size: int = RUN) -> Iterator[re.Match[str]]:
 
 
 def open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) -> int:
-    """Return the start of a run at the end that may be text, or the end of the text.
+    """Return the start of a run at the end that may encode text, or the end of the text.
 
-    A run of up to ``min_size`` characters is ignored, because so much is held anyway.
+    A run of up to ``min_size`` characters is ignored, because that many are held anyway.
     """
     for start, decode in (
         (len(text.rstrip("=").rstrip(ALPHABET)), partial(plain, cut=True)),
@@ -65,8 +65,8 @@ def decodings(
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of base64 and hex in a run with their decoded text.
 
-    A decoded text has at most ``max_size`` characters. What begins before a ``torn`` run is
-    skipped.
+    A decoded text has at most ``max_size`` characters. In a ``torn`` run, which is the rest of a
+    longer one, decodings that would begin before the run are skipped.
     """
     size = len(run) if max_size is None else min(len(run), max_size)
     if not torn and (text := plain(run[:size], cut=size < len(run))):
@@ -94,7 +94,7 @@ def plain(run: str, *, cut: bool = False) -> str | None:
 def wide_codec(raw: bytes) -> str | None:
     """Return the UTF-16 codec that bytes seem to have, or None.
 
-    It is known by its mark, or because every other byte is zero.
+    It is recognized by a byte order mark, or because every other byte is zero.
     """
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
@@ -105,7 +105,7 @@ def wide_codec(raw: bytes) -> str | None:
 
 
 def _printable(raw: bytes) -> str | None:
-    """Return bytes as text, whose last letter may be cut; None unless all of them are text."""
+    """Return bytes as text, None if some are not text. The last letter may be cut."""
     codec = wide_codec(raw) or "utf-8"
     try:
         text = codecs.getincrementaldecoder(codec)().decode(raw)
@@ -122,8 +122,8 @@ _URL = re.compile(
 CHARSETS = frozenset(
     {"utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be"}
 )
-"""Supported charsets. Clients name them, and some others of Python take quadratic time, or read a
-text into bytes that no upstream does."""
+"""Supported charsets. Clients name the charset. Some other charsets of Python take quadratic time,
+or decode bytes that no upstream reads as text."""
 MEDIA_TYPES = frozenset(
     f"{kind}/{name}"
     for kind, names in {
@@ -139,7 +139,7 @@ MEDIA_TYPES = frozenset(
     }.items()
     for name in names.split()
 )
-"""Known media types; the words of any other are inspected."""
+"""Known media types. Other media types are inspected as text."""
 _SIGNATURES = (
     b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0",
     b"II*\0", b"MM\0*", b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1f\x8b\x08", b"\xff\xfb",
@@ -159,7 +159,7 @@ _TEXT_TYPES = frozenset({"input_text", "output_text", "plain_text", "text"})
 _TEXT_FORMATS = frozenset({"csv", "html", "json", "markdown", "md", "plain", "text", "txt", "xml"})
 
 TextClaim = str | bool | None
-"""Declared type of data: True or a charset for a text, False for no text, None if undeclared."""
+"""Declared type of data: True or a charset for text, False for other data, None if undeclared."""
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
@@ -193,9 +193,10 @@ class Payload:
 class Data:
     """Data of a string, with its ``text`` or None.
 
-    ``odd_head`` is a head with words of the client. ``exact`` data is UTF-8, so the base64 itself
-    is hardly a text. ``loose`` data needs a decoder that skips white space. ``signed`` data begins
-    as files of a known type. ``rough`` data is a text only byte by byte, and not declared as one.
+    ``odd_head`` is a head with text of the client. ``exact`` data is valid UTF-8, so the base64
+    itself is probably no text. ``loose`` data needs a decoder that skips white space. ``signed``
+    data has the signature of a known file type. ``rough`` data is undeclared and contains invalid
+    UTF-8.
     """
 
     payload: Payload
@@ -257,8 +258,8 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
 def declared_type(item: Json, outer_claim: TextClaim) -> TextClaim:
     """Return the declared type of an item's data.
 
-    It is declared by type, format or media type of the item, else around it (``outer_claim``).
-    A declared text around it has precedence.
+    The item's type, format or media type declares it, otherwise the enclosing ``outer_claim``. An
+    enclosing claim of text takes precedence.
     """
     media = [media_type for name in MEDIA_MEMBERS if isinstance(media_type := item.get(name), str)]
     texts = (

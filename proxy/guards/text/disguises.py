@@ -189,7 +189,7 @@ class Compositions:
 def compositions() -> Compositions:
     """Return the effects of NFKC in this version of Unicode.
 
-    It takes 15 ms; with guards, a thread does so at a start.
+    Computing them takes 15 ms. If there are guards, a thread computes them at the start.
     """
     every = [*_changing()]
     alone = {
@@ -221,9 +221,9 @@ def marked(text: str) -> bool:
 
 
 def singles(text: str) -> str:
-    """Replace the characters that NFKC replaces by one other.
+    """Replace each character that NFKC maps to exactly one character.
 
-    Those that become several, and those that join others, stay.
+    Characters that become several, or that compose with neighbors, stay.
     """
     table = compositions()
     return table.single.sub(lambda match: match.group().translate(table.singles), text)
@@ -254,7 +254,10 @@ def _of_run(piece: str, offset: int, bare: bool) -> Iterator[tuple[int, int, str
 
 
 def open_cluster(text: str) -> int:
-    """Return the start of the letter at the end, which a following mark may change."""
+    """Return the start of the last letter with its marks.
+
+    A following mark may change that letter.
+    """
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
     match = compositions().marks_before.match(text[: -MAX_MARKS - 2 : -1])
@@ -312,20 +315,20 @@ DISGUISES = PatternSet(
         r"(?:[^A-Za-z]|\z)",
     ]
 )
-"""Prefilter of all disguises but characters beyond ASCII. It may match too much."""
+"""Prefilter of all disguises except characters beyond ASCII. It may match texts without any."""
 
 
 def has_one_reading(raw: bytes) -> bool:
-    """Return True if a text of ASCII, and each of its lines, has no other reading.
+    """Return True if an ASCII text, and each of its lines, has no other reading.
 
-    For several lines it may be False although it is True for each.
+    May be False for several lines although it is True for each line.
     """
     match, nothing = DISGUISES.shared_prefilter
     return match(raw) == nothing
 
 
 def gaps(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the gaps between separated letters, as spans that are dropped: ``s e c r e t``."""
+    """Yield the spans of white space between separated letters, as in ``s e c r e t``."""
     for match in _SEPARATED.finditer(text):
         yield from ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
 
@@ -342,7 +345,7 @@ def marks_keeping_hyphens(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def open_mark_start(text: str) -> int:
-    """Return the start of marks at the end that may be within a word, or the length of the text."""
+    """Return the start of trailing marks that may be within a word, or the length of the text."""
     if text[-1:].isalnum() and "<" not in text[-_LONGEST:]:
         return len(text)
     match = _OPEN.search(text, max(0, len(text) - _LONGEST))

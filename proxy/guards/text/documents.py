@@ -108,7 +108,7 @@ def collect_texts(walk: Iterator[Found]) -> Texts:
 
 
 async def in_steps(walk: Iterator[Found], max_values: int = MOST_TEXTS) -> Texts:
-    """Return the texts of a walk. Other tasks have a turn between its steps."""
+    """Return the texts of a walk. Yields to other tasks between its steps."""
     walker = TextWalker(walk, max_values)
     while walker.advance(STEP):  # noqa: ASYNC110  # lets other tasks run
         await asyncio.sleep(0)
@@ -119,7 +119,7 @@ async def in_steps(walk: Iterator[Found], max_values: int = MOST_TEXTS) -> Texts
 class TextWalker:
     """Collects texts step by step, up to ``remaining`` values within arguments.
 
-    Only this class counts those, because they are inside of a text.
+    Only this class counts those, because such values are inside of a text.
     """
 
     walk: Iterator[Found]
@@ -198,7 +198,7 @@ def plain_request(body: Json) -> Texts | None:
 def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
     """Append the texts of messages.
 
-    Return True if no two of one role follow each other, and None for any other messages.
+    Return True if consecutive messages differ in role, False if not, None for other messages.
     """
     if messages.__class__ is not list or len(messages) > MAX_MESSAGES:
         return None

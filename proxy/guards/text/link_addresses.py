@@ -1,4 +1,4 @@
-"""Detects whether a position in a text is within an address: of a link, an image or an HTML tag.
+"""Detects if a position in a text is within the address of a link, an image or an HTML tag.
 
 A value restored into an address could be sent to a foreign host. The text is read in pieces. Four
 kinds of addresses are detected independently, because renderers disagree where one hides the
@@ -306,7 +306,7 @@ class _Tags:
         return bool(self._states)
 
     def is_value(self, quote: str | None) -> bool:
-        """Return True if the position can only be in a value between these quotes."""
+        """Return True if the position can only be in a value that is delimited by ``quote``."""
         return quote in self._states and self._states <= {"inside", quote}
 
     def feed(self, text: str) -> None:

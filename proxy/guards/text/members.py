@@ -26,7 +26,7 @@ _SOURCE = "source"  # member with the content of a part
 
 
 def kind_of(name: str) -> str:
-    """Return the kind under which the content of a member is reported."""
+    """Return the kind of content that reports give for a member."""
     return name if name in OPAQUE else "file"
 
 
@@ -195,7 +195,7 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
         ),
     },
 }
-"""Ignored members by their path, with the check and a description of their value."""
+"""Ignored members of responses by path, with a check and a description of their value."""
 
 NO_TEXTS = (
     frozenset(name for names in SILENT_ANSWER.values() for name in names if name != _FILTER)
@@ -203,11 +203,14 @@ NO_TEXTS = (
     | OF_BLOCKS
     | OF_ITEMS
 )
-"""All names under which a number is no text."""
+"""Names of members whose numbers guards ignore."""
 
 
 def is_silent(level: Level, name: str, value: Any) -> bool:
-    """Return True if a member at a level of a response is ignored."""
+    """Return True if guards ignore a member of a response.
+
+    ``level`` is its place in the response.
+    """
     silence = SILENT_ANSWER.get(level, {}).get(name)
     return silence is not None and silence[0](value)
 

@@ -35,7 +35,7 @@ MOST_LAYERS = 4  # maximum depth of nested encodings
 
 
 class Edit(NamedTuple):
-    """``size`` characters of a reading from ``at`` on, made of ``start`` to ``end`` below it."""
+    """Maps ``size`` characters of a reading, at ``at``, to a span of the reading below."""
 
     at: int
     size: int
@@ -47,9 +47,9 @@ class View:
     """One reading of a text.
 
     ``cased`` keeps the case and ``folded`` does not; positions are the same in both. ``normal`` is
-    True if look-alikes are folded. ``whole`` is the span that the reading was decoded from: the
-    span of every finding in it. ``written`` is True for the escaped form of a JSON string, which
-    is not searched, because a finding could begin within an escape.
+    True if look-alikes are folded. ``whole`` is the span of the encoded text in the original; it
+    becomes the span of every finding. ``written`` is True for the escaped form of a JSON string,
+    which is not searched, because a finding could begin within an escape.
     """
 
     __slots__ = ("_below", "_edits", "_folded", "cased", "normal", "whole", "written")
@@ -141,7 +141,7 @@ def variants(text: str, *, escaped: bool = False, max_run: int | None = None) ->
 
 
 def decoded(run: str, span: tuple[int, int]) -> Iterator[View]:
-    """Yield all readings of a run of base64, which is all of ``whole``, and of hex in it."""
+    """Yield all readings of a run of base64, and of hex in it. ``whole`` is the span of the run."""
     for start, end, text in base64_text.decodings(run):
         yield from _layers(text, (span[0] + start, span[0] + end), MOST_LAYERS)
 
@@ -149,7 +149,7 @@ def decoded(run: str, span: tuple[int, int]) -> Iterator[View]:
 class Beginning(NamedTuple):
     """The readings of a text that may continue.
 
-    Before ``upto`` none of them changes, whatever follows. ``run`` is the start of base64 that may
+    Text that follows does not change them before ``upto``. ``run`` is the start of base64 that may
     continue, or the end of the text. ``effort`` is the cost of reading single letters, 0 for plain
     text.
     """
@@ -169,12 +169,12 @@ def beginning(
     min_run: int = 0,
     ends: bool = False,
 ) -> Beginning:
-    """Read a text that may continue, unless it ``ends``; then base64 at its end is decoded.
+    """Return the readings of a text that may continue.
 
-    A ``torn`` text begins inside of base64, which is not decoded. ``max_run`` bounds the characters
-    of one run that are held and decoded; a run of up to ``min_run`` is ignored, because so much is
-    held anyway. Open at the end are the last character (a mark may follow), an incomplete escape,
-    and single letters.
+    If it ``ends``, base64 at its end is decoded. A ``torn`` text begins within base64, which is not
+    decoded. ``max_run`` bounds the characters of one run that are held and decoded; a run of up to
+    ``min_run`` is ignored, because that many are held anyway. More text may change the last
+    character (a mark may follow), an incomplete escape, and single letters.
     """
     views, bare, visible, opened = _read(
         text, escaped, torn, max_run, min_run=None if ends else min_run
@@ -248,7 +248,10 @@ def folded(word: str) -> str:
 
 
 def _lower(text: str) -> str:
-    """Fold case one for one. A character that would become several is only made lower case."""
+    """Fold the case without changing the length.
+
+    A character that would become several is lowered.
+    """
     return text.lower() if text.isascii() else _FOLDED_TOGETHER.sub(_fold, text)
 
 
@@ -278,7 +281,7 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
 
 
 def _unquoted(text: str, escaped: bool) -> View:
-    """Return a text without the escapes of the JSON string that it is in."""
+    """Return a view of a text in a JSON string, with its escapes decoded."""
     view = View(text)
     if not (escaped and "\\" in text):
         return view
@@ -286,7 +289,7 @@ def _unquoted(text: str, escaped: bool) -> View:
 
 
 def _opened(view: View) -> View:
-    """Decode escapes once."""
+    """Return a reading with its escapes decoded once."""
     has_escapes = disguises.has_escapes(view.cased)
     return _edited(view, disguises.unescaped(view.cased)) if has_escapes else view
 
@@ -301,7 +304,7 @@ def _pending_start(text: str, escaped: bool) -> int:
 
 
 def _without_invisible(view: View) -> View:
-    """Drop invisible characters."""
+    """Return a reading without invisible characters."""
     text = view.cased
     if text.isascii() and len(text.encode().translate(None, _CONTROLS)) == len(text):
         return view
@@ -334,7 +337,10 @@ def _joined(view: View) -> Iterator[View]:
 def _decoded(
     view: View, torn: bool, max_run: int | None, min_run: int | None, layers: int
 ) -> Iterator[View]:
-    """Decode runs of base64, with ``min_run`` except one that may continue."""
+    """Yield readings of base64 runs.
+
+    With ``min_run``, a run at the end that may continue is omitted.
+    """
     if max_run == 0 or not layers:
         return
     upto = len(view.cased)

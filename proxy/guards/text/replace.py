@@ -133,7 +133,7 @@ def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
 
 
 def _free(name: str, members: Json, numbers: dict[str, int]) -> str:
-    """Return a free name, because two names may be masked alike.
+    """Return a name that is not in use, because two names may be masked alike.
 
     ``numbers`` keeps the last number of each name, so that thousands of equal names take linear
     time.

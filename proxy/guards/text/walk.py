@@ -47,7 +47,7 @@ NESTED: Mapping[str, str] = {each.name: each.text for each in MEMBERS.values() i
 """Kinds of texts in members of messages and choices."""
 
 SILENT: Mapping[str, str] = {"model": "names a model of the policy; the target's name is sent"}
-"""Ignored request fields, with the reason."""
+"""Request fields that guards ignore, with the reason."""
 
 KINDS = frozenset({"content", "other", "logprobs"} | {*REQUEST.values()} | {*NESTED.values()})
 """Kinds of texts that a rule may select."""
@@ -86,8 +86,8 @@ _OF_PART: tuple[Path, ...] = ((), ("text",))
 class Text(NamedTuple):
     """One text and its path. The last step may be the index of a segment of its arguments.
 
-    An ``escaped`` text is inside of a JSON string. The base64 of a ``decoded`` text is its
-    own text. A ``placed`` text is data in a member for data: it is searched, not judged as a whole.
+    An ``escaped`` text is inside of a JSON string. A ``decoded`` text has its base64 as a separate
+    text. A ``placed`` text is in a member for data: it is searched, but not judged as a whole.
     Texts of one ``run`` are also inspected as one, wherever they are in the document.
     """
 
@@ -164,7 +164,7 @@ def passed_request_walk(body: Json) -> Iterator[Found]:
 
 
 def parts_of(path: Path) -> int | None:
-    """Return the number of steps to a value whose parts are read as one text, else None."""
+    """Return the length of the path to a value whose parts form one text, else None."""
     if path[-1] in _IN_PARTS:
         return len(path)
     for index, step in enumerate(path[:-1]):
@@ -298,7 +298,7 @@ def _items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
 def members(
     place: Node, value: Json, *, answer: bool = False, inside: bool = False
 ) -> Iterator[Node | Opaque]:
-    """Yield the members of an object; ``inside``: it is a part of a message."""
+    """Yield the members of an object. ``inside`` is True for a part of a message."""
     role = place.role
     if len(place.path) == 2 and place.path[0] in ("messages", "input"):
         role = role_of_item(value) or role

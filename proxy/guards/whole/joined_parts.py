@@ -32,7 +32,7 @@ _OF_CONTENT = 3  # steps to the content of a message: ``messages``, its index, `
 
 
 class Cut(NamedTuple):
-    """A part of the text with the index ``number``, from the character ``skipped`` on."""
+    """The part of text ``number`` that begins after ``skipped`` characters."""
 
     number: int
     skipped: int
@@ -46,8 +46,9 @@ Message = Sequence[Cut]
 class JoinedParts:
     """Parts of texts that are inspected as one ``text``, each at its position in ``starts``.
 
-    ``data`` are the positions of those whose base64 is inspected separately. If they are from
-    several messages, ``shares`` are the spans of these: a finding within one share is ignored.
+    ``data`` are the positions of parts whose base64 is inspected separately. If the parts are from
+    several messages, ``shares`` are the spans of the messages: a finding within one span is
+    ignored.
     """
 
     cuts: Sequence[Cut]
@@ -133,11 +134,11 @@ class JoinedParts:
         text_number: int,
         detector: object,
     ) -> Sequence[tuple[int, TextMatch]]:
-        """Return the remaining pieces of a finding of which the text ``text_number`` has a part.
+        """Return the pieces of a finding that are outside of the text ``text_number``.
 
-        At a boundary of messages they must contain a digit, as keys and numbers do: an address at
-        the end of one does not make a finding of the first word of the next. They are in later
-        texts, or in earlier ones if the detector decides that the value was cut.
+        At a boundary of messages, pieces must contain a digit, as keys and numbers do: otherwise an
+        address at the end of a message would extend to the first word of the next one. Pieces in
+        earlier texts are returned only if the detector decides that the value was cut.
         """
         if not self.shares:
             return pieces
@@ -175,12 +176,12 @@ class FoundSpans:
         return cls(starts, ends)
 
     def meets(self, match: TextMatch) -> bool:
-        """Return True if a part of a match is in a span."""
+        """Return True if a match overlaps a span."""
         index = bisect_right(self.ends, match.start)
         return index < len(self.starts) and self.starts[index] < match.end
 
     def has(self, match: TextMatch) -> bool:
-        """Return True if all of a match is in a span."""
+        """Return True if a match is within a span."""
         index = bisect_right(self.ends, match.start)
         return (
             index < len(self.starts)
@@ -190,14 +191,14 @@ class FoundSpans:
 
 
 def joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
-    """Yield everything that is inspected as one, in addition to the texts."""
+    """Yield the joined texts that are inspected in addition to the single texts."""
     return chain(joined_parts(texts), message_boundaries(texts))
 
 
 def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the messages with several parts, and the runs of several texts.
 
-    Of a run that is too long, the characters near the ends of its texts are joined.
+    In a run that is too long, only the characters near the ends of its texts are joined.
     """
     groups: dict[object, list[int]] = {}
     for number, text in enumerate(texts):
@@ -239,7 +240,7 @@ def message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
 
 
 def _rows(texts: Sequence[Text]) -> Iterator[list[Message]]:
-    """Yield rows of two or more messages of one role, cut to the characters near a boundary."""
+    """Yield runs of two or more messages of one role, cut to the characters near a boundary."""
     for run in _runs(texts):
         row: list[Message] = [_cut(run[0], from_end=True)]
         size = WINDOW

@@ -18,8 +18,7 @@ from proxy.guards.whole.text_batches import views_of
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
 Lines = tuple[bytes, bytes, bool]
-"""Texts on separate lines, the same in lower case, and True if a rule's shared prefilters can
-read them."""
+"""Texts on separate lines, the same in lower case, and True if shared prefilters can read them."""
 
 _tuple = tuple.__new__  # builds a ``GuardResult`` in half the time, six times a call
 
@@ -31,7 +30,7 @@ def prefilter_rules(
 ) -> Sequence[GuardResult | None]:
     """Return the results of rules without findings, None for rules that must inspect the texts.
 
-    All rules must if the texts weigh more than ``max_weight``.
+    If the texts weigh more than ``max_weight``, all rules must inspect them.
     """
     all_rules: list[GuardResult | None] = [None] * len(rules)
     remaining = max_weight - TEXT_WEIGHT * len(read.texts)
@@ -111,8 +110,8 @@ def _results(
 def _readings(read: Texts) -> Lines:
     """Return all readings of the texts and of the joined texts, each on separate lines.
 
-    Raise ``ValueError`` if rules read more of a text than these: a long text is read in pieces, and
-    a lone surrogate has no UTF-8.
+    Raise ``ValueError`` for a long text, which rules read in pieces, and for a lone surrogate,
+    which has no UTF-8.
     """
     views: list[View] = []
     for place, text in enumerate(read.texts):

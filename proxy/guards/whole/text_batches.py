@@ -135,10 +135,10 @@ class RuleInspection:
         self._count(part.bytes)
 
     def _known_of(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
-        """Return by text the matches that do not need the joining.
+        """Return the matches, by text, that exist without joining.
 
-        These are the earlier matches of each text, and the matches in the part of one message
-        alone: cutting a message may cause a match that its whole text does not have.
+        These are earlier matches of each text, and matches within the cut part of one message:
+        cutting may cause a match that the whole message does not have.
         """
         known_matches = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
         for start, end in joined.shares:
@@ -204,7 +204,7 @@ def finds_spans(rule: GuardRule) -> bool:
 
 
 def views_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
-    """Return the forms of a text. A text longer than ``batch`` has only the one as written."""
+    """Return the readings of a text. A text longer than ``batch`` has only the original reading."""
     long = len(text.text) > batch
     max_run = 0 if text.decoded else None
     views = (
@@ -220,7 +220,7 @@ def batches(
 ) -> Iterator[TextBatch]:
     """Yield the texts in batches of ``size`` characters.
 
-    Each is read when it is requested, after all rules have inspected the one before.
+    A batch is read when it is requested, after all rules have inspected the previous one.
     """
     result: list[TextViews] = []
     weight = 0
@@ -253,8 +253,7 @@ def _pieces(
 ) -> Iterator[TextBatch]:
     """Yield the pieces of a long text.
 
-    Each begins where the rules continue, and is longer than the one before if that one settled
-    nothing.
+    A piece begins where the rules continue. If no position was decided, the next piece is longer.
     """
     text = part.text.text
     cursors = {
@@ -300,9 +299,9 @@ def _together(
     matches: Sequence[findings.TextMatch],
     known_matches: Mapping[int, Sequence[findings.TextMatch]],
 ) -> list[tuple[int, findings.TextMatch]]:
-    """Return the matches in joined texts that none of them has by itself.
+    """Return the matches in joined texts that no single text has.
 
-    A match that one text has in part is not counted again, and only the rest of it is new.
+    If one text has part of a match, only the rest is returned, and it is not counted again.
     ``known_matches`` has earlier matches by text.
     """
     if not matches:
