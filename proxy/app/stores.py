@@ -229,7 +229,7 @@ async def _window_spend(
 async def cache_backends(context: Context) -> dict[str, CacheBackend]:
     """Open the stores of the cache.
 
-    The memory store gets a random secret, because neither outlives the process.
+    The memory store gets a random secret, lost with the process.
     """
     path, max_bytes = context.settings.cache_file, context.settings.cache_bytes
     memory = Memory(max_bytes, time.monotonic, context.metrics)

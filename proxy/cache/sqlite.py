@@ -246,10 +246,7 @@ class Sqlite:
             self._pending_bytes -= len(row[0]) + ROW_BYTES
 
     def _flush(self) -> None:
-        """Start to write pending entries.
-
-        If a write is in progress, its end starts the next one.
-        """
+        """Start to write pending entries, now or at the end of the current write."""
         if self._write_task is not None:
             return
         batch, touched = list(self._pending.items()), self._touched

@@ -6,7 +6,7 @@ KEY = "hr-demo-key"
 
 
 def examples(listen: str, admin: str) -> str:
-    """Return the examples, with the addresses at which the demo listens."""
+    """Return the examples, with the addresses of the demo."""
     return f"""
 Headrace is ready at http://{listen} (console and metrics: http://{admin}).
 Press Ctrl-C to stop. Paste any of these examples into another terminal:

@@ -1,6 +1,6 @@
 """Simulated upstream with OpenAI's API.
 
-It always answers with the same text, which says so. One word counts as one token.
+Every response has the same text, which states that it is simulated. A word counts as a token.
 """
 
 from __future__ import annotations

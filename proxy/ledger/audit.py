@@ -1,8 +1,8 @@
 """Consistency checks of a ledger. Each check is a query that finds rows that must not exist.
 
 A proxy may write meanwhile: the audit waits for the rows of calls that have already ended. Calls
-without a row are a violation, unless the operator states that so many are known: calls that ended,
-and calls that were running at a kill.
+without a row are a violation, unless the operator has accepted their number. They are calls that
+ended, and calls that were running when the process was killed.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _count_ended(path: Path) -> dict[int, int]:
 
 
 def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
-    """Return the number of calls that are due and not settled."""
+    """Return how many of the ended calls are neither written nor counted as lost yet."""
     with reading(path, migrated=False) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
     return sum(max(0, ended - settled[run]) for run, ended in ended_by_run.items())

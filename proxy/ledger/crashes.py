@@ -80,7 +80,7 @@ class CallCounters:
         self._counts[1] += 1
 
     def forget(self) -> None:
-        """Take back the begin of a call that gets no row."""
+        """Undo the count of a started call that gets no row."""
         self._counts[0] -= 1
 
     def close(self, *, settled: bool) -> None:
@@ -134,9 +134,9 @@ class Crash:
 
     ``unwritten`` calls had ended without a row, ``running`` had not ended.
 
-    The sum of both is known if ``exact`` is True: the last running calls may have ended before they
-    were counted. Otherwise both are lower bounds. ``is_older`` is True for a file that is a copy
-    from before the end of the run.
+    If ``exact`` is True, their sum is known, but some ``running`` calls may have ended. Otherwise
+    both are lower bounds. ``is_older`` is True for a file that is a copy from before the end of the
+    run.
     """
 
     run: int
@@ -179,7 +179,7 @@ def read_position(ledger: Path) -> Position | None:
 def find_crashes(
     file: sqlite3.Connection, folder: Path, position: Position | None
 ) -> Iterator[tuple[str, Crash]]:
-    """Yield newly found dead runs, and runs whose position the file does not reach."""
+    """Yield unrecorded crashes, and the run whose rows an older copy of the file lacks."""
     rows = file.execute(
         "SELECT id, name, begun, ended, settled FROM runs "
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"

@@ -23,7 +23,7 @@ CHARGE_FIELDS = ("budget", "scope", "cost_nano_usd")
 
 @dataclass(slots=True)
 class JsonlStore:
-    """Appends lines. A line that a full disk cut is ended before the next one.
+    """Appends lines. If a full disk cut a line, a line end is written before the next line.
 
     A file that log rotation moved away is created again. Dead runs are unknown.
     """

@@ -26,7 +26,7 @@ MEASURES = (
     "estimated",
 )
 FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001  # full-width signs count too
-"""First characters by which spreadsheets recognize a formula."""
+"""First characters of texts that spreadsheets treat as formulas."""
 BAR = 24
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -55,7 +55,7 @@ def usd(nano: int | None) -> str | None:
 
 
 def pruned_text(pruned: Pruned, limit: datetime) -> str:
-    """Return how many calls were pruned, and why others before a time were kept."""
+    """Return a text with the number of pruned calls, and the reason for keeping others."""
     text = f"{counted(pruned.calls, 'call')} pruned"
     if pruned.calls:
         text += f" (cost ${usd(pruned.nano_usd)})"
@@ -118,7 +118,7 @@ def as_csv(report: SpendingReport) -> str:
 
 
 def _make_csv_cell(text: str | None) -> str | None:
-    """Return a text on one line that a spreadsheet does not take for a formula, as OWASP asks."""
+    """Return a text on one line that no spreadsheet treats as a formula (OWASP's advice)."""
     if text is None:
         return None
     text_line = word(text, len(text))

@@ -95,9 +95,9 @@ def charge_checksum(budget: Value, scope: Value, cost: Value) -> int:
 
 
 def counter_name(scope: str) -> str:
-    """Return a scope as rows contain it.
+    """Return the form of a scope in rows.
 
-    A long or unprintable one, which a client wrote in part, is replaced by its hash.
+    A hash replaces a long or unprintable scope, part of which a client wrote.
     """
     if scope.isprintable() and len(scope) <= MAX_SCOPE:
         return scope

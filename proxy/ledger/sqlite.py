@@ -81,7 +81,7 @@ class SqliteStore:
     _file_identity: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Mark the dead runs, once, and report them after that."""
+        """Open the file. Mark dead runs once, then report them."""
         if self._has_marked:
             return
         now, position = self.run.now_ms(), crashes.read_position(self.path)
@@ -134,7 +134,7 @@ class SqliteStore:
         self._disconnect()
 
     def _is_another(self) -> bool:
-        """Return True if the path has another file than before, False if that is unknown."""
+        """Return True if another file is at the path. Return False if that is unknown."""
         try:
             return self._file_identity != file_identity(self.path)
         except OSError:
@@ -194,8 +194,8 @@ class SqliteStore:
     ) -> None:
         """Update the row of the run.
 
-        ``written`` counts all its calls, ``new_calls`` those that are new in this file,
-        which may be another one than before.
+        ``written`` is the number of all written calls of the run, ``new_calls`` of those that are
+        new in this file. The file may have been replaced.
         """
         file.execute(
             "UPDATE runs SET seen_ms = :now, begun = :begun, ended = :ended, settled = :settled, "
@@ -297,9 +297,9 @@ def to_ledger_error(error: sqlite3.Error) -> Unwritten:
 def reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection]:
     """Open a ledger for reading in one transaction, while a proxy may write it.
 
-    Of a ledger of an earlier version, a temporary copy is migrated and read. This takes time and
-    disk space: a query of columns that every version has reads the file as it is, not
-    ``migrated``. Raises ``Unusable``, also for errors while it is read.
+    A ledger of an earlier version is copied, and the copy is migrated and read, which takes time
+    and disk space. If a query needs only columns of every version, pass ``migrated=False`` to read
+    the file itself. Raises ``Unusable``, also for errors in the block.
     """
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:

@@ -50,7 +50,7 @@ def _insert(
 def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
     """Insert charges, new budgets, and the start of each budget's first charge.
 
-    The start saves a query over all counters of the budget.
+    The stored start avoids a query over all counters of the budget.
     """
     budgets: dict[Row, None] = {}  # a dict as an ordered set
     first_charge_ms: dict[Value, Value] = {}

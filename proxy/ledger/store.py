@@ -56,7 +56,7 @@ class LedgerStore(Protocol):
         """
 
     def prune(self) -> bool:
-        """Delete some expired rows, if it is time.
+        """Delete some expired rows, if the next deletion is due.
 
         Return True if there are more. Raises ``Unwritten``.
         """
@@ -66,7 +66,7 @@ class LedgerStore(Protocol):
 
 
 def to_write_error(error: OSError) -> Unwritten:
-    """Return the error of a failed write: ``Unusable`` unless it may pass."""
+    """Return the error of a failed write: ``Unusable`` unless a retry may succeed."""
     if error.errno in TRANSIENT:
         return Unwritten(errno.errorcode[error.errno])
     return Unusable(error.strerror or "the file cannot be opened")

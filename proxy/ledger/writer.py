@@ -36,8 +36,8 @@ class Ledger:
     """Writes the summaries of calls in batches. ``begin`` and ``end`` never wait or raise.
 
     ``run`` names this process. ``dropped`` gets the reason and the number of calls without a row,
-    ``failed`` each unexpected exception. ``on_bills`` gets the names of bills whose rows are
-    written, set aside or dropped, in the thread or by ``put``.
+    ``failed`` each unexpected exception. ``on_bills`` gets the names of bills of background
+    responses whose rows are written, set aside or dropped. The writer thread or ``put`` calls it.
     """
 
     name: ClassVar[str] = "ledger"
@@ -175,7 +175,7 @@ class Ledger:
             self._failed(error)
 
     def _prune_some(self) -> float:
-        """Delete some expired rows. Return the seconds until the next time."""
+        """Delete some expired rows. Return the seconds until the next deletion."""
         if self._spool.closing:
             return IDLE_S
         try:
@@ -186,9 +186,9 @@ class Ledger:
         return GATHER_S if has_more else IDLE_S
 
     def _retry(self, step: Callable[[Counts], None]) -> bool:
-        """Retry a step until it succeeds.
+        """Retry a step until it succeeds. Return False at the shutdown deadline.
 
-        Return False when the time to stop is over. Raises errors that no retry can help.
+        Raises errors that a retry cannot fix.
         """
         while not self._spool.given_up:
             try:

@@ -193,7 +193,7 @@ class Reservation:
         return limit.kind.make_error(refusal, self.received_ms)
 
     async def _decide(self, claims: Sequence[Claim]) -> LimitDecision:
-        """Ask the store, and again if a fresh budget turns out to have earlier spend."""
+        """Request the store's decision, again if a fresh budget has earlier spend in the ledger."""
         backfill = self.limiter.backfill
         if backfill is not None:  # calls wait for a running backfill
             await backfill.wait(claims)
@@ -209,7 +209,7 @@ class Reservation:
         return decision
 
     async def _admit(self, claims: Sequence[Claim]) -> LimitDecision:
-        """Ask the store under a new id, because the previous id may be settled later."""
+        """Request a decision under a new id, because the previous id may be settled later."""
         self._attempts += 1
         self._id = f"{self.call.head.call_id}-{self._attempts}"
         decision = await self.limiter.store.admit(self._id, claims)

@@ -94,10 +94,10 @@ def _claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Call) ->
 
 
 def _make_claim_templates(plan: Plan) -> list[ClaimTemplate]:
-    """Return what the claims of all calls of a plan share.
+    """Return the parts of claims that all calls of a plan share.
 
-    A limit per model has a counter for the model of each first target, under whatever name the
-    client requests it.
+    A limit per model has one counter for the model of each first target, whatever name the client
+    uses for it.
     """
     labels = {f"tag.{name}": value for name, value in plan.tags.items()}
     labels |= {"key": plan.key, "deployment": plan.deployment or "", "user": USER_PLACEHOLDER}
@@ -244,9 +244,10 @@ def hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOutput:
 
 
 def budget_charges(decision: LimitDecision, usage: Sequence[int]) -> list[BudgetCharge]:
-    """Return the charges of budgets that are not per user, by the usage of each claim.
+    """Return a charge for each budget of a call, except budgets per user.
 
-    Budgets in shadow mode that would have refused the call were not charged.
+    ``usage`` has the amount for each claim of ``decision``. Budgets in shadow mode that would have
+    refused the call were not charged.
     """
     return [
         BudgetCharge(claim.limit.name, claim.scope, usage[index])

@@ -72,9 +72,9 @@ class Reconciler:
         return drifts
 
     def _is_comparable(self, budget: BudgetQuery) -> bool:
-        """Return False until the window ends in which the deployments of a budget changed.
+        """Return False in the window in which the deployments of a budget changed.
 
-        The ledger does not know which deployments counted before.
+        The ledger does not record which deployments the budget counted before.
         """
         name, window_start_ms = budget.limit.name, self._get_window_start_ms(budget.limit)
         if self._deployments.get(name, budget.deployments) != budget.deployments:

@@ -24,7 +24,7 @@ MAX_SCOPES = 1000
 MAX_COUNTERS = 2000
 """Maximum number of counters of all deployments that have gauges."""
 KeyDeployments = dict[str, KeyDeployment]
-"""Settings of one deployment, by the key that calls it."""
+"""One deployment for each key that may call it, by key name."""
 
 
 def list_labels(snapshot: Snapshot) -> LabelCatalog:

@@ -189,7 +189,7 @@ class PolicyStore:
         self._report_unread(revocations.unread)
 
     def _report_unread(self, unread: tuple[str, ...]) -> None:
-        """Log revocations that cannot be read, once for each change of them."""
+        """Log revocations that cannot be read, whenever the set of them changes."""
         if unread and unread != self.unread_revocations:
             self._log.error(f"{self._subject}.revocations_unread", problems=list(unread))
         self.unread_revocations = unread
@@ -252,7 +252,7 @@ MAX_SETTLES = 10  # a folder that keeps changing is reloaded after this many set
 MAX_ENTRIES = 10_000
 
 FileStates = frozenset[tuple[str, int, int, int, int]]
-"""Path, inode, size, modification and change time in ns, of each file."""
+"""Path, inode, size, modification time and change time (ns) of each file."""
 Action = Literal["nothing", "revocations", "all"]
 
 

@@ -37,7 +37,10 @@ class Unavailable(Exception):
 
 @frozen
 class Refresh:
-    """The new text of the file and its changes. The file of an ``is_current`` one has that text."""
+    """The new text of the file, and its changes.
+
+    ``is_current`` if the file has that text already.
+    """
 
     text: str
     changes: TableChanges

@@ -32,7 +32,7 @@ Table = Mapping[str, Mapping[str, Rows]]
 
 @frozen
 class TableChanges:
-    """Names (``provider name``) that a new table adds, changes, or lacks. The latter stay."""
+    """Names (``provider name``) that a new table adds, changes or lacks. Missing rows are kept."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def _merge_rows(old_rows: Rows, new_rows: Rows, today: date) -> Rows:
 
 
 def current_row(rows: Sequence[Row], day: date) -> Row | None:
-    """Return the row of a day: the latest that had started."""
+    """Return the row with the latest start on or before ``day``."""
     started = [row for row in rows if row.since is None or row.since <= day]
     return max(started, key=lambda row: row.since or date.min, default=None)
 

@@ -32,7 +32,7 @@ UNITS = {
 }
 TIERED = {"input", "cached_input", "cache_write", "cache_write_1h", "output"}
 OPTIONAL = {"cache_audio_read_mtok", "storage_searches_kcount"}
-"""Prices of searches in files and of cached audio, which only some calls use."""
+"""Prices that a table may omit: file searches and cached audio, which few calls use."""
 FIRST_DAY = date(2000, 1, 1)
 Amount = Decimal | types.TieredPrices
 Amounts = dict[str, Amount]

@@ -51,12 +51,12 @@ Step = Callable[[], None]
 class Emitters:
     """Passes the records of finished calls to all sinks.
 
-    ``failed`` gets the error of a sink; the others continue. Records are emitted in batches, sink
-    by sink, which uses the processor's cache better. ``soon`` schedules a batch, ``next_turn`` runs
-    one in the next iteration of the event loop if no other call is active. ``MAX_WAITING`` calls or
-    a large one do not wait. ``unauthenticated`` bounds the calls without a known key outside the
-    metrics, as anybody can send them. Calls end when their work in ``side_tasks`` is done.
-    ``active`` is the number of calls that have not ended.
+    ``failed`` gets the error of a sink; the other sinks continue. Records are emitted in batches,
+    sink by sink, for better use of the processor's cache. ``soon`` schedules a batch, ``next_turn``
+    runs one in the next iteration of the event loop if no other call is active. ``MAX_WAITING``
+    calls or a large one do not wait. ``unauthenticated`` bounds the calls without a known key
+    outside the metrics, as anybody can send them. Calls end when their work in ``side_tasks`` is
+    done. ``active`` is the number of calls that have not ended.
     """
 
     sinks: tuple[RecordSink, ...]

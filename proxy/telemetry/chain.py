@@ -1,4 +1,4 @@
-"""Hash-chained file of the decision log, in which a later change shows.
+"""Hash-chained file of the decision log, which reveals later changes.
 
 A line is JSON with sorted keys. Its ``hash`` is the SHA-256 of the line without it, and ``prev`` is
 the hash of the line before. An incomplete line of a killed process stays in the file, and the next
@@ -114,9 +114,9 @@ class ChainFile:
         os.close(self._fd)
 
     def append(self, entries: Sequence[Entry]) -> int:
-        """Write entries and sync the file. Return how many are complete in it.
+        """Write entries and sync the file.
 
-        A full disk takes fewer than all. Blocks.
+        Return the number of entries that were written completely, fewer on a full disk. Blocks.
         """
         batch = [*entries]
         if self._torn:

@@ -114,7 +114,7 @@ class Decisions:
         self._chain.close()
 
     def _write(self, entries: list[Entry]) -> None:
-        """Write entries. The spool passes those that were not taken again."""
+        """Write entries. The spool passes the unwritten ones again."""
         lost_count = self._spool.lost - self._counted
         if lost_count:
             entries = [{**entries[0], "missing": lost_count}, *entries[1:]]

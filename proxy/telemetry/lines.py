@@ -108,7 +108,7 @@ _CREDENTIALS = re2.compile(
 
 
 def redacted(line: bytes) -> bytes:
-    """Replace credentials of known shapes, as a second net: no field should contain one.
+    """Replace credentials of known shapes. This is a second defense: no field should contain one.
 
     JSON remains JSON.
     """
@@ -195,7 +195,7 @@ class LineWriter:
         self._spool.close(timeout)
 
     def _write(self, lines: list[bytes]) -> None:
-        """Write lines. One that is written in part is lost, and ended before the next line."""
+        """Write lines. A partly written line is lost; the next write ends it first."""
         prefix = b"\n" if self._is_torn else b""
         data = prefix + b"".join(lines)
         written, error = append(self._fd, data)

@@ -247,7 +247,7 @@ def _list_upstream_findings(facts: CallSummary) -> list[dict[str, Any]]:
 
 
 def in_share(sample_id: str, ratio: float) -> bool:
-    """Return True if a call falls into a share of all, by its own number."""
+    """Return True if a call falls into a share of all calls, by its ``sample_id``."""
     return int(sample_id[16:], 16) < ratio * 2**64
 
 

@@ -58,7 +58,7 @@ class CallMetrics:
             self._count_fallbacks(deployment, [attempt.attempt for attempt in facts.attempts])
 
     def _count_key(self, facts: CallSummary) -> None:
-        """Note the use of a key, or count a call without a valid one."""
+        """Record the time at which a key was used, or count a call without a valid key."""
         if facts.key is not None and facts.credential is not None:
             last_used = "headrace_key_last_used_timestamp_seconds"
             ended = facts.started_at.timestamp() + facts.duration_s
@@ -70,7 +70,7 @@ class CallMetrics:
         self._series["headrace_unauthenticated_requests_total", lapse, key or NONE].value += 1
 
     def _count_tags(self, deployment: str, tags: Mapping[str, str], tokens: int, cost: int) -> None:
-        """Count a call by each declared tag, of which it may have no value."""
+        """Count a call by each declared tag. A call without the tag has the value ``none``."""
         series = self._series
         for tag, values in self._tags.items():
             value = tags.get(tag, NONE)
@@ -240,7 +240,7 @@ class Metrics(Registry):
         self.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
     def admit(self, roster: LabelCatalog) -> Callable[[], None]:
-        """Allow the names of policies as labels. Call the result when the policies are active.
+        """Allow the names in policies as labels. Call the returned function once they are active.
 
         Blocks for long with large policies, so call it off the event loop; the result is fast.
         """
@@ -291,7 +291,7 @@ class Metrics(Registry):
         self.child("headrace_limit_store_degraded").value = float(degraded)
 
     def stand(self, standings: Iterable[CounterState], now: float) -> None:
-        """Replace the gauges of limits and budgets. A counter without a call has none.
+        """Replace the gauges of limits and budgets. A counter that no call has used gets no gauge.
 
         ``now`` is in seconds since the epoch.
         """
@@ -356,7 +356,7 @@ _LIMIT_GAUGES = (
     "headrace_budget_remaining_usd",
     "headrace_budget_reset_timestamp_seconds",
 )
-"""Gauges of a limit, and of a budget after the first."""
+"""Gauges: the first is of all limits, the others are of budgets only."""
 
 
 class LoopLag:

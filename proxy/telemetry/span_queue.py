@@ -93,7 +93,7 @@ class _CountingExporter(SpanExporter):
         self.is_settled = False  # True if the batch in transit has been counted
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export a batch once: a collector that failed may have taken a part of it."""
+        """Export a batch without retries: a collector that failed may have stored a part of it."""
         if self.is_closed:
             return SpanExportResult.FAILURE
         result = SpanExportResult.FAILURE

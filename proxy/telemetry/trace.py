@@ -59,7 +59,7 @@ NAMES: Mapping[SpanOf, Sequence[str]] = {
     "model": ("gen_ai.operation.name", "gen_ai.request.model"),
     "attempt": ("http.request.method",),
 }
-"""Attributes whose values are the name of a span."""
+"""Attributes whose values form the name of a span, by kind of span."""
 SCOPE = InstrumentationScope("headrace")
 
 
@@ -174,8 +174,8 @@ class Traces:
     ) -> ReadableSpan:
         """Return a span.
 
-        ``ids`` are its own and its parent's, ``times`` of the record's clock. Events have
-        the time of its end.
+        ``ids`` are the ids of the span and its parent, ``times`` its start and end on the record's
+        clock. Events get the end time.
         """
         is_server, trace_id = span_of == "server", int(record.ids.trace_id, 16)
         # Nanoseconds since the epoch when the record's monotonic clock was 0.
@@ -210,7 +210,7 @@ class Traces:
 
 
 def _is_error(attributes: Attributes) -> bool:
-    """Return True if the proxy or an upstream failed. The head may have been sent before."""
+    """Return True if the proxy or an upstream failed, even after the response head was sent."""
     if OUTCOME not in attributes:
         return attributes["error.type"] is not None
     status: Any = attributes["http.response.status_code"] or 500
@@ -239,12 +239,11 @@ SAMPLE, DROP = SamplingResult(Decision.RECORD_AND_SAMPLE), SamplingResult(Decisi
 
 
 class RateLimitedSampler(Sampler):
-    """Samples calls up to a rate, and failed or refused calls up to a second such rate.
+    """Samples calls up to a rate, and further failed or refused calls up to a second rate.
 
-    Of all other calls it samples ``SHARE``.
-
-    ``ratio`` is the share of the other calls that is considered at all. ``on_limit`` is called for
-    a call that is dropped because of the rate. ``now`` returns monotonic seconds.
+    Above these rates it samples the share ``SHARE``. ``ratio`` is the share of successful calls
+    that is considered at all. ``on_limit`` is called for a call that is dropped because of the
+    rate. ``now`` returns monotonic seconds.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def counts(findings: DetectorFindings) -> dict[str, Any]:
 
 @frozen
 class DetectionFormat:
-    """A detector: its names in ``details`` and in the summary, and what fills both."""
+    """A detector: its names in ``details`` and in the summary, and functions that fill both."""
 
     name: str
     word: str

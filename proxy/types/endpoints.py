@@ -33,7 +33,7 @@ class ChangedFields(NamedTuple):
 
 
 NumericFields = tuple[str, tuple[tuple[str, int], ...]]
-"""The target's model and the values of such fields: the key of a cache of ``ChangedFields``."""
+"""Key of a cache of ``ChangedFields``: the target's model and the values of these fields."""
 
 
 @dataclass(eq=False, slots=True)

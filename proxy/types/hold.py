@@ -16,7 +16,7 @@ class PartialMatcher(Protocol):
 
     @property
     def ends_in_partial_match(self) -> MayFind:
-        """Predicate on encoded text: False only if no match is in it or starts at its end."""
+        """Predicate on encoded text. False only if no match is in the text or starts at its end."""
 
     def is_text_open(self, text: str) -> bool:
         """Apply ``ends_in_partial_match`` to text that is not encoded."""

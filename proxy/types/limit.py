@@ -219,7 +219,7 @@ class ClaimTemplate(NamedTuple):
 
 @frozen
 class BudgetQuery:
-    """Query for the spend of a cost limit in the ledger.
+    """Parameters of a query for the spend of a budget in the ledger.
 
     ``per`` are the dimensions of its scope. ``deployments`` are those whose calls it counts, None
     if rules decide per call. ``scopes`` are the counters whose values clients cannot choose.
@@ -329,7 +329,7 @@ class LimitDecision:
 
 
 def to_decision(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
-    """Admit unless a limit that is in force has the call wait."""
+    """Return the decision: the call is refused if a limit outside of shadow mode must wait."""
     waits = readings[WAIT::READING]
     refused = any(waits) and any(
         wait and not claim.limit.shadow for claim, wait in zip(claims, waits, strict=True)

@@ -69,7 +69,7 @@ class Calendar:
 
 
 def _start_of_day_ms(day: date, zone: tzinfo) -> int:
-    """Return the start of a day: the moment of the change where clocks skip midnight."""
+    """Return the start of a day. If clocks skip midnight, this is the moment of the change."""
     return int(datetime.combine(day, time(), zone).timestamp()) * 1000
 
 

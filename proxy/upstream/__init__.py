@@ -1,7 +1,7 @@
 """Sends calls to upstreams. Tries the targets of a model call in order until one responds.
 
-Nothing reaches the client before a response has begun. Afterwards no other target is tried.
-Several model calls run in parallel.
+Nothing reaches the client before a response has begun. Afterwards no other target is tried. If a
+call requests several models, their model calls run in parallel.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
 
 HEADS = {False: WHOLE_HEAD, True: ResponseHead(streamed=True)}
-"""Heads of responses without headers for the client."""
+"""Response heads without headers, one for streams and one for documents."""
 
 
 @frozen
@@ -123,7 +123,7 @@ class Upstreams:
     async def _hedge(
         self, context: AttemptContext, targets: Sequence[Target], delay_s: float
     ) -> HttpUpstreamResponse:
-        """Send a second request if the first is slow, to the next target or again to the only."""
+        """Send a second request to the next target, or to the only one, if the first is slow."""
         may_hedge = partial(self.health.may_retry, targets[0].upstream)
         has_fallback = len(targets) > 1
         open_first = partial(self._try_targets, context, targets[:1])
@@ -219,7 +219,10 @@ class Upstreams:
         request: UpstreamRequest,
         reason: AttemptReason,
     ) -> OpenAttempt:
-        """Take a slot. Raises ``CircuitOpen`` or ``UpstreamBusy``, which are recorded."""
+        """Take a slot and start an attempt.
+
+        Raises ``CircuitOpen`` or ``UpstreamBusy``, and records them.
+        """
         call, record = context.call, context.record
         try:
             slot = self.health.take(target, request.endpoint, call.scheduling_key)

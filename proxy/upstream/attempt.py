@@ -46,7 +46,8 @@ class AttemptContext:
     def time_left(self) -> float:
         """Return the seconds left for further attempts.
 
-        All attempts together may take as long as all upstreams, or the client, allow.
+        The limit for all attempts is the sum of the ``total`` timeouts of the targets, or the
+        client's timeout if that is lower.
         """
         allowed_s = 0.0
         for target in self.model_call.targets:

@@ -116,7 +116,7 @@ class Pool:
         return sum(map(len, self._idle.values()))
 
     def try_take_idle(self, origin: Origin) -> Connection | None:
-        """Return the most recently used idle connection, or None if it would have to wait."""
+        """Return the most recently used idle connection, None if there is none."""
         idle = self._idle.get(origin)
         if not idle or not self._slots.take_free():
             return None
@@ -128,7 +128,7 @@ class Pool:
         return connection
 
     async def take(self, origin: Origin, timeout_s: float, *, fresh: bool = False) -> Connection:
-        """Return an idle connection, unless ``fresh``, or a new one.
+        """Return an idle connection, or a new one if none is idle or ``fresh`` is True.
 
         Raises ``UpstreamError``, or ``PoolExhausted`` if no slot becomes free.
         """
@@ -184,14 +184,14 @@ class Pool:
                 return
 
     def finish(self, origin: Origin, connection: Connection) -> None:
-        """Take back a connection whose response is finished, once its end has arrived."""
+        """Return a connection to the pool once the end of its finished response has arrived."""
         if connection in self._in_use and not connection.ended:
             connection.linger(self._linger_s, partial(self.give_back, origin, connection))
         else:
             self.give_back(origin, connection)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
-        """Take back a connection. Close it if it cannot be reused."""
+        """Return a connection to the pool, or close it if it cannot be reused."""
         if connection not in self._in_use:
             return
         del self._in_use[connection]
@@ -204,7 +204,7 @@ class Pool:
         self._slots.give_back(self)
 
     def _on_close(self, origin: Origin, connection: Connection) -> None:
-        """Drop an idle connection that has ended. One in use is given back by its request."""
+        """Drop an idle connection that has ended. A request gives back a connection in use."""
         idle = self._idle.get(origin)
         if idle is not None:
             if connection in idle:
@@ -342,7 +342,7 @@ class HttpClient:
         )
 
     def _parse_cached_url(self, url: str, method: str) -> RequestTarget:
-        """Parse a URL. Those of other methods name one object and are not cached."""
+        """Parse a URL. Only URLs of POST requests are cached: others contain ids of objects."""
         if method != "POST":
             return parse_url(url, method)
         if url not in self._targets:

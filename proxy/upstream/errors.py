@@ -56,9 +56,9 @@ ID_FIELDS = frozenset({"container", "conversation", "file"})
 CLIENT_FIELDS = frozenset({"args", "arguments", "metadata"})
 """Fields whose members the client names."""
 CLIENT_IDS = frozenset({"call_id", "tool_call_id", "tool_use_id", "user_id"})
-"""Ids of things that no upstream stores."""
+"""Ids in requests that refer to nothing that an upstream stores."""
 PLAIN_QUERY = frozenset({"include", "include[]", "limit", "order", "purpose"})
-"""Query parameters that name no object."""
+"""Query parameters that contain no id of an object."""
 MAX_VALUES = 10_000  # values of a body that are searched for ids
 
 MIN_SECRET_PART = 8  # characters of a credential that may be shown
@@ -227,7 +227,7 @@ def _spell_address(upstream: Upstream) -> Iterator[str]:
 
 
 def _split_credentials(upstream: Upstream) -> Iterator[str]:
-    """Yield all parts of a credential, and the whole value of other headers."""
+    """Yield the parts of each credential, and the whole values of other configured headers."""
     for name, secret in (("api-key", upstream.api_key), *upstream.headers):
         value = "" if secret is None else secret.reveal().translate(_LOWER)
         if len(value) <= MIN_SECRET_PART or not _CREDENTIAL_NAME.search(name):
@@ -240,7 +240,7 @@ def _split_credentials(upstream: Upstream) -> Iterator[str]:
 NOT_SENT = (errors.CircuitOpen, errors.UpstreamBusy)
 NOT_RETRIED = (errors.ResponseTooLarge, *NOT_SENT)
 UNDONE = (errors.InvalidField, *NOT_SENT, errors.UpstreamNotFound, errors.UpstreamRejectedKey)
-"""Failures before any work: not sent, or refused for our credential, account, model or path."""
+"""Failures before the upstream did any work: not sent, or rejected for our key, account or path."""
 UNDONE_STATUSES = frozenset({429, 503, 529})
 
 

@@ -39,7 +39,7 @@ V = TypeVar("V", "Load", "Circuit")
 
 @dataclass(slots=True)
 class Circuit:
-    """Circuit of one endpoint of a target, for all callers or for one that fails.
+    """Circuit of one endpoint of a target, for all callers or for one failing caller.
 
     Attributes:
         open_until: End of the rest (monotonic), after which a probe is admitted.
@@ -63,7 +63,7 @@ class Circuit:
 
     @property
     def name(self) -> CircuitName:
-        """State for operators. Also half open if open for some callers only."""
+        """State shown to operators. Half open also means: open for some callers only."""
         if self.open_until is not None:
             return "half_open" if self.probing_until else "open"
         return "half_open" if self.open_callers else "closed"
@@ -219,7 +219,7 @@ class Health:
     def _must_probe(self, target: Target, circuit: Circuit) -> bool:
         """Return True if a request would probe an open circuit. Raises ``CircuitOpen``.
 
-        One probe runs at a time. After the time of a rest another one may start.
+        One probe runs at a time. Another may start if the first takes longer than a rest.
         """
         if circuit.open_until is None or target.upstream.breaker is None:
             return False
@@ -342,5 +342,8 @@ class Health:
 
 
 def _max_failures_of_one_caller(breaker: Breaker | None) -> int:
-    """Return how many consecutive failures of one caller count for all, too few to open."""
+    """Return the maximum number of one caller's failures that count for all callers.
+
+    It is too low to open the circuit for all.
+    """
     return 0 if breaker is None else min(breaker.failures - 1, (breaker.failures + 1) // 2)

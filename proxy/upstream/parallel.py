@@ -134,7 +134,7 @@ async def _open_or_return_error(
 
 
 async def _wait_for_winner(tasks: list[HedgeTask]) -> HedgeTask | None:
-    """Wait for a response. Return None if all fail, or one so that no other may succeed."""
+    """Return the first task with a response, None if all fail or one failure excludes a retry."""
     pending = set(tasks)
     while pending:
         finished, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)

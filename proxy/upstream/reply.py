@@ -46,7 +46,7 @@ class Reply(Protocol):
 
 
 class MemoryShare(Protocol):
-    """Share of a response in the memory for all responses."""
+    """The memory that one response uses, of the memory for all responses."""
 
     def take(self, size: int) -> None:
         """Add received bytes. Raises ``ProxyError`` if the memory is used up."""

@@ -111,7 +111,7 @@ class HttpUpstreamResponse:
             await pending
 
     async def _next_frames(self) -> Sequence[Frame]:
-        """Return the next frames, none at the end or if ``feed`` has returned what to await."""
+        """Return the next frames: none at the end, or if ``feed`` returned an awaitable."""
         while not (frames := self._take_ready()):
             if self._documents:
                 await self._read_in_thread(self._documents.popleft())
@@ -131,7 +131,7 @@ class HttpUpstreamResponse:
         return frames
 
     def _take_ready(self) -> Sequence[Frame]:
-        """Return the frames that have arrived, those before a fault first."""
+        """Return the frames that have arrived. A fault is raised after the frames before it."""
         if self._documents and not self._frames and self._fault is None:
             self._read()
         if self._frames:
@@ -212,7 +212,7 @@ class HttpUpstreamResponse:
             self._frames, self._fault = self.reader.frames_before_error(), fault
 
     def _take_frames(self) -> Sequence[Frame]:
-        """Return the frames before the next one that needs a batch for itself, or that frame."""
+        """Return the frames before the next frame that must be alone in a batch, or that frame."""
         self._is_bare = False
         frames = self._frames
         for index, frame in enumerate(frames):
@@ -226,7 +226,7 @@ class HttpUpstreamResponse:
         return frames
 
     def _record(self, frame: Frame) -> Frame:
-        """Record findings, and the end of the attempt: guards may still work on the last frame."""
+        """Record findings, and the attempt's end before guards process the last frame."""
         attempt = self.open_attempt.attempt
         members = {event.name: event.value for event in frame.events if type(event) is Extension}
         if members and (findings := find_findings(members)):
@@ -273,7 +273,7 @@ def _must_be_alone(frame: Frame) -> bool:
 
 
 def is_preamble(frames: Sequence[Frame]) -> bool:
-    """Return True if the frames have no content, and fewer than a client can wait for."""
+    """Return True if the frames have no content and are few enough to be held."""
     return len(frames) <= MAX_PREAMBLE_FRAMES and not any(map(_has_content, frames))
 
 

@@ -109,10 +109,7 @@ SILENT_CALL: Final[Shape] = {
         for kind, member in INNER.items()
     },
 }
-"""Shapes of the members of a tool call that guards need not read.
-
-The name of a call is in `Begin`, so a name in a later chunk is not silent.
-"""
+"""Shapes of the members of a tool call that guards need not read, without a second name."""
 _MAY_BE_EMPTY = frozenset(
     {"annotations", "audio", "content", "function_call", "reasoning", "reasoning_content"}
     | {"refusal", "text", "tool_calls"}

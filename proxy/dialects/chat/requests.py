@@ -21,10 +21,7 @@ THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "th
 _THINKING = ("thinking", "redacted_thinking")
 _CONTENT = ("content", "refusal", "tool_calls", "function_call")
 UNKNOWN_THOUGHT = " "
-"""Placeholder for reasoning that the client did not return.
-
-Providers that require it accept any text.
-"""
+"""Placeholder for reasoning that the client omitted. Providers that require it accept any."""
 SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 _REFUSED = THOUGHTS | {"annotations", "audio", "function_call", "refusal"}
 _OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})

@@ -153,9 +153,9 @@ class FamilyFrameReader:
             return doc
 
     def _check_document(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
-        """Return the rewritten document and its bytes in one line.
+        """Return the rewritten document, and its bytes in one line.
 
-        Raise the error that it reports.
+        Raise any error that it reports.
         """
         family = self._family
         if "error" in doc or family.failure is not None:

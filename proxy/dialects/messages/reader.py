@@ -119,10 +119,7 @@ class MessageReader:
     def _make_document_frames(
         self, events: tuple[Event, ...], doc: Json, raw: bytes, usual: Shape | None = None
     ) -> list[Frame]:
-        """Return the frame of a document.
-
-        Guards read the whole document unless it has the usual shape.
-        """
+        """Return the frame of a document. Guards read all of a document with an unusual shape."""
         if self._options.crossing:
             return [self._make_frame(events, doc, raw)] if events else []
         if self._options.inspect and (usual is None or not has_shape(doc, usual)):

@@ -276,10 +276,7 @@ def _parse(name: str, value: bytes) -> Any:
 
 
 def _keep_repeated_members(pairs: list[tuple[str, Any]]) -> Any:
-    """Return an object.
-
-    If a name occurs twice, return one object per member: servers may read either.
-    """
+    """Return an object, or a list of one object per member if a name occurs twice."""
     members = dict(pairs)
     return members if len(members) == len(pairs) else [{name: value} for name, value in pairs]
 

@@ -50,10 +50,7 @@ class _DeltaShape(NamedTuple):
     part: Part
 
     def fits(self, doc: Json, *, exact: bool) -> bool:
-        """Return True for an event of the same text.
-
-        With `exact`, its indexes must have the same types.
-        """
+        """Return True for an event of the same text. `exact` also compares the types of indexes."""
         location = self.locate(doc)
         return location == self.location and not (
             exact and [*map(type, location)] != [*map(type, self.location)]
@@ -266,10 +263,7 @@ class ResponsesReader:
         return {**value, name: ""}
 
     def _read_repeated_text(self, text: OpenText, value: Json) -> Json:
-        """Add a delta with the text if no delta had it.
-
-        Remove the text if guards inspect the value.
-        """
+        """Add a delta if the text had none. Remove the text if guards inspect the value."""
         name = text.type.member
         repeated = as_text(value.get(name))
         if repeated and not text.has_delta:

@@ -267,9 +267,9 @@ class DocumentSealer:
         return {**item, **members} if members else item
 
     def _seal_item_ids(self, document: Json, names: tuple[str, ...]) -> Json:
-        """Return a copy of the members ``names``, with sealed item ids.
+        """Return the members ``names`` with sealed item ids.
 
-        An id is encrypted once per response.
+        Equal ids are sealed once per response.
         """
         members: Json = {}
         for name in names:

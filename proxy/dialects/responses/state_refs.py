@@ -103,10 +103,7 @@ def use_stored_state(call: Call, ref: StateRef) -> Call:
 
 
 def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
-    """Resolve the ids of items.
-
-    All references must belong to one target, which the call then uses.
-    """
+    """Resolve the ids of items. All must be stored at one target, which the call then uses."""
     if ids is None:
         _check_no_reference(items)
         return call

@@ -181,10 +181,7 @@ class StreamFilter:
         return released if self._opening is None else self._start_first(released)
 
     def read(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
-        """Return the texts of a frame.
-
-        ``walked_texts`` are its texts outside of deltas, if known.
-        """
+        """Return a frame's texts. ``walked_texts`` are those outside of deltas, if known."""
         concerns = self._filters.concerns
         going = [delta_text for delta_text in delta_texts(frame) if concerns(delta_text.text)]
         complete: list[Text] = []

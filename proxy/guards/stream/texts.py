@@ -1,8 +1,7 @@
 """Texts of a stream: their filters, the frames that wait, and texts that a client may join.
 
-If a rule may withhold findings, a place without a text filter passes only its first value, and
-later values that equal it. No text passes after its choice has finished, or in a second form of a
-choice.
+If a rule may withhold findings, a place without a text filter passes only values that equal its
+first one. No text passes after its choice has finished, or in a second form of a choice.
 """
 
 from __future__ import annotations
@@ -146,10 +145,7 @@ class PartStream:
         return out
 
     def _edit(self, start: int, end: int, replacement: str) -> None:
-        """Replace a span of the stream.
-
-        The replacement goes into the first text that the span covers.
-        """
+        """Replace a span of the stream, in the first text that the span covers."""
         for held_text in self._held:
             begin = held_text.end - len(held_text.text)
             if begin >= end:
@@ -318,8 +314,7 @@ class JoinableTexts:
     def omits(self, frame: Frame, text: Text) -> bool:
         """Return True if a complete text must be removed.
 
-        If no rule may withhold findings, record that the text was not inspected together with
-        others.
+        If no rule may withhold findings, record that it was inspected without others.
         """
         acting_rules = enforcing_rules(self._tallies, text)
         if text.kind == "logprobs" and acting_rules:

@@ -102,7 +102,7 @@ class WordScanner:
     def _advance_readings(
         self, text: str, start_at: int, start: int, base: int
     ) -> list[RuleCursor]:
-        """Advance the cursors in a text with several readings.
+        """Advance the cursors in all readings of a text.
 
         Return those whose rules must inspect it.
         """

@@ -254,10 +254,7 @@ def _of_run(piece: str, offset: int, bare: bool) -> Iterator[tuple[int, int, str
 
 
 def open_cluster(text: str) -> int:
-    """Return the start of the last letter with its marks.
-
-    A following mark may change that letter.
-    """
+    """Return the start of the last letter with its marks, which a following mark may change."""
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
     match = compositions().marks_before.match(text[: -MAX_MARKS - 2 : -1])

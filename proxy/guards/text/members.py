@@ -207,10 +207,7 @@ NO_TEXTS = (
 
 
 def is_silent(level: Level, name: str, value: Any) -> bool:
-    """Return True if guards ignore a member of a response.
-
-    ``level`` is its place in the response.
-    """
+    """Return True if guards ignore a member at a ``level`` (place) of a response."""
     silence = SILENT_ANSWER.get(level, {}).get(name)
     return silence is not None and silence[0](value)
 

@@ -248,10 +248,7 @@ def folded(word: str) -> str:
 
 
 def _lower(text: str) -> str:
-    """Fold the case without changing the length.
-
-    A character that would become several is lowered.
-    """
+    """Fold the case without a change of length: a character that would expand is only lowered."""
     return text.lower() if text.isascii() else _FOLDED_TOGETHER.sub(_fold, text)
 
 
@@ -337,10 +334,7 @@ def _joined(view: View) -> Iterator[View]:
 def _decoded(
     view: View, torn: bool, max_run: int | None, min_run: int | None, layers: int
 ) -> Iterator[View]:
-    """Yield readings of base64 runs.
-
-    With ``min_run``, a run at the end that may continue is omitted.
-    """
+    """Yield readings of base64 runs, with ``min_run`` except of a run that may continue."""
     if max_run == 0 or not layers:
         return
     upto = len(view.cased)

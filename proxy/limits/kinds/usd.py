@@ -20,7 +20,7 @@ INPUT, OUTPUT = BILLED_COUNTS.index("input"), BILLED_COUNTS.index("output")
 MODALITY_FIELDS = ("modalities", "response_modalities", "output_modalities")
 PROMPT_FIELDS = ("messages", "input", "prompt")
 AUDIO_WORDS = ("audio", "video", "file", "media", "document")
-"""Words in the names of parts that may contain audio, including files of unknown type."""
+"""Words in the types of content parts that may contain audio, including files."""
 
 
 class UsdBudget(LimitKind):

@@ -19,11 +19,10 @@ SharedReading = tuple[int, int, int]
 class LocalFallback:
     """Decides without the store, by ``on_store_error``.
 
-    ``local`` uses this instance's share of the limit, ``open`` admits, ``closed`` refuses.
-
-    The share is the limit divided by ``replicas``, at least 1. It starts with the same share of
-    the usage that the shared store last reported. Local usage of a counter is dropped once the
-    shared store reports that counter again.
+    ``local`` uses this instance's share of the limit, ``open`` admits, ``closed`` refuses. The
+    share is the limit divided by ``replicas``, at least 1. Local usage starts at the same share of
+    the usage that the shared store last reported. It is dropped once the shared store reports the
+    counter again.
     """
 
     monotonic: Callable[[], float]
@@ -148,7 +147,7 @@ class LocalFallback:
         return replace(claim, limit=entry[1])
 
     def _seed(self, claim: Claim) -> None:
-        """Charge the share of the reported usage, once until the next report."""
+        """Charge this instance's share of the last reported usage, once per report."""
         limit, key = claim.limit, (claim.limit.key, claim.scope)
         report = self._reports.get(key)
         if report is None or key in self._seeded:

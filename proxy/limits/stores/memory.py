@@ -60,7 +60,7 @@ class MemoryStore:
     async def charge(
         self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
     ) -> None:
-        """Charge budgets. The id is not stored, because nothing fails halfway here."""
+        """Charge budgets. The id is not stored, because a charge in memory cannot fail halfway."""
         self.charge_sync(claims, is_backfill=is_backfill)
 
     async def bill_once(self, name: str, owner: str) -> bool:
@@ -223,7 +223,8 @@ class MemoryStore:
 def _sort_for_eviction(counters: dict[CounterKey, Counter]) -> Iterator[CounterKey]:
     """Yield keys in the order of eviction. ``counters`` has the oldest first.
 
-    First the surplus of the largest owners, then one counter of each owner in turn.
+    The counters by which the largest owners exceed others come first, then one counter of each
+    owner in turn.
     """
     rates = [key for key, counter in counters.items() if isinstance(counter, Rate)]
     other_keys = [key for key, counter in counters.items() if not isinstance(counter, Rate)]

@@ -29,7 +29,7 @@ MAX_ENCODED_LIMITS = 4096
 
 @frozen
 class ScriptCall:
-    """One call of the script: its keys, the call's own first, and its JSON argument."""
+    """One call of the script: its keys (first the key of the API call) and its JSON argument."""
 
     keys: tuple[str, ...]
     text: str

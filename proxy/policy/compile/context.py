@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class CompileContext:
-    """Problems are collected in the document, so that one run reports all of them.
+    """Shared state of the compilers. Problems are collected, so that one run reports all of them.
 
     Without an ``environ`` secrets are empty. ``tag_rules`` and ``upstreams`` are set before the
     sections that refer to them. ``secret_files`` are paths of secrets, and references of tokens.
@@ -37,7 +37,7 @@ class CompileContext:
         self._tokens = tokens
 
     def compile_section(self, section: str, compile_part: Callable[[str, Any], T]) -> dict[str, T]:
-        """Return each part of a section, compiled. Raise ``PolicyError`` if one fails."""
+        """Return the compiled parts of a section by name. Raise ``PolicyError`` if one fails."""
         compiled: dict[str, T] = {}
         for name, config in getattr(self.policies, section).items():
             with self.errors_at((section, name)):

@@ -15,7 +15,7 @@ from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, 
 from proxy.types.target import ListedModel
 
 SHARED_OWNER = "headrace"
-"""Owner of a name that leads to models of several owners."""
+"""Owner of a name that selects models of several owners."""
 _DATE = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
 DeploymentsByModel = Mapping[str, tuple[KeyDeployment, ...]]
 
@@ -87,7 +87,8 @@ def deployments_by_model(
 ) -> dict[str, tuple[KeyDeployment, ...]]:
     """Return the deployments that serve each name.
 
-    The name of a deployment leads only to it, the name of a model to all deployments that have it.
+    The name of a deployment selects only that deployment. The name of a model selects all
+    deployments with that model.
     """
     by_model: dict[str, list[KeyDeployment]] = {}
     for deployment in deployments.values():
@@ -120,7 +121,7 @@ def listed_models(
 
 
 def _list_main_names(key_deployment: KeyDeployment, by_model: DeploymentsByModel) -> Iterator[str]:
-    """Yield the name of a deployment, and one name for each of its models that leads only to it."""
+    """Yield the name of a deployment, and one unambiguous name for each of its models."""
     deployment = key_deployment.deployment
     yield deployment.name
     targets = {target.model: target for target in deployment.routes.candidates.active}

@@ -28,7 +28,7 @@ FACT_VALUES = {
     "dialect": tuple(DIALECTS),
     "endpoint": tuple(endpoint for endpoint in get_args(types.Endpoint) if endpoint != "models"),
 }
-"""All values that a fact may have."""
+"""Possible values of each fact of a call that has a fixed set of values."""
 
 
 def limit_configs(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, schema.LimitConfig]]:

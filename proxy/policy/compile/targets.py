@@ -27,7 +27,7 @@ from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS
 
 OPENAI_URL = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
 GATEWAY_HOSTS = GATEWAYS | {"gateway", "helicone", "portkey"}
-"""Words of host names."""
+"""Words in host names that identify gateways."""
 
 
 def compile_upstream(
@@ -87,7 +87,7 @@ def _make_base_url(config: schema.UpstreamConfig) -> str:
 
 
 def gateway_sign(config: schema.UpstreamConfig) -> str | None:
-    """Return the setting that makes an upstream a gateway, or None if it is none."""
+    """Return the setting that identifies an upstream as a gateway, or None."""
     if config.gateway is not None:
         return "gateway: true" if config.gateway else None
     if config.provider in GATEWAYS:
@@ -163,7 +163,7 @@ class TargetCompiler:
     def check_prices(self, deployments: Mapping[str, Deployment]) -> None:
         """Report the targets under a limit in USD that lack a price.
 
-        An unknown cost is never counted, so such a limit would not bound it.
+        A limit cannot bound a cost that is unknown.
         """
         lists: TargetLists = {}
         for path, target in self.by_path.items():

@@ -110,7 +110,7 @@ class InternalCaller:
     def decide(self, call: Call) -> Plan:
         """Return the plan for a call by the rules and limits of its deployment.
 
-        It has no cache, and no guards, so that none calls itself.
+        The plan has no cache and no guards, so that a guard cannot call itself.
         """
         tags = self.snapshot.tags.items()
         client_tags = frozenset(tag for tag, rule in tags if rule.set_by_clients)

@@ -184,7 +184,7 @@ class _ByTarget:
     ) -> tuple[Targets, int]:
         """Return the targets before the fallback, and the number of equal ones at the start.
 
-        Targets that a rule chooses are the policy's choice: their own rules do not exclude them.
+        If a rule chose the targets, their own rules do not exclude them.
         """
         if route.routes is not None or route.model is not None:
             routes = route.routes or self._deployment.routes
@@ -206,7 +206,7 @@ class _ByTarget:
         return self._leave_out(target, effects.rule_by_effect["refusal"])
 
     def _is_served(self, target: Target, effects: Effects) -> bool:
-        """Return True if the rules of a target do not choose others instead."""
+        """Return True unless the rules of a target choose other targets."""
         if effects.routes is None and effects.model is None:
             return True
         candidates = self._deployment.candidates(effects.model or self._model, effects.routes)
@@ -216,7 +216,7 @@ class _ByTarget:
         return self._leave_out(target, rules.get("targets") or rules["model"])
 
     def _may_follow(self, target: Target) -> bool:
-        """Return True if the rules of a fallback neither refuse it nor choose others."""
+        """Return True unless the rules of a fallback target refuse it or choose other targets."""
         effects = self._evaluate_effects(self._list_target_names(target))
         rules = effects.rule_by_effect
         if not self._is_allowed(target, effects):

@@ -108,7 +108,7 @@ class DecidedPlan(Plan):
                 yield RuleOutcome(rule, self.basis.snapshot.source_of(*rule.path), reason)
 
     def reason_overruled(self, index: int, rule: Rule, effect: str) -> str | None:
-        """Return the reason why a rule that applies lacks an effect, or None if it has it."""
+        """Return the reason why an effect of a matching rule is overruled, None if it applies."""
         ruled, (kind, _, name) = self.basis.ruled[index], effect.partition(" ")
         rules = ruled.model_call.rule_by_effect
         route_only = effect.startswith(ROUTE_EFFECTS)

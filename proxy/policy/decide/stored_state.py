@@ -26,7 +26,8 @@ def select_drawn(call: Call, state_ref: StateRef) -> Call:
 def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
     """Raise ``NotFound`` if the key may not use the deployment of the state.
 
-    Also if a call selects it only by the state and the deployment does not serve its models.
+    Also raised if the stored state alone selects the deployment, and the deployment does not serve
+    the requested models.
     """
     key_deployment = key.deployments.get(state_ref.deployment)
     is_named = call.head.deployment is not None or call.deployment != state_ref.deployment

@@ -32,13 +32,13 @@ TEXT_KEYS = frozenset({"texts_from", "words_from"})
 PRICE_TABLE = Path(__file__).parent / "table" / "prices.yaml"
 PRICE_SECTIONS = ("prices", "price_table")
 MAY_REVOKE = re.compile(rb"revoked|\0|\\[xuU]")
-"""Occurs in every file with revocations: the word, NUL bytes of UTF-16, or an escaped letter."""
+"""Matches each file that may have revocations: the word, NUL bytes (UTF-16) or an escape."""
 REVOKED_LIST = re.compile(
     rb"^(?:\xef\xbb\xbf)?([\"']?revoked[\"']?[ \t]*:.*+(?:\n(?:[ \t\r\]#-].*+)?)*+)", re.MULTILINE
 )
-"""A list at the left margin, which is read on its own if the rest of its file is invalid."""
+"""The list ``revoked`` at the left margin. It is read even if the rest of the file is invalid."""
 AFTER_LIST = re.compile(rb"\n?(?:\Z|\.\.\.|[^\s#<>=|@:-][^\n:]*:)")
-"""Follows a complete list: the end of the file or another key."""
+"""Text after a complete list: the end of the file or another key."""
 
 
 @frozen
@@ -72,7 +72,7 @@ def load(folder: Path) -> Loaded:
 
 
 def read(folder: Path) -> Loaded:
-    """Load a folder. Its document lists the problems, with which the policies may be empty."""
+    """Load a folder. The document lists problems. If there are any, the policies may be empty."""
     document = Document(folder=folder_name(folder))
     try:
         return _read(folder, document)

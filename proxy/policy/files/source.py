@@ -56,7 +56,7 @@ class Problem:
 
 @frozen
 class Rejection:
-    """A rejected reload: its time and its problems."""
+    """Time and problems of a rejected reload."""
 
     at: datetime
     problems: tuple[str, ...]
@@ -89,7 +89,7 @@ class Document:
 
     Attributes:
         folder: Name of the folder, for problems that have no file.
-        texts: Contents of the text files that policies name, or why a file cannot be read.
+        texts: Contents of the text files that policies name, or the error of reading a file.
         is_complete: True if every file was read to its end.
         empty_sections: Sections that are ``{}``.
     """

@@ -18,7 +18,7 @@ from proxy.policy.files.source import Document, KeyPath, path_text
 from proxy.policy.schema.guards import GuardConfig, config_of, plugin_entries
 
 HUGE = r"[1-9]\d{18,}"
-"""Numbers that the YAML reader leaves as text."""
+"""Numbers that are too large, which the YAML reader returns as text."""
 OTHER_MONEY = frozenset(
     {"aud", "brl", "budget", "cad", "chf", "cny", "cost", "dollars", "eur", "euro", "gbp", "inr"}
     | {"jpy", "krw", "money", "pln", "sek", "sgd"}

@@ -1,6 +1,6 @@
 """Reviews of policies: check, explain, diff and candidate."""
 
 MAX_CALLS = 1000
-"""Last calls that the console, their explanations and the results of a candidate cover."""
+"""Number of last calls that the console shows, and that can be explained and compared."""
 MAX_UNAUTHORIZED = 20
-"""Calls without a valid key that they cover besides."""
+"""Number of last calls without a valid key, in addition."""

@@ -57,7 +57,7 @@ class PastAttempt(NamedTuple):
 class PastCall:
     """A call that has ended.
 
-    ``call`` is None if it failed before its body was read, and if it is ``too_large``.
+    ``call`` is None if the call failed before its body was read, or if the call is ``too_large``.
     ``limits`` are limits and the amounts that the call reserved.
     """
 

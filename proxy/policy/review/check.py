@@ -270,10 +270,10 @@ def as_text(report: CheckReport) -> str:
 
 
 def as_json(report: CheckReport) -> str:
-    """Return the report as the text of a JSON object.
+    """Return the report as JSON with the members ``problems``, ``held`` and ``notes``.
 
-    ``problems`` have severity, file, line, column, path and message, ``held`` the streaming
-    delays of output guards, and ``notes``.
+    A problem has severity, file, line, column, path and message. ``held`` lists the streaming
+    delays of output guards.
     """
     problems = [{"severity": kind, **asdict(problem)} for kind, problem in report.problems()]
     data = {"good": not report.errors, "summary": report.summary, "problems": problems}

@@ -51,7 +51,7 @@ def findings(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _check_targets(deployment: Deployment) -> Iterator[Finding]:
-    """Yield targets without a known price, and targets without their endpoint."""
+    """Yield targets without a known price, and targets whose ``endpoint`` their upstream lacks."""
     is_refused = deployment.refuse_unpriced
     effect = "it is never used" if is_refused else "the cost of its calls is unknown"
     for path, target in deployment.targets:

@@ -30,7 +30,7 @@ from proxy.types.guard import (
 from proxy.types.hold import partial_matcher_of
 
 CHARACTERS_PER_WORD = 6
-"""Average, with the space."""
+"""Average number of characters per word, including the space."""
 SAMPLE_CONTEXT = PromptContext("an example of a system prompt", "an example", "an example")
 
 
@@ -50,7 +50,7 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
 
 
 def _leads_back_to_deployment(calls: Mapping[str, set[str]], start: str) -> bool:
-    """Return True if guards lead from a deployment back to it."""
+    """Return True if the guards of a deployment call it, directly or through other guards."""
     reached: set[str] = set()
     pending = [start]
     while pending:

@@ -142,7 +142,7 @@ def _covers_values(wide: Values, narrow: Values) -> bool:
 
 
 def exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
-    """Yield a warning for each limit that is less than one call without an output limit reserves.
+    """Yield a warning for each limit that rejects any call without an output limit.
 
     Uses the estimate that admits calls, under the rules that always apply and, one at a time, under
     each of the others. Of deployments with the same estimates, only the first is inspected.

@@ -80,7 +80,7 @@ class TargetConfig(Section):
 def _target_weights_condition(
     combine: Callable[[list[bool]], bool], content: JsonSchema, min_weight: int = 0
 ) -> ShapeCondition:
-    """Match if ``combine`` returns True for the targets' comparisons with ``min_weight``.
+    """Match if ``combine`` accepts, for each target, whether its weight exceeds ``min_weight``.
 
     ``content`` is the JSON Schema of the same condition.
     """

@@ -119,7 +119,7 @@ def _list_tag_values(roster: LabelCatalog) -> set[Values]:
 
 
 def _list_initial_tag_values(roster: LabelCatalog) -> set[Values]:
-    """Return the tags that every call of a deployment has, and ``none`` for the other tags."""
+    """Return the tags that every call of a deployment has, with ``none`` for other tags."""
     initial: set[Values] = set()
     for name, deployment in roster.deployments.items():
         given = {tag for tag, _ in deployment.tags}
@@ -145,7 +145,7 @@ def _list_rejections_without_key(roster: LabelCatalog) -> list[Values]:
 
 
 def _list_key_rejections(roster: LabelCatalog) -> list[Values]:
-    """Return the reasons why a key is invalid. A key known by its digest only has no name."""
+    """Return the reason and the key name of each rejected key. A revoked digest has no name."""
     with_key = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
     return [*_list_rejections_without_key(roster), ("revoked", NONE), *with_key]
 

@@ -1,1 +1,1 @@
-"""HTTP/1.1 client: ``http1`` parses, ``connection`` carries, ``dialing`` opens, ``pool`` lends."""
+"""HTTP/1.1 client: parser, connections, and the opening of connections."""

@@ -286,9 +286,10 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _push(self, on_data: OnData) -> bool:
-        """Pass the buffer to ``on_data`` if the reader waits. Return False if it does not.
+        """Pass the buffer to ``on_data`` if the reader waits.
 
-        Waking the reader's task for each chunk would cost more than processing most chunks.
+        Return False if the reader does not wait. Waking the reader's task for each chunk would cost
+        more than processing most chunks.
         """
         waiter = self._waiter
         if waiter is None or waiter.done():
@@ -324,7 +325,7 @@ class Connection(asyncio.Protocol):
         self._on_close(self)
 
     def _end(self, error: Exception | None) -> None:
-        """Complete the response by the end of the connection, or fail it."""
+        """Handle the end of the connection: complete or fail the response."""
         response = self._response
         if response is None or response.ended or self._fault is not None:
             return
@@ -367,7 +368,7 @@ class Connection(asyncio.Protocol):
         self._set_timer(deadline)
 
     def _set_timer(self, deadline: float) -> None:
-        """Replace the deadline. A later one keeps the timer, which is then set again."""
+        """Replace the deadline. If it is later, the running timer is set again when it fires."""
         self._deadline = deadline
         if self._timer is not None:
             if self._timer_at <= deadline:

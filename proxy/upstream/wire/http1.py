@@ -189,7 +189,7 @@ class Chunked:
         return self.ended
 
     def _read_chunk(self, data: bytes, offset: int, pieces: list[bytes]) -> int:
-        """Append a chunk that is complete, as most are. Return its end, or 0."""
+        """Append a chunk if it is complete, which is the usual case. Return its end, or 0."""
         line = _SIZE.match(data, offset) if self._step == _SIZE_LINE else None
         if line is None:
             return 0
