@@ -1,4 +1,4 @@
-"""What becomes of a call by whoever its head says it is from, as the pipeline asks for it."""
+"""Helpers that decide calls as the pipeline does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proxy.types import Call, Plan
 
 
 def decide(snapshot: Snapshot, call: Call) -> Plan:
-    """Return the plan. Raise ``Unauthorized`` for a stranger."""
+    """Return the plan of a call. Raise ``Unauthorized`` for an unknown key."""
     return ActivePolicy(snapshot).identify(call.head).decide(call)
 
 
@@ -39,7 +39,7 @@ def empty_context() -> CompileContext:
 
 
 def read_text(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> Snapshot:
-    """Write the only file of a folder, and compile it. Without ``environ`` no secret is read."""
+    """Compile a folder of one file. Without ``environ``, secrets are not read."""
     folder.mkdir(exist_ok=True)
     (folder / "p.yaml").write_text(text)
     return read_folder(folder, environ)

@@ -1,4 +1,4 @@
-"""The roster: which names of a folder may be labels, and which counters have gauges."""
+"""Label values and counters of a policy folder that metrics may use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def catalog_of(tmp_path: Path) -> LabelCatalog:
     return list_labels(read_text(tmp_path, WORLD, {}))
 
 
-def test_all_targets_that_a_deployment_may_use_are_listed(tmp_path: Path) -> None:
+def test_all_targets_of_a_deployment_are_listed(tmp_path: Path) -> None:
     listed = catalog_of(tmp_path).deployments["support-chat"]
 
     assert {t.model for t in listed.targets} == {"gpt-4o-mini", "smol", "spare"}
@@ -70,7 +70,7 @@ def test_all_targets_that_a_deployment_may_use_are_listed(tmp_path: Path) -> Non
     assert listed.guards == (("input", "secrets"),)
 
 
-def test_a_tag_has_the_values_that_the_policies_close(tmp_path: Path) -> None:
+def test_tag_lists_values_closed_by_policies(tmp_path: Path) -> None:
     assert catalog_of(tmp_path).tags == {
         "team": {"support", "search"},
         "feature": set(),
@@ -79,7 +79,7 @@ def test_a_tag_has_the_values_that_the_policies_close(tmp_path: Path) -> None:
     }
 
 
-def test_counters_are_listed_unless_callers_choose_whose_they_are(tmp_path: Path) -> None:
+def test_counters_with_scopes_of_callers_are_not_listed(tmp_path: Path) -> None:
     result = catalog_of(tmp_path)
 
     scopes = {(limit.name, scope) for limit, scope in result.counters}
@@ -99,7 +99,7 @@ def test_counters_are_listed_unless_callers_choose_whose_they_are(tmp_path: Path
     assert result.prices_as_of is not None
 
 
-def test_keys_and_their_tags_are_told(tmp_path: Path) -> None:
+def test_keys_and_their_tags_are_listed(tmp_path: Path) -> None:
     result = catalog_of(tmp_path)
 
     assert result.keys == ("search-box", "support-widget")
@@ -113,7 +113,9 @@ def test_keys_and_their_tags_are_told(tmp_path: Path) -> None:
         ("cache: {semantic: {embeddings: inner}}", "cache/support-chat"),
     ],
 )
-def test_guards_and_semantic_caches_are_callers(rule: str, caller: str, tmp_path: Path) -> None:
+def test_guards_and_semantic_caches_are_listed_as_callers(
+    rule: str, caller: str, tmp_path: Path
+) -> None:
     (tmp_path / "more.yaml").write_text(
         f"""
 deployments: {{inner: {{targets: [{{upstream: local, model: smol}}], policy: own}}}}
@@ -148,7 +150,7 @@ deployments:
 """
 
 
-def test_stores_are_those_of_deployments_and_of_rules(tmp_path: Path) -> None:
+def test_cache_stores_of_deployments_and_rules_are_listed(tmp_path: Path) -> None:
     assert cache_stores(read_text(tmp_path, CACHES)) == {
         "sqlite": ["kept", "ruled"],
         "redis": ["ruled"],
@@ -190,7 +192,7 @@ def test_shares_stored_objects(
     assert shared_response_stores(read_text(tmp_path, text)) == shared
 
 
-async def test_it_is_told_at_the_start_where_nothing_seals_ids(tmp_path: Path) -> None:
+async def test_start_reports_unsealed_ids(tmp_path: Path) -> None:
     text = RESPONSES.replace("ONE", "keeps").replace("OTHER", "keeps")
     result = []
     for position, environ in enumerate(({}, {"HEADRACE_SECRET": "a secret of replicas"})):
@@ -229,7 +231,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return read_text(tmp_path, text + POLICIES)
 
 
-def test_budget_lists_deployments_unless_rules_decide(snapshot: Snapshot) -> None:
+def test_budget_lists_deployments_unless_rules_change_it(snapshot: Snapshot) -> None:
     result = budgets(snapshot)
 
     assert sorted(result) == ["all", "brought", "month", "own", "taken", "users"]
@@ -238,7 +240,7 @@ def test_budget_lists_deployments_unless_rules_decide(snapshot: Snapshot) -> Non
     assert (result["taken"].deployments, result["brought"].deployments) == (None, None)
 
 
-def test_their_counters_are_those_whose_owner_no_caller_chooses(snapshot: Snapshot) -> None:
+def test_budgets_have_no_scopes_chosen_by_callers(snapshot: Snapshot) -> None:
     result = budgets(snapshot)
 
     assert result["all"].scopes == {""} == result["brought"].scopes == result["taken"].scopes
@@ -250,7 +252,7 @@ def test_their_counters_are_those_whose_owner_no_caller_chooses(snapshot: Snapsh
     }
 
 
-async def test_they_are_found_once_for_each_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
+async def test_budgets_are_computed_once_per_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
     now = [snapshot]
     in_force = ActiveBudgets(lambda: now[0])
     first_item, same_value = await asyncio.gather(in_force.all(), in_force.all())
@@ -262,7 +264,7 @@ async def test_they_are_found_once_for_each_snapshot(snapshot: Snapshot, tmp_pat
     assert first_item == other_item == budgets(snapshot)
 
 
-def test_they_are_found_off_the_event_loop(tmp_path: Path) -> None:
+def test_budgets_are_computed_off_the_event_loop(tmp_path: Path) -> None:
     def steps(times: int) -> int:
         sizes = {name: size * times for name, size in SIZES.items()}
         snapshot = read_folder(folder(tmp_path / str(times), **sizes), None)

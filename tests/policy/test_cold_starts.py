@@ -1,4 +1,4 @@
-"""Starts and reloads under load: no call is refused or held up by what guards load."""
+"""Starts and reloads under load: loading guard data refuses and delays no call."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def with_more(policies: str) -> str:
 
 
 async def calls(url: str, session: ClientSession, first_item: int, event: asyncio.Event) -> int:
-    """Call until it is over; return how many calls there were, all of which were answered."""
+    """Make calls until the event is set and return their number. All must succeed."""
     for finished, text in enumerate(itertools.islice(itertools.cycle(TEXTS), first_item, None), 1):
         body = {"model": "support-chat", "messages": [{"role": "user", "content": text}]}
         async with session.post(f"{url}{ROUTE}", json=body, headers=BEARER) as response:
@@ -122,7 +122,7 @@ async def test_cold_starts_refuse_no_call(tmp_path: Path, upstream: ScriptedUpst
 
 @pytest.mark.heavy
 @pytest.mark.process
-async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path) -> None:
+async def test_first_calls_do_not_load_on_the_event_loop(tmp_path: Path) -> None:
     rules, _ = cold.guard_sets(None)["rules, then the same"]
     async with serving_module("bench.upstream") as port:
         result = await cold.measure_start(tmp_path, port, (rules, with_more(rules)), start_s=1.0)
@@ -133,11 +133,11 @@ async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path)
 
 @pytest.mark.heavy
 @pytest.mark.process
-def test_nothing_that_is_loaded_holds_the_loop_for_long(tmp_path: Path) -> None:
+def test_loading_does_not_block_the_event_loop(tmp_path: Path) -> None:
     incomplete, path = world("http://127.0.0.1:9"), tmp_path / "then"
     path.write_text(with_more(incomplete + GUARDS) + PENDING)
     longest = []
-    for number in range(TRIES):  # what else the machine does only adds
+    for number in range(TRIES):  # other load can only add time
         folder = tmp_path / f"p{number}"
         folder.mkdir()
         (folder / "policies.yaml").write_text(incomplete)

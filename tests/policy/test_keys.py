@@ -1,4 +1,4 @@
-"""Keys in time: several texts while one is changed, ends, and what a folder revokes at once."""
+"""Keys over time: rotation, expiry, and revocation."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ keys:
 BEFORE_END, AFTER_END = (datetime(2026, month, 1, tzinfo=UTC) for month in (6, 7))
 
 
-def written(folder: Path, keys: str = TWO, **fields: str) -> Path:
+def write_folder(folder: Path, keys: str = TWO, **fields: str) -> Path:
     for name, text in {"rest": REMAINDER, "keys": keys, **fields}.items():
         (folder / f"{name}.yaml").write_text(text)
     return folder
 
 
 def key_name(snapshot: Snapshot, text: str, position: datetime = BEFORE_END) -> str | None:
-    """Name the key of a text at a moment; None for one that counts no more."""
+    """Return the name of the key with this text at a moment, or None if it is not valid."""
     head = RequestHead("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
     try:
         return snapshot.identify(replace(head, received_at=position)).key.name
@@ -57,8 +57,8 @@ def key_name(snapshot: Snapshot, text: str, position: datetime = BEFORE_END) -> 
         return None
 
 
-def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: Path) -> None:
-    snapshot = read_folder(written(tmp_path), {})
+def test_rotated_key_has_several_texts_until_each_expires(tmp_path: Path) -> None:
+    snapshot = read_folder(write_folder(tmp_path), {})
 
     assert [key_name(snapshot, text) for text in ("old", "new", "other", "none")] == [
         "widget",
@@ -79,21 +79,21 @@ def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: P
         ("2026-06-30T18:00+02:00", "2026-06-30T15:59:59+00:00", "2026-06-30T16:00:00+00:00"),
     ],
 )
-def test_an_end_is_a_day_or_a_moment(
+def test_expiry_is_a_day_or_a_moment(
     until_time: str, last_item: str, first_not: str, tmp_path: Path
 ) -> None:
     keys = (
         f"keys: {{box: {{sha256: {OTHER_DIGEST}, expires: '{until_time}', deployments: [chat]}}}}"
     )
-    snapshot = read_folder(written(tmp_path, keys), {})
+    snapshot = read_folder(write_folder(tmp_path, keys), {})
 
     moments = (datetime.fromisoformat(last_item), datetime.fromisoformat(first_not))
     assert [key_name(snapshot, "other", moment) for moment in moments] == ["box", None]
 
 
-def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
+def test_key_expires_at_its_earliest_expiry(tmp_path: Path) -> None:
     keys = TWO.replace("{sha256: [", "{expires: 2026-06-15, sha256: [")
-    snapshot = read_folder(written(tmp_path, keys), {})
+    snapshot = read_folder(write_folder(tmp_path, keys), {})
 
     assert [key_name(snapshot, text, AFTER_END) for text in ("old", "new")] == [None, None]
 
@@ -109,21 +109,23 @@ def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
         ("", ["widget", "widget", "box"]),
     ],
 )
-def test_revokes_key_or_digest(revoked: str, remaining: list[str | None], tmp_path: Path) -> None:
-    snapshot = read_folder(written(tmp_path, revoked=f"revoked: {revoked}"), {})
+def test_key_or_digest_is_revoked(
+    revoked: str, remaining: list[str | None], tmp_path: Path
+) -> None:
+    snapshot = read_folder(write_folder(tmp_path, revoked=f"revoked: {revoked}"), {})
 
     assert [key_name(snapshot, text) for text in ("old", "new", "other")] == remaining
 
 
-def test_files_join_what_they_revoke(tmp_path: Path) -> None:
-    folder = written(tmp_path, a="revoked: [box]", b=f"revoked:\n  - {OLD}\n")
+def test_revocations_of_all_files_apply(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, a="revoked: [box]", b=f"revoked:\n  - {OLD}\n")
 
     assert read_folder(folder, {}).revoked == {"box", OLD}
 
 
 class Stored:
     def __init__(self, folder: Path) -> None:
-        self.clock, self.log, self.folder = Clock(), EventLog(), written(folder)
+        self.clock, self.log, self.folder = Clock(), EventLog(), write_folder(folder)
         self.store = PolicyStore(
             PolicyFolder(folder, {}),
             lambda: self.clock.now,
@@ -132,9 +134,9 @@ class Stored:
             lambda result, snapshot: None,
         )
 
-    async def after(self, **files: str) -> list[str | None]:
-        """Return whose the texts are after a change of files."""
-        written(self.folder, **files)
+    async def names_after(self, **files: str) -> list[str | None]:
+        """Return the key names of three texts after a change of files."""
+        write_folder(self.folder, **files)
         await self.store.refresh()
         return [key_name(self.store.current, text) for text in ("old", "new", "other")]
 
@@ -142,31 +144,39 @@ class Stored:
         return [event for event, _ in self.log.entries]
 
 
-async def test_a_revocation_lasts_until_a_good_folder_takes_it_back(tmp_path: Path) -> None:
+async def test_revocation_lasts_until_a_valid_folder_removes_it(tmp_path: Path) -> None:
     stored = Stored(tmp_path)
 
-    assert await stored.after(wrong="x: {}\n", zz="revoked: [widget]\n") == [None, None, "box"]
-    assert await stored.after(wrong="x: {}\n", zz="tags: {}\n") == [None, None, "box"]
+    assert await stored.names_after(wrong="x: {}\n", zz="revoked: [widget]\n") == [
+        None,
+        None,
+        "box",
+    ]
+    assert await stored.names_after(wrong="x: {}\n", zz="tags: {}\n") == [None, None, "box"]
     (tmp_path / "wrong.yaml").unlink()
-    assert await stored.after(zz="tags: {}\n") == ["widget", "widget", "box"]
+    assert await stored.names_after(zz="tags: {}\n") == ["widget", "widget", "box"]
 
 
-async def test_the_last_key_can_be_revoked_and_taken_out(tmp_path: Path) -> None:
+async def test_last_key_can_be_revoked_and_removed(tmp_path: Path) -> None:
     stored = Stored(tmp_path)
 
-    assert await stored.after(keys="tags: {}\n") == ["widget", "widget", "box"]
-    assert await stored.after(keys="revoked: [widget]\n") == [None, None, "box"]
-    assert await stored.after(keys=f"revoked: [widget, {OTHER_DIGEST}]\n") == [None, None, None]
+    assert await stored.names_after(keys="tags: {}\n") == ["widget", "widget", "box"]
+    assert await stored.names_after(keys="revoked: [widget]\n") == [None, None, "box"]
+    assert await stored.names_after(keys=f"revoked: [widget, {OTHER_DIGEST}]\n") == [
+        None,
+        None,
+        None,
+    ]
     assert stored.store.current.keys == {}
     assert stored.events()[-2:] == ["policy.in_force", "policy.no_keys"]
 
 
-def test_diff_says_which_texts_and_revocations_are_new(tmp_path: Path) -> None:
+def test_diff_reports_new_texts_and_revocations(tmp_path: Path) -> None:
     folders = [tmp_path / "old", tmp_path / "new"]
     for folder in folders:
         folder.mkdir()
-    old = load(written(folders[0], TWO.replace(f", {NEW}]", "]"))).policies
-    final = load(written(folders[1], revoked="revoked: [box]")).policies
+    old = load(write_folder(folders[0], TWO.replace(f", {NEW}]", "]"))).policies
+    final = load(write_folder(folders[1], revoked="revoked: [box]")).policies
 
     text = list(list_changes(old, final))
 
@@ -225,14 +235,16 @@ revoked: [new]
         ("nobody", BEFORE_END, "unknown"),
     ],
 )
-def test_says_why_key_is_gone(name: str, moment: datetime, why: str | None, tmp_path: Path) -> None:
-    snapshot = read_folder(written(tmp_path, ENDED), {})
+def test_explanation_says_why_key_is_invalid(
+    name: str, moment: datetime, why: str | None, tmp_path: Path
+) -> None:
+    snapshot = read_folder(write_folder(tmp_path, ENDED), {})
 
     assert snapshot.rejection_reason(name, moment) == why
 
 
 def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
-    snapshot = read_folder(written(tmp_path, f"{TWO}revoked: [{OTHER_DIGEST}]"), {})
+    snapshot = read_folder(write_folder(tmp_path, f"{TWO}revoked: [{OTHER_DIGEST}]"), {})
 
     assert snapshot.rejection_reason("box", BEFORE_END) == "revoked"
     assert snapshot.rejection_reason("widget", AFTER_END) is None
@@ -255,10 +267,10 @@ def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
         ("old", "2026-06-01", "result: route to up/m"),
     ],
 )
-def test_explain_refuses_key_like_server(
+def test_explain_refuses_invalid_key_like_the_server(
     name: str, position: str, texts: str, tmp_path: Path
 ) -> None:
-    folder = written(tmp_path, ENDED)
+    folder = write_folder(tmp_path, ENDED)
     text = ["explain", "--policies", str(folder), "--key", name, "--deployment", "chat"]
 
     results = CliRunner().invoke(main, [*text, "--at", position])
@@ -286,7 +298,7 @@ def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
         strict=True,
     ):
         folder.mkdir()
-        written(folder, keys)
+        write_folder(folder, keys)
     snapshot, revoking, ending = (read_folder(folder, None) for folder in folders)
 
     report = replay(snapshot, revoking, lines)
@@ -324,7 +336,7 @@ LAPSES = [
 
 
 async def refuse(text: str | None, url: str) -> tuple[int, str]:
-    """Make a call with a text; return what its client reads, but for the id."""
+    """Make a call with a key text. Return the response without its id."""
     headers = {"x-request-id": "r"} | ({"authorization": f"Bearer {text}"} if text else {})
     body = {"model": "support-chat", "prompt": "Hi"}
     async with (

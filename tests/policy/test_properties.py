@@ -146,7 +146,7 @@ def calls(draw: Callable[[Any], Any]) -> Given:
 
 @given(snapshots(), calls())
 @settings(max_examples=150, deadline=None)
-def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, config: Given) -> None:
+def test_decisions_are_total_and_deterministic(snapshot: Snapshot, config: Given) -> None:
     key = snapshot.key_named(config.key)
     assert key is not None
     call = sample_call(config.body or {}, config.headers, config.at)
@@ -162,7 +162,7 @@ def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, config: G
 
 
 def outcome(decided: Callable[[Call], Plan], call: Call) -> Json | tuple[int, str]:
-    """Return all that a plan says, or how the call is refused."""
+    """Return the content of a plan, or the error of a refused call."""
     try:
         plan = decided(call)
     except RequestError as refused:
@@ -172,7 +172,7 @@ def outcome(decided: Callable[[Call], Plan], call: Call) -> Json | tuple[int, st
 
 @given(snapshots(), st.lists(calls(), min_size=2, max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_plans_are_never_mixed_up(snapshot: Snapshot, series: list[Given]) -> None:
+def test_shared_plan_equals_own_plan(snapshot: Snapshot, series: list[Given]) -> None:
     for item in [*series, *series]:
         key = snapshot.key_named(item.key)
         assert key is not None
@@ -185,7 +185,7 @@ def test_plans_are_never_mixed_up(snapshot: Snapshot, series: list[Given]) -> No
 
 @given(snapshots(), calls())
 @settings(max_examples=150, deadline=None)
-def test_what_is_explained_is_what_the_pipeline_does(snapshot: Snapshot, config: Given) -> None:
+def test_explanation_equals_the_decision(snapshot: Snapshot, config: Given) -> None:
     key = snapshot.key_named(config.key)
     assert key is not None
     explanation = explain(snapshot, key, sample_call(config.body or {}, config.headers, config.at))

@@ -1,4 +1,4 @@
-"""Policies change while calls run: each call passes, under the one revision that it began with."""
+"""Reloads under load: each call succeeds under the revision at its start."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MEMORY_SLACK = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServedCall:
-    """What one account of a call says decided it. ``model`` is the one the upstream was asked."""
+    """Revision and models of one call. ``model`` is the one that the upstream received."""
 
     trace_id: str
     revision: str
@@ -158,7 +158,7 @@ def held_memory() -> HeldMemory:
 
 @asynccontextmanager
 async def served_from(store: PolicyStore, sink: RecordSink) -> AsyncIterator[str]:
-    """Serve as ``app`` does, but from a store that the test has made: ``app`` owns its clock."""
+    """Serve like ``app``, but with a store and clock of the test."""
     calls, metrics = Calls(), Metrics("1")
     health = Health(time.monotonic, metrics.circuit)
     async with HttpClient(TRUST) as http:
@@ -231,7 +231,7 @@ async def test_reloads_under_load_lose_nothing(tmp_path: Path, upstream: Scripte
 
 
 async def readings(client: ClientSession, admin: str) -> dict[str, float]:
-    """Count the readings that a live process has made, by how they went."""
+    """Return the number of reloads of a process by result."""
     async with client.get(f"http://{admin}/metrics") as response:
         families = text_string_to_metric_families(await response.text())
     return {
@@ -306,18 +306,20 @@ class NumberedSource:
         ("back and forth", list("ababab"[: 2 + DROPPED])),
     ],
 )
-async def test_frees_off_event_loop(name: str, revisions: list[str], tmp_path: Path) -> None:
+async def test_replaced_snapshot_is_freed_off_the_event_loop(
+    name: str, revisions: list[str], tmp_path: Path
+) -> None:
     source = NumberedSource(tmp_path, revisions)
     store = PolicyStore(source, time.monotonic, let_others_come, EventLog(), lambda *told: None)
     for _ in revisions[1:]:
-        store.active()  # a call under the snapshot before
+        store.active()  # a call holds the previous snapshot
         await store.refresh()
 
     assert len(source.freed_by) == DROPPED, name
     assert threading.current_thread() not in source.freed_by
 
 
-def test_a_snapshot_without_other_revocations_is_no_copy(tmp_path: Path) -> None:
+def test_snapshot_without_new_revocations_is_not_copied(tmp_path: Path) -> None:
     snapshot = NumberedSource(tmp_path, ["same"]).read()
 
     assert snapshot.revoke(frozenset()) is snapshot

@@ -1,4 +1,4 @@
-"""The policies in force: re-read when a key may ask for it, the last good kept."""
+"""Policy store: reloads by time and by request, with the last valid snapshot active."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEAD = RequestHead(
 
 
 class Clock:
-    """Time that passes only by sleeping."""
+    """Clock that advances only in ``sleep``."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -73,7 +73,7 @@ def stored(tmp_path: Path) -> Stored:
     return Stored(tmp_path)
 
 
-async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> None:
+async def test_refresh_header_activates_a_change(stored: Stored) -> None:
     old_snapshot = stored.store.current
     stored.file.write_text(
         stored.file.read_text()
@@ -107,7 +107,7 @@ async def test_rejected_change_is_logged(text: str, problem: str, stored: Stored
     assert (event, fields["problems"]) == ("policy.rejected", [problem])
 
 
-async def test_a_folder_that_says_it_has_no_keys_is_taken(stored: Stored) -> None:
+async def test_explicitly_empty_keys_are_accepted(stored: Stored) -> None:
     stored.file.write_text("keys: {}\n")
 
     await stored.store.refresh()
@@ -118,7 +118,7 @@ async def test_a_folder_that_says_it_has_no_keys_is_taken(stored: Stored) -> Non
 
 
 @pytest.mark.parametrize("keys", ["keys: {}\n", "keys:\n", ""])
-def test_a_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
+def test_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
     (tmp_path / "policies.yaml").write_text(f"tags: {{team: [support]}}\n{keys}")
     clock, log = Clock(), EventLog()
 
@@ -133,7 +133,7 @@ def test_a_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
     assert [event for event, _ in log.entries] == ["policy.in_force", "policy.no_keys"]
 
 
-async def test_a_folder_restored_to_what_is_in_force_is_logged_once(stored: Stored) -> None:
+async def test_restored_folder_is_logged_once(stored: Stored) -> None:
     good = stored.file.read_text()
     stored.file.write_text("upstream: {}\n")
     await stored.store.refresh()
@@ -148,7 +148,7 @@ async def test_a_folder_restored_to_what_is_in_force_is_logged_once(stored: Stor
     assert stored.told == ["in_force", "rejected", "restored", "unchanged"]
 
 
-async def test_a_new_revision_after_a_rejected_one_is_no_restored_one(stored: Stored) -> None:
+async def test_new_revision_after_rejection_is_not_restored(stored: Stored) -> None:
     good = stored.file.read_text()
     for text in ("upstream: {}\n", good.replace("gpt-4o-mini", "new"), good):
         stored.file.write_text(text)
@@ -157,7 +157,7 @@ async def test_a_new_revision_after_a_rejected_one_is_no_restored_one(stored: St
     assert stored.told == ["in_force", "rejected", "in_force", "in_force"]
 
 
-async def test_of_a_change_under_way_only_what_it_revokes_counts(stored: Stored) -> None:
+async def test_revocations_of_a_pending_change_apply(stored: Stored) -> None:
     old_snapshot = stored.store.current
     stored.file.write_text(
         stored.file.read_text().replace("gpt-4o-mini", "half") + "revoked: [support-widget]\n"
@@ -178,7 +178,7 @@ async def test_revocations_are_read_at_most_once_a_second(stored: Stored) -> Non
     assert stored.clock.slept == [0, 1, 1]
 
 
-async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stored) -> None:
+async def test_only_recent_revisions_are_found(stored: Stored) -> None:
     revisions = [stored.store.current.revision]
     for number in range(MAX_REVISIONS):
         stored.file.write_text(f"{world('http://127.0.0.1:9')}\n# {number}\n")
@@ -205,7 +205,7 @@ async def test_unexpected_error_keeps_snapshot_and_revocations(stored: Stored) -
 
 
 @pytest.mark.parametrize("key", ["hr-search-key", "hr-stranger"])
-async def test_refresh_needs_permission(key: str, stored: Stored) -> None:
+async def test_refresh_requires_permission(key: str, stored: Stored) -> None:
     await stored.store.read(RequestHead(**{**_fields(HEAD), "digest": Secret(key).digest}))
 
     assert stored.readings == 1
@@ -215,7 +215,7 @@ def _fields(head: RequestHead) -> dict[str, Any]:
     return {name: getattr(head, name) for name in head.__dataclass_fields__}
 
 
-async def test_many_who_ask_at_once_share_few_readings_a_second_apart(stored: Stored) -> None:
+async def test_concurrent_refreshes_share_a_reading_per_second(stored: Stored) -> None:
     await asyncio.gather(*(stored.store.read(HEAD) for _ in range(50)))
 
     assert stored.readings <= 3
@@ -223,7 +223,7 @@ async def test_many_who_ask_at_once_share_few_readings_a_second_apart(stored: St
 
 
 class Interrupted:
-    """A reading that lasts until another one has been made, and whose caller leaves meanwhile."""
+    """A reading that ends after a second one, and whose caller is cancelled meanwhile."""
 
     def __init__(self, stored: Stored) -> None:
         self.stored = stored
@@ -254,7 +254,7 @@ async def let_others_come(seconds: float) -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored) -> None:
+async def test_reading_of_cancelled_caller_is_repeated(stored: Stored) -> None:
     stored.readings = 0
     slow = Interrupted(stored)
     store = PolicyStore(slow, time.monotonic, let_others_come, stored.log, print)
@@ -268,7 +268,7 @@ async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored)
 
 
 async def test_revocation_applies_during_a_reload(stored: Stored) -> None:
-    """A reading that began before the revocation does not take it back."""
+    """A reading that began before the revocation does not undo it."""
     started, may_end = threading.Event(), threading.Event()
 
     class SlowSource(PolicyFolder):
@@ -295,7 +295,7 @@ async def test_revocation_applies_during_a_reload(stored: Stored) -> None:
     assert during == store.current.revoked == {"support-widget"}
 
 
-async def test_a_client_can_ask_by_header(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_client_refreshes_by_header(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     route = ROUTES["enkrypt-chat"]
     file = proxy.policies / "policies.yaml"
     file.write_text(file.read_text().replace("model: gpt-4o-mini", "model: gpt-renamed"))
@@ -314,14 +314,14 @@ async def test_refresh_without_permission_warns(client: ClientSession) -> None:
 
 
 def blocks(stored: Stored) -> int:
-    """Return how many blocks of memory are in use, without what the test itself keeps."""
+    """Return the number of allocated memory blocks, without those of the test."""
     stored.log.entries.clear()
     stored.clock.slept.clear()
     gc.collect()
     return sys.getallocatedblocks()
 
 
-async def test_hundreds_of_reloads_disturb_no_decision_and_leak_nothing(stored: Stored) -> None:
+async def test_reloads_disturb_no_decision_and_leak_nothing(stored: Stored) -> None:
     texts = [stored.file.read_text().replace("gpt-4o-mini", model) for model in ("odd", "even")]
     call = Call(replace(HEAD, bypass_cache=False), {}, requested_models=("support-chat",))
     served: dict[str, set[str]] = {}

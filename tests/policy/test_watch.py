@@ -1,4 +1,4 @@
-"""A change of the folder is in force within a second or so, whichever way it was made."""
+"""Watching of the policy folder, however files change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Reloads:
         self.came.set()
 
     async def revoke(self) -> None:
-        """What is revoked is read before a change has settled."""
+        """Revocations are read before a change has settled."""
 
     async def wait(self) -> None:
         async with asyncio.timeout(30):
@@ -64,12 +64,12 @@ def watch(folder: Path, expected: FileStates, reloads: Reloads) -> FolderWatch:
 
 
 def state(text: str) -> FileStates:
-    """Return how a folder looks whose one file has a text."""
+    """Return the state of a folder with one file of this text."""
     return frozenset({(text, 1, 1, 1, 1)})
 
 
 def readings(looks: str, settle_s: float = 0.5) -> list[str]:
-    """Return what is read after each state. Each letter is a state; the first load saw `k`."""
+    """Return the readings after each state. Each letter is a state; the first load saw `k`."""
     stillness, read = ChangeDebouncer(state("k"), settle_s), []
     for number, letter in enumerate(looks):
         reading = stillness.next_action(state(letter), number * INTERVAL_S)
@@ -108,7 +108,7 @@ def test_waits_for_settled_folder(looks: str, settle_s: float, read: str) -> Non
     assert "".join(readings(looks, settle_s)) == read
 
 
-def test_a_folder_that_is_never_still_is_read_in_the_end() -> None:
+def test_continuously_changing_folder_is_read_eventually() -> None:
     read = readings("".join(map(chr, range(200, 266))), settle_s=0.5)
 
     assert read.index("A") * INTERVAL_S == MAX_SETTLES * 0.5
@@ -154,7 +154,7 @@ def remove_the_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     "change", [rewrite, rename_over, keep_size_and_time, add_a_file, remove_the_file]
 )
-async def test_a_change_is_noticed(
+async def test_change_is_noticed(
     change: Callable[[Path], None], watched: tuple[Path, Reloads]
 ) -> None:
     folder, reloads = watched
@@ -164,7 +164,7 @@ async def test_a_change_is_noticed(
     await reloads.wait()
 
 
-async def test_nothing_is_read_while_nothing_changes(watched: tuple[Path, Reloads]) -> None:
+async def test_unchanged_folder_is_not_read(watched: tuple[Path, Reloads]) -> None:
     _, reloads = watched
 
     with pytest.raises(TimeoutError):
@@ -174,7 +174,7 @@ async def test_nothing_is_read_while_nothing_changes(watched: tuple[Path, Reload
     assert reloads.count == 0
 
 
-async def test_revocations_are_read_while_a_reload_has_not_ended(tmp_path: Path) -> None:
+async def test_revocations_are_read_during_a_reload(tmp_path: Path) -> None:
     revoked, reloading, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
     reloads = 0
 
@@ -200,7 +200,7 @@ async def test_revocations_are_read_while_a_reload_has_not_ended(tmp_path: Path)
         await eventually(lambda: reloads == 2)
 
 
-async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> None:
+async def test_change_before_the_first_check_is_noticed(tmp_path: Path) -> None:
     reloads, expected = Reloads(), folder_states(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
@@ -208,7 +208,7 @@ async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> N
         await reloads.wait()
 
 
-async def test_notices_returned_folder(watched: tuple[Path, Reloads]) -> None:
+async def test_restored_folder_is_noticed(watched: tuple[Path, Reloads]) -> None:
     folder, reloads = watched
 
     folder.rename(folder.with_name("elsewhere"))
@@ -218,7 +218,7 @@ async def test_notices_returned_folder(watched: tuple[Path, Reloads]) -> None:
 
 
 def mount(volume: Path, number: int, policies: str) -> None:
-    """Write a revision as Kubernetes mounts a ConfigMap: a folder of it, a link that is swapped."""
+    """Write a revision as Kubernetes mounts a ConfigMap: a folder and a link that is swapped."""
     revision = volume / f"..revision_{number}"
     revision.mkdir()
     (revision / "policies.yaml").write_text(policies)
@@ -254,24 +254,24 @@ async def test_live_process_follows_revisions(tmp_path: Path, upstream: Scripted
         await in_force(served)
         assert await asked_model(url, upstream) == "model-2"
 
-        file.write_text("upstream: {}\n")  # 2. broken: the last good stays
+        file.write_text("upstream: {}\n")  # 2. invalid: the last valid revision stays
         rejected = await served.line("policy.rejected")
         assert '. Did you mean "upstreams"?' in rejected["problems"][0]
         assert await asked_model(url, upstream) == "model-2"
 
-        (folder / "new").write_text(revision(3))  # 3. mended by a rename over it
+        (folder / "new").write_text(revision(3))  # 3. repaired by a rename
         os.replace(folder / "new", file)
         await in_force(served)
         assert await asked_model(url, upstream) == "model-3"
 
-        mount(folder, 1, revision(4))  # 4. a mounted ConfigMap, and its swap
+        mount(folder, 1, revision(4))  # 4. a mounted ConfigMap is swapped
         await in_force(served)
         mount(folder, 2, revision(5))
         await in_force(served)
         assert await asked_model(url, upstream) == "model-5"
 
-        served.process.send_signal(signal.SIGHUP)  # 5. told to read again: nothing new
-        file.unlink()  # 6. gone: the last good stays
+        served.process.send_signal(signal.SIGHUP)  # 5. SIGHUP without a change
+        file.unlink()  # 6. removed: the last valid revision stays
         await served.line("policy.rejected")
         assert await asked_model(url, upstream) == "model-5"
 
@@ -281,7 +281,9 @@ async def in_force(served: Served) -> None:
 
 
 @pytest.mark.parametrize("how", ["written", "swapped"])
-async def test_rereads_secret_file(how: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_changed_secret_file_is_read(
+    how: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret"
     for name in ("first", "second"):
         (tmp_path / name).write_text(f"sk-{name}\n")

@@ -178,7 +178,7 @@ def test_a_key_of_the_policy_files(tmp_path: Path) -> None:
     schema = copy.run("proxy", "schema")
     copy.test(
         "tests/recipes/added/check_policy_key.py",
-        "tests/policy/files/test_load.py::test_a_wrong_policy_is_told_in_exactly_these_words",
+        "tests/policy/files/test_load.py::test_invalid_policy_has_exact_messages",
         "tests/test_docs.py::test_policy_sections_and_keys_are_documented",
     )
 

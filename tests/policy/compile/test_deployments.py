@@ -1,4 +1,4 @@
-"""What a deployment lists: what is refused when a folder is read."""
+"""Passthrough paths of deployments, conflicts between names, and drained targets."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def compiled(folder: Path, listed: str) -> list[str]:
     return [] if paths is None else [path.route for path in paths.paths]
 
 
-def test_a_path_may_stand_alone(tmp_path: Path) -> None:
+def test_path_is_listed_as_text_or_object(tmp_path: Path) -> None:
     listed = "/v1/rerank, {path: '/v1/files/{id}', methods: [GET, DELETE]}"
 
     assert compiled(tmp_path, listed) == ["/v1/rerank", "/v1/files/{id}"]
 
 
-def test_the_most_that_a_call_may_cost_is_never_taken_for_nothing(tmp_path: Path) -> None:
+def test_tiny_cost_bound_is_rounded_up(tmp_path: Path) -> None:
     listed = "{path: /v1/rerank, most_usd: 0.0000000004}"
     (tmp_path / "policies.yaml").write_text(POLICIES % listed)
 
@@ -75,7 +75,7 @@ def test_the_most_that_a_call_may_cost_is_never_taken_for_nothing(tmp_path: Path
         *("/{id}", "/v1/{Id}", "/v1/{id}x", "/v1/{id", "/v1/x?y", "/v1/*", "https://x/y"),
     ],
 )
-def test_only_a_plain_path_is_listed(path: str, tmp_path: Path) -> None:
+def test_invalid_path_is_refused(path: str, tmp_path: Path) -> None:
     [problem] = compiled(tmp_path, f"'{path}'")
 
     assert "must be a path such as" in problem
@@ -88,7 +88,7 @@ ENDPOINTS: dict[str, set[Endpoint]] = {
 LISTED = [(method, route) for method in get_args(Method) for route in ENDPOINTS]
 
 
-def is_own(method: str, route: str) -> bool:
+def is_own_route(method: str, route: str) -> bool:
     return (method, route) in ROUTES or bool(ENDPOINTS[route] & ABOUT_STATE)
 
 
@@ -98,14 +98,14 @@ def batches(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]
         yield batch
 
 
-def lines(pairs: Iterable[tuple[str, str]]) -> str:
+def yaml_items(pairs: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{{path: '{route}', methods: [{method}]}}" for method, route in pairs)
 
 
-def test_what_the_proxy_serves_itself_is_not_listed(tmp_path: Path) -> None:
+def test_own_routes_cannot_be_listed(tmp_path: Path) -> None:
     fields = [("GET", "/health"), ("POST", "/v1/{name}"), ("POST", "/v1/{a}/{b}")]
-    for batch in batches([*(pair for pair in LISTED if is_own(*pair)), *fields]):
-        problems = compiled(tmp_path, lines(batch))
+    for batch in batches([*(pair for pair in LISTED if is_own_route(*pair)), *fields]):
+        problems = compiled(tmp_path, yaml_items(batch))
 
         assert [
             problem for problem in problems if "because Headrace itself serves it" not in problem
@@ -113,9 +113,9 @@ def test_what_the_proxy_serves_itself_is_not_listed(tmp_path: Path) -> None:
         assert len(problems) == len(batch)
 
 
-def test_another_method_of_a_served_path_is_passed_on(tmp_path: Path) -> None:
-    for batch in batches(pair for pair in LISTED if not is_own(*pair)):
-        (tmp_path / "policies.yaml").write_text(POLICIES % lines(batch))
+def test_other_method_of_own_path_is_passed_through(tmp_path: Path) -> None:
+    for batch in batches(pair for pair in LISTED if not is_own_route(*pair)):
+        (tmp_path / "policies.yaml").write_text(POLICIES % yaml_items(batch))
         paths = compile_policies(read(tmp_path), None).passthrough
 
         for method, route in batch:
@@ -135,7 +135,7 @@ def test_another_method_of_a_served_path_is_passed_on(tmp_path: Path) -> None:
         ("{path: /v1/a, query: [api_key]}", "must be a parameter name"),
     ],
 )
-def test_what_contradicts_itself_is_told(listed: str, problem: str, tmp_path: Path) -> None:
+def test_contradictory_paths_are_reported(listed: str, problem: str, tmp_path: Path) -> None:
     assert any(problem in item for item in compiled(tmp_path, listed))
 
 
@@ -144,7 +144,7 @@ UPSTREAMS: Json = {
     "a": {"dialect": "openai", "base_url": "https://a.test"},
     "b": {"dialect": "openai", "base_url": "https://b.test", "provider": "a"},
 }
-NAMES = ("chat", "batch", "m")  # the last one is also the name of a model
+NAMES = ("chat", "batch", "m")  # "m" is also the name of a model
 TARGET = st.builds(
     lambda upstream, model: {"upstream": upstream, "model": model, "weight": 1},
     st.sampled_from(sorted(UPSTREAMS)),
@@ -161,7 +161,7 @@ FOLDER = st.builds(
 )
 
 
-def drained(folder: Json) -> Iterator[tuple[str, Json]]:
+def drained_folders(folder: Json) -> Iterator[tuple[str, Json]]:
     """Yield the folder with each target drained in turn, if another one can take its calls."""
     for name, deployment in folder["deployments"].items():
         for index in range(len(deployment["targets"]) if len(deployment["targets"]) > 1 else 0):
@@ -184,7 +184,7 @@ def targets_of(snapshot: Snapshot, name: str) -> tuple[str | None, set[str]]:
 @given(FOLDER)
 @settings(max_examples=40, deadline=None)
 def test_drained_target_leaves_folder_usable(folder: Json) -> None:
-    for name, changed in drained(folder):
+    for name, changed in drained_folders(folder):
         with tempfile.TemporaryDirectory() as directory:
             (Path(directory) / "p.yaml").write_text(json.dumps(changed))
             assert check_folder(Path(directory), None).errors == (), changed

@@ -1,4 +1,4 @@
-"""Guards as people write them: every kind, whose they are, and what is wrong with them."""
+"""Guards in policy files: every kind, their stages and upstreams, and errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ WRITTEN = {
 }
 
 
-def test_what_a_guard_loads_is_loaded_with_the_policy(tmp_path: Path) -> None:
+def test_guard_data_is_loaded_with_the_policy(tmp_path: Path) -> None:
     load_rule_book.cache_clear()
 
     read(tmp_path, "{guard: injection, action: block}")
@@ -88,7 +88,7 @@ def read(folder: Path, texts: str, *, answers: bool = False) -> Snapshot:
 
 
 @for_each("kind", sorted(KINDS))
-def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
+def test_every_kind_is_compiled_from_its_config(kind: str, tmp_path: Path) -> None:
     answers = KINDS[kind].answers
     guards = read(tmp_path, WRITTEN[kind], answers=answers).deployments["chat"].guards
 
@@ -101,7 +101,7 @@ def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
     assert (last_item.name, last_item.fields) == ("json_schema", frozenset({"content"}))
 
 
-def test_what_all_guards_have_in_common_is_read(tmp_path: Path) -> None:
+def test_common_guard_keys_are_read(tmp_path: Path) -> None:
     text = "{guard: sponge, name: slow, action: flag, mode: shadow, on_error: open, deadline: 2s"
     guards = read(tmp_path, f"{text}, roles: [user], message: No.}}").deployments["chat"].guards
     rule = guards.input[0]
@@ -122,7 +122,7 @@ def test_injection_skips_application_text_by_default(tmp_path: Path) -> None:
     assert loaded.applies_to(None, "prompt")
 
 
-def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
+def test_changed_guard_changes_the_digest(tmp_path: Path) -> None:
     text = ("{guard: length, lines: 5}", "{guard: length, lines: 6}", "{guard: length, lines: 5}")
     digests = [read(tmp_path, item).deployments["chat"].guards.digest for item in text]
 
@@ -151,14 +151,14 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
         ("{guard: code, action: drop}", "must be one of block, mask, flag"),
     ],
 )
-def test_a_guard_that_is_written_wrongly_is_told(text: str, problem: str, tmp_path: Path) -> None:
+def test_invalid_guard_is_reported(text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as refused:
         read(tmp_path, text)
 
     assert problem in str(refused.value)
 
 
-def test_words_and_texts_may_be_in_files_and_are_part_of_the_revision(tmp_path: Path) -> None:
+def test_word_files_are_part_of_the_revision(tmp_path: Path) -> None:
     text = "{guard: keywords, words_from: words.txt}, {guard: copyright, texts_from: [song.txt]}"
     result = []
     for words in ("\ufeff# rivals\n\nhippo\nlion\n", "hippo\n"):
@@ -210,15 +210,15 @@ policies:
 """.replace("AAAA", "0" * 64)
 
 
-def ways(folder: Path) -> list[AnyDetector]:
+def guards_in(folder: Path) -> list[AnyDetector]:
     (folder / "p.yaml").write_text(SERVICES_POLICIES)
     environ = {"KEY": "sk-Xyzzy-7", "SECRET": SECRET}
     guards = read_folder(folder, environ).deployments["chat"].guards
     return [rule.detector for rule in (*guards.input, *guards.output)]
 
 
-def test_guards_know_their_names_their_stages_and_whom_to_ask(tmp_path: Path) -> None:
-    webhook, moderation, bias, rests = ways(tmp_path)
+def test_guards_have_their_names_stages_and_upstreams(tmp_path: Path) -> None:
+    webhook, moderation, bias, rests = guards_in(tmp_path)
 
     assert isinstance(webhook, Webhook)
     assert (webhook.name, webhook.stage) == ("house", "input")
@@ -234,12 +234,12 @@ def test_guards_know_their_names_their_stages_and_whom_to_ask(tmp_path: Path) ->
     assert (judge.name, judge.check) == ("rests", "grounded")
 
 
-def test_no_secret_shows_where_a_guard_is_printed(tmp_path: Path) -> None:
-    assert "Xyzzy" not in repr(ways(tmp_path))
+def test_repr_of_guard_hides_secrets(tmp_path: Path) -> None:
+    assert "Xyzzy" not in repr(guards_in(tmp_path))
 
 
-def test_no_secret_is_explained(tmp_path: Path) -> None:
-    ways(tmp_path)
+def test_explanation_hides_secrets(tmp_path: Path) -> None:
+    guards_in(tmp_path)
     text = ["explain", "--policies", str(tmp_path), "--key", "widget", "--deployment", "chat"]
     result = CliRunner().invoke(main, text, env={"KEY": "sk-Xyzzy-7", "SECRET": SECRET})
 

@@ -60,7 +60,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return read_text(tmp_path, POLICIES, ENVIRON)
 
 
-def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
+def test_upstream_has_secrets_and_timeouts(snapshot: Snapshot) -> None:
     [key] = snapshot.keys.values()
     upstream = key.deployments["support-chat"].deployment.routes.targets[0].upstream
 
@@ -80,7 +80,7 @@ def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
     assert "sk-1" not in repr(snapshot)
 
 
-def test_a_price_is_the_targets_own_or_the_tables_or_unknown(snapshot: Snapshot) -> None:
+def test_price_comes_from_target_or_table_or_is_unknown(snapshot: Snapshot) -> None:
     [key] = snapshot.keys.values()
     exact, prefix, own_target, nobody, gateway = key.deployments[
         "support-chat"
@@ -92,14 +92,14 @@ def test_a_price_is_the_targets_own_or_the_tables_or_unknown(snapshot: Snapshot)
     assert nobody.prices == gateway.prices == ()
 
 
-def test_a_broken_price_hurts_only_who_uses_it(tmp_path: Path) -> None:
+def test_invalid_price_is_an_error_only_if_used(tmp_path: Path) -> None:
     used = POLICIES.replace("model: own, price: {input: 3, output: 5}", "model: broken")
 
     with pytest.raises(PolicyError, match=r"prices\.openai\.broken\.input: must be"):
         read_text(tmp_path, used, ENVIRON)
 
 
-def test_a_secret_that_no_header_can_carry_is_told(tmp_path: Path) -> None:
+def test_secret_invalid_in_a_header_is_reported(tmp_path: Path) -> None:
 
     with pytest.raises(PolicyError, match="printable ASCII characters"):
         read_text(tmp_path, POLICIES, {**ENVIRON, "OPENAI_KEY": "sk\n1"})
@@ -126,7 +126,7 @@ deployments:
 SIMILAR_KEYS = re.sub(r"(\d)\1{3}", lambda digits: f"'{digits[1] * 64}'", SIMILAR_KEYS)
 
 
-def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: Path) -> None:
+def test_equal_keys_share_deployments(tmp_path: Path) -> None:
     keys = read_text(tmp_path, SIMILAR_KEYS).keys
 
     assert [*keys] == ["first", "second", "third", "search", "fifth", "sixth", "may"]
@@ -144,7 +144,7 @@ def test_compiling_leaves_no_reference_cycles(policies: str, tmp_path: Path) -> 
     if policies == "own":
         (tmp_path / "policies.yaml").write_text(SIMILAR_KEYS)
     folder = Path("policies") if policies == "shipped" else tmp_path
-    read_folder(folder, {})  # what is made once for all
+    read_folder(folder, {})  # fill caches of the process
     gc.collect()
     gc.disable()
     try:
@@ -186,7 +186,7 @@ PARTS = {
 
 
 class Broken:
-    """A part of the policies that nothing can read."""
+    """A part of the policies that raises an unexpected error when it is read."""
 
     action, guard, restore = "block", "keywords", False
 
@@ -195,7 +195,7 @@ class Broken:
 
 
 def broken_at(part: Any, path: list[str]) -> Any:
-    """Return a copy of a part of the policies that is broken at a path."""
+    """Return a copy of a part of the policies whose item at a path raises when read."""
     if not path:
         return Broken()
     first_item, remainder = path[0], path[1:]

@@ -1,4 +1,4 @@
-"""Names of models, rules of the cache, and warnings of policies that are compiled."""
+"""Model lists of keys, cache rules, and guard kinds that load nothing during calls."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_lists_one_id_per_model(deployments: list[str], names: list[str], tmp_pa
     assert [model.id for model in listing.values() if model.is_main] == names
 
 
-def test_every_name_of_a_key_is_in_its_list(tmp_path: Path) -> None:
+def test_list_of_a_key_has_every_usable_name(tmp_path: Path) -> None:
     result = key(tmp_path, "chat", "shared", "several")
 
     assert set(result.models) == set(result.by_model)
@@ -102,14 +102,14 @@ deployments: {{chat: {{targets: [{{upstream: local, model: smol}}]}}}}
     assert {model.created for model in listing.values()} == {packaged}
 
 
-def test_a_model_is_as_old_as_its_name_says_else_as_the_table_of_prices(tmp_path: Path) -> None:
+def test_model_date_comes_from_its_name_or_the_price_table(tmp_path: Path) -> None:
     listing = key(tmp_path, "chat", "shared", "several").models
 
     assert listing["chat"].created == listing["gpt-4o-mini-2024-07-18"].created == date(2024, 7, 18)
     assert listing["claude-20259999"].created == listing["one"].created == date(2026, 3, 1)
 
 
-def test_a_model_is_its_providers_and_what_several_have_is_ours(tmp_path: Path) -> None:
+def test_owner_is_the_provider_or_headrace_if_several(tmp_path: Path) -> None:
     listing = key(tmp_path, "local-chat", "shared", "several").models
 
     owners = {name: listing[name].owner for name in ("local-chat", "shared", "one", "two")}
@@ -140,7 +140,7 @@ deployments:
             "max_temperature": 0.3}}, SemanticCacheRule("e", "serve", 0.9, 0.3, 0.3)),
     ],
 )  # fmt: skip
-def test_semantic_cache_shadows_first(
+def test_semantic_cache_defaults_to_shadow(
     config: dict[str, object], rule: SemanticCacheRule | None
 ) -> None:
     result = compile_cache(CacheConfig.model_validate(config))
@@ -148,7 +148,7 @@ def test_semantic_cache_shadows_first(
     assert result == CacheRule(3600.0, semantic=rule)
 
 
-def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:
+def test_cache_of_a_rule_overrides_its_policy(tmp_path: Path) -> None:
     snapshot = read_text(tmp_path, SCOPED_POLICIES)
     key = snapshot.key_named("widget")
     assert key is not None
@@ -160,7 +160,7 @@ def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:
     assert rule.semantic == SemanticCacheRule("vectors", "serve", max_temperature=0.3)
 
 
-def test_a_deployment_that_only_a_cache_calls_is_in_use(tmp_path: Path) -> None:
+def test_embedding_deployment_of_a_cache_counts_as_used(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(SCOPED_POLICIES)
 
     report = check_folder(tmp_path, {})
@@ -192,7 +192,7 @@ STREAMED = "[{name: r, when: {stream: false}, cache: SAID}]"
         ("", "", STREAMED.replace("SAID", "'off'"), None),
     ],
 )
-def test_the_nearest_word_counts(
+def test_most_specific_cache_setting_applies(
     policy: str, own_text: str, rules: str, rule: CacheRule | None, tmp_path: Path
 ) -> None:
     text = CACHE_POLICIES.replace("CACHE", policy).replace("OWN", own_text).replace("RULES", rules)
@@ -282,7 +282,7 @@ Cette phrase est en fran\u00e7ais, et elle est assez longue pour que la langue s
 
 @pytest.mark.model
 @pytest.mark.process
-def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
+def test_first_inspection_imports_nothing(tmp_path: Path) -> None:
     if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
         assert not os.environ.get("CI"), HINT
         pytest.skip(HINT)

@@ -1,4 +1,4 @@
-"""Policies that compose, and what their rules become."""
+"""Composition of policies, and their compiled rules and limits."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def read(folder: Path, target: str) -> Snapshot:
         ("~", ["default/short"]),
     ],
 )
-def test_own_rules_precede_inherited(target: str, rules: list[str], tmp_path: Path) -> None:
+def test_own_rules_precede_inherited_rules(target: str, rules: list[str], tmp_path: Path) -> None:
     sections = read(tmp_path, target).deployments["support-chat"].sections
 
     assert [rule.name for section in sections for rule in section.rules] == rules
 
 
-def test_a_section_says_whether_its_first_rule_that_holds_ends_it(tmp_path: Path) -> None:
+def test_match_mode_belongs_to_each_section(tmp_path: Path) -> None:
     sections = read(tmp_path, "both").deployments["support-chat"].sections
 
     assert [(s.policy, s.first_only) for s in sections] == [
@@ -67,7 +67,7 @@ def test_a_section_says_whether_its_first_rule_that_holds_ends_it(tmp_path: Path
     ]
 
 
-def test_a_rule_is_compiled_whole(tmp_path: Path) -> None:
+def test_rule_is_compiled_completely(tmp_path: Path) -> None:
     *_, right = read(tmp_path, "both").deployments["support-chat"].sections
     eu, slow = right.rules
 
@@ -78,7 +78,7 @@ def test_a_rule_is_compiled_whole(tmp_path: Path) -> None:
     assert (slow.refusal.message, slow.refusal.status) == ("not now", 429)
 
 
-def test_a_policy_in_shadow_has_all_that_it_says_there(tmp_path: Path) -> None:
+def test_shadow_policy_shadows_rules_guards_and_limits(tmp_path: Path) -> None:
     deployment = read(tmp_path, "trial").deployments["support-chat"]
     [section] = deployment.sections
 
@@ -118,11 +118,11 @@ def bounds(folder: Path, total: str = "10m") -> dict[str, ScopedLimit]:
     return {bound.limit.name: bound for bound in snapshot}
 
 
-def test_a_deployment_has_its_own_limits_and_those_of_its_policies(tmp_path: Path) -> None:
+def test_deployment_has_own_and_inherited_limits(tmp_path: Path) -> None:
     assert list(bounds(tmp_path)) == ["month", "at-once", "public", "house"]
 
 
-def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
+def test_limit_is_compiled_from_its_config(tmp_path: Path) -> None:
     result = bounds(tmp_path)
     house, public, month = (result[name].limit for name in ("house", "public", "month"))
 
@@ -160,7 +160,7 @@ def test_key_comes_first_in_counter(written: str, per: tuple[str, ...], tmp_path
 
 
 @pytest.mark.parametrize("total", ["10m", "1h"])
-def test_lease_is_short_for_any_timeout(total: str, tmp_path: Path) -> None:
+def test_lease_period_is_independent_of_timeouts(total: str, tmp_path: Path) -> None:
     lease = bounds(tmp_path, total)["at-once"].limit.lease_s
 
     assert lease == LEASE_S < 60

@@ -1,4 +1,4 @@
-"""Limits of money cover only targets whose price is whole, unless they say otherwise."""
+"""Targets: prices that USD limits require, ranges of fields, names, and Azure."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ def test_budget_needs_price(changes: list[tuple[str, str]], error: str, tmp_path
     ],
     ids=["priced", "allowed", "no money", "embeddings", "without the limit"],
 )
-def test_unpriced_target_may_be_fine(changes: list[tuple[str, str]], tmp_path: Path) -> None:
+def test_unpriced_target_is_valid_without_a_usd_limit(
+    changes: list[tuple[str, str]], tmp_path: Path
+) -> None:
     assert judged(tmp_path, *changes).errors == ()
 
 
@@ -142,7 +144,7 @@ async def models(proxy: Proxy) -> Any:
     return (await proxy.send("/v1/models", method="GET")).json["data"]
 
 
-def test_a_server_that_speaks_as_openai_does_has_its_own_ranges_and_prices(tmp_path: Path) -> None:
+def test_compatible_server_has_own_ranges_and_prices(tmp_path: Path) -> None:
     snapshot = read_text(tmp_path, policies("https://api.openai.com")).deployments
     compatible, openai = (
         snapshot[name].routes.targets[0].upstream for name in ("compatible", "openai")
@@ -173,7 +175,7 @@ def test_a_server_that_speaks_as_openai_does_has_its_own_ranges_and_prices(tmp_p
     ],
     ids=str,
 )
-async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
+async def test_field_ranges_of_an_upstream_are_configurable(
     model: str,
     fields: dict[str, Any],
     problem: str | None,
@@ -199,7 +201,7 @@ async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
 @pytest.mark.parametrize(
     "parameters", [None, {"include_usage": True}, {"include_usage": True, "x": 1}]
 )
-async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
+async def test_stream_options_are_not_sent_to_servers_without_them(
     parameters: Any, running: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(chat_events(" Par", "is.")))
@@ -220,7 +222,7 @@ async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
 
 
 @pytest.mark.parametrize("name", ["gpt-4o", "a/b:free"])
-async def test_a_deployment_is_called_by_any_of_its_names(
+async def test_deployment_is_called_by_any_alias(
     name: str, running: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat()))
@@ -238,7 +240,9 @@ async def test_a_deployment_is_called_by_any_of_its_names(
     assert listed == ["closed", "compatible", "openai", "wider", "fireworks/c", "m", "o", "w"]
 
 
-async def test_name_precedes_model(running: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_deployment_name_precedes_model_name(
+    running: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(chat()))
 
     assert (await ask(running, "c"))[0] == 200
@@ -257,7 +261,7 @@ AZURES = [
 
 
 @pytest.mark.parametrize(("base", "query", "path"), AZURES, ids=["classic", "next", "preview"])
-async def test_azure_is_asked_at_its_own_paths_with_its_own_header(
+async def test_azure_uses_its_paths_and_key_header(
     base: str, query: str, path: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(chat()))
@@ -277,7 +281,7 @@ deployments: {{one: {{targets: [{{upstream: mine, model: my/gpt}}]}}}}
         status, reply = await ask(proxy, "one", stop=["a"] * 5)
         [_, model] = await models(proxy)
 
-    assert (status, reply["error"]["param"]) == (400, "stop")  # its ranges are OpenAI's own
+    assert (status, reply["error"]["param"]) == (400, "stop")  # OpenAI's ranges apply
     assert model["owned_by"] == "azure"
     for request in upstream.requests:
         assert request.path == path

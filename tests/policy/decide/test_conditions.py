@@ -1,4 +1,4 @@
-"""When a rule holds and which route a call takes, with the reasons."""
+"""Conditions of rules, and selection of targets by weight and stickiness."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def friday(text: str, zone: str = "UTC", **fields: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_condition_holds_for_what_it_describes(when: dict[str, Any], tmp_path: Path) -> None:
+def test_condition_matches(when: dict[str, Any], tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
     assert rule.when.matcher()(FACTS)
@@ -119,14 +119,14 @@ def test_a_condition_holds_for_what_it_describes(when: dict[str, Any], tmp_path:
     ],
     ids=str,
 )
-def test_a_condition_that_misses_says_why(when: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_mismatch_has_a_reason(when: dict[str, Any], why: str, tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
     assert not rule.when.matcher()(FACTS)
     assert find_mismatch(rule.when, FACTS) == why
 
 
-def test_a_night_belongs_to_the_day_on_which_it_begins(tmp_path: Path) -> None:
+def test_time_range_past_midnight_belongs_to_its_first_day(tmp_path: Path) -> None:
     when = friday("22:00-06:00", days=["thu"])
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
     thursday_night = datetime(2026, 11, 20, 5, 59, tzinfo=UTC)
@@ -137,14 +137,14 @@ def test_a_night_belongs_to_the_day_on_which_it_begins(tmp_path: Path) -> None:
     )
 
 
-def test_a_rule_without_a_condition_always_holds(tmp_path: Path) -> None:
+def test_rule_without_condition_always_applies(tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "refuse": "no"}).rules
 
     assert rule.when is ALWAYS
     assert rule.when.matcher()(FACTS)
 
 
-def test_a_value_with_line_breaks_matches_a_glob_as_a_whole_only(tmp_path: Path) -> None:
+def test_glob_matches_whole_values_with_line_breaks(tmp_path: Path) -> None:
     when = {"header": {"x-canary": {"glob": "y*s"}}}
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
@@ -173,20 +173,20 @@ deployments:
 HEAD = RequestHead("openai", "completions", "/v1/completions", "r", digest=Secret("k").digest)
 
 
-def test_without_weights_the_first_is_tried_alone() -> None:
+def test_without_weights_only_the_first_target_is_tried() -> None:
     assert Candidates((A, B)).order == (A,)
 
 
 @for_each(("drawn", "order"), [(0, (A, B)), (8, (A, B)), (9, (B, A)), (10, (A, B))])
-def test_weights_decide_order(drawn: int, order: tuple[Target, ...]) -> None:
+def test_weights_decide_the_order(drawn: int, order: tuple[Target, ...]) -> None:
     assert Candidates((A, B), (9, 1)).draw_order(drawn) == order
 
 
-def test_a_target_without_weight_is_never_tried() -> None:
+def test_target_with_weight_zero_is_never_tried() -> None:
     assert Candidates((A, B, C), (1, 1, 0)).draw_order(1) == (B, A)
 
 
-def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_path: Path) -> None:
+def test_weight_zero_also_applies_to_calls_by_model_name(tmp_path: Path) -> None:
     text = POLICIES.replace("sticky: STICKY", "tags: {}")
     text = text.replace(
         "upstream: spare, model: m, weight: 1", "upstream: spare, model: old, weight: 0"
@@ -204,29 +204,29 @@ def snapshot(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
     return read_text(tmp_path, POLICIES.replace("STICKY", request.param), {})
 
 
-def chosen(snapshot: Snapshot, **config: Any) -> list[str]:
+def first_target(snapshot: Snapshot, **config: Any) -> list[str]:
     call = Call(replace(HEAD, call_id=config.pop("nonce", "")), config, requested_models=("m",))
     return [t.upstream.name for t in decide(snapshot, call).model_calls[0].targets]
 
 
 @pytest.mark.parametrize("snapshot", ["null"], indirect=True)
-def test_calls_are_shared_out_by_weight(snapshot: Snapshot) -> None:
-    firsts = Counter(chosen(snapshot, nonce=str(number))[0] for number in range(5000))
+def test_calls_are_distributed_by_weight(snapshot: Snapshot) -> None:
+    firsts = Counter(first_target(snapshot, nonce=str(number))[0] for number in range(5000))
 
     assert firsts["openai"] / 5000 == pytest.approx(0.9, abs=0.02)
-    assert chosen(snapshot, nonce="1")[-1] == "openai"
-    assert len(chosen(snapshot, nonce="1")) == 3
+    assert first_target(snapshot, nonce="1")[-1] == "openai"
+    assert len(first_target(snapshot, nonce="1")) == 3
 
 
 @pytest.mark.parametrize("snapshot", ["key"], indirect=True)
-def test_a_key_stays_with_its_target(snapshot: Snapshot) -> None:
-    assert len({chosen(snapshot, nonce=str(number))[0] for number in range(100)}) == 1
+def test_calls_of_a_key_stay_with_one_target(snapshot: Snapshot) -> None:
+    assert len({first_target(snapshot, nonce=str(number))[0] for number in range(100)}) == 1
 
 
 @pytest.mark.parametrize("snapshot", ["user"], indirect=True)
-def test_a_user_stays_with_one_target_and_users_are_shared_out(snapshot: Snapshot) -> None:
+def test_users_are_sticky_and_distributed(snapshot: Snapshot) -> None:
     by_user = {
-        user: {chosen(snapshot, user=f"user-{user}", nonce=str(n))[0] for n in range(5)}
+        user: {first_target(snapshot, user=f"user-{user}", nonce=str(n))[0] for n in range(5)}
         for user in range(300)
     }
 

@@ -57,7 +57,7 @@ keys:
 
 
 @dataclass(frozen=True)
-class Ask:
+class NamedRequest:
     path: str
     model: object
     body: Json
@@ -69,21 +69,21 @@ class Ask:
         return self.body if self.model is None else {"model": self.model, **self.body}
 
 
-def by_chat(model: str, *targets: str, **headers: str) -> Ask:
+def by_chat(model: str, *targets: str, **headers: str) -> NamedRequest:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Ask(CHAT, model, MESSAGES, [set(targets) or PAIR], names)
+    return NamedRequest(CHAT, model, MESSAGES, [set(targets) or PAIR], names)
 
 
 TO_DEPLOYMENT = {"x_headrace_deployment": NAME}
 ASKS = {
-    # The name of the deployment, its other names, and names of its models.
+    # Names by which a body selects the deployment: its name, aliases and models.
     "name": by_chat(NAME),
     "alias": by_chat("gpt-4o-latest"),
     "alias with a slash": by_chat("our/chat"),
     "model": by_chat("gpt-4o-eu", EU),
     "provider and model": by_chat("openai/gpt-4o", US),
     "upstream and model": by_chat("us/gpt-4o", US),
-    # A header beside each of them.
+    # The deployment's header with each of these names.
     "header and name": by_chat(NAME, **TO_DEPLOYMENT),
     "header and alias": by_chat("gpt-4o-latest", **TO_DEPLOYMENT),
     "header and model": by_chat("gpt-4o-eu", EU, **TO_DEPLOYMENT),
@@ -91,38 +91,44 @@ ASKS = {
     "header and unknown model": by_chat("whatever", **TO_DEPLOYMENT),
     "alias in the header": by_chat("x", x_headrace_deployment="our/chat"),
     "header of another deployment": by_chat(NAME, SUPPORT, x_headrace_deployment="support"),
-    # Endpoints and dialects, each with its own place for a deployment.
-    "legacy": Ask("/v1/completions", NAME, {"prompt": "Hi"}, [PAIR]),
-    "embeddings": Ask("/v1/embeddings", NAME, {"input": "Hi"}, [PAIR]),
-    "responses": Ask("/v1/responses", NAME, {"input": "Hi"}, [PAIR]),
-    "responses by model": Ask("/v1/responses", "gpt-4o-eu", {"input": "Hi"}, [{EU}]),
-    "messages": Ask("/v1/messages", NAME, MESSAGES, [PAIR]),
-    "messages by model": Ask("/v1/messages", "openai/gpt-4o", MESSAGES, [{US}]),
-    "azure path": Ask("/openai/deployments/gpt-4o/chat/completions", None, MESSAGES, [PAIR]),
-    "azure path, model": Ask(
+    # Dialects and endpoints, each with its own field or path for a deployment.
+    "legacy": NamedRequest("/v1/completions", NAME, {"prompt": "Hi"}, [PAIR]),
+    "embeddings": NamedRequest("/v1/embeddings", NAME, {"input": "Hi"}, [PAIR]),
+    "responses": NamedRequest("/v1/responses", NAME, {"input": "Hi"}, [PAIR]),
+    "responses by model": NamedRequest("/v1/responses", "gpt-4o-eu", {"input": "Hi"}, [{EU}]),
+    "messages": NamedRequest("/v1/messages", NAME, MESSAGES, [PAIR]),
+    "messages by model": NamedRequest("/v1/messages", "openai/gpt-4o", MESSAGES, [{US}]),
+    "azure path": NamedRequest(
+        "/openai/deployments/gpt-4o/chat/completions", None, MESSAGES, [PAIR]
+    ),
+    "azure path, model": NamedRequest(
         "/openai/deployments/gpt-4o-eu/embeddings", NAME, {"input": "Hi"}, [{EU}]
     ),
-    "fireworks": Ask("/inference/v1/chat/completions", NAME, MESSAGES, [PAIR]),
-    "scale": Ask("/v5/chat/completions", NAME, MESSAGES, [PAIR]),
-    "scale, three parts": Ask("/v5/chat/completions", "openai/gpt-4o/gpt-4o", MESSAGES, [{US}]),
-    "scale, other deployment": Ask(
+    "fireworks": NamedRequest("/inference/v1/chat/completions", NAME, MESSAGES, [PAIR]),
+    "scale": NamedRequest("/v5/chat/completions", NAME, MESSAGES, [PAIR]),
+    "scale, three parts": NamedRequest(
+        "/v5/chat/completions", "openai/gpt-4o/gpt-4o", MESSAGES, [{US}]
+    ),
+    "scale, other deployment": NamedRequest(
         "/v5/chat/completions", "x/gpt-4o/support", MESSAGES, [{SUPPORT}]
     ),
-    "enkrypt": Ask(
+    "enkrypt": NamedRequest(
         "/ai-proxy/chat/completions", NAME, MESSAGES, [PAIR], {"x-enkrypt-deployment": NAME}
     ),
-    "portkey": Ask(CHAT, NAME, MESSAGES, [PAIR], {"x-portkey-virtual-key": NAME}),
-    "portkey, model": Ask(CHAT, "gpt-4o-eu", MESSAGES, [{EU}], {"x-portkey-config": NAME}),
-    "multimodel": Ask("/v1/completion", NAME, {"prompt": "Hi"}, [PAIR]),
-    "multimodel, list": Ask("/v1/completion", [NAME, "gpt-4o-eu"], {"prompt": "Hi"}, [PAIR, {EU}]),
-    # Paths that are passed through.
-    "passthrough": Ask("/v1/rerank", NAME, {"query": "Hi"}, [PAIR]),
-    "passthrough by model": Ask("/v1/rerank", "gpt-4o-eu", {"query": "Hi"}, [{EU}]),
-    "passthrough without model": Ask("/v1/rerank", None, {"query": "Hi"}, [PAIR]),
-    "azure picture": Ask(
+    "portkey": NamedRequest(CHAT, NAME, MESSAGES, [PAIR], {"x-portkey-virtual-key": NAME}),
+    "portkey, model": NamedRequest(CHAT, "gpt-4o-eu", MESSAGES, [{EU}], {"x-portkey-config": NAME}),
+    "multimodel": NamedRequest("/v1/completion", NAME, {"prompt": "Hi"}, [PAIR]),
+    "multimodel, list": NamedRequest(
+        "/v1/completion", [NAME, "gpt-4o-eu"], {"prompt": "Hi"}, [PAIR, {EU}]
+    ),
+    # Passthrough paths.
+    "passthrough": NamedRequest("/v1/rerank", NAME, {"query": "Hi"}, [PAIR]),
+    "passthrough by model": NamedRequest("/v1/rerank", "gpt-4o-eu", {"query": "Hi"}, [{EU}]),
+    "passthrough without model": NamedRequest("/v1/rerank", None, {"query": "Hi"}, [PAIR]),
+    "azure picture": NamedRequest(
         "/openai/deployments/gpt-4o/images/generations", None, {"prompt": "Hi"}, [PAIR]
     ),
-    "azure picture by model": Ask(
+    "azure picture by model": NamedRequest(
         "/openai/deployments/gpt-4o-eu/images/generations", NAME, {"prompt": "Hi"}, [{EU}]
     ),
 }
@@ -137,13 +143,13 @@ def read_world(folder: Path, policies: str = "") -> Snapshot:
     return read_text(folder, world("http://127.0.0.1:9") + policies)
 
 
-def call_of(snapshot: Snapshot, ask: Ask, nonce: str = "1") -> Call:
+def call_of(snapshot: Snapshot, ask: NamedRequest, nonce: str = "1") -> Call:
     call = sample_call(ask.content, ask.headers, NOW, ask.path, passthrough=snapshot.passthrough)
     return replace(call, head=replace(call.head, call_id=nonce))
 
 
-def first_targets(snapshot: Snapshot, ask: Ask, calls: int = 60) -> list[Counter[str]]:
-    """Return how often each target is asked first, model by model."""
+def first_targets(snapshot: Snapshot, ask: NamedRequest, calls: int = 60) -> list[Counter[str]]:
+    """Return, by requested model, how often each target is tried first."""
     result: list[Counter[str]] = [Counter() for _ in ask.targets]
     for number in range(calls):
         plan = decide(snapshot, snapshot.keys["widget"], call_of(snapshot, ask, str(number)))
@@ -163,7 +169,9 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
     for name, ask in ASKS.items():
         key, call = snapshot.keys["widget"], call_of(snapshot, ask)
         was = decide(snapshot, key, call)
-        assert compare(call, was, decide_call(snapshot, key, call)) == [], name  # as a candidate
+        assert compare(call, was, decide_call(snapshot, key, call)) == [], (
+            name
+        )  # evaluated as a candidate
 
         explanation = explain(snapshot, key, call)
         targets = [reason.parts for reason in explanation.decisions if reason.subject == "targets"]
@@ -205,7 +213,7 @@ BY_ENDPOINT = {"/chat/completions": chat(), "/completions": legacy(), "/response
 
 
 def failing_script(failing: str) -> Script:
-    """Answer each request, but those to the upstream of the failing target."""
+    """Respond to requests, but fail those to the upstream of ``failing``."""
     upstream, _, _ = failing.partition("/")
 
     async def script(request: Asked, wire: Wire) -> None:
@@ -218,8 +226,10 @@ def failing_script(failing: str) -> Script:
 
 
 @pytest.mark.parametrize("failing", [EU, US])
-async def test_failover_answers(failing: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    """Each way to ask is tried often enough that the failing target is asked first by some."""
+async def test_failover_applies_however_a_deployment_is_named(
+    failing: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """Each request is repeated until some repetition tries the failing target first."""
     upstream.answer_with(failing_script(failing))
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         for name, ask in ASKS.items():
@@ -276,7 +286,7 @@ def plan_of(policies: Snapshot, path: str, body: Json, header: str = "") -> Plan
     return decide(policies, policies.keys["widget"], call)
 
 
-def test_default_takes_calls_that_several_could_take(tmp_path: Path) -> None:
+def test_default_deployment_takes_ambiguous_calls(tmp_path: Path) -> None:
     policies = defaults_snapshot(tmp_path, "first")
     for name, (path, body) in AMBIGUOUS.items():
         plan = plan_of(policies, path, body)
@@ -285,7 +295,7 @@ def test_default_takes_calls_that_several_could_take(tmp_path: Path) -> None:
         assert "the default of" in str(plan.origin_of_deployment().reason), name
 
 
-def test_default_takes_no_call_that_means_another(tmp_path: Path) -> None:
+def test_default_deployment_takes_no_call_of_another(tmp_path: Path) -> None:
     policies = defaults_snapshot(tmp_path, "first")
     for name, (path, body, header) in CERTAIN.items():
         assert plan_of(policies, path, body, header).deployment == "second", name
@@ -301,7 +311,7 @@ def test_ambiguous_default_requires_a_name(defaults: tuple[str, ...], tmp_path: 
 
 @pytest.mark.parametrize("weight", [0, 1])
 def test_drained_target_keeps_no_conversations(weight: int, tmp_path: Path) -> None:
-    """The other target of the deployment serves chat alone."""
+    """The other target of the deployment serves only chat."""
     drained = f"{{upstream: one, model: m, weight: {weight}}}"
     chat = "{upstream: one, model: n, weight: 1, endpoint: chat}"
     text = POLICIES.replace(

@@ -1,4 +1,4 @@
-"""Decisions: who calls, which deployment, which targets, which tags. Pure, so tested by table."""
+"""Decisions of policies: the caller, its deployment, targets and tags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.policy.deciding import decide, read_text
 
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
 WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]
-WRONG_KEYS.append(DIGEST)  # what the policy keeps of it
+WRONG_KEYS.append(DIGEST)  # the stored digest is no key
 HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1", digest=Secret(KEY).digest)
 
 
@@ -37,12 +37,12 @@ def call(*models: str, deployment: str | None = None, **head: Any) -> Call:
 
 
 @for_each("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
-def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot: Snapshot) -> None:
+def test_invalid_key_is_unauthorized(token: str, snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized):
         snapshot.identify(replace(HEAD, digest=Secret(token).digest))
 
 
-def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
+def test_missing_and_invalid_key_have_equal_messages(snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized) as error:
         snapshot.identify(replace(HEAD, digest=None))
     with pytest.raises(Unauthorized) as wrong:
@@ -63,7 +63,7 @@ def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
         (call("fireworks/fireworks-model"), "via-fireworks", ["fireworks-model"]),
     ],
 )
-def test_a_name_leads_to_a_deployment_and_its_targets(
+def test_name_selects_a_deployment_and_its_targets(
     client_call: Call, deployment: str, targets: list[str], snapshot: Snapshot
 ) -> None:
     plan = decide(snapshot, client_call)
@@ -72,7 +72,7 @@ def test_a_name_leads_to_a_deployment_and_its_targets(
     assert [target.model for target in plan.model_calls[0].targets] == targets
 
 
-def test_a_header_goes_before_a_model_that_names_another_deployment(snapshot: Snapshot) -> None:
+def test_header_precedes_model_of_another_deployment(snapshot: Snapshot) -> None:
     request = Call(
         replace(HEAD, deployment="search-answers"), {}, requested_models=("support-chat",)
     )
@@ -80,7 +80,7 @@ def test_a_header_goes_before_a_model_that_names_another_deployment(snapshot: Sn
     assert decide(snapshot, request).deployment == "search-answers"
 
 
-def test_a_list_of_models_needs_one_deployment_that_serves_them_all(snapshot: Snapshot) -> None:
+def test_one_deployment_must_serve_all_listed_models(snapshot: Snapshot) -> None:
     plan = decide(snapshot, call("second", "first"))
 
     assert plan.deployment == "compare"
@@ -106,7 +106,7 @@ def test_unknown_name_is_escaped(client_call: Call, param: str, snapshot: Snapsh
     assert len(refused.value.message) < 200
 
 
-def test_a_key_reaches_only_its_deployments(snapshot: Snapshot) -> None:
+def test_key_uses_only_its_deployments(snapshot: Snapshot) -> None:
     search = Secret("hr-search-key").digest
 
     assert decide(snapshot, call("smol", digest=search)).deployment == "search-answers"
@@ -119,11 +119,11 @@ def test_a_key_reaches_only_its_deployments(snapshot: Snapshot) -> None:
             decide(snapshot, item)
 
 
-def test_the_keys_tags_go_before_the_deployments(snapshot: Snapshot) -> None:
+def test_tags_of_the_key_precede_those_of_the_deployment(snapshot: Snapshot) -> None:
     assert dict(decide(snapshot, call("support-chat")).tags) == {"env": "prod", "team": "support"}
 
 
-def test_a_caller_may_add_allowed_tags_only(snapshot: Snapshot) -> None:
+def test_caller_may_add_only_allowed_tags(snapshot: Snapshot) -> None:
     tags = (
         ("feature", "search-box"),
         ("beta", None),
@@ -158,14 +158,14 @@ def test_refresh_needs_permission_of_the_key(snapshot: Snapshot) -> None:
     ["x" * 65, "se\u200barch", "a\nb", "", "\udcff"],
     ids=["long", "zero width", "line", "none", "raw"],
 )
-def test_a_callers_value_is_a_short_plain_label(value: str, snapshot: Snapshot) -> None:
+def test_invalid_tag_value_of_a_caller_is_dropped(value: str, snapshot: Snapshot) -> None:
     plan = decide(snapshot, call("support-chat", tags=(("feature", value),)))
 
     assert "feature" not in plan.tags
     assert plan.dropped_tags == 1
 
 
-def test_a_tag_said_twice_counts_once(snapshot: Snapshot) -> None:
+def test_repeated_tag_counts_once(snapshot: Snapshot) -> None:
     tags = (("feature", "widget"), ("feature", "search-box"), ("feature", "widget"))
 
     plan = decide(snapshot, call("support-chat", tags=tags))
@@ -174,7 +174,7 @@ def test_a_tag_said_twice_counts_once(snapshot: Snapshot) -> None:
     assert plan.dropped_tags == 1
 
 
-def test_what_a_caller_sends_as_tag_is_never_shown_raw(snapshot: Snapshot) -> None:
+def test_tags_of_callers_are_escaped_in_errors(snapshot: Snapshot) -> None:
     tags = (("\x1b[31m" + "x" * 500, "secret-value"),)
 
     [warning] = decide(snapshot, call("support-chat", tags=tags)).warnings
@@ -184,7 +184,7 @@ def test_what_a_caller_sends_as_tag_is_never_shown_raw(snapshot: Snapshot) -> No
     assert "secret-value" not in warning
 
 
-def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> None:
+def test_policy_may_refuse_disallowed_tags(snapshot: Snapshot) -> None:
     strict = replace(snapshot, refuse_caller_tags=True)
 
     with pytest.raises(InvalidField) as refused:
@@ -193,7 +193,7 @@ def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> No
     assert refused.value.param == "tags"
 
 
-def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapshot) -> None:
+def test_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapshot) -> None:
     [result] = [c for c in snapshot.credentials.values() if c.key.name == "support-widget"]
     key = result.key
     pair = (key.deployments["support-chat"], key.deployments["compare"])
@@ -230,7 +230,7 @@ def guard_call(key: str | None = "guard/house", deployment: str = "judge-smol") 
     return read_call(head, body)
 
 
-def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: Path) -> None:
+def test_guard_call_uses_the_key_policy_of_its_deployment(tmp_path: Path) -> None:
     policy = active(tmp_path)
     caller = policy.identify(guard_call().head)
     plan = caller.decide(guard_call())
@@ -241,7 +241,7 @@ def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: Path) 
     assert plan.model_calls[0].targets[0].model == "smol"
 
 
-def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path) -> None:
+def test_guard_call_has_no_guards_and_no_cache(tmp_path: Path) -> None:
     policy = active(tmp_path)
     plan = policy.identify(guard_call().head).decide(guard_call())
 
@@ -255,7 +255,7 @@ def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path) -> No
     [({"key": None}, Unauthorized), ({"deployment": "judge-big"}, NotFound)],
     ids=["no key", "unknown deployment"],
 )
-def test_refuses_call(change: Any, error: type[Exception], tmp_path: Path) -> None:
+def test_invalid_guard_call_is_refused(change: Any, error: type[Exception], tmp_path: Path) -> None:
     policy = active(tmp_path)
 
     with pytest.raises(error):
@@ -291,7 +291,7 @@ def shared_plan(policies: Snapshot, client_call: Call) -> Plan:
     return KeyCaller(policies, policies.keys["widget"]).decide(client_call)
 
 
-def test_calls_that_come_the_same_way_share_a_plan_that_holds_none_of_them(tmp_path: Path) -> None:
+def test_equal_calls_share_a_plan(tmp_path: Path) -> None:
     policies = house_snapshot(tmp_path, {})
 
     shared_plan(policies, chat_call())
@@ -314,7 +314,7 @@ def test_calls_that_come_the_same_way_share_a_plan_that_holds_none_of_them(tmp_p
     ],
     ids=["a draw", "a header", "within others", "a time", "tags", "a refresh", "any model at all"],
 )
-def test_what_may_differ_from_call_to_call_is_decided_for_each(
+def test_plans_that_depend_on_a_call_are_not_shared(
     tmp_path: Path, deployment: Json, when: Json | None, headers: dict[str, Any]
 ) -> None:
     policies = house_snapshot(tmp_path, deployment, when)
@@ -326,7 +326,7 @@ def test_what_may_differ_from_call_to_call_is_decided_for_each(
     assert not policies.plans
 
 
-def test_another_day_has_other_prices(tmp_path: Path) -> None:
+def test_shared_plan_follows_dated_prices(tmp_path: Path) -> None:
     target = {**TARGET, "price": DATED}
     policies = house_snapshot(tmp_path, {"targets": [target], "unpriced": "refuse"})
 
@@ -338,7 +338,7 @@ def test_another_day_has_other_prices(tmp_path: Path) -> None:
     assert [entry is None for entry in refused] == [False, True, False, True]
 
 
-def test_a_key_that_is_revoked_leaves_no_plan(tmp_path: Path) -> None:
+def test_revoked_key_has_no_shared_plan(tmp_path: Path) -> None:
     policies = house_snapshot(tmp_path, {})
     shared_plan(policies, chat_call())
 
@@ -346,7 +346,7 @@ def test_a_key_that_is_revoked_leaves_no_plan(tmp_path: Path) -> None:
     assert not policies.revoke(frozenset({"widget"})).plans
 
 
-def test_only_so_many_plans_are_kept(tmp_path: Path) -> None:
+def test_shared_plans_are_bounded(tmp_path: Path) -> None:
     policies = house_snapshot(tmp_path, {})
     plan = shared_plan(policies, chat_call())
     policies.plans.clear()

@@ -1,4 +1,4 @@
-"""Which deployment serves a call that is passed on or refers to stored state."""
+"""Deployments of passthrough calls and of calls that refer to stored state."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ def call(path: str = "/v1/rerank", method: str = "POST", **fields: Any) -> Call:
     return Call(head=head, body={}, **fields)
 
 
-def planned(snapshot: Snapshot, client_call: Call) -> Plan:
+def decide_plan(snapshot: Snapshot, client_call: Call) -> Plan:
     return decide(snapshot, snapshot.keys["support-widget"], client_call)
 
 
-def test_a_key_may_use_all_deployments_among_which_one_is_drawn(snapshot: Snapshot) -> None:
+def test_drawn_deployment_requires_access_to_all_alternatives(snapshot: Snapshot) -> None:
     request = call(deployment="one")
     for other_item, error in (("two", None), ("three", BadRequest)):
         drawn = replace(request, head=replace(request.head, alternatives=(other_item,)))
         with pytest.raises(error) if error else nullcontext():
-            assert planned(snapshot, drawn).deployment == "one"
+            assert decide_plan(snapshot, drawn).deployment == "one"
 
 
-def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
-    plan = planned(snapshot, call(requested_models=("one",)))
+def test_passthrough_plan_has_no_hedge_cache_or_overrides(snapshot: Snapshot) -> None:
+    plan = decide_plan(snapshot, call(requested_models=("one",)))
 
     assert plan.deployment == "one"
     assert plan.passthrough is not None
@@ -98,8 +98,10 @@ def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
         (call(deployment="two", requested_models=("rerank-1",)), "two"),
     ],
 )
-def test_one_deployment_serves_it(client_call: Call, deployment: str, snapshot: Snapshot) -> None:
-    assert planned(snapshot, client_call).deployment == deployment
+def test_passthrough_call_selects_its_deployment(
+    client_call: Call, deployment: str, snapshot: Snapshot
+) -> None:
+    assert decide_plan(snapshot, client_call).deployment == deployment
 
 
 @for_each(
@@ -115,9 +117,11 @@ def test_one_deployment_serves_it(client_call: Call, deployment: str, snapshot: 
         (call("/v1/moderations", query="a" * 2049), BadRequest),
     ],
 )
-def test_others_are_refused(client_call: Call, error: type[Exception], snapshot: Snapshot) -> None:
+def test_unresolvable_passthrough_calls_are_refused(
+    client_call: Call, error: type[Exception], snapshot: Snapshot
+) -> None:
     with pytest.raises(error):
-        planned(snapshot, client_call)
+        decide_plan(snapshot, client_call)
 
 
 class Upload:
@@ -128,14 +132,14 @@ class Upload:
         return b""
 
 
-def test_an_upload_is_refused_before_anything_is_asked(snapshot: Snapshot) -> None:
+def test_refused_upload_is_not_read(snapshot: Snapshot) -> None:
     for length, good in ((1000, True), (None, True), (1001, False)):
         request = replace(call(deployment="one"), upload=Upload(length))
         if good:
-            assert planned(snapshot, request).passthrough is not None
+            assert decide_plan(snapshot, request).passthrough is not None
         else:
             with pytest.raises(RequestTooLarge):
-                planned(snapshot, request)
+                decide_plan(snapshot, request)
 
 
 KEY = "hr-a"
@@ -166,7 +170,7 @@ policies:
 """
 
 
-def decided(
+def decide_with_ref(
     folder: Path, model: str, pin: StateRef, header: str | None = None, *other_items: str
 ) -> Plan:
     folder.mkdir(exist_ok=True)
@@ -192,8 +196,10 @@ def decided(
         ("near", "ruled", "openai/far"),
     ],
 )
-def test_pin_selects_target(model: str, deployment: str, target: str, tmp_path: Path) -> None:
-    plan = decided(tmp_path, model, StateRef("resp_s", deployment, target, "resp_1"))
+def test_state_reference_selects_its_target(
+    model: str, deployment: str, target: str, tmp_path: Path
+) -> None:
+    plan = decide_with_ref(tmp_path, model, StateRef("resp_s", deployment, target, "resp_1"))
 
     [model_call] = plan.model_calls
     assert plan.deployment == deployment
@@ -206,24 +212,26 @@ def test_pin_selects_target(model: str, deployment: str, target: str, tmp_path: 
     [
         ("first", "support-chat", "openai/gone", None),
         ("first", "gone", "openai/first", None),
-        ("first", "support-chat", "openai/second", None),  # another model was asked for
+        ("first", "support-chat", "openai/second", None),  # another model was requested
         ("light", "support-chat", "openai/first", None),
         ("unknown", "support-chat", "openai/first", None),
         ("first", "support-chat", "openai/first", "weighted"),
-        ("near", "ruled", "openai/near", None),  # a rule leads such calls elsewhere now
+        ("near", "ruled", "openai/near", None),  # a rule selects other targets
     ],
 )
-def test_it_is_not_found_where_policy_does_not_send_it_there(
+def test_state_at_an_unreachable_target_is_not_found(
     model: str, deployment: str, target: str, header: str | None, tmp_path: Path
 ) -> None:
     with pytest.raises(NotFound) as refused:
-        decided(tmp_path, model, StateRef("resp_s", deployment, target, "resp_1"), header)
+        decide_with_ref(tmp_path, model, StateRef("resp_s", deployment, target, "resp_1"), header)
 
     assert str(refused.value) == "Previous response with id 'resp_s' not found."
 
 
 @pytest.mark.parametrize("drawn", [("weighted", "support-chat"), ("support-chat", "weighted")])
-def test_pin_selects_drawn_target(drawn: tuple[str, str], tmp_path: Path) -> None:
-    plan = decided(tmp_path, "first", StateRef("s", "support-chat", "openai/first", "i"), *drawn)
+def test_state_reference_selects_among_alternatives(drawn: tuple[str, str], tmp_path: Path) -> None:
+    plan = decide_with_ref(
+        tmp_path, "first", StateRef("s", "support-chat", "openai/first", "i"), *drawn
+    )
 
     assert (plan.deployment, len(plan.model_calls[0].targets)) == ("support-chat", 1)

@@ -1,4 +1,4 @@
-"""Deployments that serve nothing whose price they do not know: refused before anything is asked."""
+"""Deployments that refuse targets without a known price."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def completion_call(deployment: str, *, day: int = 1, **fields: Any) -> Call:
     )
 
 
-def decided(snapshot: Snapshot, call: Call) -> Plan:
+def decide_for_widget(snapshot: Snapshot, call: Call) -> Plan:
     return decide(snapshot, widget(snapshot), call)
 
 
@@ -77,35 +77,38 @@ def models(plan: Plan) -> list[str]:
     return [target.model for target in plan.model_calls[0].targets]
 
 
-def test_targets_without_a_price_in_force_are_left_out(snapshot: Snapshot) -> None:
-    assert models(decided(snapshot, completion_call("strict"))) == ["gpt-4o-mini", "spare"]
-    assert models(decided(snapshot, completion_call("strict", day=2))) == [
+def test_targets_without_a_current_price_are_omitted(snapshot: Snapshot) -> None:
+    assert models(decide_for_widget(snapshot, completion_call("strict"))) == [
+        "gpt-4o-mini",
+        "spare",
+    ]
+    assert models(decide_for_widget(snapshot, completion_call("strict", day=2))) == [
         "gpt-4o-mini",
         "later",
         "spare",
     ]
-    assert models(decided(snapshot, completion_call("spared"))) == ["spare"]
-    assert models(decided(snapshot, completion_call("lenient"))) == ["smol"]
+    assert models(decide_for_widget(snapshot, completion_call("spared"))) == ["spare"]
+    assert models(decide_for_widget(snapshot, completion_call("lenient"))) == ["smol"]
 
 
-def test_embeddings_need_no_price_of_an_answer(snapshot: Snapshot) -> None:
+def test_embeddings_need_no_output_price(snapshot: Snapshot) -> None:
     call = sample_call({"model": "strict", "input": "Hi"}, {}, POSITION, "/v1/embeddings")
 
-    assert models(decided(snapshot, call)) == ["gpt-4o-mini", "half", "spare"]
+    assert models(decide_for_widget(snapshot, call)) == ["gpt-4o-mini", "half", "spare"]
 
 
-def test_equals_without_a_price_are_none(snapshot: Snapshot) -> None:
-    leg = decided(snapshot, completion_call("level")).model_calls[0]
+def test_pool_excludes_unpriced_targets(snapshot: Snapshot) -> None:
+    leg = decide_for_widget(snapshot, completion_call("level")).model_calls[0]
 
     assert ([t.model for t in leg.targets], leg.pool_size) == (["gpt-4o-mini", "spare"], 1)
 
 
-def test_a_call_that_nobody_could_price_is_refused(snapshot: Snapshot) -> None:
-    refusal = decided(snapshot, completion_call("never")).refusal
+def test_call_without_priced_targets_is_refused(snapshot: Snapshot) -> None:
+    refusal = decide_for_widget(snapshot, completion_call("never")).refusal
 
     assert refusal is not None
     assert (refusal.rule, refusal.status) == ("unpriced", 403)
-    assert decided(snapshot, completion_call("lenient")).refusal is None
+    assert decide_for_widget(snapshot, completion_call("lenient")).refusal is None
 
 
 BUDGET = """\
@@ -129,13 +132,13 @@ deployments:
         ("unpriced: allow", "/v1/completions", 1, ["text-embedding-3-small", "later"]),
     ],
 )
-def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
+def test_usd_limit_omits_unpriced_targets_of_rules(
     limit: str, endpoint: str, day: int, targets: list[str] | None, tmp_path: Path
 ) -> None:
     (tmp_path / "p.yaml").write_text(BUDGET.replace("LIMIT", limit))
     body = {"model": "vectors", "input" if "embed" in endpoint else "prompt": "Hi"}
 
-    plan = decided(
+    plan = decide_for_widget(
         read_folder(tmp_path, {}), sample_call(body, {}, POSITION.replace(day=day), endpoint)
     )
 
@@ -149,7 +152,7 @@ def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
         assert models(plan) == targets
 
 
-def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -> None:
+def test_explain_shows_omitted_targets_and_refusal(snapshot: Snapshot) -> None:
     spared, never = (
         explain(snapshot, widget(snapshot), completion_call(name)).text()
         for name in ("spared", "never")
@@ -161,7 +164,7 @@ def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -
     assert "rejected with 403 by rule unpriced" in never
 
 
-def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> None:
+def test_check_warns_of_deployment_that_refuses_all_calls(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICIES)
 
     report = [(p.path, p.message) for p in check_folder(tmp_path, {}).warnings]

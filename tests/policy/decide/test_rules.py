@@ -1,4 +1,4 @@
-"""What matching rules change in a call, and where each value comes from."""
+"""Effects of matching rules, and the origin of each decided value."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:
     return Rule(name, when, **does)
 
 
-def ruled(*sections: PolicyRules) -> Effects:
+def rule_effects(*sections: PolicyRules) -> Effects:
     remaining = compile_chain(sections, KNOWN_VALUES)
     assert remaining is not None
     return evaluate(remaining, FACTS)
 
 
-def followed(*rules: Rule, first_only: bool = False) -> Any:
-    return ruled(PolicyRules("public", rules, first_only))
+def combined_effects(*rules: Rule, first_only: bool = False) -> Any:
+    return rule_effects(PolicyRules("public", rules, first_only))
 
 
-def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
-    effects = followed(
+def test_earliest_rule_with_an_effect_wins() -> None:
+    effects = combined_effects(
         rule("a", NEVER, routes=FAR_ROUTES),
         rule("b", changes=ParameterOverrides({"temperature": 0.1})),
         rule(
@@ -90,7 +90,7 @@ def test_first_set_bound_wins(values: list[dict[str, int]], endpoint: Endpoint) 
         for position, item in enumerate(values)
     ]
 
-    body = apply_parameters(endpoint, {"max_tokens": 100}, followed(*rules).changes, BOUNDS)
+    body = apply_parameters(endpoint, {"max_tokens": 100}, combined_effects(*rules).changes, BOUNDS)
 
     assert {body[name] for name in BOUNDS if name in body} == {5}
 
@@ -105,17 +105,17 @@ def test_first_set_bound_wins(values: list[dict[str, int]], endpoint: Endpoint) 
         ([{"model": "m"}, {"fallback": SPARE}], SPARE, "1"),
     ],
 )
-def test_what_follows_the_targets_of_a_rule_no_later_rule_says(
+def test_rule_with_targets_also_decides_the_fallback(
     rules: list[dict[str, Any]], fallback: tuple[Target, ...] | None, by: str | None
 ) -> None:
-    effects = followed(*(rule(str(number), **does) for number, does in enumerate(rules)))
+    effects = combined_effects(*(rule(str(number), **does) for number, does in enumerate(rules)))
 
     assert effects.fallback == fallback
     assert effects.rule_by_effect.get("fallback") == by
 
 
-def test_the_first_refusal_is_the_one_that_is_told() -> None:
-    effects = followed(
+def test_first_refusal_is_reported() -> None:
+    effects = combined_effects(
         rule("a", refusal=RuleRefusal("a", "not now", 403)),
         rule("b", refusal=RuleRefusal("b", "never", 451)),
     )
@@ -152,11 +152,11 @@ NOBODYS = Comparison("tag", OneOf(frozenset({"prod"})), "env")
     ],
     ids=str,
 )
-def test_what_is_known_decides_where_it_can(condition: Condition, fixed: bool | None) -> None:
+def test_condition_is_resolved_from_known_values(condition: Condition, fixed: bool | None) -> None:
     assert condition.static_result(KNOWN_VALUES) is fixed
 
 
-def test_rules_that_can_never_hold_are_taken_out_and_what_always_holds_ends_a_section() -> None:
+def test_compiled_chain_omits_unreachable_rules() -> None:
     always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER_VALUE), rule("m", NEVER)
 
     remaining = compile_chain(
@@ -204,7 +204,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def decided(folder: Path, model: str = "chat", **headers: Any) -> DecidedPlan:
+def decide_plan(folder: Path, model: str = "chat", **headers: Any) -> DecidedPlan:
     snapshot = read_folder(folder, {})
     target = {name.replace("_", "-"): value for name, value in headers.items()}
     call = sample_call({"model": model, "prompt": "Hi"}, target, datetime(2026, 6, 1, tzinfo=UTC))
@@ -220,8 +220,10 @@ def decided(folder: Path, model: str = "chat", **headers: Any) -> DecidedPlan:
         ("m", {}, "the only deployment of this key that serves the request"),
     ],
 )
-def test_says_why_deployment(model: str, headers: dict[str, str], why: str, folder: Path) -> None:
-    assert decided(folder, model, **headers).origin_of_deployment().reason == why
+def test_reason_of_deployment_is_explained(
+    model: str, headers: dict[str, str], why: str, folder: Path
+) -> None:
+    assert decide_plan(folder, model, **headers).origin_of_deployment().reason == why
 
 
 @pytest.mark.parametrize(
@@ -233,16 +235,18 @@ def test_says_why_deployment(model: str, headers: dict[str, str], why: str, fold
         ("user", {}, "drawn for each call"),
     ],
 )
-def test_explains_draw(sticky: str, headers: dict[str, str], fixed_for: str, folder: Path) -> None:
+def test_explanation_names_the_basis_of_a_draw(
+    sticky: str, headers: dict[str, str], fixed_for: str, folder: Path
+) -> None:
     text = POLICIES.replace("tags: {env: prod}", f"sticky: {sticky}")
     (folder / "p.yaml").write_text(text)
 
-    (_, (why, _)), *_ = decided(folder, **headers).origins_of_targets(0)
+    (_, (why, _)), *_ = decide_plan(folder, **headers).origins_of_targets(0)
 
     assert fixed_for in str(why)
 
 
-def test_one_target_that_serves_a_model_alone_is_not_said_to_be_drawn(folder: Path) -> None:
-    ((_, origin), *_) = decided(folder, "m").origins_of_targets(0)
+def test_only_target_of_a_model_is_not_explained_as_drawn(folder: Path) -> None:
+    ((_, origin), *_) = decide_plan(folder, "m").origins_of_targets(0)
 
     assert origin == ("the only target to choose from", "p.yaml:19")

@@ -1,4 +1,4 @@
-"""Tokens of clouds: fetched by their makers' libraries, renewed in time, and told of if not."""
+"""Cloud tokens: fetched by cloud libraries, renewed in time, and reported if that fails."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOUR_S = 3600.0
 
 @dataclass
 class Cloud:
-    """Hands out tokens by number; ``fails`` is what it raises in their place."""
+    """Issues numbered tokens, or raises ``fails``."""
 
     now: float = 1000.0
     given: int = 0
@@ -72,7 +72,7 @@ def renewed(tokens: CloudTokens) -> FileStates:
     return tokens.state([AZURE])
 
 
-def test_a_token_is_fetched_once_for_all_who_refer_to_it() -> None:
+def test_token_is_fetched_once_for_all_references() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
 
@@ -80,7 +80,7 @@ def test_a_token_is_fetched_once_for_all_who_refer_to_it() -> None:
     assert tokens.text(GOOGLE) == "token-2"
 
 
-def test_a_token_is_renewed_five_minutes_before_it_expires() -> None:
+def test_token_is_renewed_five_minutes_before_expiry() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
@@ -94,7 +94,7 @@ def test_a_token_is_renewed_five_minutes_before_it_expires() -> None:
     assert (tokens.text(AZURE), cloud.told) == ("token-2", [])
 
 
-def test_one_that_cannot_be_renewed_counts_on_and_is_tried_again() -> None:
+def test_failed_renewal_keeps_the_token_and_is_retried() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
@@ -110,7 +110,7 @@ def test_one_that_cannot_be_renewed_counts_on_and_is_tried_again() -> None:
     assert tokens.text(AZURE) == "token-2"
 
 
-def test_a_first_one_that_fails_is_a_problem_of_the_policy_until_there_is_one() -> None:
+def test_failed_first_fetch_is_a_policy_problem() -> None:
     cloud = Cloud(fails=OSError())
     tokens = cloud.tokens()
 
@@ -124,7 +124,7 @@ def test_a_first_one_that_fails_is_a_problem_of_the_policy_until_there_is_one() 
     assert tokens.text(AZURE) == "token-1"
 
 
-def test_a_cloud_that_does_not_answer_keeps_nobody_else_waiting() -> None:
+def test_hanging_cloud_does_not_delay_others() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
@@ -144,7 +144,7 @@ def test_a_cloud_that_does_not_answer_keeps_nobody_else_waiting() -> None:
     assert tokens.text(AZURE) == "token-3"
 
 
-def test_a_cloud_that_answers_late_that_it_fails_is_left_alone_from_then_on() -> None:
+def test_late_failure_of_a_cloud_delays_its_retry() -> None:
     cloud = Cloud()
 
     def make(scope: str, environ: Environ) -> Fetch:
@@ -161,7 +161,7 @@ def test_a_cloud_that_answers_late_that_it_fails_is_left_alone_from_then_on() ->
     assert not tokens.due()
 
 
-async def test_tokens_are_renewed_in_a_thread_while_the_process_lives() -> None:
+async def test_tokens_are_renewed_in_a_background_thread() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.state([AZURE])
@@ -170,7 +170,7 @@ async def test_tokens_are_renewed_in_a_thread_while_the_process_lives() -> None:
     assert tokens.text(AZURE) == "token-1"
 
 
-async def test_each_cloud_is_asked_beside_the_others() -> None:
+async def test_clouds_are_called_concurrently() -> None:
     hung, answers = Cloud(hangs=threading.Event()), Cloud()
     makers = {"azure": hung.make, "google": answers.make}
     tokens = CloudTokens({}, now=lambda: answers.now, makers=makers)
@@ -186,7 +186,7 @@ async def test_each_cloud_is_asked_beside_the_others() -> None:
     await eventually(lambda: hung.given == 1)
 
 
-def test_what_nobody_refers_to_any_more_is_forgotten() -> None:
+def test_unreferenced_token_is_dropped() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
@@ -198,7 +198,7 @@ def test_what_nobody_refers_to_any_more_is_forgotten() -> None:
 
 
 @for_each("ref", ["${KEY}", "file:/run/key", "azure:", "oidc:x"])
-def test_other_references_are_none_of_a_token(ref: str) -> None:
+def test_other_references_are_no_tokens(ref: str) -> None:
     assert not is_token(ref)
 
 
@@ -211,7 +211,7 @@ keys: {{widget: {{sha256: {DIGEST}, deployments: [support-chat]}}}}
 
 
 @pytest.mark.parametrize("dialect", ["openai", "azure", "anthropic"])
-def test_token_is_always_a_bearer(dialect: str, tmp_path: Path) -> None:
+def test_token_is_sent_as_bearer_in_every_dialect(dialect: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policy(AZURE, dialect=dialect))
 
     snapshot = read_folder(tmp_path, {}, Cloud().tokens())
@@ -220,11 +220,11 @@ def test_token_is_always_a_bearer(dialect: str, tmp_path: Path) -> None:
     _, headers = make_url_and_headers(target.upstream, "/x")
     assert headers["authorization"] == "Bearer token-1"
     assert not {"api-key", "x-api-key"} & headers.keys()
-    assert target.upstream.headers == ()  # these are in the keys of kept answers: a token is not
+    assert target.upstream.headers == ()  # headers are part of cache keys; a token must not be
     assert snapshot.secret_files == {AZURE}
 
 
-def test_an_extra_that_is_missing_is_named_at_its_place(tmp_path: Path) -> None:
+def test_missing_extra_is_named_with_its_location(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policy(AZURE))
 
     def missing(scope: str, environ: Environ) -> Fetch:
@@ -242,7 +242,7 @@ def test_an_extra_that_is_missing_is_named_at_its_place(tmp_path: Path) -> None:
 
 
 class TokenServer(HTTPServer):
-    """Where clouds are asked for tokens: each is another, and counts for some seconds."""
+    """Token endpoint of a cloud. Each token is unique and expires after some seconds."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), TokenHandler)
@@ -252,7 +252,7 @@ class TokenServer(HTTPServer):
 
 
 class TokenHandler(BaseHTTPRequestHandler):
-    """Answers as Google's token endpoint and as the identity endpoint of an Azure service."""
+    """Responds like Google's token endpoint and Azure's identity endpoint."""
 
     server: TokenServer
 
@@ -267,7 +267,7 @@ class TokenHandler(BaseHTTPRequestHandler):
             "expires_in": self.server.lasts_s,
             "token_type": "Bearer",
         }
-        if self.command == "GET":  # a managed identity tells a moment
+        if self.command == "GET":  # managed identities return the moment of expiry
             result |= {"expires_on": "4102444800", "resource": "r"}
         raw = json.dumps(result).encode()
         self.send_response(200)
@@ -276,7 +276,7 @@ class TokenHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    def log_message(self, format: str, *args: object) -> None:  # its own name
+    def log_message(self, format: str, *args: object) -> None:  # name of the base class
         """Say nothing."""
 
 
@@ -298,7 +298,7 @@ def private_key() -> str:
 
 
 def account(folder: Path, private_key: str, server: TokenServer) -> Path:
-    """Write the file of a service account of Google's that gets its tokens here."""
+    """Write the file of a Google service account whose tokens come from this server."""
     file = folder / "account.json"
     config = {
         "type": "service_account",
@@ -311,7 +311,7 @@ def account(folder: Path, private_key: str, server: TokenServer) -> Path:
     return file
 
 
-async def test_calls_carry_the_token_of_googles_library_and_the_next_one_when_it_is_due(
+async def test_calls_use_and_renew_a_google_token(
     token_server: TokenServer, private_key: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     token_server.lasts_s = 2
@@ -344,7 +344,9 @@ for ref in ("azure:https://cognitiveservices.azure.com/.default", "aws:eu-centra
 """
 
 
-def test_cloud_libraries_know_the_identity(token_server: TokenServer, tmp_path: Path) -> None:
+def test_azure_and_aws_libraries_get_tokens_from_environment(
+    token_server: TokenServer, tmp_path: Path
+) -> None:
     environ = {
         "IDENTITY_ENDPOINT": token_server.url,
         "IDENTITY_HEADER": "of-the-service",

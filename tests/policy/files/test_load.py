@@ -1,4 +1,4 @@
-"""Wrong policies: each file is named for what is wrong, and says its exact messages."""
+"""Loading of policy folders: exact messages of invalid files, revisions, secrets, prices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WRONG = sorted(Path(__file__).parents[1].joinpath("wrong").glob("*.yaml"))
 
 
 @for_each("file", WRONG, ids=lambda file: file.stem)
-def test_a_wrong_policy_is_told_in_exactly_these_words(file: Path, tmp_path: Path) -> None:
+def test_invalid_policy_has_exact_messages(file: Path, tmp_path: Path) -> None:
     shutil.copy(file, tmp_path)
     expected = [line[2:] for line in file.read_text().splitlines() if line.startswith("# ")]
 
@@ -51,7 +51,7 @@ def test_a_wrong_policy_is_told_in_exactly_these_words(file: Path, tmp_path: Pat
     assert str(refused.value).splitlines() == expected
 
 
-def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_problems_of_all_files_are_reported_together(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("tags: {team: 5}\n")
     (tmp_path / "b.yaml").write_text("upstreams:\n  x: {dialect: opnai}\n")
 
@@ -65,7 +65,7 @@ def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_one_name_in_two_files_names_both_places(tmp_path: Path) -> None:
+def test_duplicate_name_reports_both_locations(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text("tags:\n  team: [support]\n")
 
@@ -74,24 +74,24 @@ def test_one_name_in_two_files_names_both_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])
-def test_an_empty_file_is_refused_as_it_may_be_half_written(content: str, tmp_path: Path) -> None:
+def test_empty_file_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(content)
 
     with pytest.raises(PolicyError, match=r"^a\.yaml:1:1: is empty\. Remove the file"):
         load(tmp_path)
 
 
-def test_a_folder_without_files_is_told(tmp_path: Path) -> None:
+def test_folder_without_files_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"contains no \.yaml file"):
         load(tmp_path)
 
 
-def test_a_folder_that_is_gone_is_told() -> None:
+def test_missing_folder_is_reported() -> None:
     with pytest.raises(PolicyError, match=r"^nowhere:1:1: cannot be read: No such file"):
         load(Path(__file__).with_name("nowhere"))
 
 
-def test_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
+def test_mounted_config_map_is_read_once(tmp_path: Path) -> None:
     inside = tmp_path / "..2026_01_31" / "deployments"
     inside.mkdir(parents=True)
     (inside / "tags.yaml").write_text("tags: {team: [support]}\n")
@@ -102,7 +102,7 @@ def test_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
     assert list(load(tmp_path).policies.tags) == ["team"]
 
 
-def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+def test_dangling_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
     (tmp_path / "keys.yaml").symlink_to("..data/keys.yaml")
 
@@ -110,7 +110,7 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_folder_of_anything_is_not_walked_to_its_end(tmp_path: Path) -> None:
+def test_number_of_files_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
     for number in range(999):
         (tmp_path / f"{number}.txt").touch()
@@ -121,7 +121,7 @@ def test_a_folder_of_anything_is_not_walked_to_its_end(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_tests_and_hidden_files_are_no_policies(tmp_path: Path) -> None:
+def test_tests_and_hidden_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
     for name in ("tests", "..2026_01_01"):
         (tmp_path / name).mkdir()
@@ -130,7 +130,7 @@ def test_tests_and_hidden_files_are_no_policies(tmp_path: Path) -> None:
     assert list(load(tmp_path).policies.tags) == ["team"]
 
 
-def test_the_revision_changes_with_every_byte(tmp_path: Path) -> None:
+def test_revision_changes_with_every_byte(tmp_path: Path) -> None:
     file = tmp_path / "tags.yaml"
     file.write_text("tags: {team: [support]}\n")
     revision = load(tmp_path).revision
@@ -140,14 +140,14 @@ def test_the_revision_changes_with_every_byte(tmp_path: Path) -> None:
     assert load(tmp_path).revision != revision
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+def test_too_large_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "tags.yaml").write_text("#" * (4 * 1024 * 1024 + 1))
 
     with pytest.raises(PolicyError, match="is larger than"):
         load(tmp_path)
 
 
-def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
+def test_secrets_come_from_environment_or_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("sk-from-file\n")
 
@@ -158,19 +158,19 @@ def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "\n", "x" * 20_000])
-def test_a_secret_file_holds_one_secret(content: str, tmp_path: Path) -> None:
+def test_secret_file_has_one_secret(content: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(content)
 
     with pytest.raises(ValueError, match="must contain 1 to 16384 bytes"):
         read_secret(f"file:{tmp_path / 'key'}", {})
 
 
-def test_near_words_are_suggested() -> None:
+def test_similar_names_are_suggested() -> None:
     assert did_you_mean("supprt", ["support", "search"]) == '. Did you mean "support"?'
     assert did_you_mean("x", ["support"]) == ""
 
 
-def test_the_schema_knows_its_keys_at_every_depth() -> None:
+def test_schema_keys_are_found_at_every_depth() -> None:
     assert "base_url" in keys_at(("upstreams", "openai"))
     assert "connect" in keys_at(("upstreams", "openai", "timeouts"))
     assert "from" in keys_at(("deployments", "x", "targets", 0, "price", 0))
@@ -188,7 +188,7 @@ def inner_types(kind: Any) -> list[tuple[KeyPath, Any]]:
         return [(("x",), arguments[1])]
     if get_origin(kind) is list:
         return [((0,), arguments[0])]
-    return [((), argument) for argument in arguments]  # a union, or Annotated
+    return [((), argument) for argument in arguments]  # of a union or Annotated
 
 
 def is_model(kind: Any) -> bool:
@@ -200,7 +200,7 @@ def fields_of(kind: type[BaseModel]) -> Iterable[tuple[str, FieldInfo]]:
 
 
 def models() -> dict[type[BaseModel], KeyPath]:
-    """Return every model of the schema, with a path where one may be written."""
+    """Return every model of the schema with a path at which it may occur."""
     result: dict[type[BaseModel], KeyPath] = {}
     pending: list[tuple[KeyPath, Any]] = [((), schema.PoliciesConfig)]
     while pending:
@@ -230,7 +230,7 @@ MODELS = models()
 
 
 @for_each(("kind", "path"), MODELS.items(), ids=[kind.__name__ for kind in MODELS])
-def test_suggests_the_right_key(kind: type[BaseModel], path: KeyPath, tmp_path: Path) -> None:
+def test_misspelled_key_is_suggested(kind: type[BaseModel], path: KeyPath, tmp_path: Path) -> None:
     keys = [field.alias or name for name, field in fields_of(kind)]
     words = {key: word for key in keys if (word := misspelled(key, keys))}
     names = get_args(kind.model_fields["guard"].annotation) if "guard" in keys else ()
@@ -268,7 +268,7 @@ def prices(snapshot: Snapshot) -> tuple[Price, ...]:
     return snapshot.deployments["chat"].routes.targets[0].prices
 
 
-def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> None:
+def test_packaged_prices_are_the_default(tmp_path: Path) -> None:
     loaded = read(tmp_path)
 
     assert prices(loaded) == (
@@ -286,23 +286,25 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
         ("price_table: {as_of: 2026-01-31}", []),
     ],
 )
-def test_own_prices_replace_packaged(own_text: str, expected: list[Price], tmp_path: Path) -> None:
+def test_own_prices_replace_packaged_prices(
+    own_text: str, expected: list[Price], tmp_path: Path
+) -> None:
     assert list(prices(read(tmp_path, own_text))) == expected
 
 
-def test_a_folder_that_asks_no_table_has_none_that_could_be_old(tmp_path: Path) -> None:
+def test_folder_with_own_prices_has_no_table_date(tmp_path: Path) -> None:
     text = FOLDER.replace("gpt-4o-mini", "m, price: {input: 1}")
 
     assert read_text(tmp_path, text, {}).prices_as_of is None
 
 
-def test_another_table_is_another_revision(tmp_path: Path) -> None:
+def test_price_table_is_part_of_the_revision(tmp_path: Path) -> None:
     brought = PRICE_TABLE.read_text()
 
     assert read(tmp_path).revision != read(tmp_path, brought).revision
 
 
-def test_the_table_lies_in_the_package_once_with_its_licence() -> None:
+def test_package_contains_one_price_table_and_its_license() -> None:
     packed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     licences = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["license-files"]
 
@@ -312,19 +314,19 @@ def test_the_table_lies_in_the_package_once_with_its_licence() -> None:
     assert [path.parent for path in TOP.glob("p*/**/prices.yaml")] == [PRICE_TABLE.parent]
 
 
-def test_files_are_named_by_the_keys_of_guards_that_refer_to_text() -> None:
+def test_guard_keys_name_text_files() -> None:
     assert {
         key for kind in KINDS.values() for key in referring_keys(kind.Keys, "text")
     } == TEXT_KEYS
 
 
-def test_files_are_named_at_any_depth() -> None:
+def test_text_files_are_found_at_any_depth() -> None:
     data = {"a": [{"words_from": "w.txt"}, {"b": {"texts_from": ["1.txt", "2.txt", 3]}}]}
 
     assert list(text_names(data)) == ["w.txt", "1.txt", "2.txt"]
 
 
-def test_what_a_file_says_is_read_by_its_name(tmp_path: Path) -> None:
+def test_text_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "w.txt").write_text("größer")
 
@@ -342,7 +344,9 @@ def test_what_a_file_says_is_read_by_its_name(tmp_path: Path) -> None:
         ("w.txt", b"x" * (MAX_TEXT_BYTES + 1), "is larger than"),
     ],
 )
-def test_reports_bad_file(name: str, content: bytes | None, problem: str, tmp_path: Path) -> None:
+def test_unreadable_text_file_is_reported(
+    name: str, content: bytes | None, problem: str, tmp_path: Path
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
 

@@ -1,4 +1,4 @@
-"""Revocations are in force whatever else the folder holds, or are reported as unread."""
+"""Revocations apply despite any defect of the folder, or are reported as unread."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ PLACES = ("0.yaml", "zz.yml", "sub/folder/list.yaml")
 
 
 class Served:
-    """A store whose folder was good when it was first read."""
+    """A store whose folder was valid when first read."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "good.yaml").write_text(GOOD)
@@ -163,7 +163,9 @@ LISTS = (
         if name not in ("UTF-16", "too large")
     ],
 )
-def test_keeps_revocations(defect: str, written: bytes, is_first: bool, tmp_path: Path) -> None:
+def test_revocations_are_read_from_defective_file(
+    defect: str, written: bytes, is_first: bool, tmp_path: Path
+) -> None:
     content = written + TEXTS[defect] if is_first else TEXTS[defect] + b"\n" + written
     (tmp_path / "one.yaml").write_bytes(content)
 
@@ -204,7 +206,7 @@ def test_list_that_cannot_be_read_is_reported(content: bytes, message: str, tmp_
 
 @for_each("defect", DEFECTS)
 def test_report_names_only_what_may_revoke(defect: str, tmp_path: Path) -> None:
-    """A defect of a file that cannot contain a list raises no alert about revocations."""
+    """A defective file that cannot contain revocations raises no alert."""
     folder = tmp_path / defect
     folder.mkdir()
     DEFECTS[defect](folder)

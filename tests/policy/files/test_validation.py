@@ -43,13 +43,13 @@ def messages_of(folder: Path) -> set[str]:
     }
 
 
-def told_of(folder: Path, text: str) -> list[str]:
+def problem_places(folder: Path, text: str) -> list[str]:
     (folder / "a.yaml").write_text(text)
     return [f"{item.line} {item.path}" for item in problems(folder)]
 
 
 @for_each("file", WRONG, ids=lambda file: file.stem)
-def test_no_file_hides_schema_errors_of_another(file: Path, tmp_path: Path) -> None:
+def test_schema_errors_of_all_files_are_reported(file: Path, tmp_path: Path) -> None:
     (tmp_path / file.name).write_text(file.read_text())
     alone = messages_of(tmp_path) if read(tmp_path).document.problems else set()
 
@@ -61,9 +61,7 @@ def test_no_file_hides_schema_errors_of_another(file: Path, tmp_path: Path) -> N
 @for_each(
     "content", ["policies: {nowhere: {limits: [{name: nowhere", "tags: {team: 5}\n", "tags: []\n"]
 )
-def test_references_are_resolved_only_in_a_folder_without_schema_errors(
-    content: str, tmp_path: Path
-) -> None:
+def test_references_are_checked_after_schema_errors(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(content)
     (tmp_path / "zz.yaml").write_text(NOWHERE)
     files_before = {item.file for item in problems(tmp_path)}
@@ -88,8 +86,8 @@ def test_references_are_resolved_only_in_a_folder_without_schema_errors(
         "rules: [{name: a, cap: {n: 1}}, {title: a, cap: {n: 2}}]",
     ],
 )
-def test_a_policy_is_not_judged_by_what_is_left_of_it(policy: str, tmp_path: Path) -> None:
-    result = told_of(tmp_path, f"policies: {{public: {{{policy}}}}}\n")
+def test_invalid_policy_gets_no_follow_up_problems(policy: str, tmp_path: Path) -> None:
+    result = problem_places(tmp_path, f"policies: {{public: {{{policy}}}}}\n")
 
     assert result
     assert [item for item in result if item.endswith(" policies.public")] == []
@@ -110,8 +108,8 @@ def value_at(data: Any, path: KeyPath) -> Any:
 
 
 @for_each("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
-def test_a_part_of_a_wrong_type_is_all_that_is_told(example: str, tmp_path: Path) -> None:
-    """But for what refers to something that was said there and is no more."""
+def test_part_of_wrong_type_is_the_only_problem(example: str, tmp_path: Path) -> None:
+    """References to the replaced part may be reported too."""
     file = tmp_path / "a.yaml"
     file.write_text(example)
     data = read(tmp_path).document.data

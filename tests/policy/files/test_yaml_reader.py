@@ -1,4 +1,4 @@
-"""YAML read strictly: words stay words, every part has its place, and nothing brings it down."""
+"""Strict YAML: scalars stay text, parts have locations, and no input crashes the reader."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_parses_plain_scalars_only(written: str, expected: object, folder: Path)
     assert type(document.data["s"]["name"]) is type(expected)
 
 
-def test_each_key_and_item_has_its_place(folder: Path) -> None:
+def test_each_key_and_item_has_a_location(folder: Path) -> None:
     document = read("tags:\n  team: [support,\n    search]\n", folder)
 
     assert str(document.location(("tags",))) == "p.yaml:1:1"
@@ -70,7 +70,7 @@ def test_each_key_and_item_has_its_place(folder: Path) -> None:
     assert str(document.location(("tags", "team", 7, "x"))) == "p.yaml:2:3"
 
 
-def test_a_path_is_told_as_it_is_written(folder: Path) -> None:
+def test_paths_are_printed_as_in_yaml(folder: Path) -> None:
     document = read("d: {x: {price: {input: 1}}}", folder)
 
     assert document.path_in_files(("d", "x", "price", 0, "input")) == ("d", "x", "price", "input")
@@ -107,25 +107,25 @@ def test_invalid_section_keeps_those_of_other_files(other_item: str, folder: Pat
     ],
     ids=["brackets", "braces", "dashes", "questions", "indents", "items", "aliases"],
 )
-def test_a_file_made_to_bring_a_parser_down_is_refused(text: str, folder: Path) -> None:
+def test_hostile_yaml_is_refused(text: str, folder: Path) -> None:
     document = read(text, folder)
 
     assert document.problems != []
 
 
 @for_each("raw", [b"a: \x00", b"a: \xff", "a: {}".encode("utf-16"), b"%YAML 9.9\n--- a"])
-def test_bytes_that_are_no_yaml_are_refused(raw: bytes, folder: Path) -> None:
+def test_binary_file_is_refused(raw: bytes, folder: Path) -> None:
     document = read(raw, folder)
 
     assert len(document.problems) == 1
     assert not document.is_complete
 
 
-def test_a_mark_of_byte_order_is_no_problem(folder: Path) -> None:
+def test_byte_order_mark_is_accepted(folder: Path) -> None:
     assert read(b"\xef\xbb\xbftags: {a: [b]}", folder).data == {"tags": {"a": ["b"]}}
 
 
-def test_no_more_is_read_than_shows_that_a_file_is_too_large(tmp_path: Path) -> None:
+def test_too_large_file_is_read_only_to_the_bound(tmp_path: Path) -> None:
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(2**40)
@@ -134,7 +134,7 @@ def test_no_more_is_read_than_shows_that_a_file_is_too_large(tmp_path: Path) -> 
     assert len(read_file(large, "large", Document())) == MAX_FILE_BYTES + 1
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_named_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     document = Document()
 
@@ -159,8 +159,8 @@ def test_file_that_becomes_a_pipe_does_not_block_the_reader(tmp_path: Path) -> N
     swapping = threading.Thread(target=swap)
     swapping.start()
     read: set[bytes] = set()
-    for tried in range(1_000_000):  # the other thread may not have run yet
-        if read and tried >= 2000:
+    for attempt in range(1_000_000):  # until the other thread has swapped the file
+        if read and attempt >= 2000:
             break
         with suppress(OSError):
             read.add(read_limited(file, 100))
@@ -184,7 +184,7 @@ def test_any_bytes_are_read_or_refused(raw: bytes, folder: Path) -> None:
 
 
 @given(data=SECTIONS)
-def test_what_is_written_is_what_is_read(data: dict[str, Any], folder: Path) -> None:
+def test_written_yaml_is_read_back(data: dict[str, Any], folder: Path) -> None:
     document = read(json.dumps(data, ensure_ascii=False), folder)
 
     assert document.problems == []

@@ -1,4 +1,4 @@
-"""Past calls: bounded, without texts, and honest about what is no longer known."""
+"""Explanations of past calls, which are bounded and contain no texts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return read_text(tmp_path, world("http://127.0.0.1:9"), {"UPSTREAM_KEY": "sk"})
 
 
-def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str = "r") -> Record:
+def record_of(snapshot: Snapshot | None, call: Call | None = CALL, request: str = "r") -> Record:
     ids = TraceIds("a" * 32, "b" * 16, "c" * 16)
     record = Record(ids, 0.0, datetime(2026, 1, 1, tzinfo=UTC), lambda: 0.0)
     record.set_head(replace(HEAD, request_id=request))
@@ -71,8 +71,8 @@ def result(guard: str, verdict: Verdict, **options: Any) -> GuardResult:
     )
 
 
-def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Snapshot) -> None:
-    record = recorded(snapshot)
+def test_guard_with_findings_is_explained(snapshot: Snapshot) -> None:
+    record = record_of(snapshot)
     results = {"email": 2, "iban": 1}
     record.add_guard_results(
         "input", [result("pii", "masked", findings=results), result("code", "passed")]
@@ -94,7 +94,7 @@ def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Sna
     ]
 
 
-def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snapshot) -> None:
+def test_stored_call_has_no_texts_and_no_key(snapshot: Snapshot) -> None:
     stored = without_texts(CALL, frozenset({"x-region", "x-not-there"}))
     key = snapshot.key_named("support-widget")
 
@@ -105,8 +105,8 @@ def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snaps
     assert "words" not in repr(stored)
 
 
-def test_what_is_kept_keeps_no_target_of_its_revision(snapshot: Snapshot) -> None:
-    record = recorded(snapshot)
+def test_stored_call_references_no_target(snapshot: Snapshot) -> None:
+    record = record_of(snapshot)
     target = next(target for _, target in snapshot.deployments["resilient"].targets)
     withheld = sys.getrefcount(target)
     record.start_attempt(target, 0).ended = 1.0
@@ -124,15 +124,15 @@ def test_what_is_kept_keeps_no_target_of_its_revision(snapshot: Snapshot) -> Non
     ]
 
 
-def test_no_long_parameter_is_kept() -> None:
+def test_long_parameters_are_not_stored() -> None:
     config = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
     stored = without_texts(replace(CALL, body={**CALL.body, **config}), frozenset())
 
     assert stored.body == {"seed": 7}
 
 
-def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
-    """A field that somebody adds to a call is not kept with it, whatever it holds."""
+def test_only_listed_fields_of_a_call_are_stored() -> None:
+    """A field that is added to ``Call`` is not stored unless it is listed."""
     long = "x" * 100_000
     head = replace(HEAD, echo=(("x-trace", long),), warnings=(long,), via=(long,), parent=None)
     call = replace(
@@ -147,9 +147,9 @@ def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
     assert without_texts(call, frozenset()) == without_texts(CALL, frozenset())
 
 
-def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapshot) -> None:
+def test_too_large_call_is_not_explained(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
-    record = recorded(snapshot)
+    record = record_of(snapshot)
     record.call = replace(
         CALL, requested_models=tuple(f"{number}" + "m" * 250 for number in range(1000))
     )
@@ -162,18 +162,18 @@ def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapsh
     assert explanation.decisions[-1].result == "success, status 200"
 
 
-def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot) -> None:
+def test_repeated_id_finds_the_newest_call(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
     for request in ("again", *(f"r-{number}" for number in range(MAX_CALLS - 1)), "again", "last"):
-        past.end(recorded(snapshot, request=request))
+        past.end(record_of(snapshot, request=request))
 
     assert past.explain("again") is not None
     assert past.explain("r-0") is None
 
 
-def test_a_key_takes_the_id_of_no_other_keys_call(snapshot: Snapshot) -> None:
+def test_key_cannot_replace_the_id_of_another_key(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
-    mine, other_item, stranger = (recorded(snapshot, request="mine") for _ in range(3))
+    mine, other_item, stranger = (record_of(snapshot, request="mine") for _ in range(3))
     other_item.key, other_item.status = "search-box", 429
     stranger.key, stranger.status = None, 401
     for record in (mine, other_item, stranger):
@@ -192,10 +192,10 @@ def test_a_key_takes_the_id_of_no_other_keys_call(snapshot: Snapshot) -> None:
     }
 
 
-def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
+def test_only_recent_calls_are_stored(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
     for number in range(MAX_CALLS + 5):
-        past.end(recorded(snapshot, request=f"r-{number}"))
+        past.end(record_of(snapshot, request=f"r-{number}"))
 
     assert past.explain("r-4") is None
     explanation = past.explain("r-5")
@@ -203,9 +203,9 @@ def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
     assert explanation.decisions[-1].result == "success, status 200"
 
 
-def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> None:
+def test_call_of_unavailable_revision_is_reported(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: None)
-    past.end(recorded(snapshot))
+    past.end(record_of(snapshot))
     explanation = past.explain("r")
 
     assert explanation is not None
@@ -213,9 +213,9 @@ def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> Non
     assert explanation.decisions[0].reason == "the policy revision is no longer in memory"
 
 
-def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
+def test_call_with_unknown_key_is_explained(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
-    record = recorded(snapshot, call=None)
+    record = record_of(snapshot, call=None)
     record.error = Unauthorized()
     past.end(record)
     explanation = past.explain("r")
@@ -225,15 +225,15 @@ def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
     assert explanation.decisions[-1].reason == "The virtual key is missing or invalid."
 
 
-def test_an_unknown_id_is_told_as_such() -> None:
+def test_unknown_id_is_reported() -> None:
     assert CallHistory(lambda revision: None).explain("nothing") is None
 
 
-def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot: Snapshot) -> None:
+def test_past_call_shows_claims_with_money_in_usd(snapshot: Snapshot) -> None:
     month = Limit("month", KINDS["usd"], 500 * NANO, Calendar("month"))
     rate = Limit("rate", KINDS["tokens"], 9000, 60)
     claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
-    record = recorded(snapshot)
+    record = record_of(snapshot)
     record.limit_decision = to_decision(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
@@ -255,12 +255,12 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
         ((9, 0), True, ["calls would reject (shadow mode)", "tokens admitted"]),
     ],
 )
-def test_each_limit_is_told_as_what_became_of_the_call(
+def test_each_limit_shows_its_decision(
     waits: tuple[int, int], shadow: bool, words: list[str], snapshot: Snapshot
 ) -> None:
     calls = Limit("calls", KINDS["requests"], 10, 60, shadow=shadow)
     limits = calls, Limit("tokens", KINDS["tokens"], 900, 60)
-    record = recorded(snapshot)
+    record = record_of(snapshot)
     claims = [Claim(limit, "all", 1) for limit in limits]
     readings = [number for wait in waits for number in (0, 0, wait, 0)]
     record.limit_decision = to_decision(claims, readings)
@@ -276,7 +276,7 @@ def test_each_limit_is_told_as_what_became_of_the_call(
 @pytest.mark.parametrize("call", [None, CALL])
 def test_all_fields_of_a_past_call_are_set(snapshot: Snapshot, call: Call | None) -> None:
     history = CallHistory(lambda _: snapshot)
-    history.end(recorded(snapshot, call))
+    history.end(record_of(snapshot, call))
 
     (past,) = [*history._calls.values(), *history._unauthorized.values()]
     assert [item.name for item in fields(past) if not hasattr(past, item.name)] == []

@@ -1,4 +1,4 @@
-"""The forms in which a verdict is read."""
+"""Output formats of `headrace check`, and its notes."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ DOUBTFUL = Problem("b.yaml", 3, 4, "tags.env", "is set by nobody")
 MATCHES = CheckReport(Path("policies"), "1 errors", (BAD,), (DOUBTFUL,))
 
 
-def test_text_says_place_and_words() -> None:
+def test_text_format_has_location_and_message() -> None:
     texts = FORMATS["text"](MATCHES)
 
     assert texts.startswith("a.yaml:1:2: tags.team: must be a list")
     assert "b.yaml:3:4: warning: tags.env: is set by nobody\npolicies: 1 errors" in texts
 
 
-def test_json_is_one_object() -> None:
+def test_json_format_is_one_object() -> None:
     data = json.loads(FORMATS["json"](MATCHES))
 
     assert data["good"] is False
     assert [problem["severity"] for problem in data["problems"]] == ["error", "warning"]
 
 
-def test_what_the_folder_lacks_stands_at_the_folder_itself() -> None:
+def test_problem_of_the_folder_has_the_folder_as_location() -> None:
     lacking = Problem("policies", 1, 1, "keys", "there is no key")
     text = FORMATS["github"](CheckReport(Path("deploy/policies"), "1 errors", (lacking,)))
 
     assert text.startswith("::error file=deploy/policies,line=1,col=1::keys: ")
 
 
-def test_githubs_commands_stay_on_one_line_each() -> None:
+def test_github_commands_have_one_line_each() -> None:
     lines = FORMATS["github"](MATCHES).splitlines()
 
     assert lines[0] == (
@@ -96,7 +96,7 @@ def test_placeholders_without_a_shared_secret_are_noted(
         ("base_url: 'https://llm.example/v1'", None),
     ],
 )
-def test_gateways_are_noted(settings: str, sign: str | None, tmp_path: Path) -> None:
+def test_gateway_upstreams_are_noted(settings: str, sign: str | None, tmp_path: Path) -> None:
     upstream = f"upstreams:\n  behind: {{dialect: openai, {settings}}}\n"
     policies = world("http://localhost").replace("upstreams:\n", upstream, 1)
     (tmp_path / "policies.yaml").write_text(policies)
@@ -142,7 +142,7 @@ def test_check_is_linear_in_each_part(part: str, tmp_path: Path) -> None:
     fields = {name: size * TIMES if part in (name, "all") else size for name, size in SIZES.items()}
     small = folder(tmp_path / f"{part}-small", **SIZES)
     large = folder(tmp_path / f"{part}-large", **fields)
-    assert not check_folder(small, {}).errors  # the first check also imports modules
+    assert not check_folder(small, {}).errors  # import modules before counting
 
     steps = lines(lambda: check_folder(small, {}))
 
@@ -178,7 +178,7 @@ CASES = {
 
 
 @for_each("guard", CASES)
-def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
+def test_streaming_delay_of_guards_is_noted(guard: str, tmp_path: Path) -> None:
     policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{output: [{guard}]}}\n"
     snapshot = read_text(tmp_path, policies, {"UPSTREAM_KEY": "x" * 40})
 
@@ -213,9 +213,9 @@ RULES = [*map(rule_of, RESULT)]
 
 
 @settings(deadline=None)
-@example("acaaacaaa", [], RULES[0])  # base64 of two letters of Latin
+@example("acaaacaaa", [], RULES[0])  # base64 of two Latin letters
 @given(WORDS, st.lists(st.integers(0, 2000), max_size=20), st.sampled_from(RULES))
-def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: GuardRule) -> None:
+def test_no_guard_withholds_more_than_noted(text: str, cuts: list[int], rule: GuardRule) -> None:
     assert is_detector(rule.detector)
     reach = rule.detector.lookback
     window = Window(tallies(rule))
@@ -224,8 +224,6 @@ def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: Guar
     for piece in pieces(text, cuts):
         window.feed(piece)
         fed += piece
-        base64 = len(fed) - open_run(
-            fed, torn=False, max_size=None
-        )  # held whatever a guard reaches
-        maximum = max(reach or 0, base64) + 2  # a letter that is cut off may stand apart
+        base64 = len(fed) - open_run(fed, torn=False, max_size=None)  # withheld with any lookback
+        maximum = max(reach or 0, base64) + 2  # a cut letter may be withheld too
         assert reach is None or window.held_size <= maximum

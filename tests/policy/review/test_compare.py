@@ -1,4 +1,4 @@
-"""What two revisions decide otherwise, by kind and by rule."""
+"""Differences between the decisions of two revisions, by kind and by rule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REFUSED = Difference("refusal", "allowed", "403 by rule", "public/no")
 LIMITED = Difference("limits", "none", "each: 5 requests per minute, across all keys")
 
 
-def compared(
+def differences_of(
     folder: Path, old: str, new: str, *, policies: str = POLICIES, **body: Any
 ) -> list[Difference]:
     call = sample_call({**chat_body("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC))
@@ -52,8 +52,8 @@ def compared(
     return compare(call, *plans)
 
 
-def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
-    assert compared(tmp_path, "", "") == []
+def test_equal_policies_have_no_differences(tmp_path: Path) -> None:
+    assert differences_of(tmp_path, "", "") == []
 
 
 @for_each(
@@ -83,10 +83,10 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
             replace(LIMITED, rule="public/short")),
     ],
 )  # fmt: skip
-def test_a_change_is_told_by_its_kind_and_its_rule(
+def test_difference_has_kind_and_rule(
     old: str, new: str, body: dict[str, Any], difference: Difference, tmp_path: Path
 ) -> None:
-    assert difference in compared(tmp_path, old, new, **body)
+    assert difference in differences_of(tmp_path, old, new, **body)
 
 
 @for_each(
@@ -102,7 +102,7 @@ def test_limit_is_printed_with_unit_and_scope(now: str, text: str, tmp_path: Pat
     limit = "{name: money, unpriced: allow, usd: 5 per month, per: key}"
     was = POLICIES.replace("match: all\n", f"match: all\n    limits: [{limit}]\n")
 
-    [result] = compared(tmp_path, "usd: 5 per month, per: key", now, policies=was)
+    [result] = differences_of(tmp_path, "usd: 5 per month, per: key", now, policies=was)
 
     assert (result.kind, result.before) == ("limits", "money: 5 USD per month, per key")
     assert result.after == f"money: {text}"
@@ -110,15 +110,15 @@ def test_limit_is_printed_with_unit_and_scope(now: str, text: str, tmp_path: Pat
 
 @pytest.mark.parametrize("parameters", [{"max_tokens": 1}, {"max_tokens": 8}])
 def test_unreached_cap_changes_nothing(parameters: dict[str, Any], tmp_path: Path) -> None:
-    assert compared(tmp_path, "max_tokens: 9", "max_tokens: 8", **parameters) == []
+    assert differences_of(tmp_path, "max_tokens: 9", "max_tokens: 8", **parameters) == []
 
 
-def test_of_several_rules_each_is_named_by_what_it_changes(tmp_path: Path) -> None:
+def test_each_change_names_its_rule(tmp_path: Path) -> None:
     fields = """  - {name: first, set: {seed: 1}}
       - {name: second, targets: [{upstream: one, model: other}]}
       - {name: short,"""
 
-    result = compared(tmp_path, "  - {name: short,", fields)
+    result = differences_of(tmp_path, "  - {name: short,", fields)
 
     assert {item.kind: item.rule for item in result} == {
         "parameters": "public/first",
@@ -126,10 +126,10 @@ def test_of_several_rules_each_is_named_by_what_it_changes(tmp_path: Path) -> No
     }
 
 
-def test_a_clients_own_text_is_in_no_comparison(tmp_path: Path) -> None:
+def test_comparison_contains_no_text_of_clients(tmp_path: Path) -> None:
     rule = "{name: hard, set: {reasoning_effort: high}}\n      - {name: short,"
 
-    [result] = compared(tmp_path, "{name: short,", rule, reasoning_effort="a secret")
+    [result] = differences_of(tmp_path, "{name: short,", rule, reasoning_effort="a secret")
 
     assert (result.before, result.after) == (
         "reasoning_effort as requested",
@@ -152,7 +152,7 @@ SEARCH_DIGEST = hashlib.sha256(b"hr-search-key").hexdigest()
 
 
 @asynccontextmanager
-async def comparing(folder: Path, policies: str, candidate: str) -> AsyncIterator[Proxy]:
+async def proxy_with_candidate(folder: Path, policies: str, candidate: str) -> AsyncIterator[Proxy]:
     (folder / "candidate").mkdir()
     (folder / "candidate" / "p.yaml").write_text(candidate)
     async with running_proxy(
@@ -163,10 +163,10 @@ async def comparing(folder: Path, policies: str, candidate: str) -> AsyncIterato
 
 @pytest.fixture
 async def with_candidate(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
-    """A proxy whose candidate has rules, and no longer knows the key of the search box."""
+    """A proxy with a candidate that has more rules and lacks the key of the search box."""
     policies = world(upstream.url)
     candidate = policies.replace(SEARCH_DIGEST, "f" * 64) + RULES
-    async with comparing(tmp_path, policies, candidate) as proxy:
+    async with proxy_with_candidate(tmp_path, policies, candidate) as proxy:
         yield proxy
 
 
@@ -175,7 +175,7 @@ async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
     return (await proxy.complete(headers, model=model)).status
 
 
-async def test_a_call_of_several_models_is_counted_once(with_candidate: Proxy) -> None:
+async def test_call_of_several_models_is_counted_once(with_candidate: Proxy) -> None:
     body = {"model": ["first", "second"], "prompt": "Hi"}
     assert (await with_candidate.send("/v1/completion", body)).status == 200
     await with_candidate.sink.wait(1)
@@ -186,7 +186,9 @@ async def test_a_call_of_several_models_is_counted_once(with_candidate: Proxy) -
     assert "parameters: differs for 1 call (because of rule default/wide)" in text
 
 
-async def test_counts_changes_by_rule(with_candidate: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_changes_are_counted_by_rule(
+    with_candidate: Proxy, upstream: ScriptedUpstream
+) -> None:
     statuses = [
         await ask(with_candidate, "support-chat", "call-1"),
         await ask(with_candidate, "resilient", "call-2"),
@@ -208,7 +210,7 @@ async def test_counts_changes_by_rule(with_candidate: Proxy, upstream: ScriptedU
         assert counted.format(kind, rule) in metrics
 
 
-async def test_examples_are_told_with_what_was_and_what_would_be(with_candidate: Proxy) -> None:
+async def test_example_calls_show_both_values(with_candidate: Proxy) -> None:
     await ask(with_candidate, "support-chat", "call-1")
     await ask(with_candidate, "support-chat", "call-2")
     await with_candidate.sink.wait(2)
@@ -222,10 +224,12 @@ async def test_examples_are_told_with_what_was_and_what_would_be(with_candidate:
     assert "parameters: no max_tokens -> max_tokens 5 (by default/short)" in of_one
 
 
-async def test_counts_candidate_only_keys(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_keys_only_in_the_candidate_are_counted(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     policies = world(upstream.url)
     in_force = policies.replace(SEARCH_DIGEST, "f" * 64)
-    async with comparing(tmp_path, in_force, policies) as proxy:
+    async with proxy_with_candidate(tmp_path, in_force, policies) as proxy:
         assert await ask(proxy, "search-answers", "call-1", key="hr-search-key") == 401
         assert await ask(proxy, "search-answers", "call-2", key="nobody") == 401
         await proxy.sink.wait(2)
@@ -236,10 +240,12 @@ async def test_counts_candidate_only_keys(tmp_path: Path, upstream: ScriptedUpst
     assert "unknown -> key search-box" in text
 
 
-async def test_broken_candidate_is_harmless(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_invalid_candidate_affects_no_call(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     policies = world(upstream.url)
     upstream.answer_with(answer({}, 400))
-    async with comparing(tmp_path, policies, policies + RULES) as proxy:
+    async with proxy_with_candidate(tmp_path, policies, policies + RULES) as proxy:
         (tmp_path / "candidate" / "p.yaml").write_text("tags: 5\n")
         await ask(proxy, "support-chat", "call-1")
         await proxy.sink.wait()
@@ -247,20 +253,22 @@ async def test_broken_candidate_is_harmless(tmp_path: Path, upstream: ScriptedUp
         assert "max_tokens 5" in await proxy.read("/candidate")
 
 
-async def test_no_candidate_has_no_report(proxy: Proxy) -> None:
+async def test_without_candidate_there_is_no_report(proxy: Proxy) -> None:
     await proxy.send("/v1/models", method="GET")
 
     assert (await proxy.send(f"{proxy.admin}/candidate", method="GET")).status == 404
 
 
 @pytest.mark.parametrize("fields", ["revoked: [support-widget]\n", "expires"])
-async def test_reports_removed_key(fields: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_removed_key_is_reported(
+    fields: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     policies = world(upstream.url)
     candidate = policies + fields
     if fields == "expires":
         candidate = policies.replace(DIGEST, f"[{{digest: {DIGEST}, until: 2026-01-01}}]")
         assert candidate != policies
-    async with comparing(tmp_path, policies, candidate) as proxy:
+    async with proxy_with_candidate(tmp_path, policies, candidate) as proxy:
         assert await ask(proxy, "support-chat", "call-1") == 200
         await proxy.sink.wait()
 
@@ -278,7 +286,7 @@ async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedU
     detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
     text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
     upstream.answer_with(answer(legacy()))
-    async with comparing(tmp_path, text, text) as proxy:
+    async with proxy_with_candidate(tmp_path, text, text) as proxy:
         assert (await proxy.complete(model="support-chat", prompt="the secret")).status == 200
         await proxy.sink.wait(1)
         output = await proxy.read("/candidate")

@@ -1,4 +1,4 @@
-"""What changes from one folder to another, in words and for recorded calls."""
+"""Differences between two policy folders, in text and for recorded calls."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
         ("keys:", "caller_tags: {otherwise: refuse}\nkeys:", ["otherwise: refuse (added)"]),
     ],
 )  # fmt: skip
-def test_reports_relevant_change(old: str, new: str, text: list[str], tmp_path: Path) -> None:
+def test_relevant_change_is_reported(old: str, new: str, text: list[str], tmp_path: Path) -> None:
     folders = pair(tmp_path, POLICIES, POLICIES.replace(old, new))
 
     loaded = list(list_changes(*(load(folder).policies for folder in folders)))
@@ -89,7 +89,7 @@ def test_reports_relevant_change(old: str, new: str, text: list[str], tmp_path: 
     assert [line.replace("caller_tags.", "") for line in loaded] == text
 
 
-async def test_replays_recorded_calls(proxy: Proxy, tmp_path: Path) -> None:
+async def test_recorded_calls_are_replayed(proxy: Proxy, tmp_path: Path) -> None:
     tagged = {**BEARER, "x-headrace-tags": "feature=help"}
     target = {**BEARER, "x-headrace-deployment": "support-chat"}
     for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (target, "anything")):
@@ -121,7 +121,7 @@ policies:
     assert "2 of 3 calls would have another result" in list(results.lines())
 
 
-def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Path) -> None:
+def test_removed_key_diverges_and_unknown_key_does_not(tmp_path: Path) -> None:
     text = world("http://127.0.0.1:9")
     old, new = read(tmp_path, text, text.replace("search-box:", "other-box:"))
     calls = [{**CALL, "models": ["smol"], "key": key} for key in ("search-box", "nobody")]
@@ -140,7 +140,7 @@ def differences(folder: Path, old: str, new: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_a_guard_is_matched_by_its_name_or_its_kind(tmp_path: Path) -> None:
+def test_guards_are_matched_by_name_or_kind(tmp_path: Path) -> None:
     guards = "[{guard: code, name: other}, {guard: secrets, mode: shadow}, {guard: code}]"
     old = POLICIES.replace("  public:\n", f"  guarded: {{input: {guards}}}\n  public:\n")
     new = old.replace(", mode: shadow", "").replace("{guard: code}", "{guard: code, action: flag}")
@@ -152,7 +152,7 @@ def test_a_guard_is_matched_by_its_name_or_its_kind(tmp_path: Path) -> None:
     ]
 
 
-def test_of_a_new_deployment_it_is_not_told_that_its_parts_change(tmp_path: Path) -> None:
+def test_new_deployment_is_reported_without_its_parts(tmp_path: Path) -> None:
     new = POLICIES.replace("connect: 2s", "connect: 3s")
     deployment = "  other: {targets: [{upstream: one, model: s}]}\n"
 
@@ -162,7 +162,7 @@ def test_of_a_new_deployment_it_is_not_told_that_its_parts_change(tmp_path: Path
     assert result[result.index("deployment other") + 2] == "deployment spare"
 
 
-def test_a_deployment_is_told_of_what_its_policy_extends(tmp_path: Path) -> None:
+def test_change_of_extended_policy_is_reported(tmp_path: Path) -> None:
     extended = """  private:
     extends: [stricter]
   stricter:
@@ -183,7 +183,7 @@ def test_a_deployment_is_told_of_what_its_policy_extends(tmp_path: Path) -> None
     assert upstream[:2] == ["deployment chat", "    upstream two changed"]
 
 
-def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
+def test_price_of_new_model_is_reported_completely(tmp_path: Path) -> None:
     tier = "{above: 200000, input: 2.5, cached_input: 0.625, cache_write: 3.125, output: 15}"
     price = f"{{input: 1.25, cached_input: 0.3125, output: 10.00, tiers: [{tier}]}}"
     table = f"prices:\n  one:\n    m: {price}\n"
@@ -197,7 +197,7 @@ def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
     assert '"output":15}' in line
 
 
-def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Path) -> None:
+def test_cap_above_all_recorded_calls_changes_none(tmp_path: Path) -> None:
     old, new = read(tmp_path, POLICIES, POLICIES.replace("max_tokens: 9", "max_tokens: 8"))
     call = {**CALL, "models": ["m"], "key": "widget", "deployment": "chat"}
     text = [{"max_tokens": 5}, {"max_tokens": 8}, {"max_tokens": 9}, None]
@@ -238,7 +238,9 @@ ODD: tuple[Any, ...] = (
 
 @for_each("field", LINE)
 @for_each("value", [*ODD, "missing"])
-def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_path: Path) -> None:
+def test_line_of_invalid_types_is_replayed_or_skipped(
+    field: str, value: Any, tmp_path: Path
+) -> None:
     line = {**LINE, field: value}
     if value == "missing":
         del line[field]
@@ -254,7 +256,7 @@ def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_
     assert skipped == ("of 1 call would" in result.output), result.output
 
 
-async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
+async def test_unauthorized_calls_are_skipped(proxy: Proxy, tmp_path: Path) -> None:
     unknown = {"authorization": "Bearer nobody"}
     assert (await proxy.complete(unknown)).status == 401
     [record] = await proxy.sink.wait(1)
@@ -272,7 +274,7 @@ async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
+def test_problems_of_both_folders_are_reported(tmp_path: Path) -> None:
     folders = pair(tmp_path, "tags: {team: 5}\n", POLICIES.replace("[chat", "[chats"))
 
     result = CliRunner().invoke(main, ["diff", *map(str, folders)])
@@ -282,7 +284,7 @@ def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
     assert 'deployment "chats" does not exist' in result.output
 
 
-def test_the_command_tells_both(tmp_path: Path) -> None:
+def test_command_prints_changes_and_divergences(tmp_path: Path) -> None:
     other_item = POLICIES.replace("model: s", "model: t")
     folders = [str(folder) for folder in pair(tmp_path, POLICIES, other_item)]
     (tmp_path / "calls.jsonl").write_bytes(b"[]\n")

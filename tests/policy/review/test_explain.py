@@ -1,4 +1,4 @@
-"""Every decision with its reason and its place, of calls that might be and of calls that were."""
+"""Explanations of possible and past calls: each decision with its reason and location."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def explain_call(
     )
 
 
-def about(explanation: CallExplanation, subject: str) -> Decision:
+def decision_on(explanation: CallExplanation, subject: str) -> Decision:
     return next(reason for reason in explanation.decisions if reason.subject == subject)
 
 
-def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
+def test_call_is_explained_from_key_to_targets(snapshot: Snapshot) -> None:
     text = explain_call(
         snapshot, max_tokens=500, headers={"x-headrace-tags": "feature=help,env=dev"}
     ).text()
@@ -139,9 +139,9 @@ def test_dropped_tag_names_the_gap(setup: str, why: str, snapshot: Snapshot) -> 
     key = snapshot.key_named("widget")
     assert key is not None
 
-    [dropped] = [part for part in about(explain(snapshot, key, call), "tags").parts if part.reason][
-        -1:
-    ]
+    [dropped] = [
+        part for part in decision_on(explain(snapshot, key, call), "tags").parts if part.reason
+    ][-1:]
 
     assert (dropped.reason or "").startswith(why)
 
@@ -169,8 +169,8 @@ def test_impossible_call_is_refused(limit: str, fields: str, decided: str, tmp_p
     assert decided in explain_call(snapshot, max_tokens=1000).text().splitlines()[-1]
 
 
-def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> None:
-    rules = about(explain_call(snapshot, headers={"x-region": "eu"}), "rules")
+def test_cap_above_a_lower_cap_is_explained(snapshot: Snapshot) -> None:
+    rules = decision_on(explain_call(snapshot, headers={"x-region": "eu"}), "rules")
 
     assert rules.parts[0].reason == "targets eu/m; cap max_tokens 100"
     assert rules.parts[5].reason is not None
@@ -181,13 +181,13 @@ def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> Non
 def test_unreadable_part_needs_active_guard(mode: str, refused: int, tmp_path: Path) -> None:
     guard = f"    input: [{{guard: keywords, words: [hippo], mode: {mode}}}]\n"
     text = POLICIES.replace("    extends: house\n", f"    extends: house\n{guard}")
-    guards = about(explain_call(read_text(tmp_path, text, {})), "guards")
+    guards = decision_on(explain_call(read_text(tmp_path, text, {})), "guards")
 
     texts = [part.result for part in guards.parts]
     assert texts.count("images, audio and files: rejected") == refused
 
 
-def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_path: Path) -> None:
+def test_fallback_without_effect_names_the_deciding_rule(tmp_path: Path) -> None:
     calm = "{name: calm, set: {temperature: 0}}"
     later = "{name: calm, fallback: [{upstream: openai, model: spare}]}"
     snapshot = read_text(tmp_path, POLICIES.replace(calm, later), {})
@@ -196,7 +196,7 @@ def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_pa
     assert (
         "fallback openai/spare (no effect: public/europe chooses the targets)" in explained.text()
     )
-    assert [part.result for part in about(explained, "targets").parts] == ["eu/m"]
+    assert [part.result for part in decision_on(explained, "targets").parts] == ["eu/m"]
 
 
 def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
@@ -228,8 +228,10 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_says_why_target_is_used(deployment: str, whys: list[str], snapshot: Snapshot) -> None:
-    targets = about(explain_call(snapshot, deployment), "targets")
+def test_reason_of_each_target_is_explained(
+    deployment: str, whys: list[str], snapshot: Snapshot
+) -> None:
+    targets = decision_on(explain_call(snapshot, deployment), "targets")
 
     assert [(part.reason or "").partition(";")[0] for part in targets.parts] == whys
 
@@ -240,7 +242,7 @@ def run(folder: Path, *arguments: str, body: bytes | None = None) -> tuple[int, 
     return result.exit_code, result.output
 
 
-def test_the_command_tells_the_same_in_both_forms(folder: Path) -> None:
+def test_text_and_json_have_the_same_content(folder: Path) -> None:
     texts = ("--deployment", "support-chat", "--at", "2026-11-20T12:00")
     code, text = run(folder, *texts)
     _, data = run(folder, *texts, "--format", "json")
@@ -252,7 +254,7 @@ def test_the_command_tells_the_same_in_both_forms(folder: Path) -> None:
     assert "deployment: support-chat (requested by its name as the model)" in text
 
 
-def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
+def test_command_reads_a_request_and_headers(folder: Path) -> None:
     body = b'{"model": "support-chat", "prompt": "Hi", "max_tokens": 999}'
 
     code, text = run(folder, "--header", "X-Region: eu", "-", body=body)
@@ -262,7 +264,7 @@ def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
     assert "max_tokens: 100 (without rules: 999)" in text
 
 
-def test_a_call_that_a_rule_refuses_is_explained_and_so_no_failure(folder: Path) -> None:
+def test_refused_call_is_explained_with_exit_code_zero(folder: Path) -> None:
     code, text = run(folder, "-", body=b'{"model": "support-chat", "prompt": "Hi", "stream": true}')
 
     assert code == 0
@@ -280,7 +282,9 @@ def test_a_call_that_a_rule_refuses_is_explained_and_so_no_failure(folder: Path)
         ),
     ],
 )
-def test_explains_path(arguments: tuple[str, ...], decided: str, why: str, folder: Path) -> None:
+def test_path_of_the_call_is_explained(
+    arguments: tuple[str, ...], decided: str, why: str, folder: Path
+) -> None:
     code, text = run(folder, "--deployment", "support-chat", *arguments)
 
     assert code == 0, text
@@ -313,7 +317,7 @@ REMOTE = "explained by the proxy that served them"
         (("--key", "nobody"), None, 'key "nobody" does not exist. Available: widget'),
     ],
 )
-def test_the_command_says_what_is_wrong_with_the_question(
+def test_invalid_arguments_are_reported(
     arguments: tuple[str, ...], body: bytes | None, words: str, folder: Path
 ) -> None:
     code, text = run(folder, *arguments, body=body)
@@ -339,7 +343,7 @@ policies:
 """
 
 
-def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
+def test_explanation_states_that_guards_are_not_evaluated(tmp_path: Path) -> None:
     folder = tmp_path / "policies.yaml"
     folder.write_text(PASSING.replace("AAAA", "a" * 64))
     unguarded = run(tmp_path, "--deployment", "files")[1]
@@ -351,7 +355,7 @@ def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
     assert "not evaluated" not in unguarded
 
 
-async def test_explains_past_call(proxy: Any) -> None:
+async def test_past_call_is_explained(proxy: Any) -> None:
     headers = {"authorization": f"Bearer {proxy.key}", "x-request-id": "call-7"}
     texts = {"prompt": "the words of a secret", "user": "someone"}
     await proxy.complete(headers, model="support-chat", **texts)
@@ -369,14 +373,14 @@ async def test_explains_past_call(proxy: Any) -> None:
     assert "someone" not in text + str(data)
 
 
-def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
+def test_missing_arguments_are_an_error(folder: Path) -> None:
     code, text = run(folder)
 
     assert code == 2
     assert 'give REQUEST_FILE or --deployment; key "widget" may use: ' in text
 
 
-def test_the_command_says_what_it_took_a_body_for(folder: Path) -> None:
+def test_assumed_path_of_a_body_is_noted(folder: Path) -> None:
     body = b'{"model": "support-chat", "input": "Hi"}'
 
     code, text = run(folder, "-", body=body)

@@ -94,16 +94,16 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     return read_folder(folder, None)
 
 
-def flat(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
+def parameters_by_path(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in body.items():
         if isinstance(value, dict):
-            yield from flat(value, f"{path}{name}.")
+            yield from parameters_by_path(value, f"{path}{name}.")
         else:
             yield f"{path}{name}", value
 
 
-def changed(initial: Json, final: Json) -> dict[str, str]:
-    was, now = dict(flat(initial)), dict(flat(final))
+def changed_parameters(initial: Json, final: Json) -> dict[str, str]:
+    was, now = dict(parameters_by_path(initial)), dict(parameters_by_path(final))
     return {
         name: str(now.get(name, "removed"))
         for name in {*was, *now}
@@ -111,14 +111,16 @@ def changed(initial: Json, final: Json) -> dict[str, str]:
     }
 
 
-async def received(snapshot: Snapshot, path: str, deployment: str, body: Json) -> Json | None:
+async def received_parameters(
+    snapshot: Snapshot, path: str, deployment: str, body: Json
+) -> Json | None:
     answers = [ScriptedAnswer(status=500)]
     setup = Given(key="widget", path=path, deployment=deployment, body=body, answers=answers)
     played = await run_case(snapshot, setup)
     return played.requests[0].body if played.requests else None
 
 
-def explained(snapshot: Snapshot, call: Call) -> dict[str, str]:
+def explained_parameters(snapshot: Snapshot, call: Call) -> dict[str, str]:
     key = snapshot.key_named("widget")
     assert key is not None
     reasons = explain(snapshot, key, call).decisions
@@ -131,25 +133,30 @@ def explained(snapshot: Snapshot, call: Call) -> dict[str, str]:
 @pytest.mark.parametrize("model", MODELS)
 @for_each("client", PATHS, ids="-".join)
 @for_each("request_", REQUESTS)
-async def test_explain_shows_the_parameters_that_the_upstream_receives(
+async def test_explained_parameters_equal_the_sent_ones(
     upstream: str, model: str, client: tuple[str, Endpoint], request_: str, snapshot: Snapshot
 ) -> None:
     path, compared = PATHS[client], 0
     for number, rules in enumerate(RULES):
         deployment = f"{upstream}-{model}-{number}"
         body = {"model": deployment, **BODIES[client[1]], **REQUESTS[request_]}
-        plain = await received(snapshot, path, f"{upstream}-{model}-0", body)
-        request_body = await received(snapshot, path, deployment, body)
+        plain = await received_parameters(snapshot, path, f"{upstream}-{model}-0", body)
+        request_body = await received_parameters(snapshot, path, deployment, body)
         if plain is None or request_body is None:
             continue
         headers = {"x-headrace-deployment": deployment}
         call = sample_call(body, headers, POSITION, path)
 
-        assert explained(snapshot, call) == changed(plain, request_body), (rules, request_body)
+        assert explained_parameters(snapshot, call) == changed_parameters(plain, request_body), (
+            rules,
+            request_body,
+        )
 
         past = without_texts(call, frozenset())
         if not any(isinstance(value, dict) for value in REQUESTS[request_].values()):
-            assert explained(snapshot, past) == changed(plain, request_body), (rules, request_body)
+            assert explained_parameters(snapshot, past) == changed_parameters(
+                plain, request_body
+            ), (rules, request_body)
         compared += 1
     assert compared or client[1] == "embeddings" or request_ != "bound"
 
@@ -172,7 +179,7 @@ async def test_explain_shows_the_parameters_that_the_upstream_receives(
         ),
     ],
 )
-def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
+def test_passthrough_path_is_explained_without_deployment(
     arguments: tuple[str, ...], body: bytes | None, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "policies.yaml").write_text(PASSING.replace("AAAA", "a" * 64))
@@ -212,5 +219,5 @@ def test_path_cost_is_limited(maximum: int, decided: str, tmp_path: Path) -> Non
         ({}, "/v1/chat/completions"),
     ],
 )
-def test_guesses_path_of_body(body: dict[str, Any], path: str) -> None:
+def test_path_is_derived_from_the_body(body: dict[str, Any], path: str) -> None:
     assert guess_path(body) == path

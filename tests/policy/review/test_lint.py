@@ -1,4 +1,4 @@
-"""What is allowed but was hardly meant: each finding with its place and its words."""
+"""Warnings about valid but doubtful policies, with location and message."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ deployments:
 """
 
 
-def judged(folder: Path, text: str) -> CheckReport:
+def report_of(folder: Path, text: str) -> CheckReport:
     (folder / "p.yaml").write_text(text)
     return check_folder(folder, {"KEY": "sk"})
 
 
-def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> None:
-    report = judged(tmp_path, GOOD)
+def test_sound_folder_has_no_warnings(tmp_path: Path) -> None:
+    report = report_of(tmp_path, GOOD)
 
     assert (report.errors, report.warnings) == ((), ())
     assert report.summary.endswith("1 deployment, 1 key)")
@@ -89,12 +89,12 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
             "the tag."),
     ],
 )  # fmt: skip
-def test_a_doubtful_place_is_told(tmp_path: Path, old: str, new: str, finding: str) -> None:
+def test_doubtful_part_is_reported(tmp_path: Path, old: str, new: str, finding: str) -> None:
     text = GOOD.replace(old, new, 1)
     if "other" in new:
         text += "  other: {targets: [{upstream: openai, model: m, price: {input: 1, output: 2}}]}\n"
 
-    report = judged(tmp_path, text)
+    report = report_of(tmp_path, text)
 
     assert report.errors == ()
     assert [str(problem) for problem in report.warnings] == [f"p.yaml:{finding}"]
@@ -110,10 +110,12 @@ def test_a_doubtful_place_is_told(tmp_path: Path, old: str, new: str, finding: s
         ("acme", "responses", False),
     ],
 )
-def test_missing_endpoint(tmp_path: Path, provider: str, endpoint: str, is_told: bool) -> None:
+def test_endpoint_missing_at_the_provider_is_reported(
+    tmp_path: Path, provider: str, endpoint: str, is_told: bool
+) -> None:
     text = GOOD.replace("'${KEY}'}", f"'${{KEY}}', provider: {provider}}}")
 
-    report = judged(tmp_path, text.replace("model: m,", f"model: m, endpoint: {endpoint},"))
+    report = report_of(tmp_path, text.replace("model: m,", f"model: m, endpoint: {endpoint},"))
 
     result = [str(problem) for problem in report.warnings]
     assert report.errors == ()
@@ -136,11 +138,13 @@ def test_missing_endpoint(tmp_path: Path, provider: str, endpoint: str, is_told:
     ],
     ids=["alone", "balanced", "with a fallback"],
 )
-def test_warns_of_hedge_without_target(fields: str, result: list[str], tmp_path: Path) -> None:
+def test_hedge_without_second_target_is_reported(
+    fields: str, result: list[str], tmp_path: Path
+) -> None:
     other_item = "      - {upstream: openai, model: o, price: {input: 1, output: 2}}\n"
     hedge = "    hedge: {after: 500ms}\n"
 
-    report = judged(tmp_path, GOOD + other_item + hedge + fields)
+    report = report_of(tmp_path, GOOD + other_item + hedge + fields)
 
     assert report.errors == ()
     assert [problem.path for problem in report.warnings] == result
@@ -149,7 +153,7 @@ def test_warns_of_hedge_without_target(fields: str, result: list[str], tmp_path:
     )
 
 
-def test_secrets_need_not_be_there_where_they_are_not_read(tmp_path: Path) -> None:
+def test_missing_secrets_are_ignored_without_environment(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(GOOD)
 
     assert check_folder(tmp_path, {}).errors != ()
@@ -157,7 +161,7 @@ def test_secrets_need_not_be_there_where_they_are_not_read(tmp_path: Path) -> No
     assert (report.errors, report.warnings) == ((), ())
 
 
-def test_the_shipped_policies_have_no_findings() -> None:
+def test_shipped_policies_have_no_warnings() -> None:
     report = check_folder(Path(__file__).parents[3] / "policies", {})
 
     assert (report.errors, report.warnings) == ((), ())
@@ -180,17 +184,17 @@ BY_RULE = "policies: {default: {rules: [{name: c, when: {model: m}, model: suppo
     ],
 )
 def test_weights_apply_to_named_deployment(
-    deployment: str, policies: str, warned: list[int], tmp_path: Path
+    deployment: str, policies: str, key_warnings: list[int], tmp_path: Path
 ) -> None:
     for name, model in (("M", "m"), ("LARGER", "larger"), ("NAMED", "support-chat")):
         target = f"upstream: openai, model: {model}, price: {{input: 1, output: 2}}"
         deployment = deployment.replace(f"{{{name}", f"{{{target}")
     good = GOOD[: GOOD.index("support-chat:\n")]
 
-    report = judged(tmp_path, f"{good}support-chat: {{{deployment}}}\n{policies}")
+    report = report_of(tmp_path, f"{good}support-chat: {{{deployment}}}\n{policies}")
 
     assert report.errors == ()
-    paths = [f"deployments.support-chat.targets[{index}]" for index in warned]
+    paths = [f"deployments.support-chat.targets[{index}]" for index in key_warnings]
     assert [warning.path for warning in report.warnings] == paths
     for warning in report.warnings:
         assert 'and "larger", but not for' in warning.message
@@ -202,7 +206,7 @@ def test_default_deployment_takes_calls_that_several_could_serve(tmp_path: Path)
     target = "{upstream: openai, model: m, price: {input: 1, output: 2}}"
     other_item = f"  other: {{default: true, targets: [{target}]}}\n"
 
-    assert judged(tmp_path, text + other_item).warnings == ()
+    assert report_of(tmp_path, text + other_item).warnings == ()
 
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -218,8 +222,8 @@ REVOKED = f"keys.old: the key is revoked, {REJECTED}"
 PAIR = f"keys.old: the key is revoked and expired, {REJECTED}"
 
 
-def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
-    """Return what is doubtful of a key `old` beside one that is good, at NOW."""
+def key_warnings(folder: Path, old: str, revoked: str = "") -> list[str]:
+    """Return the warnings at NOW about a key `old`, next to a valid key."""
     good = f"fine: {{sha256: {'f' * 64}, deployments: [chat]}}"
     keys = f"keys:\n  {good}\n  old: {{{old}, deployments: [chat]}}\n"
     (folder / "p.yaml").write_text(f"{REMAINDER}{keys}{revoked}")
@@ -251,8 +255,8 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
         (f"sha256: {FIRST_DIGEST}", f"revoked: [{'1' * 63}e]", []),
     ],
 )  # fmt: skip
-def test_warns_of_unusable_key(old: str, revoked: str, text: list[str], tmp_path: Path) -> None:
-    assert warned(tmp_path, old, revoked) == text
+def test_unusable_key_is_reported(old: str, revoked: str, text: list[str], tmp_path: Path) -> None:
+    assert key_warnings(tmp_path, old, revoked) == text
 
 
 NO_KEYS = "there are no keys, so every call is rejected"
@@ -264,7 +268,7 @@ IGNORED = 'A running proxy keeps its previous policies unless you write "keys: {
     [("keys: {}\n", NO_KEYS), ("keys:\n", f"{NO_KEYS}. {IGNORED}"), ("", f"{NO_KEYS}. {IGNORED}")],
     ids=["none at all", "half written", "not there"],
 )
-def test_a_folder_without_keys_is_doubtful(keys: str, text: str, tmp_path: Path) -> None:
+def test_folder_without_keys_is_reported(keys: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(f"{REMAINDER}{keys}")
 
     report = check_folder(tmp_path, {}, NOW)

@@ -1,4 +1,4 @@
-"""Warnings about paths that are passed on, and about guards that ask others."""
+"""Warnings about passthrough paths and about guards that call services."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUIET = "match: all, limits: [{name: l, requests: 10 per minute}]"
 FILES, ITEM, RERANK = "/v1/files", "'/v1/things/{id}'", "/v1/rerank"
 
 
-def warned(
+def path_warnings(
     folder: Path, single: str, other_item: str, policy: str = QUIET, gateway: str = "false"
 ) -> list[str]:
     text = POLICIES % (gateway, single, other_item, "1" * 64, "2" * 64, policy)
@@ -44,8 +44,10 @@ def warned(
     ("single", "other_item", "times"),
     [(FILES, ITEM, 2), (FILES, RERANK, 0), (RERANK, RERANK, 0), (f"{FILES}, {ITEM}", FILES, 2)],
 )
-def test_warns_of_shared_data(single: str, other_item: str, times: int, tmp_path: Path) -> None:
-    messages = [item for item in warned(tmp_path, single, other_item) if SHARED in item]
+def test_data_shared_between_keys_is_reported(
+    single: str, other_item: str, times: int, tmp_path: Path
+) -> None:
+    messages = [item for item in path_warnings(tmp_path, single, other_item) if SHARED in item]
 
     assert len(messages) == times
 
@@ -62,7 +64,7 @@ def test_warns_of_shared_data(single: str, other_item: str, times: int, tmp_path
     ],
 )
 def test_reports_ids_of_other_tenants(route: str, names: str | None, tmp_path: Path) -> None:
-    messages = [item for item in warned(tmp_path, route, RERANK) if "may not refer" in item]
+    messages = [item for item in path_warnings(tmp_path, route, RERANK) if "may not refer" in item]
 
     assert len(messages) == (names is not None)
     assert all(f'"accepts: [{names}]"' in item for item in messages)
@@ -83,17 +85,17 @@ def test_reports_ids_of_other_tenants(route: str, names: str | None, tmp_path: P
     ],
 )
 def test_reports_paths_of_credentials(route: str, expected: bool, tmp_path: Path) -> None:
-    messages = warned(tmp_path, route, RERANK)
+    messages = path_warnings(tmp_path, route, RERANK)
 
     assert any("may contain credentials" in message for message in messages) is expected
 
 
-def test_what_is_stored_at_one_of_several_upstreams_is_told(tmp_path: Path) -> None:
+def test_data_split_over_upstreams_is_reported(tmp_path: Path) -> None:
     spare = "price: {input: 1, output: 2}}], fallback: [{upstream: up2, model: m, "
     split = f"{FILES}]}}\n  two: {{targets: [{{upstream: up, model: m3, {spare}"
     split += f"price: {{input: 1, output: 2}}}}], passthrough: [{FILES}, {ITEM}"
 
-    messages = [item for item in warned(tmp_path, split, RERANK) if "up, up2" in item]
+    messages = [item for item in path_warnings(tmp_path, split, RERANK) if "up, up2" in item]
     assert len(messages) == 1
     assert (
         "data of /v1/files, /v1/things/{id} is stored at one of the upstreams up, up2"
@@ -101,13 +103,13 @@ def test_what_is_stored_at_one_of_several_upstreams_is_told(tmp_path: Path) -> N
     )
 
 
-def test_what_no_guard_can_read_is_told(tmp_path: Path) -> None:
+def test_paths_unread_by_guards_are_reported(tmp_path: Path) -> None:
     acting = "match: all, output: [{guard: keywords, words: [a]}]"
 
-    [message] = warned(tmp_path, f"/v1/audio/speech, {RERANK}", RERANK, acting)
+    [message] = path_warnings(tmp_path, f"/v1/audio/speech, {RERANK}", RERANK, acting)
     assert UNREAD in message
-    assert warned(tmp_path, "/v1/audio/speech", RERANK, f"{acting}, opaque: allow") == []
-    assert warned(tmp_path, "/v1/audio/speech", RERANK) == []
+    assert path_warnings(tmp_path, "/v1/audio/speech", RERANK, f"{acting}, opaque: allow") == []
+    assert path_warnings(tmp_path, "/v1/audio/speech", RERANK) == []
 
 
 BUDGET = "match: all, limits: [{name: day, usd: 5 per day}]"
@@ -125,22 +127,22 @@ UNBOUNDED = "/v1/rerank has no most_usd. Concurrent calls may together spend mor
         (RERANK, "match: all, rules: [{name: r, limits: [{name: day, usd: 5 per day}]}]", 1),
     ],
 )
-def test_warns_of_unbounded_cost(single: str, policy: str, times: int, tmp_path: Path) -> None:
+def test_unbounded_cost_is_reported(single: str, policy: str, times: int, tmp_path: Path) -> None:
     quiet = f"{{path: {RERANK}, most_usd: 1}}"
-    messages = warned(tmp_path, single, quiet, policy)
+    messages = path_warnings(tmp_path, single, quiet, policy)
 
     assert [UNBOUNDED in message for message in messages] == [True] * times
 
 
-def test_a_path_that_a_limit_never_lets_be_called_is_told(tmp_path: Path) -> None:
+def test_path_always_refused_by_a_limit_is_reported(tmp_path: Path) -> None:
     bound, lower = (f"{{path: {RERANK}, most_usd: {item}}}" for item in (5.01, 5))
 
-    [message] = warned(tmp_path, bound, lower, BUDGET)
+    [message] = path_warnings(tmp_path, bound, lower, BUDGET)
 
     assert message.endswith('most_usd of /v1/rerank exceeds limit "day", so every call is rejected')
 
 
-def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None:
+def test_free_paths_need_no_cost_bound(tmp_path: Path) -> None:
     text = POLICIES.replace("{input: 1, output: 2}", "{input: 0, output: 0}")
     (tmp_path / "p.yaml").write_text(text % ("false", RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
     report = [warning.message for warning in check_folder(tmp_path, {}, NOW).warnings]
@@ -171,7 +173,7 @@ def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None
     ],
 )
 def test_warns_without_fields(route: str, gateway: str, expected: bool, tmp_path: Path) -> None:
-    messages = warned(tmp_path, route, "{path: /v1/x, fields: []}", gateway=gateway)
+    messages = path_warnings(tmp_path, route, "{path: /v1/x, fields: []}", gateway=gateway)
 
     assert any("forwards only the field" in message for message in messages) is expected
 
@@ -209,7 +211,7 @@ def warnings_of(folder: Path, *changes: tuple[str, str]) -> list[str]:
     return [str(warning) for warning in verdict.warnings]
 
 
-def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
+def test_deployments_called_by_guards_count_as_used(tmp_path: Path) -> None:
     assert warnings_of(tmp_path) == []
 
 
@@ -225,7 +227,7 @@ def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
             None, f'.judging.rules[0].input[0].deployment: deployment "judge-smol" {CALLS_ITSELF}'),
     ],
 )  # fmt: skip
-def test_warns_of_guards_that_call_themselves(
+def test_guards_that_call_themselves_are_reported(
     change: tuple[str, str], count: int | None, finding: str, tmp_path: Path
 ) -> None:
     text = [item.partition(": policies")[2] for item in warnings_of(tmp_path, change)]
@@ -236,7 +238,7 @@ def test_warns_of_guards_that_call_themselves(
 
 
 @pytest.mark.parametrize("kind", ["webhook", "presidio"])
-def test_texts_that_would_go_in_the_clear_are_told(kind: str, tmp_path: Path) -> None:
+def test_unencrypted_guard_service_is_reported(kind: str, tmp_path: Path) -> None:
     nearby = "https://guard" if kind == "webhook" else "http://localhost:3000"
     [text] = warnings_of(
         tmp_path, (nearby, "http://guard" if kind == "webhook" else "http://p.test")

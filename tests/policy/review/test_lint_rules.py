@@ -1,4 +1,4 @@
-"""Rules that were hardly meant as they are written: each finding with its place and its words."""
+"""Warnings about rules that have no effect or are likely mistakes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def warnings_of(folder: Path, *rules: str, match: str = "all") -> list[str]:
     return [text for text in warned if "is never set" not in text]
 
 
-def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) -> None:
+def test_effective_rules_have_no_warnings(tmp_path: Path) -> None:
     assert (
         warnings_of(
             tmp_path,
@@ -93,17 +93,19 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
             'calls is unknown. Add "price:" here.'),
     ],
 )  # fmt: skip
-def test_likely_mistake(match: str, rules: tuple[str, ...], finding: str, tmp_path: Path) -> None:
+def test_likely_mistake_is_reported(
+    match: str, rules: tuple[str, ...], finding: str, tmp_path: Path
+) -> None:
     assert warnings_of(tmp_path, *rules, match=match) == [finding]
 
 
-def test_a_rule_in_shadow_hides_nothing(tmp_path: Path) -> None:
+def test_shadow_rule_makes_no_later_rule_unreachable(tmp_path: Path) -> None:
     rules = ("mode: shadow, refuse: No.", "when: {stream: true}, cap: {n: 1}")
 
     assert warnings_of(tmp_path, *rules) == warnings_of(tmp_path, *rules, match="first") == []
 
 
-def test_a_policy_that_nobody_follows_is_told(tmp_path: Path) -> None:
+def test_unused_policy_is_reported(tmp_path: Path) -> None:
     lonely = "policies: {lonely: {rules: [{name: r, cap: {n: 1}}]}}\n"
     (tmp_path / "more.yaml").write_text(lonely)
 
@@ -142,7 +144,9 @@ WARNED = (
         ),
     ],
 )  # fmt: skip
-def test_warns_of_tight_limit(rules: tuple[str, ...], result: str | None, tmp_path: Path) -> None:
+def test_limit_below_one_call_is_reported(
+    rules: tuple[str, ...], result: str | None, tmp_path: Path
+) -> None:
     warnings = warnings_of(tmp_path, *rules)
 
     if result is None:
@@ -252,18 +256,20 @@ def condition(config: dict[str, Any]) -> Condition:
     ],
     ids=str,
 )
-def test_proves_implication(wide: dict[str, Any], narrow: dict[str, Any], proven: bool) -> None:
+def test_implied_conditions_are_covered(
+    wide: dict[str, Any], narrow: dict[str, Any], proven: bool
+) -> None:
     assert covers(condition(wide), condition(narrow)) is proven
 
 
-def test_no_condition_covers_every_other() -> None:
+def test_only_always_covers_everything() -> None:
     assert covers(ALWAYS, condition({"key": "a"}))
     assert not covers(condition({"key": "a"}), ALWAYS)
 
 
 @given(WHEN, WHEN, st.booleans(), st.sampled_from(["small", "x", "chat"]), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_what_is_proven_is_true(
+def test_covering_condition_matches_whenever_the_other_does(
     single: dict[str, Any], other_item: dict[str, Any], stream: bool, model: str, region: bool
 ) -> None:
     wide, narrow = condition(single), condition(other_item)

@@ -1,4 +1,4 @@
-"""The JSON Schema that editors check by takes what is good and refuses a wrong shape."""
+"""The JSON Schema for editors accepts valid policies and refuses invalid structure."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ SHAPES = (
 )
 
 
-def plain(file: Path) -> object:
+def yaml_data(file: Path) -> object:
     document = Document()
     read_file(file, file.name, document)
     return document.data
 
 
-def test_the_committed_schema_is_what_the_command_prints() -> None:
+def test_committed_schema_is_current() -> None:
     assert json.loads((TOP / "policies" / "schema.json").read_text()) == json_schema()
 
 
 @for_each("file", SHIPPED, ids=lambda file: file.name)
-def test_shipped_files_fit_and_name_their_schema(file: Path) -> None:
+def test_shipped_files_are_valid_and_name_their_schema(file: Path) -> None:
     of_tests = file.parent.name == "tests"
-    (OF_TESTS if of_tests else SCHEMA).validate(plain(file))
+    (OF_TESTS if of_tests else SCHEMA).validate(yaml_data(file))
     target = re.match(r"# yaml-language-server: \$schema=(\S+)\n", file.read_text())
     assert target is not None
     home = TOP / "policies" / "tests" if of_tests else TOP / "policies"
@@ -71,27 +71,29 @@ def test_shipped_files_fit_and_name_their_schema(file: Path) -> None:
 
 
 @for_each("text", [*EXAMPLES, world("http://127.0.0.1:9")])
-def test_what_loads_fits(text: str, tmp_path: Path) -> None:
+def test_loadable_files_match_the_schema(text: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(text)
 
     of_tests = re.search(r"^tests:", text, re.MULTILINE)
-    (OF_TESTS if of_tests else SCHEMA).validate(plain(tmp_path / "p.yaml"))
+    (OF_TESTS if of_tests else SCHEMA).validate(yaml_data(tmp_path / "p.yaml"))
 
 
 @for_each("name", SHAPES)
-def test_a_wrong_shape_does_not_fit(name: str) -> None:
-    assert not SCHEMA.is_valid(plain(Path(__file__).parents[1].joinpath("wrong") / f"{name}.yaml"))
+def test_invalid_structure_does_not_match_the_schema(name: str) -> None:
+    assert not SCHEMA.is_valid(
+        yaml_data(Path(__file__).parents[1].joinpath("wrong") / f"{name}.yaml")
+    )
 
 
-def test_every_key_says_what_it_is_for() -> None:
+def test_every_key_has_a_description() -> None:
     for name, kind in json_schema()["$defs"].items():
         for key, text in kind.get("properties", {}).items():
             if name not in ("PriceConfig", "TierConfig"):
                 assert text.get("description") or "$ref" in text, f"{name}.{key}"
 
 
-# What JSON Schema has no words for, so that an editor cannot tell of it. All else that needs no
-# folder is refused by editors too.
+# Messages of checks that JSON Schema cannot express. Editors refuse everything else that needs no
+# other part of the folder.
 BEYOND_SCHEMAS = (
     "has several rules with the same name",
     "must not contain the same header twice",
@@ -178,7 +180,7 @@ def models() -> dict[str, type[BaseModel]]:
 
 
 @pytest.mark.parametrize("name", sorted(json_schema()["$defs"]))
-def test_what_an_editor_accepts_is_refused_for_the_folder_alone(name: str) -> None:
+def test_files_valid_for_editors_fail_only_for_folder_checks(name: str) -> None:
     schema = json_schema()
     expected = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": f"#/$defs/{name}"}
     fits = jsonschema_rs.validator_for(expected, validate_formats=True).is_valid
