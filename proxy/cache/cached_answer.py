@@ -139,6 +139,7 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
         whole=not metadata.streamed,
         stream=call.stream and not metadata.streamed,
         crossing=crosses_families(client, family.name),
+        shown_as=FAMILIES[client].shown_as,
     )
     server = DIALECTS["openai"].server
     documents = Documents(NO_BOUND, vectors=family.has_vectors)

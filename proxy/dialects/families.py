@@ -74,6 +74,7 @@ CHAT, COMPLETIONS = (
         answers=CHOICES,
         answers_prevail=True,
         done=True,
+        shown_as={"summary": "reasoning"},
     )
     for form in (choices.CHAT, choices.COMPLETIONS)
 )
@@ -90,6 +91,7 @@ MESSAGES: Final = Family(
         lost=from_chat.find_lost_fields,
         bound=from_chat.MAX_OUTPUT_TOKENS,
     ),
+    shown_as={"refusal": "text", "summary": "reasoning"},
 )
 RESPONSES: Final = Family(
     name="responses",

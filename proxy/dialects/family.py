@@ -8,12 +8,13 @@ ids, types and counts hold no text. Guards read the whole document of any other 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Protocol
 
 from proxy.errors import UpstreamInvalid
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
-from proxy.types.events import FamilyName, Frame
+from proxy.types.events import FamilyName, Frame, Kind
 from proxy.types.guard import GuardResults
 
 
@@ -29,6 +30,7 @@ class ReadOptions:
     - crossing: The client gets the events but not the documents.
     - one_choice: The client asked for one choice, and gets no other from an inspected stream.
     - finishes: Finish reasons of the vendor and their equivalents in chat.
+    - shown_as: The `Family.shown_as` of the client's family.
 
     With `inspect` or `crossing` a frame has at most one delta.
     """
@@ -41,6 +43,7 @@ class ReadOptions:
     one_choice: bool = False
     model_call: int = 0
     finishes: tuple[tuple[str, str], ...] = ()
+    shown_as: Mapping[Kind, Kind] = field(default_factory=dict)
 
 
 def make_incomplete_stream_error() -> UpstreamInvalid:
@@ -144,6 +147,7 @@ class Family:
         has_vectors: Responses have long lists of numbers.
         failure: Returns the error object of a document that has it elsewhere than in `error`.
         request: None if requests are chats or legacy completions.
+        shown_as: Kinds of text that clients show as another kind. Guards read both as one text.
     """
 
     name: FamilyName
@@ -157,6 +161,7 @@ class Family:
     has_vectors: bool = False
     failure: Callable[[Json], Json | None] | None = None
     request: RequestForm | None = None
+    shown_as: Mapping[Kind, Kind] = field(default_factory=dict)
 
 
 Check = Callable[[Any], bool]

@@ -55,12 +55,14 @@ def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
             for value_before, value_after in pairs
         ]
         doc = {**doc, "content": content}
+    client = find_client_family(call)
     options = ReadOptions(
         call=replace(call, stream=False),
         whole=True,
         inspect=True,
-        crossing=crosses_families(find_client_family(call), frame.family),
+        crossing=crosses_families(client, frame.family),
         model_call=frame.model_call,
+        shown_as=FAMILIES[client].shown_as,
     )
     [read] = FAMILIES[frame.family].reader(options).read(doc, b"")
     return frame._replace(events=read.events, doc=read.doc, raw=None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from proxy.call.record import Record
+from proxy.dialects.families import FAMILIES, find_client_family
 from proxy.errors import GuardBlocked, ProxyError, UpstreamError
 from proxy.guards.capture import Capturing, redaction_rules
 from proxy.guards.engine import Engine, bind_stage
@@ -23,6 +24,7 @@ from proxy.guards.signed_thoughts import (
     without_blocks,
     without_broken,
 )
+from proxy.guards.stream.frame_texts import KIND_OF
 from proxy.guards.stream.placeholders import Masks, placeholder_key
 from proxy.guards.text.walk import (
     Opaque,
@@ -37,6 +39,7 @@ from proxy.guards.unguarded import NO_OUTPUT_GUARDS
 from proxy.ports import CallGuards, OutputGuards
 from proxy.runtime.frozen import frozen
 from proxy.types import ABOUT_STATE, Call, Endpoint, Plan, ResponseHead
+from proxy.types.events import Kind
 from proxy.types.guard import StageRules
 
 OPAQUE = (
@@ -179,6 +182,7 @@ class GuardedCall:
                 for rule in rules.every
             )
             rules = StageRules.from_rules(tuple(blocking))
+        rules = _join_fields(rules, FAMILIES[find_client_family(call)].shown_as)
         self._has_response = True
         inspector = self._inspector(call, rules)
         capturing = self._capturing(call)
@@ -218,6 +222,21 @@ class GuardedCall:
         return Capturing(
             capture=guards.capture, rules=rules, request=call.body, clock=self.guards.engine.clock
         )
+
+
+def _join_fields(rules: StageRules, shown_as: Mapping[Kind, Kind]) -> StageRules:
+    """Return rules that inspect both of two kinds of text if clients see them as one kind."""
+    if any([rule.fields is not None for rule in rules.every]):
+        for kinds in shown_as.items():
+            names = {KIND_OF[kind] for kind in kinds}
+            joined = (
+                replace(rule, fields=rule.fields | names)
+                if rule.fields is not None and not names.isdisjoint(rule.fields)
+                else rule
+                for rule in rules.every
+            )
+            rules = StageRules.from_rules(tuple(joined))
+    return rules
 
 
 def error_texts(error: ProxyError) -> list[Text]:

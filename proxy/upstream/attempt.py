@@ -163,6 +163,7 @@ def new_reader(
         one_choice=inspect and is_stream and _has_one_choice(open_attempt),
         model_call=open_attempt.attempt.model_call,
         finishes=tuple(finishes.items()),
+        shown_as=client.shown_as,
     )
     rewrite: Rewrite | None = server.to_chat
     if ids is not None and not is_crossing and family.seals_ids:

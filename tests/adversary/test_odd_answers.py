@@ -95,6 +95,7 @@ def read_whole(upstream: FamilyName, client: FamilyName, stream: bool, document:
         stream=stream,
         inspect=True,
         crossing=crosses_families(client, upstream),
+        shown_as=FAMILIES[client].shown_as,
     )
     server = DIALECTS[SERVERS[upstream][0]].server
     reader = FamilyFrameReader(FAMILIES[upstream], options, server, Documents(), limit=10**6)

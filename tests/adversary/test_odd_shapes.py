@@ -238,7 +238,11 @@ def frames_of_whole(
 ) -> list[Frame]:
     is_crossing = crosses_families(client, upstream)
     options = ReadOptions(
-        call_of(client, stream=stream), whole=True, stream=stream, crossing=is_crossing
+        call_of(client, stream=stream),
+        whole=True,
+        stream=stream,
+        crossing=is_crossing,
+        shown_as=FAMILIES[client].shown_as,
     )
     order = Sequencer() if is_crossing and stream and FAMILIES[client].marks_parts else None
     server = DIALECTS[CLIENTS[upstream][0]].server

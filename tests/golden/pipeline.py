@@ -68,7 +68,8 @@ class Pipeline:
         family = FAMILIES[self.upstream]
         crossing = crosses_families(self.client, self.upstream)
         call = call_of(self.client)
-        options = ReadOptions(call, inspect=self.inspect, crossing=crossing)
+        shown_as = FAMILIES[self.client].shown_as
+        options = ReadOptions(call, inspect=self.inspect, crossing=crossing, shown_as=shown_as)
         splits = self.inspect or crossing
         self.family = family
         self.joiner = SurrogateJoiner()

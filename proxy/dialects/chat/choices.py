@@ -153,7 +153,7 @@ class ChoiceReader:
 
     __slots__ = (
         *("_counts", "_crossing", "_form", "_inspect", "_is_whole", "_max_parts", "_numbers"),
-        *("_parts", "_split", "finished", "homes"),
+        *("_parts", "_shown_as", "_split", "finished", "homes"),
     )
 
     def __init__(self, form: ChatForm, options: ReadOptions) -> None:
@@ -162,6 +162,7 @@ class ChoiceReader:
         self._inspect = options.inspect and not options.crossing
         self._split = options.inspect or options.crossing
         self._is_whole = options.whole and not options.stream
+        self._shown_as = options.shown_as
         # A whole document has a bound of its own.
         self._max_parts = MOST_VALUES if self._is_whole else MAX_PARTS
         self._parts: dict[tuple[int, object], Part] = {}
@@ -366,7 +367,7 @@ class ChoiceReader:
             return None, ()
         position = self._counts.get(number, 0)
         self._counts[number] = position + 1
-        part = Part(kind, position, choice=number, closing=closing)
+        part = Part(self._shown_as.get(kind, kind), position, choice=number, closing=closing)
         self._parts[number, key] = part
         return part, (Begin(part, tool, slot if tool is not None and tool.name else ()),)
 

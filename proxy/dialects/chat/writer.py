@@ -46,7 +46,6 @@ from proxy.types.guard import GuardResults
 MEMBERS: Final[dict[Kind, str]] = {
     "text": "content",
     "reasoning": "reasoning_content",
-    "summary": "reasoning_content",
     "refusal": "refusal",
 }
 """The members of a delta, by the kind of their text. Other kinds are tool calls or dropped."""

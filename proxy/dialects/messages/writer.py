@@ -34,9 +34,7 @@ _THINKING = "thinking", "thinking_delta", "thinking"
 _CALL = "tool_use", "input_json_delta", "partial_json"
 _BLOCKS: Mapping[Kind, tuple[str, str, str]] = {
     "text": _TEXT,
-    "refusal": _TEXT,
     "reasoning": _THINKING,
-    "summary": _THINKING,
     "arguments": _CALL,
     "input": _CALL,
     "server_arguments": ("", *_CALL[1:]),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import proxy
 
+from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import TextType
 from proxy.dialects.wire.strict_json import as_object, as_text
@@ -74,19 +75,21 @@ class OpenItem:
 class OpenItems:
     """The items of a stream. Appends events that begin and end parts to `events`.
 
-    If `is_strict`, an item that begins twice raises `UpstreamInvalid`, and too many items raise
-    `ResponseTooLarge`. If the stream `crosses` to another family, opaque items are omitted.
+    In an inspected or crossing stream, an item that begins twice raises `UpstreamInvalid`, and too
+    many items raise `ResponseTooLarge`. A crossing stream omits opaque items.
     """
 
     __slots__ = (
-        *("__weakref__", "_crosses", "_is_strict", "_items", "_part_count", "events", "has_calls"),
+        *("__weakref__", "_crosses", "_is_strict", "_items", "_part_count", "_shown_as", "events"),
+        "has_calls",
     )
 
-    def __init__(self, events: list[Event], *, is_strict: bool, crosses: bool) -> None:
+    def __init__(self, events: list[Event], options: ReadOptions) -> None:
         self.events = events
         self.has_calls = False
-        self._is_strict = is_strict
-        self._crosses = crosses
+        self._is_strict = options.inspect or options.crossing
+        self._crosses = options.crossing
+        self._shown_as = options.shown_as
         self._items: dict[int, OpenItem | None] = {}  # None: the item has ended
         self._part_count = 0
 
@@ -140,6 +143,7 @@ class OpenItems:
         self._part_count += 1
         if self._is_strict and self._part_count > MAX_ITEMS:
             raise ResponseTooLarge("The upstream sent too many parts of output items.")
+        part.kind = self._shown_as.get(part.kind, part.kind)
         self.events.append(Begin(part))
         return part
 

@@ -79,7 +79,7 @@ class ResponsesReader:
         self._events: list[Event] = []  # events of the current document
         self._doc: Json = {}
         self._raw: bytes | None = None
-        self._items = OpenItems(self._events, is_strict=self._splits, crosses=self._crosses)
+        self._items = OpenItems(self._events, options)
         self._other_parts: dict[object, Part] = {}  # parts that belong to no item
         self._ids = ItemIds()
         self._shape: _DeltaShape | None = None  # shape of the previous document

@@ -64,7 +64,8 @@ class WholeResponseReader:
             for text_type, part_index, text, slot in texts[index]:
                 part = item_part
                 if text_type.part_type:
-                    part = Part(text_type.kind, part_index, parent=item_part)
+                    kind = self._options.shown_as.get(text_type.kind, text_type.kind)
+                    part = Part(kind, part_index, parent=item_part)
                     yield Begin(part)
                 if text:
                     yield Delta(part, text, slot)
