@@ -6,13 +6,9 @@ import { useEffect, useState } from './vendor/preact-htm.module.js'
 export class SignedOut extends Error {}
 class Unreachable extends Error {}
 export class Refused extends Error {}
+export const RETRY_MS = 4000
 const listeners = new Set()
 let reachable = true
-let signedOut = () => {}
-export const onSignedOut = listener => {
-  signedOut = listener
-}
-
 export const onReachable = listener => {
   listeners.add(listener)
   return () => listeners.delete(listener)
@@ -25,14 +21,12 @@ export function setReachable(state) {
 
 // Views whose last refresh failed, by name: a sentence, and the time of the data that they show.
 const failures = new Map()
-let showStale = () => {}
-export const onStale = listener => {
-  showStale = listener
-}
+const shell = { signedOut() {}, showStale() {} }
+export const setShell = callbacks => Object.assign(shell, callbacks)
 export function setStale(name, failure) {
   if (failure) failures.set(name, failure)
   else failures.delete(name)
-  showStale([...failures.values()][0] || null)
+  shell.showStale([...failures.values()][0] || null)
 }
 
 export async function api(path, options) {
@@ -49,7 +43,7 @@ export async function api(path, options) {
   if (response.ok) return body
   const message = (body.error && body.error.message) || `The proxy answered ${response.status}.`
   if (response.status !== 401 || path === 'session') throw new Refused(message)
-  signedOut()
+  shell.signedOut()
   throw new SignedOut(message)
 }
 export const post = (path, body) =>
@@ -68,25 +62,24 @@ export function useData(path, every, live = true) {
     let at = null
     const load = async () => {
       clearTimeout(timer)
-      if (document.visibilityState === 'visible') {
-        try {
-          const data = await api(path)
-          if (ended) return
-          at = Date.now()
-          setState({ path, data, error: null })
-          setStale(path, null)
-        } catch (error) {
-          if (ended) return
-          setState(old => ({ path, data: old.path === path ? old.data : null, error }))
-          if (at && error instanceof Refused) setStale(path, { at, message: error.message })
-        }
+      if (document.visibilityState !== 'visible') return
+      try {
+        const data = await api(path)
+        if (ended) return
+        at = Date.now()
+        setState({ path, data, error: null })
+        setStale(path, null)
+      } catch (error) {
+        if (ended) return
+        setState(old => ({ path, data: old.path === path ? old.data : null, error }))
+        if (at && error instanceof Refused) setStale(path, { at, message: error.message })
       }
-      if (!ended && every && live) timer = setTimeout(load, reachable ? every : 4000)
+      if (every && live) timer = setTimeout(load, reachable ? every : RETRY_MS)
     }
     load()
-    const again = () => document.visibilityState === 'visible' && live && load()
+    const again = () => live && load()
     document.addEventListener('visibilitychange', again)
-    const stop = onReachable(up => up && live && load())
+    const stop = onReachable(up => up && again())
     return () => {
       ended = true
       clearTimeout(timer)
@@ -95,5 +88,5 @@ export function useData(path, every, live = true) {
       document.removeEventListener('visibilitychange', again)
     }
   }, [path, every, live])
-  return state.path === path ? state : { ...state, data: null, error: null }
+  return state.path === path ? state : { path, data: null, error: null }
 }

@@ -1,21 +1,14 @@
 // The shell: navigation, time range, theme, time zone, and the states of the connection.
 
-import {
-  html,
-  render,
-  useEffect,
-  useLayoutEffect,
-  useRef,
-  useState
-} from './vendor/preact-htm.module.js'
+import { html, render, useEffect, useRef, useState } from './vendor/preact-htm.module.js'
 import { amend, go, link, readRoute } from './address.js'
-import { api, onReachable, onSignedOut, onStale } from './api.js'
+import { api, onReachable, RETRY_MS, setShell } from './api.js'
 import { Calls } from './calls.js'
 import { Help, Palette, SignIn } from './dialogs.js'
 import { setZone as setFormatZone } from './format.js'
 import { Money } from './money.js'
 import { Overview } from './overview.js'
-import { Glyph, Icon, Time, setAnnouncer } from './parts.js'
+import { Glyph, Icon, isShortcut, Select, setAnnouncer, Time, useKeys } from './parts.js'
 import { Policy } from './policy.js'
 import { Try } from './try.js'
 
@@ -27,36 +20,25 @@ const PAGES = [
   ['money', 'Money', Money]
 ]
 const RANGES = {
-  overview: [
-    ['5m', 'Last 5 min'],
-    ['15m', 'Last 15 min'],
-    ['1h', 'Last 1 h']
-  ],
-  money: [
-    ['7d', 'Last 7 days'],
-    ['30d', 'Last 30 days'],
-    ['90d', 'Last 90 days']
-  ]
+  overview: [['5m', 'Last 5 min'], ['15m', 'Last 15 min'], ['1h', 'Last 1 h']],
+  money: [['7d', 'Last 7 days'], ['30d', 'Last 30 days'], ['90d', 'Last 90 days']]
 }
-const FIRST_RANGE = { overview: '15m', money: '30d' }
+const ZONES = [['local', 'Local time'], ['utc', 'UTC']]
 const NEXT_THEME = { auto: 'light', light: 'dark', dark: 'auto' }
 
-// A choice of the reader that the browser remembers.
+// A choice of the reader that the browser remembers, except in private mode.
 function useSetting(name, fallback) {
-  const [value, setValue] = useState(() => {
+  const access = action => {
     try {
-      return localStorage.getItem('headrace.' + name) || fallback
+      return action('headrace.' + name)
     } catch {
-      return fallback
+      return null
     }
-  })
+  }
+  const [value, setValue] = useState(() => access(key => localStorage.getItem(key)) || fallback)
   const set = next => {
     setValue(next)
-    try {
-      localStorage.setItem('headrace.' + name, next)
-    } catch {
-      /* private mode */
-    }
+    access(key => localStorage.setItem(key, next))
   }
   return [value, set]
 }
@@ -71,8 +53,7 @@ function App() {
   const [live, setLive] = useState(true)
   const [down, setDown] = useState(null)
   const [stale, setStale] = useState(null)
-  const [session, setSession] = useState('unknown')
-  const [canSignOut, setCanSignOut] = useState(false)
+  const [session, setSession] = useState(null)
   const toastTimer = useRef(null)
   const retryTimer = useRef(null)
   const keysOn = keys !== 'off'
@@ -82,23 +63,15 @@ function App() {
     clearTimeout(toastTimer.current)
     toastTimer.current = setTimeout(() => setToast(''), 2500)
   })
-  useLayoutEffect(() => {
-    if (theme === 'auto') delete document.documentElement.dataset.theme
-    else document.documentElement.dataset.theme = theme
-  }, [theme])
+  const { dataset } = document.documentElement
+  if (theme === 'auto') delete dataset.theme
+  else dataset.theme = theme
   const check = () =>
-    api('session').then(
-      state => {
-        setSession(state.authorized ? 'open' : 'closed')
-        setCanSignOut(state.can_sign_out)
-      },
-      () => {
-        clearTimeout(retryTimer.current)
-        retryTimer.current = setTimeout(check, 4000)
-      }
-    )
-  onSignedOut(() => setSession('closed'))
-  onStale(setStale)
+    api('session').then(setSession, () => {
+      clearTimeout(retryTimer.current)
+      retryTimer.current = setTimeout(check, RETRY_MS)
+    })
+  setShell({ signedOut: () => setSession({ authorized: false }), showStale: setStale })
   useEffect(() => {
     check()
     return onReachable(up => {
@@ -114,35 +87,30 @@ function App() {
         return next
       })
     window.addEventListener('hashchange', onHash)
-    const onKey = e => {
-      if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === 'k') {
-        e.preventDefault()
-        setDialog('palette')
-        return
-      }
-      if (
-        e.ctrlKey ||
-        e.metaKey ||
-        e.altKey ||
-        e.target.closest('input, select, textarea, dialog') ||
-        !keysOn
-      )
-        return
+    return () => window.removeEventListener('hashchange', onHash)
+  }, [])
+  useKeys(e => {
+    if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === 'k') {
+      e.preventDefault()
+      setDialog('palette')
+    } else if (keysOn && isShortcut(e)) {
       if (e.key === '?') setDialog('help')
       if (/^[1-9]$/.test(e.key) && PAGES[e.key - 1]) go(PAGES[e.key - 1][0])
     }
-    document.addEventListener('keydown', onKey)
-    return () => {
-      window.removeEventListener('hashchange', onHash)
-      document.removeEventListener('keydown', onKey)
-    }
-  }, [keysOn])
+  })
   const [page, name, Page] = PAGES.find(p => p[0] === route.page) || PAGES[0]
-  useEffect(() => {
-    document.title = `${name} · Headrace`
-  }, [name])
-  if (session === 'closed') return html`<${SignIn} onDone=${check} />`
+  document.title = `${name} · Headrace`
+  if (session && !session.authorized) return html`<${SignIn} onDone=${check} />`
   const close = () => setDialog(null)
+  const signOut = () => {
+    close()
+    api('session', { method: 'DELETE' }).then(check)
+  }
+  const [state, label, hint] = down
+    ? ['Reconnecting', 'Reconnecting', 'Reconnecting']
+    : live
+      ? ['Live', 'Live. Pause the updates', 'Updates arrive as they happen. Click to pause']
+      : ['Paused', 'Paused. Resume the updates', 'Paused. Click to resume']
   return html`<div class=${down || stale ? 'stale' : ''}>
     <a class="skip" href="#main"
       onClick=${e => {
@@ -171,41 +139,20 @@ function App() {
         <${Icon} n="search" /><span class="text">Jump to…</span>
         <span class="vh"> a call, key, deployment or page </span><kbd>Ctrl K</kbd>
       </button>
-      ${RANGES[page] ? html`<label>
+      ${RANGES[page] && html`<label>
         <span class="vh">Time range</span>
-        <select class="soft" value=${route.query.range || FIRST_RANGE[page]}
-          onChange=${e => amend({ range: e.target.value })}>${RANGES[page].map(([v, text]) => html`
-          <option value=${v} selected=${(route.query.range || FIRST_RANGE[page]) === v}>
-            ${text}
-          </option>
-        `)}</select>
-      </label>` : null}
+        <${Select} class="soft" options=${RANGES[page]} onPick=${range => amend({ range })}
+          value=${route.query.range || RANGES[page][1][0]} />
+      </label>`}
       <label class="desk">
         <span class="vh">Time zone</span>
-        <select class="soft" value=${zone} onChange=${e => setZone(e.target.value)}>
-          <option value="local" selected=${zone === 'local'}>Local time</option>
-          <option value="utc" selected=${zone === 'utc'}>UTC</option>
-        </select>
+        <${Select} class="soft" options=${ZONES} value=${zone} onPick=${setZone} />
       </label>
-      <button type="button" class="btn quiet live" disabled=${Boolean(down)}
-        aria-label=${
-          down
-            ? 'Reconnecting'
-            : live
-              ? 'Live. Pause the updates'
-              : 'Paused. Resume the updates'
-        }
-        title=${
-          down
-            ? 'Reconnecting'
-            : live
-              ? 'Updates arrive as they happen. Click to pause'
-              : 'Paused. Click to resume'
-        }
-        onClick=${() => setLive(!live)}>
+      <button type="button" class="btn quiet live" disabled=${Boolean(down)} aria-label=${label}
+        title=${hint} onClick=${() => setLive(!live)}>
         <svg class=${'dot ' + (down ? 'wait' : live ? '' : 'off')} viewBox="0 0 8 8"
           aria-hidden="true"><circle cx="4" cy="4" r="3" /></svg>
-        <span class="text">${down ? 'Reconnecting' : live ? 'Live' : 'Paused'}</span>
+        <span class="text">${state}</span>
       </button>
       <button type="button" class="btn quiet icon desk" aria-label=${`Theme: ${theme}. Change`}
         title=${`Theme: ${theme}`} onClick=${() => setTheme(NEXT_THEME[theme])}>
@@ -224,23 +171,17 @@ function App() {
       </span>
       <button type="button" class="btn tiny" onClick=${check}>Try now</button>
     </div>` : null}
-    ${session === 'open'
+    ${session
       ? html`<${Page} key=${page + zone} query=${route.query} live=${live} keysOn=${keysOn} />`
       : html`<main id="main" class="page"></main>`}
-    ${dialog === 'palette'
-      ? html`<${Palette} close=${close} pages=${PAGES} setTheme=${setTheme} setZone=${setZone} />`
-      : null}
-    ${dialog === 'help' ? html`
+    ${dialog === 'palette' && html`
+      <${Palette} close=${close} pages=${PAGES} setTheme=${setTheme} zones=${ZONES}
+        setZone=${setZone} />
+    `}
+    ${dialog === 'help' && html`
       <${Help} close=${close} keysOn=${keysOn} setKeysOn=${on => setKeys(on ? 'on' : 'off')}
-        signOut=${
-          canSignOut &&
-          (() => {
-            close()
-            api('session', { method: 'DELETE' }).then(check)
-          })
-        }
-      />
-    ` : null}
+        signOut=${session?.can_sign_out && signOut} />
+    `}
     <div class="toast" role="status" aria-live="polite">${toast}</div>
   </div>`
 }

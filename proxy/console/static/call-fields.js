@@ -1,19 +1,12 @@
 // Values of a call that several pages read. Rows have the fields of the log line (docs/logs.md).
 
 export const OUTCOMES = [
-  'success',
-  'client_error',
-  'limited',
-  'blocked',
-  'upstream_error',
-  'timeout',
-  'proxy_error',
+  'success', 'client_error', 'limited', 'blocked', 'upstream_error', 'timeout', 'proxy_error',
   'client_abort'
 ]
 export const hasFinding = guard => !['passed', 'not_applicable'].includes(guard.verdict)
 export const timeOf = call => Date.parse(call.time)
 export const requested = call => call.models[0] || ''
-export const tagsOf = call => Object.entries(call.tags).map(([tag, value]) => `${tag}=${value}`)
 
 const count = (call, isCounted) =>
   call.tokens &&

@@ -7,101 +7,64 @@ import { OUTCOMES, timeOf } from './call-fields.js'
 import { clock } from './format.js'
 import { Icon, word } from './parts.js'
 
-function useModal() {
+// `showModal` traps the focus. A click beside the content closes the dialog.
+function Modal({ label, cls, close, children }) {
   const ref = useRef(null)
-  useEffect(() => {
-    ref.current.showModal()
-  }, [])
-  return ref
+  useEffect(() => ref.current.showModal(), [])
+  return html`<dialog ref=${ref} class=${cls} aria-label=${label} onClose=${close}
+    onClick=${e => e.target === ref.current && close()}>${children}</dialog>`
 }
 
-export function Palette({ close, pages, setTheme, setZone }) {
-  const ref = useModal()
+export function Palette({ close, pages, setTheme, zones, setZone }) {
   const [text, setText] = useState('')
   const [index, setIndex] = useState(0)
   const [calls, setCalls] = useState([])
   const [policy, setPolicy] = useState({ deployments: [], keys: [] })
   useEffect(() => {
-    api('calls').then(
-      page => setCalls(page.calls),
-      () => {}
-    )
+    api('calls').then(page => setCalls(page.calls.slice(0, 200)), () => {})
     api('policy').then(setPolicy, () => {})
   }, [])
   const items = useMemo(() => {
+    const item = (kind, text, note, pick) => ({ kind, text, note, pick })
     return [
-      ...pages.map(([id, name]) => ({ kind: 'Page', text: name, pick: () => go(id) })),
-      ...policy.deployments.map(({ name }) => ({
-        kind: 'Deployment',
-        text: name,
-        note: 'its recent calls',
-        pick: () => go('calls', { deployment: name })
-      })),
-      ...policy.keys.map(({ name }) => ({
-        kind: 'Key',
-        text: name,
-        note: 'its recent calls',
-        pick: () => go('calls', { key: name })
-      })),
-      ...OUTCOMES.map(name => ({
-        kind: 'Calls',
-        text: word(name),
-        note: 'recent calls with this outcome',
-        pick: () => go('calls', { outcome: name })
-      })),
-      ...calls
-        .slice(0, 200)
-        .map(call => ({
-          kind: 'Call',
-          text: call.request_id || '',
-          note: `${clock(timeOf(call))} ${call.deployment || ''}, ${word(call.outcome)}`,
-          pick: () => go('calls', { call: call.id })
-        })),
-      ...['auto', 'light', 'dark'].map(name => ({
-        kind: 'Theme',
-        text: name,
-        pick: () => setTheme(name)
-      })),
-      ...[
-        ['local', 'local time'],
-        ['utc', 'UTC']
-      ].map(([name, label]) => ({ kind: 'Time zone', text: label, pick: () => setZone(name) }))
+      ...pages.map(([id, name]) => item('Page', name, '', () => go(id))),
+      ...policy.deployments.map(({ name }) =>
+        item('Deployment', name, 'its recent calls', () => go('calls', { deployment: name }))),
+      ...policy.keys.map(({ name }) =>
+        item('Key', name, 'its recent calls', () => go('calls', { key: name }))),
+      ...OUTCOMES.map(outcome =>
+        item('Calls', word(outcome), 'recent calls with this outcome', () =>
+          go('calls', { outcome }))),
+      ...calls.map(call =>
+        item('Call', call.request_id || '',
+          `${clock(timeOf(call))} ${call.deployment || ''}, ${word(call.outcome)}`,
+          () => go('calls', { call: call.id }))),
+      ...['auto', 'light', 'dark'].map(name => item('Theme', name, '', () => setTheme(name))),
+      ...zones.map(([name, label]) => item('Time zone', label, '', () => setZone(name)))
     ]
   }, [calls, policy])
   const words = text.toLowerCase().split(/\s+/).filter(Boolean)
   const found = items
-    .filter(item =>
-      words.every(part =>
-        `${item.kind} ${item.text} ${item.note || ''}`.toLowerCase().includes(part)
-      )
-    )
+    .filter(({ kind, text, note }) => {
+      const searched = `${kind} ${text} ${note}`.toLowerCase()
+      return words.every(part => searched.includes(part))
+    })
     .slice(0, words.length ? 40 : 16)
   const pick = item => {
     close()
     item.pick()
   }
   useEffect(() => {
-    const option = document.getElementById('option' + index)
-    if (option) option.scrollIntoView({ block: 'nearest' })
+    document.getElementById('option' + index)?.scrollIntoView({ block: 'nearest' })
   }, [index])
   const onKey = e => {
-    if (e.key === 'ArrowDown') {
-      e.preventDefault()
-      setIndex(Math.min(found.length - 1, index + 1))
-    }
-    if (e.key === 'ArrowUp') {
-      e.preventDefault()
-      setIndex(Math.max(0, index - 1))
-    }
-    if (e.key === 'Enter' && found[index]) {
-      e.preventDefault()
-      pick(found[index])
-    }
+    const step = { ArrowDown: 1, ArrowUp: -1, Enter: 0 }[e.key]
+    if (step == null) return
+    e.preventDefault()
+    if (step) setIndex(Math.max(0, Math.min(found.length - 1, index + step)))
+    else if (found[index]) pick(found[index])
   }
-  return html`<dialog ref=${ref} class="palette" aria-label="Jump to" onClose=${close}
-    onClick=${e => {
-      if (e.target === ref.current) close()
-    }}>
+  return html`<${Modal} cls="palette" label="Jump to" close=${close}>
     <input type="text" role="combobox" aria-expanded="true" aria-controls="found"
       aria-activedescendant=${found.length ? 'option' + index : undefined}
       aria-label="Call id, key, deployment or page" placeholder="Call id, key, deployment or page"
@@ -126,15 +89,11 @@ export function Palette({ close, pages, setTheme, setZone }) {
       <span><kbd>↑</kbd> <kbd>↓</kbd> move</span><span><kbd>Enter</kbd> go</span>
       <span><kbd>Esc</kbd> close</span>
     </div>
-  </dialog>`
+  </${Modal}>`
 }
 
-export function Help({ close, keysOn, setKeysOn, signOut }) {
-  const ref = useModal()
-  return html`<dialog ref=${ref} class="help" aria-label="Keyboard" onClose=${close}
-    onClick=${e => {
-      if (e.target === ref.current) close()
-    }}>
+export const Help = ({ close, keysOn, setKeysOn, signOut }) => html`
+  <${Modal} cls="help" label="Keyboard" close=${close}>
     <header>
       <h2>Keyboard</h2>
       <button type="button" class="btn quiet icon" aria-label="Close" onClick=${close}>
@@ -143,19 +102,21 @@ export function Help({ close, keysOn, setKeysOn, signOut }) {
     </header>
     <dl>
       <dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>Jump to a call, key, deployment or page</dd>
-      <dt><kbd>1</kbd> to <kbd>5</kbd></dt><dd>Change the page</dd><dt><kbd>/</kbd></dt>
-      <dd>Filter the calls</dd><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>Next or previous call</dd>
-      <dt><kbd>Enter</kbd></dt><dd>Open the call</dd><dt><kbd>Esc</kbd></dt>
-      <dd>Close the call, a dialog, or leave a field</dd><dt><kbd>←</kbd> <kbd>→</kbd></dt>
-      <dd>Move the cursor of a chart that has the focus</dd><dt><kbd>?</kbd></dt><dd>This list</dd>
+      <dt><kbd>1</kbd> to <kbd>5</kbd></dt><dd>Change the page</dd>
+      <dt><kbd>/</kbd></dt><dd>Filter the calls</dd>
+      <dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>Next or previous call</dd>
+      <dt><kbd>Enter</kbd></dt><dd>Open the call</dd>
+      <dt><kbd>Esc</kbd></dt><dd>Close the call, a dialog, or leave a field</dd>
+      <dt><kbd>←</kbd> <kbd>→</kbd></dt><dd>Move the cursor of a chart that has the focus</dd>
+      <dt><kbd>?</kbd></dt><dd>This list</dd>
     </dl>
     <label class="switch">
       <input type="checkbox" checked=${keysOn} onChange=${e => setKeysOn(e.target.checked)} />
       Single-key shortcuts (1 to 5, /, j, k, ?)
     </label>
-    ${signOut ? html`<button type="button" class="btn" onClick=${signOut}>Sign out</button>` : null}
-  </dialog>`
-}
+    ${signOut && html`<button type="button" class="btn" onClick=${signOut}>Sign out</button>`}
+  </${Modal}>
+`
 
 export function SignIn({ onDone }) {
   const [fault, setFault] = useState(null)

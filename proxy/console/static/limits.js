@@ -3,20 +3,19 @@
 import { html } from './vendor/preact-htm.module.js'
 import { link } from './address.js'
 import { int, pct, span, usd, usdExact } from './format.js'
-import { At, Glyph, Meter } from './parts.js'
+import { At, Glyph, Meter, Shadow } from './parts.js'
 
 const NANO = 1e9
 const NOUN = { requests: 'requests', tokens: 'tokens', concurrency: 'calls at once' }
-const amount = (limit, value) => (limit.kind === 'usd' ? usd(value / NANO) : int(value))
+export const amount = (limit, value) =>
+  value == null ? 'unknown' : limit.kind === 'usd' ? usd(value / NANO) : int(value)
 
 function Limit({ limit, where }) {
   const share = limit.used / limit.capacity
   const spent = share >= 0.995
   const warn = limit.warn_at && share >= limit.warn_at
-  const exact =
-    limit.kind === 'usd'
-      ? `${usdExact(limit.used / NANO)} of ${usdExact(limit.capacity / NANO)}`
-      : ''
+  const isMoney = limit.kind === 'usd'
+  const exact = isMoney && `${usdExact(limit.used / NANO)} of ${usdExact(limit.capacity / NANO)}`
   const state = spent ? html`
     <span class="t-bad"><${Glyph} n="refused" /> spent</span>
   ` : warn ? html`
@@ -26,9 +25,9 @@ function Limit({ limit, where }) {
     <div class="name">
       <a class="cut" href=${link('policy', { at: 'limits' })}>${limit.name}</a>
       <span class="scope cut">${limit.scope}</span>
-      ${limit.mode === 'shadow' ? html`<span class="chip shadow">shadow</span>` : null}
+      <${Shadow} on=${limit.mode === 'shadow'} />
     </div>
-    <div class="value num" title=${exact}>
+    <div class="value num" title=${exact || undefined}>
       <b>${amount(limit, Math.max(0, limit.capacity - limit.used))}</b>${' '}
       <span class="muted">left of ${amount(limit, limit.capacity)}</span>
     </div>
@@ -37,14 +36,13 @@ function Limit({ limit, where }) {
     <div class="low">
       <span>
         ${state}
-        ${limit.denied
-          ? html`, <span class="t-warn">${int(limit.denied)} refused in the last hour</span>`
-          : null}
+        ${limit.denied > 0 && html`
+          , <span class="t-warn">${int(limit.denied)} refused in the last hour</span>
+        `}
       </span>
-      <span>${limit.kind === 'usd' && limit.reset_s != null
-        ? html`resets in ${span(limit.reset_s * 1000)}`
-        : NOUN[limit.kind] || limit.kind}</span>
-      ${where ? html`<${At} v=${limit.source} />` : null}
+      <span>${isMoney && limit.reset_s != null
+        ? `resets in ${span(limit.reset_s * 1000)}` : NOUN[limit.kind] || limit.kind}</span>
+      ${where && html`<${At} v=${limit.source} />`}
     </div>
   </div>`
 }
@@ -59,9 +57,9 @@ export function Limits({ list, noun = 'limits', where, columns = 1 }) {
   const column = part => html`<div class="limits">${part.map(limit => html`
     <${Limit} key=${limit.name + limit.scope} limit=${limit} where=${where} />
   `)}</div>`
-  return columns === 1 ? (
-    column(list)
-  ) : html`<div class="cols two">${column(list.slice(0, half))}${column(list.slice(half))}</div>`
+  return columns === 1 ? column(list) : html`
+    <div class="cols two">${column(list.slice(0, half))}${column(list.slice(half))}</div>
+  `
 }
 export const Problems = ({ list, warnings }) => html`
   <ul class=${'problems ' + (warnings ? 'warnings' : '')}>${list.map(text => {

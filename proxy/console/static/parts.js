@@ -1,6 +1,6 @@
 // Small parts of all pages. Every string that a client sent is a text node.
 
-import { html } from './vendor/preact-htm.module.js'
+import { html, useEffect } from './vendor/preact-htm.module.js'
 import { clock, int, utc } from './format.js'
 
 const ICON = {
@@ -24,71 +24,45 @@ export const Icon = ({ n }) => html`
   <svg class="icon-line" viewBox="0 0 16 16" aria-hidden="true"><path d=${ICON[n]} /></svg>
 `
 
+const line = d => html`<path class="g-line" d=${d} />`
+const fill = d => html`<path class="g-fill" d=${d} />`
+const ARROW = 'M2 6h8M7 3l3 3-3 3'
+const CROSS = 'M2.5 2.5l7 7M9.5 2.5l-7 7'
+const DASH = 'M3 6h6'
+const TRIANGLE = 'M6 1l5.2 9.5H.8z'
+// The tone and the shape of outcomes, decisions, verdicts and circuits.
 const GLYPHS = {
-  success: html`<circle class="g-fill" cx="6" cy="6" r="3.2" />`,
-  client_error: html`<path class="g-line" d="M6 1.5L10.5 6 6 10.5 1.5 6z" />`,
-  limited: html`<path class="g-line" d="M4 2.5v7M8 2.5v7" />`,
-  blocked: html`<rect class="g-fill" x="2" y="2" width="8" height="8" rx="1" />`,
-  upstream_error: html`<path class="g-line" d="M2.5 2.5l7 7M9.5 2.5l-7 7" />`,
-  timeout: html`
-    <g class="g-line"><circle cx="6" cy="6" r="4.5" /><path d="M6 3.5V6l1.8 1.4" /></g>
-  `,
-  proxy_error: html`<path class="g-fill" d="M6 1l5.2 9.5H.8z" />`,
-  client_abort: html`<g class="g-line"><circle cx="6" cy="6" r="4.3" /><path d="M3 9l6-6" /></g>`,
-  applied: html`<path class="g-line" d="M2 6.2l2.8 2.8L10 3.4" />`,
-  not_applied: html`<path class="g-line" d="M3 6h6" />`,
-  shadow: html`<circle class="g-line" cx="6" cy="6" r="3.6" stroke-dasharray="2 2" />`,
-  refused: html`<path class="g-line" d="M2.5 2.5l7 7M9.5 2.5l-7 7" />`,
-  warn: html`<path class="g-line" d="M6 1.5l5 9H1zM6 5v2.4M6 9v.1" />`,
-  masked: html`<g class="g-line"><path d="M1.5 6h9M1.5 3h4M6.5 9h4" /></g>`,
-  flagged: html`<path class="g-line" d="M3 11V1.5h6.5L8 4l1.5 2.5H3" />`,
-  passed: html`<path class="g-line" d="M3 6h6" />`,
-  not_applicable: html`<path class="g-line" d="M3 6h6" />`,
-  routed: html`<path class="g-line" d="M2 6h8M7 3l3 3-3 3" />`,
-  retried: html`<path class="g-line" d="M2 6h8M7 3l3 3-3 3" />`,
-  failed: html`<path class="g-fill" d="M6 1l5.2 9.5H.8z" />`,
-  open: html`<path class="g-line" d="M1 8h3l3.5-4M8.5 8H11" />`,
-  half_open: html`<path class="g-line" d="M1 8h3l4-1.6M8.5 8H11" />`,
-  closed: html`<path class="g-line" d="M1 7h10" />`
+  success: ['t-ok', html`<circle class="g-fill" cx="6" cy="6" r="3.2" />`],
+  client_error: ['t-client', line('M6 1.5L10.5 6 6 10.5 1.5 6z')],
+  limited: ['t-warn', line('M4 2.5v7M8 2.5v7')],
+  blocked: ['t-block', html`<rect class="g-fill" x="2" y="2" width="8" height="8" rx="1" />`],
+  upstream_error: ['t-bad', line(CROSS)],
+  timeout: ['t-bad', line('M1.5 6a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0M6 3.5V6l1.8 1.4')],
+  proxy_error: ['t-bad', fill(TRIANGLE)],
+  client_abort: ['t-client', line('M1.7 6a4.3 4.3 0 1 0 8.6 0a4.3 4.3 0 1 0-8.6 0M3 9l6-6')],
+  applied: ['t-ok', line('M2 6.2l2.8 2.8L10 3.4')],
+  not_applied: ['t-faint', line(DASH)],
+  shadow: ['t-block', html`
+    <circle class="g-line" cx="6" cy="6" r="3.6" stroke-dasharray="2 2" />
+  `],
+  refused: ['t-bad', line(CROSS)],
+  warn: ['t-warn', line('M6 1.5l5 9H1zM6 5v2.4M6 9v.1')],
+  masked: ['t-accent', line('M1.5 6h9M1.5 3h4M6.5 9h4')],
+  flagged: ['t-warn', line('M3 11V1.5h6.5L8 4l1.5 2.5H3')],
+  passed: ['t-faint', line(DASH)],
+  not_applicable: ['t-faint', line(DASH)],
+  routed: ['t-accent', line(ARROW)],
+  retried: ['t-accent', line(ARROW)],
+  failed: ['t-bad', fill(TRIANGLE)],
+  open: ['t-bad', line('M1 8h3l3.5-4M8.5 8H11')],
+  half_open: ['t-warn', line('M1 8h3l4-1.6M8.5 8H11')],
+  closed: ['t-faint', line('M1 7h10')]
 }
-export const TONE = {
-  success: 't-ok',
-  client_error: 't-client',
-  client_abort: 't-client',
-  limited: 't-warn',
-  blocked: 't-block',
-  upstream_error: 't-bad',
-  timeout: 't-bad',
-  proxy_error: 't-bad',
-  applied: 't-ok',
-  not_applied: 't-faint',
-  shadow: 't-block',
-  refused: 't-bad',
-  warn: 't-warn',
-  bad: 't-bad',
-  masked: 't-accent',
-  flagged: 't-warn',
-  passed: 't-faint',
-  not_applicable: 't-faint',
-  routed: 't-accent',
-  retried: 't-accent',
-  failed: 't-bad',
-  open: 't-bad',
-  half_open: 't-warn',
-  closed: 't-faint'
-}
-const WORD = {
-  client_error: 'client error',
-  upstream_error: 'upstream error',
-  proxy_error: 'proxy error',
-  client_abort: 'client left',
-  not_applicable: 'not applicable',
-  half_open: 'half open'
-}
-export const word = x => WORD[x] || x
+export const toneOf = n => (GLYPHS[n] || [''])[0]
+export const word = x => (x === 'client_abort' ? 'client left' : x.replaceAll('_', ' '))
 export const Glyph = ({ n, tone }) => html`
-  <svg class=${'glyph ' + (tone || TONE[n] || '')} viewBox="0 0 12 12" aria-hidden="true">
-    ${GLYPHS[n]}
+  <svg class=${'glyph ' + (tone || toneOf(n))} viewBox="0 0 12 12" aria-hidden="true">
+    ${GLYPHS[n] && GLYPHS[n][1]}
   </svg>
 `
 export const Outcome = ({ n, code, words }) => html`
@@ -97,6 +71,9 @@ export const Outcome = ({ n, code, words }) => html`
     ${code ? html`<span class="muted">${code}</span>` : null}
   </span>
 `
+
+export const faint = text => html`<span class="faint">${text}</span>`
+export const Shadow = ({ on }) => on && html`${' '}<span class="chip shadow">shadow</span>`
 
 // A string that a client sent, as an isolated text with visible control and bidi characters.
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/
@@ -114,20 +91,19 @@ export function Client({ v, max = 256 }) {
       v.length > max ? `${int(v.length)} characters; the first ${max} are shown` : undefined
     }>${parts}</bdi>`
 }
-let say = () => {}
+export let announce
 export const setAnnouncer = announcer => {
-  say = announcer
+  announce = announcer
 }
-export const announce = text => say(text)
-function copy(text, what) {
-  const done = () => announce(`Copied ${what}`)
-  if (navigator.clipboard)
-    navigator.clipboard
-      .writeText(text)
-      .then(done, () =>
-        announce('The browser refused the clipboard. Select the text and copy it.')
-      )
-  else announce('The clipboard needs HTTPS or localhost. Select the text and copy it.')
+async function copy(text, what) {
+  if (!navigator.clipboard)
+    return announce('The clipboard needs HTTPS or localhost. Select the text and copy it.')
+  try {
+    await navigator.clipboard.writeText(text)
+    announce(`Copied ${what}`)
+  } catch {
+    announce('The browser refused the clipboard. Select the text and copy it.')
+  }
 }
 export const At = ({ v }) =>
   v ? html`<button type="button" class="at" title="Copy the file and line"
@@ -148,6 +124,18 @@ export const Panel = ({ id, title, note, actions, children, cls, flush }) => htm
     ${flush ? children : html`<div class="body">${children}</div>`}
   </section>
 `
+export const Page = ({ title, facts, head, cls, error, busy, children }) => html`
+  <main id="main" class=${'page ' + (cls || '')} aria-busy=${busy && !error ? 'true' : undefined}>
+    <div class="head">
+      <h1>${title}</h1>${head}
+      ${facts && html`<div class="facts">${facts.map(fact => html`<span>${fact}</span>`)}</div>`}
+    </div>
+    ${error ? html`<${Failure} error=${error} />` : children}
+  </main>
+`
+export const Failure = ({ error }) => html`
+  <div class="banner" role="alert"><${Glyph} n="warn" /><b>${error.message}</b></div>
+`
 export const Meter = ({ share, tone, mark, slim }) => html`
   <svg class=${`meter ${tone || ''} ${slim ? 'slim' : ''}`} aria-hidden="true">
     <rect width=${(share > 0 ? Math.max(0.6, Math.min(100, share * 100)) : 0) + '%'} height="100%"
@@ -161,6 +149,12 @@ export const Seg = ({ label, options, value, onPick }) => html`
       ${text}${n != null ? html`<span class="n">${int(n)}</span>` : null}
     </button>
   `)}</div>
+`
+// A choice among [value, text].
+export const Select = ({ value, options, onPick, ...rest }) => html`
+  <select ...${rest} value=${value} onChange=${e => onPick(e.target.value)}>
+    ${options.map(([v, text]) => html`<option value=${v} selected=${v === value}>${text}</option>`)}
+  </select>
 `
 export const Code = ({ text, what }) => html`<div class="code">
   <pre>${text}</pre>
@@ -190,6 +184,12 @@ export const Skeleton = ({ rows = 4, tall }) => html`<div class="sks" aria-hidde
 export const Time = ({ t, show }) => html`
   <time datetime=${new Date(t).toISOString()} title=${utc(t)}>${show || clock(t)}</time>
 `
-export const Failure = ({ error }) => html`
-  <div class="banner" role="alert"><${Glyph} n="warn" /><b>${error.message}</b></div>
-`
+
+export function useKeys(onKey) {
+  useEffect(() => {
+    document.addEventListener('keydown', onKey)
+    return () => document.removeEventListener('keydown', onKey)
+  })
+}
+export const isShortcut = e =>
+  !(e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, select, textarea, dialog'))

@@ -3,66 +3,42 @@
 import { html, useEffect } from './vendor/preact-htm.module.js'
 import { link } from './address.js'
 import { useData } from './api.js'
-import { int, span, utc } from './format.js'
+import { int, span, tagsText, utc } from './format.js'
 import { Limits, Problems } from './limits.js'
-import { At, Client, Code, Failure, Glyph, Meter, Panel, Skeleton, Table, Time } from './parts.js'
+import {
+  At, Client, Code, faint, Glyph, Meter, Page, Panel, Shadow, Skeleton, Table, Time
+} from './parts.js'
 
 const DAY_MS = 86400000
-const SECTION_OF = {
-  deployment: 'deployments',
-  rule: 'rules',
-  guard: 'guards',
-  key: 'keys',
-  tag: 'tags'
-}
-const tagsText = tags => Object.entries(tags).map(([tag, value]) => `${tag}=${value}`)
-const Shadow = ({ mode }) =>
-  mode === 'shadow' ? html`${' '}<span class="chip shadow">shadow</span>` : null
 const Applied = ({ n, of }) => html`<span class="share">
   <${Meter} slim share=${of ? n / of : 0} tone="c-accent" /><span>${int(n)}</span>
 </span>`
 
 export function Policy({ query, live }) {
   const { data: p, error } = useData('policy', 10000, live)
-  const at = query.at || ''
-  const section = at.split('.')[0]
-  const current = SECTION_OF[section] || section || 'revision'
+  const at = query.at || 'revision'
+  const [kind, name] = at.split('.')
+  const current = name ? kind + 's' : kind
   useEffect(() => {
-    const part = at && (document.getElementById(at) || document.getElementById(current))
-    if (part) part.scrollIntoView({ block: part.tagName === 'TR' ? 'center' : 'start' })
+    const part = document.getElementById(at) || document.getElementById(current)
+    if (part && query.at) part.scrollIntoView({ block: part.tagName === 'TR' ? 'center' : 'start' })
   }, [at, Boolean(p)])
-  const head = html`<div class="head">
-    <h1>Policy</h1>
-    <div class="facts">
-      <span>Read-only: edit the files, and the folder is read again within 2 s.</span>
-    </div>
-  </div>`
+  const facts = ['Read-only: edit the files, and the folder is read again within 2 s.']
   if (!p)
-    return html`<main id="main" class="page" aria-busy=${error ? undefined : 'true'}>
-      ${head}
-      ${error ? html`<${Failure} error=${error} />` : html`
-        <section class="panel"><${Skeleton} rows=${4} /></section>
-        <section class="panel"><${Skeleton} rows=${9} /></section>
-      `}
-    </main>`
-  const contents = [
-    ['revision', 'Revision', ''],
-    ['deployments', 'Deployments', p.deployments.length],
-    ['rules', 'Rules', p.rules.length],
-    ['guards', 'Guards', p.guards ? p.guards.length : ''],
-    ['limits', 'Limits', p.limits ? p.limits.length : ''],
-    ['keys', 'Keys', p.keys.length],
-    ['tags', 'Tags', p.tags.length],
-    ['warnings', 'Warnings', p.warnings ? p.warnings.length : ''],
-    ['candidate', 'Candidate', p.candidate ? p.candidate.changes.length : '']
-  ]
-  return html`<main id="main" class="page">
-    ${head}
+    return html`<${Page} title="Policy" facts=${facts} error=${error} busy>
+      <section class="panel"><${Skeleton} rows=${4} /></section>
+      <section class="panel"><${Skeleton} rows=${9} /></section>
+    </${Page}>`
+  const { deployments, rules, guards, limits, keys, tags, warnings } = p
+  const lists = { deployments, rules, guards, limits, keys, tags, warnings }
+  lists.candidate = p.candidate?.changes
+  const contents = ['revision', ...Object.keys(lists)]
+  return html`<${Page} title="Policy" facts=${facts}>
     <div class="policy">
       <nav class="toc" aria-label="Sections of the policy">
-        ${contents.map(([id, text, n]) => html`<a href=${link('policy', { at: id })}
+        ${contents.map(id => html`<a href=${link('policy', { at: id })}
           aria-current=${current === id ? 'true' : undefined}>
-          ${text}<span class="n">${n}</span>
+          ${id[0].toUpperCase() + id.slice(1)}<span class="n">${lists[id]?.length}</span>
         </a>`)}
       </nav>
       <div class="stack">
@@ -70,21 +46,27 @@ export function Policy({ query, live }) {
         <${Rules} p=${p} at=${at} /><${Guards} p=${p} />
         <${Panel} id="limits" title="Limits and budgets"
           note="one bar for each owner; the tick is warn_at">
-          <${Limits} list=${p.limits} where columns=${2} />
+          <${Limits} list=${limits} where columns=${2} />
         </${Panel}>
-        <${Keys} p=${p} at=${at} /><${Tags} p=${p} />
+        <${Keys} p=${p} at=${at} /><${Tags} p=${p} at=${at} />
         <${Panel} id="warnings" title="Warnings of headrace check"
-          note="they do not stop a reload">${p.warnings == null ? html`<p class="muted">
+          note="they do not stop a reload">${warnings == null ? html`<p class="muted">
           The files differ from the active revision. Run <code>headrace check</code>.
-        </p>` : p.warnings.length ? html`<${Problems} list=${p.warnings} warnings />`
+        </p>` : warnings.length ? html`<${Problems} list=${warnings} warnings />`
           : html`<p class="muted"><${Glyph} n="applied" /> None.</p>`}</${Panel}>
         <${Candidate} p=${p} />
       </div>
     </div>
-  </main>`
+  </${Page}>`
 }
 
-const Revision = ({ p }) => html`
+const Rejection = ({ of, children }) => html`
+  <p class="t-bad">
+    <${Glyph} n="failed" /> rejected at <${Time} t=${of.at} />${children}
+  </p>
+  <${Problems} list=${of.problems} />
+`
+const Revision = ({ p: { candidate, ...p } }) => html`
   <section class="panel" id="revision" aria-label="Revision"><div class="revs">
     <div>
       <h2>Active</h2><p class="big mono">${p.revision}</p>
@@ -93,16 +75,10 @@ const Revision = ({ p }) => html`
     </div>
     <div>
       <h2>Candidate</h2>
-      ${p.candidate ? html`
-        <p class="big mono">${p.candidate.revision}</p>
-        <p class="small faint">in <code>${p.candidate.folder}</code></p>
-        ${p.candidate.rejected ? html`
-          <p class="t-bad">
-            <${Glyph} n="failed" /> its last reload was rejected at${' '}
-            <${Time} t=${p.candidate.rejected.at} />
-          </p>
-          <${Problems} list=${p.candidate.rejected.problems} />
-        ` : null}
+      ${candidate ? html`
+        <p class="big mono">${candidate.revision}</p>
+        <p class="small faint">in <code>${candidate.folder}</code></p>
+        ${candidate.rejected && html`<${Rejection} of=${candidate.rejected} />`}
       ` : html`
         <p class="big">None</p>
         <p class="small muted">
@@ -111,15 +87,12 @@ const Revision = ({ p }) => html`
         </p>
       `}
     </div>
-    <div>${p.rejected ? html`
-      <h2>
-        Last reload${' '}<span class="t-bad"><${Glyph} n="failed" /> rejected</span>${' '}
-        <span class="faint small">
-          at <${Time} t=${p.rejected.at} />; the active revision stays
-        </span>
-      </h2>
-      <${Problems} list=${p.rejected.problems} />
-    ` : html`<h2>Last reload</h2><p class="muted"><${Glyph} n="applied" /> not rejected</p>`}</div>
+    <div>
+      <h2>Last reload</h2>
+      ${p.rejected
+        ? html`<${Rejection} of=${p.rejected}>; the active revision stays</${Rejection}>`
+        : html`<p class="muted"><${Glyph} n="applied" /> not rejected</p>`}
+    </div>
   </div></section>
 `
 
@@ -131,11 +104,11 @@ const Deployments = ({ p, at }) => html`
       ['Deployment', x => html`<b>${x.name}</b><span class="sub">${x.description}</span>`],
       ['Policy', x => x.policy
         ? html`<a href=${link('policy', { at: 'rules' })}>${x.policy}</a>`
-        : html`<span class="faint">none</span>`],
+        : faint('none')],
       ['Targets, in order', x => x.targets.map(t => html`<span class="nowrap">
         <span class="muted">${t.upstream}/</span>${t.model}
-        ${t.weight != null ? html`${' '}<span class="faint">weight ${t.weight}</span>` : null}
-        ${t.role === 'fallback' ? html`${' '}<span class="faint">fallback</span>` : null}
+        ${t.weight != null && faint(` weight ${t.weight}`)}
+        ${t.role === 'fallback' && faint(' fallback')}
       </span>`), 'lines'],
       ['Calls', x => html`<a href=${link('calls', { deployment: x.name })}>${int(x.calls)}</a>`,
         'num'],
@@ -143,7 +116,7 @@ const Deployments = ({ p, at }) => html`
         ${x.keys.slice(0, 20).map(k => html`
           <span><a href=${link('policy', { at: 'key.' + k })}>${k}</a></span>
         `)}
-        ${x.keys.length > 20 ? html`<span class="faint">${x.keys.length - 20} more</span>` : null}
+        ${x.keys.length > 20 && faint(`${x.keys.length - 20} more`)}
       `, 'lines'],
       ['Tags', x => tagsText(x.tags).map(t => html`<span class="nowrap">${t}</span>`),
         'muted lines'],
@@ -158,8 +131,8 @@ function Rules({ p, at }) {
     <${Panel} id="rules" title="Rules" note="in their order; applied in the last hour" flush>
       <${Table} rows=${p.rules} empty="No policy of a deployment has rules."
         id=${r => 'rule.' + r.name} marked=${at} columns=${[
-          ['Rule', r => html`${r.name}<${Shadow} mode=${r.mode} />`],
-          ['When', r => r.when || html`<span class="faint">see the file</span>`, 'muted'],
+          ['Rule', r => html`${r.name}<${Shadow} on=${r.mode === 'shadow'} />`],
+          ['When', r => r.when || faint('see the file'), 'muted'],
           ['Effect', r => html`<${Client} v=${r.effect} max=${500} />`],
           ['Applied', r => html`<${Applied} n=${r.applied} of=${most} />`, 'num'],
           FILE
@@ -176,7 +149,7 @@ const Guards = ({ p }) => html`
         : 'Unknown, because the files differ from the active revision.'}
       columns=${[
         ['Guard', g => html`
-          <span class="muted">${g.policy}/</span>${g.name}<${Shadow} mode=${g.mode} />
+          <span class="muted">${g.policy}/</span>${g.name}<${Shadow} on=${g.mode === 'shadow'} />
         `],
         ['Stage', g => g.stage, 'muted'],
         ['Action', g => g.action],
@@ -193,7 +166,7 @@ const Keys = ({ p, at }) => html`
       id=${k => 'key.' + k.name} marked=${at} columns=${[
         ['Key', k => html`
           <a href=${link('calls', { key: k.name })}><b>${k.name}</b></a>
-          ${k.rejected ? html`${' '}<span class="chip">${k.rejected}</span>` : null}
+          ${k.rejected && html`${' '}<span class="chip">${k.rejected}</span>`}
         `],
         ['Deployments', k => k.deployments.map((x, n) => html`
           ${n ? ', ' : ''}<a href=${link('policy', { at: 'deployment.' + x })}>${x}</a>
@@ -201,21 +174,21 @@ const Keys = ({ p, at }) => html`
         ['Tags', k => tagsText(k.tags).join(' '), 'muted'],
         ['Last used', k => k.last_used
           ? html`<span title=${utc(k.last_used)}>${span(p.now - k.last_used)} ago</span>`
-          : html`<span class="faint">not since the start</span>`],
+          : faint('not since the start')],
         ['Expires', k => k.expires
           ? html`<span class=${k.expires - p.now < 7 * DAY_MS ? 't-warn' : ''}
               title=${utc(k.expires)}>
               ${k.expires < p.now ? 'expired' : 'in ' + span(k.expires - p.now)}
             </span>`
-          : html`<span class="faint">never</span>`],
+          : faint('never')],
         FILE
       ]} />
   </${Panel}>
 `
 
-const Tags = ({ p }) => html`<${Panel} id="tags" title="Tags" flush>
+const Tags = ({ p, at }) => html`<${Panel} id="tags" title="Tags" flush>
   <${Table} rows=${p.tags} empty="The policies declare no tags." id=${t => 'tag.' + t.name}
-    columns=${[
+    marked=${at} columns=${[
       ['Tag', t => html`<b>${t.name}</b>`],
       ['Values', t => t.values.join(', ') || 'a pattern or a flag', 'muted'],
       ['Set by clients', t => (t.by_clients ? 'yes' : 'no')],
@@ -244,7 +217,7 @@ function Candidate({ p }) {
     ${c.changes.length ? html`<${Table} rows=${c.changes} columns=${[
       ['Differs in', d => d.about],
       ['Calls', d => d.decided],
-      ['By rule', d => d.why || html`<span class="faint">no rule</span>`],
+      ['By rule', d => d.why || faint('no rule')],
       ['Examples, the latest first', d => (d.parts || []).map(e => html`<span>
         <a class="mono" href=${link('calls', { q: e.decided })}>
           <${Client} v=${e.decided} max=${32} />

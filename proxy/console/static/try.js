@@ -5,17 +5,14 @@ import { go } from './address.js'
 import { api, post, useData } from './api.js'
 import { hasFinding, requested, timeOf } from './call-fields.js'
 import { Tree } from './call.js'
-import { clock, fixed, int, usd } from './format.js'
-import { announce, At, Client, Failure, Glyph, Meter, Panel, Seg, Table, word } from './parts.js'
+import { clock, findingsText, fixed } from './format.js'
+import { amount } from './limits.js'
+import {
+  announce, Client, Failure, faint, Glyph, Meter, Page, Panel, Seg, Select, Table, word
+} from './parts.js'
 
-const NANO = 1e9
 const PATHS = [
-  '',
-  '/v1/chat/completions',
-  '/v1/completions',
-  '/v1/responses',
-  '/v1/messages',
-  '/v1/embeddings'
+  '', '/v1/chat/completions', '/v1/completions', '/v1/responses', '/v1/messages', '/v1/embeddings'
 ]
 // Texts of a request in place of those of a recent call, which are not stored.
 const PLACEHOLDERS = {
@@ -24,43 +21,34 @@ const PLACEHOLDERS = {
   completions: { prompt: 'placeholder' },
   responses: { input: 'placeholder' }
 }
+const indented = body => JSON.stringify(body, null, 2)
 const example = model =>
-  JSON.stringify(
-    {
-      model,
-      messages: [
-        { role: 'system', content: 'You answer customers of a shop.' },
-        {
-          role: 'user',
-          content:
-            'My order 4471 never came. Write to ana.weber@example.com, card 4111 1111 1111 1111.'
-        }
-      ]
-    },
-    null,
-    2
-  )
+  indented({
+    model,
+    messages: [
+      { role: 'system', content: 'You answer customers of a shop.' },
+      {
+        role: 'user',
+        content:
+          'My order 4471 never came. Write to ana.weber@example.com, card 4111 1111 1111 1111.'
+      }
+    ]
+  })
 
 function jsonFault(text) {
+  if (!text) return 'Write a request.'
   try {
     JSON.parse(text)
     return null
   } catch (error) {
-    const match = /position (\d+)/.exec(error.message)
-    const lines = text.slice(0, match ? +match[1] : text.length).split('\n')
-    return `Not JSON: line ${lines.length}, column ${lines[lines.length - 1].length + 1}.`
+    const position = /position (\d+)/.exec(error.message)?.[1] ?? text.length
+    const lines = text.slice(0, position).split('\n')
+    return `Not JSON: line ${lines.length}, column ${lines.at(-1).length + 1}.`
   }
 }
-const headersOf = text =>
-  Object.fromEntries(
-    text
-      .split('\n')
-      .filter(line => line.includes(':'))
-      .map(line => [
-        line.slice(0, line.indexOf(':')).trim(),
-        line.slice(line.indexOf(':') + 1).trim()
-      ])
-  )
+const headersOf = text => Object.fromEntries(
+  [...text.matchAll(/^([^:\n]+):(.*)$/gm)].map(([, name, value]) => [name.trim(), value.trim()])
+)
 
 export function Try({ query }) {
   const { data: policy, error: policyError } = useData('policy', 0)
@@ -69,57 +57,44 @@ export function Try({ query }) {
   const [isBusy, setIsBusy] = useState(false)
   const [state, setState] = useState({ result: null, error: null, stale: true })
   useEffect(() => {
-    api('calls').then(
-      page => setRecent(page.calls),
-      () => setRecent([])
-    )
+    api('calls').then(page => setRecent(page.calls), () => setRecent([]))
   }, [])
   useEffect(() => {
     if (!policy || form.key) return
     const key = policy.keys.find(k => !k.rejected) || policy.keys[0]
-    setForm(old => ({
-      ...old,
-      key: key ? key.name : '',
-      text: old.text || example(key && key.deployments.length ? key.deployments[0] : 'MODEL')
-    }))
+    const text = example(key?.deployments[0] || 'MODEL')
+    setForm(old => ({ ...old, key: key?.name || '', text: old.text || text }))
   }, [policy])
   const taken = query.call && recent && recent.find(c => c.id === query.call)
   useEffect(() => {
     if (!taken) return
-    const model = requested(taken) || taken.deployment || 'MODEL'
-    const stream = taken.stream ? { stream: true } : {}
-    const body = {
-      model,
-      ...taken.parameters,
-      ...stream,
-      ...(PLACEHOLDERS[taken.endpoint] || PLACEHOLDERS.chat)
-    }
     setForm({
       key: taken.key || '',
       path: taken.route || '',
       at: new Date(timeOf(taken)).toISOString().slice(0, 16),
       headers: '',
-      text: JSON.stringify(body, null, 2)
+      text: indented({
+        model: requested(taken) || taken.deployment || 'MODEL',
+        ...taken.parameters,
+        ...(taken.stream && { stream: true }),
+        ...(PLACEHOLDERS[taken.endpoint] || PLACEHOLDERS.chat)
+      })
     })
     setState(old => ({ ...old, error: null, stale: true }))
   }, [query.call, Boolean(taken)])
-  const fault = useMemo(
-    () => (form.text ? jsonFault(form.text) : 'Write a request.'),
-    [form.text]
-  )
-  const change = name => e => {
-    setForm(old => ({ ...old, [name]: e.target.value }))
+  const fault = useMemo(() => jsonFault(form.text), [form.text])
+  const set = name => value => {
+    setForm(old => ({ ...old, [name]: value }))
     setState(old => ({ ...old, stale: true }))
   }
-  const run = async () => {
+  const field = name => ({ value: form[name], onInput: e => set(name)(e.target.value) })
+  const run = async e => {
+    e.preventDefault()
     if (fault || isBusy) return
-    const request = {
-      key: form.key,
-      headers: headersOf(form.headers),
-      body: JSON.parse(form.text)
-    }
-    if (form.path) request.path = form.path
-    if (form.at) request.at = form.at + ':00Z'
+    const { key, path, at, headers, text } = form
+    const request = { key, headers: headersOf(headers), body: JSON.parse(text) }
+    if (path) request.path = path
+    if (at) request.at = at + ':00Z'
     setIsBusy(true)
     try {
       setState({ result: await post('try', request), error: null, stale: false })
@@ -130,93 +105,58 @@ export function Try({ query }) {
       setIsBusy(false)
     }
   }
-  if (policyError && !policy)
-    return html`<main id="main" class="page">
-      <div class="head"><h1>Try</h1></div><${Failure} error=${policyError} />
-    </main>`
-  const keys = policy ? policy.keys : []
+  if (policyError && !policy) return html`<${Page} title="Try" error=${policyError} />`
+  const keys = (policy ? policy.keys : []).map(({ name }) => [name, name])
+  const paths = [...new Set([...PATHS, form.path])].map(path => [path, path || 'by the body'])
+  const calls = (recent || []).slice(0, 30).map(c =>
+    [c.id, `${clock(timeOf(c))} ${c.deployment || 'none'}, ${word(c.outcome)}`])
   return html`
-    <main id="main" class="page">
-      <div class="head">
-        <h1>Try</h1>
-        <div class="facts"><span>
-          Nothing is sent to an upstream, and nothing is counted. The request stays in this
-          process. Guards that call a service are not asked.
-        </span></div>
-      </div>
+    <${Page} title="Try" facts=${[
+      'Nothing is sent to an upstream, and nothing is counted. The request stays in this ' +
+      'process. Guards that call a service are not asked.'
+    ]}>
       <div class="try" aria-busy=${String(isBusy)}>
         <section class="panel" aria-label="Request">
           <header>
             <h2>Request</h2><span class="spacer"></span>
             <label>
               <span class="vh">Take a recent call</span>
-              <select class="soft" value=""
-                onChange=${e => e.target.value && go('try', { call: e.target.value })}>
-                <option value="">Take a recent call</option>
-                ${(recent || []).slice(0, 30).map(c => html`<option value=${c.id}>
-                  ${clock(timeOf(c))} ${c.deployment || 'none'}, ${word(c.outcome)}
-                </option>`)}
-              </select>
+              <${Select} class="soft" value="" options=${[['', 'Take a recent call'], ...calls]}
+                onPick=${call => call && go('try', { call })} />
             </label>
           </header>
-          <form class="form"
-            onSubmit=${e => {
-              e.preventDefault()
-              run()
-            }}>
-            <label>
-              Key
-              <select value=${form.key} onChange=${change('key')}>${keys.map(k => html`
-                <option value=${k.name} selected=${form.key === k.name}>${k.name}</option>
-              `)}</select>
-            </label>
-            <label>
-              Time, UTC
-              <input class="field" type="datetime-local" value=${form.at} onInput=${change('at')} />
-            </label>
+          <form class="form" onSubmit=${run}>
+            <label>Key<${Select} value=${form.key} options=${keys} onPick=${set('key')} /></label>
+            <label>Time, UTC<input class="field" type="datetime-local" ...${field('at')} /></label>
             <label class="wide">
-              Path
-              <select value=${form.path} onChange=${change('path')}>
-                ${[...new Set([...PATHS, form.path])].map(path => html`
-                  <option value=${path} selected=${form.path === path}>
-                    ${path || 'by the body'}
-                  </option>
-                `)}
-              </select>
+              Path<${Select} value=${form.path} options=${paths} onPick=${set('path')} />
             </label>
             <label class="wide">
               Headers, one on a line
               <textarea class="field" rows="2" spellcheck="false" placeholder="x-region: eu-west"
-                value=${form.headers} onInput=${change('headers')}></textarea>
+                ...${field('headers')}></textarea>
             </label>
             <label class="wide">
               Body
-              <textarea class="field mono" rows="17" spellcheck="false" value=${form.text}
+              <textarea class="field mono" rows="17" spellcheck="false" ...${field('text')}
                 aria-invalid=${fault ? 'true' : undefined}
-                aria-describedby=${fault ? 'fault' : undefined} onInput=${change('text')}
-                onKeyDown=${e => {
-                  if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
-                    e.preventDefault()
-                    run()
-                  }
-                }}></textarea>
+                aria-describedby=${fault ? 'fault' : undefined}
+                onKeyDown=${e =>
+                  e.key === 'Enter' && (e.ctrlKey || e.metaKey) && run(e)
+                }></textarea>
             </label>
             <div class="wide tools">
               <button class="btn primary" type="submit" disabled=${Boolean(fault) || isBusy}>
                 ${isBusy ? 'Explaining…' : 'Explain'}
               </button>
               <span class="faint small desk"><kbd>Ctrl</kbd> <kbd>Enter</kbd></span>
-              ${fault ? html`<span class="error" id="fault">${fault}</span>` : null}
-              ${query.call ? html`
-                <p class="small muted">
-                  ${taken
-                    ? `From call ${query.call}. Its text and headers are not stored: the ` +
-                      'message is a placeholder, and headers that rules read must be added.'
-                    : recent
-                      ? `Call ${query.call} is not stored any more.`
-                      : ''}
-                </p>
-              ` : null}
+              ${fault && html`<span class="error" id="fault">${fault}</span>`}
+              ${query.call && recent && html`<p class="small muted">
+                ${taken
+                  ? `From call ${query.call}. Its text and headers are not stored: the ` +
+                    'message is a placeholder, and headers that rules read must be added.'
+                  : `Call ${query.call} is not stored any more.`}
+              </p>`}
             </div>
           </form>
         </section>
@@ -233,7 +173,7 @@ export function Try({ query }) {
           </section>
         `}
       </div>
-    </main>
+    </${Page}>
   `
 }
 
@@ -250,7 +190,7 @@ function Result({ result }) {
       </header>
       <div class="body">
         <p class="big"><${Glyph} n=${outcome.state} /> <${Client} v=${outcome.decided} /></p>
-        ${outcome.why ? html`<p class="muted"><${Client} v=${outcome.why} max=${512} /></p>` : null}
+        ${outcome.why && html`<p class="muted"><${Client} v=${outcome.why} max=${512} /></p>`}
       </div>
     </section>
     ${candidate ? html`
@@ -259,7 +199,7 @@ function Result({ result }) {
           ['Differs in', d => d.kind],
           ['Active', d => html`<${Client} v=${d.before} max=${300} />`, 'muted'],
           ['Candidate', d => html`<b><${Client} v=${d.after} max=${300} /></b>`],
-          ['By rule', d => d.rule || html`<span class="faint">no rule</span>`]
+          ['By rule', d => d.rule || faint('no rule')]
         ]} />` : html`<p class="body muted">
           <${Glyph} n="applied" /> The candidate decides this request the same.
         </p>`}
@@ -268,7 +208,7 @@ function Result({ result }) {
       Serve a candidate folder to see the differences:${' '}
       <code>headrace serve --candidate FOLDER</code>
     </p>`}
-    ${active.guards ? html`<${Guards} guards=${active.guards} />` : null}
+    ${active.guards && html`<${Guards} guards=${active.guards} />`}
     <div class="cols claims">
       <${Claims} list=${active.limits} /><${Costs} list=${active.costs} />
     </div>
@@ -291,16 +231,14 @@ function Guards({ guards }) {
     ${guards.results.map(r => html`<p>
       <span class="outcome"><${Glyph} n=${r.verdict} /><b>${r.guard}</b></span>${' '}
       ${word(r.verdict)}${r.shadow ? ', shadow mode' : ''}${' '}
-      <span class="muted">
-        ${r.error || Object.entries(r.findings).map(([kind, n]) => `${n} ${kind}`).join(', ')}
-      </span>
+      <span class="muted">${r.error || findingsText(r.findings)}</span>
     </p>`)}
-    ${guards.not_asked.length ? html`<p class="small muted">
+    ${guards.not_asked.length > 0 && html`<p class="small muted">
       Not asked, because they call a service: ${guards.not_asked.join(', ')}.
-    </p>` : null}
-    ${guards.opaque.length
-      ? html`<p class="small t-warn">No guard can read: ${guards.opaque.join(', ')}.</p>`
-      : null}
+    </p>`}
+    ${guards.opaque.length > 0 && html`
+      <p class="small t-warn">No guard can read: ${guards.opaque.join(', ')}.</p>
+    `}
     ${guards.texts.map(text => html`<div>
       <p class="small muted"><code><${Client} v=${text.path} /></code></p>
       <div class="marked">${sent ? html`<${Client} v=${text.sent} max=${20000} />` : (
@@ -315,8 +253,6 @@ function Guards({ guards }) {
 }
 
 function Claims({ list }) {
-  const amount = (limit, value) =>
-    value == null ? 'unknown' : limit.kind === 'usd' ? usd(value / NANO) : int(value)
   const remaining = limit =>
     limit.used == null ? null : Math.max(0, limit.capacity - limit.used)
   const fits = limit => limit.used == null || remaining(limit) >= limit.claim
