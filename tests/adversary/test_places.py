@@ -25,7 +25,7 @@ from tests.for_each import for_each
 from tests.guards.calls import ask_route, guarded
 from tests.guards.doubles import Ticks, stream_inspector
 from tests.guards.stream import frames as made
-from tests.guards.test_coverage import bodies, fed, planted
+from tests.guards.test_coverage import bodies, fed, insert_text
 from tests.guards.text.test_walk import MARK, PATHS
 from tests.test_pipeline import ROUTES, Route
 from tools.measure import detector
@@ -73,7 +73,7 @@ async def slips(document: Json, texts: Texts, name: str) -> str | None:
 @for_each("form", FORMS)
 async def test_nothing_in_a_request_reaches_a_model_unread(form: str) -> None:
     for place, (_, name) in zip(REQUESTS, turns([form]), strict=False):
-        body = planted(place, FORMS[form](PLANTS[name]))
+        body = insert_text(place, FORMS[form](PLANTS[name]))
 
         assert await slips(body, request_texts(body), name) is None
 
@@ -90,7 +90,7 @@ async def test_no_field_of_a_dialect_carries_anything_unread(dialect: str, endpo
 @for_each("form", [*PLAIN, *[*URLS][::5]])
 async def test_nothing_in_an_answer_reaches_a_client_unread(form: str) -> None:
     for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
-        data = {**HEAD, **planted(place, FORMS[form](PLANTS[name]))}
+        data = {**HEAD, **insert_text(place, FORMS[form](PLANTS[name]))}
 
         assert await slips(data, answer_texts(data), name) is None
 
@@ -193,7 +193,7 @@ def texts_of(value: Any) -> Iterator[str]:
 
 async def slips_in_a_stream(place: Any, pieces: list[str], name: str, action: Action) -> Any:
     """Return what a client gets of a text that comes in pieces, where that is all of it."""
-    events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
+    events = [{**HEAD, "choices": [], **insert_text(place, piece)} for piece in pieces]
     _, released = await fed(rule(name, action), events)
     return released if spells(released, PLANTS[name]) is not None else None
 
@@ -213,7 +213,7 @@ async def test_flagging_guard_passes_no_unread_stream(form: str) -> None:
         for pieces in cuts(FORMS[form](PLANTS[name])):
             if MARK not in texts_of(place):
                 continue
-            events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
+            events = [{**HEAD, "choices": [], **insert_text(place, piece)} for piece in pieces]
             watching = stream_inspector(rule(name, "flag"))
             released = [await watching.inspect(frame) for frame in made.read(*events)]
             outputs = made.documents([frame for frames in released for frame in frames])
@@ -246,7 +246,7 @@ DRAWN = st.sampled_from([(form, name) for form in FORMS for name in PLANTS if sa
 @given(DOCUMENTS, DRAWN)
 async def test_nothing_in_any_document_passes_unread(document: Json, drawn: Any) -> None:
     form, name = drawn
-    body = planted(document, FORMS[form](PLANTS[name]))
+    body = insert_text(document, FORMS[form](PLANTS[name]))
 
     assert await slips(body, request_texts(body), name) is None
     if "data" not in body:  # there an answer has its vectors
@@ -287,7 +287,7 @@ GOING_ON = [place for place in ANSWERS if MARK in texts_of(place)]
 @given(st.lists(st.sampled_from(GOING_ON), min_size=1, max_size=2), st.data())
 async def test_no_order_of_chunks_hides_a_word(places: list[Json], data: st.DataObject) -> None:
     chunks = st.lists(st.tuples(st.sampled_from(places), PIECES), min_size=2, max_size=5)
-    events = [{"choices": [], **planted(*item)} for item in data.draw(chunks)]
+    events = [{"choices": [], **insert_text(*item)} for item in data.draw(chunks)]
 
     for action in ("block", "mask"):
         _, released = await fed(rule("words", action), events)
@@ -332,7 +332,7 @@ async def test_guards_chunk(name: str, tmp_path: Path, upstream: ScriptedUpstrea
     async with guarded(tmp_path, upstream, f"output: [{GUARDS}]") as proxy:
         for plant, place in BESIDE_CHOICES.items():
             for pieces in cuts(PLANTS[plant]):
-                events = [event(a_word(route), **planted(place, piece)) for piece in pieces]
+                events = [event(a_word(route), **insert_text(place, piece)) for piece in pieces]
                 upstream.answer_with(stream(events))
                 reply = await ask_route(proxy, route, route.said, streamed=True)
 

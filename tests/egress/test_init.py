@@ -47,7 +47,7 @@ from tests.doubles import (
 )
 from tests.fakes import MemorySink
 from tests.for_each import for_each
-from tests.guards.elsewhere import ways
+from tests.guards.elsewhere import guard_clients
 from tests.policy.deciding import read_text
 
 BODY = {"messages": [{"role": "user", "content": "Is it?"}], "temperature": 0}
@@ -206,7 +206,7 @@ async def test_webhook_receives_body_and_returns_response(
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.answer_with(answer({"a": 1}, 418))
-    async with ways() as egress:
+    async with guard_clients() as egress:
         assert egress.request_id == "req_1"
         assert await egress.post(f"{upstream.url}/x", {"x-h": "1"}, b"{}") == (418, b'{"a": 1}')
     [request] = upstream.requests
@@ -217,7 +217,7 @@ async def test_webhook_receives_body_and_returns_response(
 
 async def test_redirect_is_not_followed(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({}, 307, f"location: {upstream.url}/other"))
-    async with ways() as egress:
+    async with guard_clients() as egress:
         status, _ = await egress.post(upstream.url, {}, b"{}")
 
     assert (status, len(upstream.requests)) == (307, 1)
@@ -230,7 +230,7 @@ async def test_endless_response_is_aborted(upstream: ScriptedUpstream) -> None:
             await wire.send(b"10000\r\n", b" " * 65536, b"\r\n")
 
     upstream.answer_with(endless)
-    async with ways() as egress:
+    async with guard_clients() as egress:
         with pytest.raises(ResponseTooLong):
             await egress.post(upstream.url, {}, b"{}")
         async with asyncio.timeout(PATIENCE_S):
@@ -239,7 +239,7 @@ async def test_endless_response_is_aborted(upstream: ScriptedUpstream) -> None:
 
 async def test_largest_response_is_read(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(b" " * MAX_RESPONSE_BYTES))
-    async with ways() as egress:
+    async with guard_clients() as egress:
         _, body = await egress.post(upstream.url, {}, b"{}")
 
     assert len(body) == MAX_RESPONSE_BYTES
@@ -248,7 +248,7 @@ async def test_largest_response_is_read(upstream: ScriptedUpstream) -> None:
 @pytest.mark.parametrize("script", [cut_before_head(), answer(b"", 200, "content-length: 9")])
 async def test_failed_connection_raises(upstream: ScriptedUpstream, script: Any) -> None:
     upstream.answer_with(script)
-    async with ways() as egress:
+    async with guard_clients() as egress:
         for url in (upstream.url, "http://127.0.0.1:1/"):
             with pytest.raises(ConnectionError):
                 await egress.post(url, {}, b"{}")

@@ -38,7 +38,7 @@ TOOL = {"type": "tool_use", "id": "toolu_1", "name": "look_up"}
 
 @dataclass(frozen=True)
 class Said:
-    """A text and the arguments of a tool in an answer."""
+    """Text and tool arguments of a response."""
 
     text: str
     arguments: Any
@@ -59,7 +59,7 @@ class Form:
     read: Callable[[bytes, bool], Said]
 
     def script(self, texts: list[str], arguments: list[str], *, streamed: bool) -> Script:
-        """Answer with a text and with a tool's arguments: in these pieces where it is streamed."""
+        """Respond with text and tool arguments, streamed in these pieces."""
         if not streamed:
             return answer(self.whole("".join(texts), "".join(arguments)))
         return stream(self.events(texts, arguments), is_done=self.name == "chat")

@@ -1,4 +1,4 @@
-"""Credentials by the place where they occur, drawn by the test: none is real or written down."""
+"""Random credentials in typical contexts. None is real or stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ URL_SAFE = ALNUM + "-_"
 
 
 class Credential(NamedTuple):
-    """A text, and the credential in it. ``kind`` is the rule that finds it."""
+    """A text with a credential, and the rule that finds it (``kind``)."""
 
     kind: str
     text: str
@@ -29,7 +29,7 @@ def draw(seed: str, count: int, alphabet: str = ALNUM) -> str:
     return f"{chance.choice('bcdf')}{body[:9]}7q4{body[9:]}{chance.choice('ghjk')}z"
 
 
-# Prefixes of makers, old and new, that have no rule of their own.
+# Prefixes of providers without a rule of their own.
 PREFIXES = {
     "csk-": LOWER, "lin_oauth_": LOWER, "nvapi-": URL_SAFE, "pcsk_": URL_SAFE, "vck_": URL_SAFE,
     "napi_": ALNUM, "figd_": URL_SAFE, "llx-": ALNUM, "wandb_v1_": ALNUM, "xai-": ALNUM,

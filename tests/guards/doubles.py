@@ -1,4 +1,4 @@
-"""A detector that finds fixed words, and how a text is cut for a stream."""
+"""Detectors for tests of guards, and helpers that cut texts into pieces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from proxy.types.guard import (
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Finds words; with ``edges`` only where no letter is beside them."""
+    """Finds words; with ``edges`` only whole words."""
 
     words: tuple[str, ...]
     edges: bool = False
@@ -56,7 +56,7 @@ class Broken:
 
 @dataclass(slots=True)
 class Elsewhere:
-    """A service that makes everybody wait, and then finds words; it notes what it was asked."""
+    """A service that waits, then finds words, and records what it received."""
 
     words: Words = Words(("secret",))
     asked: list[Sequence[Piece]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class AsAsked:
-    """Finds what the user has said; nothing to judge by where that is nothing."""
+    """Finds the user's text in a response. Not applicable if there is none."""
 
     lookback: int | None = None
 
@@ -85,7 +85,7 @@ class AsAsked:
 
 @dataclass(slots=True)
 class Ticks:
-    """A clock that goes on by ``step`` at each look."""
+    """Clock that advances by ``step`` at each reading."""
 
     step: float = 0.0
     now: float = field(default=0.0)

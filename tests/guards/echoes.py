@@ -1,4 +1,4 @@
-"""An upstream that says what it was asked, as text and as a tool's arguments, cut anywhere."""
+"""Upstream that returns the last message as text and as tool arguments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _delta(event: Json, call: Json) -> Json:
 
 
 def shown(raw: bytes) -> tuple[str, str]:
-    """Put together the text and the arguments that a client was given, streamed or whole."""
+    """Join the text and the tool arguments that a client received, streamed or whole."""
     text = arguments = ""
     lines = [raw] if raw.startswith(b"{") else [line[6:] for line in raw.splitlines()]
     for line in lines:

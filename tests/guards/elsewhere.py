@@ -1,5 +1,4 @@
-"""Those whom guards ask, as tests have them: a way out over real sockets, and a deployment that
-says what the test wants."""
+"""Clients of guards for services and models: over real sockets, and with a scripted deployment."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ async def nowhere(exchange: Exchange) -> None:
 
 
 @asynccontextmanager
-async def ways() -> AsyncIterator[HttpGuardEgress]:
-    """Give the ways out of a call with the id ``req_1``."""
+async def guard_clients() -> AsyncIterator[HttpGuardEgress]:
+    """Return the guard clients of a call with the id ``req_1``."""
     record = new_record()
     record.set_head(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
     async with HttpClient(TRUST) as http:
@@ -43,7 +42,7 @@ async def ways() -> AsyncIterator[HttpGuardEgress]:
 
 @dataclass
 class Deployment:
-    """A way out behind which a deployment answers one thing; it notes what it was asked."""
+    """Guard client whose deployment always gives one response. Records the requests."""
 
     says: str
     asked: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)

@@ -8,7 +8,7 @@ does so each time.
 
 from __future__ import annotations
 
-# ruff: noqa: RUF001  # disguises are what is measured
+# ruff: noqa: RUF001  # disguised letters are the subject
 import base64
 import gc
 import sys
@@ -17,10 +17,10 @@ from time import thread_time
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-TIMES = 8  # how much longer the longer text is
-LINEAR = TIMES * 4  # a square would be 64; caches and neighbours on the machine take the rest
+TIMES = 8  # ratio of the two text lengths
+LINEAR = TIMES * 4  # quadratic time would be 64; the margin is for noise
 LEAST_ROUNDS, MOST_ROUNDS = 2, 40
-UNSEEN_S = 2e-5  # a shorter time is taken for this one
+UNSEEN_S = 2e-5  # shorter times are rounded up to this
 
 
 def ratio(call: Callable[[str], object], text: str) -> float:
@@ -39,7 +39,7 @@ def grown(call: Callable[[T], object], short: T, long: T, *, maximum: float = LI
     """Return how many times longer a call takes for ``long`` than for ``short``. It is measured
     again while that is not less than ``most``."""
     of_short = of_long = result = float("inf")
-    gc.disable()  # what other tests left is not swept on our time
+    gc.disable()  # garbage of other tests must not be collected meanwhile
     try:
         for count in range(MOST_ROUNDS):
             of_short, of_long = min(of_short, _cost(call, short)), min(of_long, _cost(call, long))
@@ -58,7 +58,7 @@ def _cost(call: Callable[[T], object], text: T) -> float:
 
 
 def lines(call: Callable[[], object]) -> int:
-    """Return how many lines of Python a call runs: the same on every machine."""
+    """Return the number of Python lines that a call runs, which is equal on all machines."""
     count = 0
 
     def trace(frame: Any, event: str, arg: Any) -> Any:
@@ -75,7 +75,7 @@ def lines(call: Callable[[], object]) -> int:
     return count
 
 
-# Texts that were made to be slow to read, of about so many characters.
+# Texts that are slow to read, by length in characters.
 SHAPES: dict[str, Callable[[int], str]] = {
     "marks out of order": lambda n: "a" + "\u0315" * n + "\u0316" * n,
     "marks in order": lambda n: "a" + "\u0316" * n + "\u0315" * n,

@@ -61,13 +61,13 @@ def _descriptions() -> Iterator[str]:
 
 
 def _pieces(texts: Iterator[str], count: int) -> list[str]:
-    """Return so many pieces, spread evenly over the texts."""
+    """Return ``count`` pieces, spread evenly over the texts."""
     every = [piece for text in texts for piece in _at_lines(text)]
     return [every[number * len(every) // count] for number in range(count)]
 
 
 def _at_lines(text: str) -> Iterator[str]:
-    """Cut a text at ends of lines."""
+    """Split a text at line ends."""
     piece = ""
     for line in text.splitlines(keepends=True):
         piece += line

@@ -51,14 +51,14 @@ VALUES = {
     "id_RO": ["1630615123457"], "id_TH": ["3100600445635", "3-1006-00445-63-5"], "id_ZA": ["7503305044089"],
 }  # fmt: skip
 
-# None of them says what the value is.
+# Contexts that do not name the kind.
 SENTENCES = [
     "{}", "Please write this down: {}.", "Ada Weir gave us {}, and Bob Sluice nothing at all.",
     'The form says "{}" (as of last week).', "Die Müllerin nannte uns 🌊 {} und ging.",
     "- wheel\n- {}\n- weir",
 ]  # fmt: skip
 
-# What says it, before or after.
+# Contexts that name the kind, before or after.
 CALLED = [
     ("phone", "You can call me at {} after six.", "555-0142"), ("phone", "Phone: {}", "4155550132"),
     ("phone", "my number is {} (mobile)", "2125550187"), ("phone", "Tel. {}", "55 12 34 56"),

@@ -35,7 +35,7 @@ EXAMPLES = _examples()
 
 
 def texts(kind: str, example: str, place: str) -> Iterator[tuple[str, str]]:
-    """Yield numbers like an example, each with a sentence in which it must be found."""
+    """Yield numbers like an example, each in a sentence."""
     chance = random.Random(place)
     needs_name = not any(example in values for values in VALUES.values())
     if needs_name and "KEY" not in SENTENCES[place]:

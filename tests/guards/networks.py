@@ -11,7 +11,7 @@ FLOAT, INT64 = 1, 7
 
 
 def number(value: int) -> bytes:
-    """A varint of protobuf."""
+    """Encode a protobuf varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -58,7 +58,7 @@ def value(field: int, name: str, kind: int, *dims: str | int) -> bytes:
 def network(
     weights: Sequence[Sequence[float]], pool: str = "ReduceMax", tokens: int | None = None
 ) -> bytes:
-    """Logits are, for each label, the highest weight of the words that are there, or their mean.
+    """The logit of a label is the highest or the mean weight of the words in a text.
     ``tokens`` is how many it takes, where it takes one number alone."""
     graph = (
         node("Gather", ["W", "input_ids"], "each")

@@ -10,7 +10,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 PRINTED = [chr(code) for code in range(33, 127)]
-# RE2's words for what `re` has other words for, and flags that widen what a sample need not use.
+# RE2 syntax that `re` spells differently, and flags that samples do not need.
 FOREIGN = {
     "(?i)": "",
     r"\pL": "a-z",
@@ -22,7 +22,7 @@ FOREIGN = {
 }
 
 CODE_POINT = re.compile(r"\\x\{([0-9A-Fa-f]+)\}")
-WIDE = 1000  # characters of a range, of which the first is enough
+WIDE = 1000  # from larger ranges only the first character is drawn
 
 CLASSES = {
     codes.CATEGORY_DIGIT: r"\d",
@@ -34,7 +34,7 @@ CLASSES = {
 
 
 def sample(pattern: str, chance: random.Random) -> str:
-    """A text of the pattern; each choice and each character is drawn anew."""
+    """Return a random text that matches the pattern."""
     for theirs, ours in FOREIGN.items():
         pattern = pattern.replace(theirs, ours)
     pattern = CODE_POINT.sub(lambda code: re.escape(chr(int(code[1], 16))), pattern)

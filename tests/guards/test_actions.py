@@ -55,7 +55,7 @@ async def test_finding_routes_call(
         (f"output: [{RETRY}]", "retried", "smol"),
     ],
 )
-async def test_shadow_guard_acts_on_nothing(
+async def test_shadow_guard_changes_nothing(
     guards: str, verdict: str, model: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
@@ -107,7 +107,7 @@ async def test_route_without_price_is_refused(guard: Guard, upstream: ScriptedUp
     assert upstream.requests == []
 
 
-def test_claim_covers_the_dearest_route() -> None:
+def test_claim_covers_the_most_expensive_route() -> None:
     upstream = Upstream("openai", "openai", "http://localhost")
     cheap = Target(upstream, "smol", prices=(Price(Decimal(1), Decimal(1)),))
     dear = Target(upstream, "large", prices=(Price(Decimal(100), Decimal(100)),))

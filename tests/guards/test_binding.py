@@ -1,4 +1,4 @@
-"""What a call asks is read from its body, and rules that judge by it are bound to it."""
+"""Context of a prompt is read from a body, and rules are bound to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ SERVICE = GuardRule("service", Elsewhere())
         ({"messages": "no list", "context": {"text": 3}}, PromptContext()),
     ],
 )
-def test_a_question_is_what_is_said_in_words(body: dict[str, Any], question: PromptContext) -> None:
+def test_context_contains_the_texts_of_a_prompt(
+    body: dict[str, Any], question: PromptContext
+) -> None:
     assert build_prompt_context(body) == question
 
 
@@ -59,7 +61,7 @@ def test_static_rules_are_not_copied() -> None:
     assert bind_rules(rules, {"prompt": "Hi"}) is rules
 
 
-async def test_a_rule_is_bound_to_what_was_asked() -> None:
+async def test_rule_is_bound_to_the_prompt() -> None:
     body = {"prompt": "hippo"}
     inspection = await Engine(Ticks()).inspect(
         bind_rules([REQUEST], body), request_texts(body).texts
@@ -79,7 +81,7 @@ async def test_rule_without_context_is_not_applicable() -> None:
 
 
 class Clumsy:
-    """Cannot be bound to anything."""
+    """Raises when it is bound to a context."""
 
     lookback = None
 
@@ -88,7 +90,7 @@ class Clumsy:
 
 
 @pytest.mark.parametrize(("on_error", "stops"), [("closed", True), ("open", False)])
-async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool) -> None:
+async def test_rule_that_raises_when_bound_has_failed(on_error: Any, stops: bool) -> None:
     body = {"prompt": "hippo"}
     rules = bind_rules([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
     inspection = await Engine(Ticks()).inspect(rules, request_texts(body).texts)

@@ -1,4 +1,4 @@
-"""Texts in traces: only where policy says so, redacted, bounded, as the upstream had them."""
+"""Captured texts in spans: by policy, redacted and bounded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def traced(
     body: Json,
     script: Script,
 ) -> Json:
-    """Make a call and give what its span says of the model call."""
+    """Make a call and return the attributes of its model call span."""
     upstream.answer_with(script)
     policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {capture}}}\n"
     async with (
@@ -152,7 +152,7 @@ def test_calls_are_sampled_by_trace() -> None:
 
 
 class Broken:
-    """A detector that cannot tell."""
+    """A detector that raises."""
 
     lookback: int | None = 0
 
@@ -165,13 +165,13 @@ def capturing(*rules: GuardRule, maximum: int = 100) -> Capturing:
     return Capturing(Capture(1.0, max_chars=maximum), rules, request, lambda: 0.0)
 
 
-def test_a_text_that_cannot_be_redacted_is_withheld() -> None:
+def test_text_that_cannot_be_redacted_is_withheld() -> None:
     captured = capturing(GuardRule("mask", Broken(), action="mask")).captured()
 
     assert [text.text for text in captured.asked] == ["[WITHHELD]"]
 
 
-def test_an_endless_answer_takes_bounded_room() -> None:
+def test_capture_of_endless_response_is_bounded() -> None:
     stored = capturing()
     [frame] = made.spoken(made.part(), ["x" * 100])
     for _ in range(10_000):
@@ -236,7 +236,7 @@ async def test_string_input_is_captured_at_every_endpoint(
     assert texts(request) == [("user", "Hi")]
 
 
-def test_choices_and_calls_are_captured_apart() -> None:
+def test_choices_and_calls_are_captured_separately() -> None:
     stored = capturing()
     call = {"id": "a", "function": {"name": "find", "arguments": '{"city": "Oslo"}'}}
     deltas = [{"content": "a"}, {"content": "b"}, {"tool_calls": [{"index": 0, **call}]}]

@@ -141,7 +141,7 @@ NAMES = [f"{split.func.__name__} {split.keywords}" for _, split in RESPONSES_MAD
 async def spans_of(
     form: Form, body: Json, script: Script, folder: Path, up: ScriptedUpstream, to: Collector
 ) -> str:
-    """Return all spans of a call whose texts are captured."""
+    """Return all spans of a call with captured texts."""
     up.answer_with(script)
     capture = "policies:\n  default: {match: all, capture: {share: 100%}}\n"
     headers = {**BEARER, "x-headrace-deployment": form.deployment}
@@ -166,7 +166,7 @@ async def spans_of(
 @for_each(
     ("form", "split"), REQUESTS, ids=[f"{form.name} {split.__name__}" for form, split in REQUESTS]
 )
-async def test_a_value_split_in_a_request_is_in_no_span(
+async def test_value_split_in_a_request_is_in_no_span(
     form: Form,
     split: Callable[[str, str], list[Json]],
     halves: tuple[str, str],
@@ -186,7 +186,7 @@ async def test_a_value_split_in_a_request_is_in_no_span(
 
 @for_each("halves", [HALVES, CARD], ids=["token", "card"])
 @for_each(("form", "split"), RESPONSES_MADE, ids=NAMES)
-async def test_a_value_split_in_a_response_is_in_no_span(
+async def test_value_split_in_a_response_is_in_no_span(
     form: Form,
     split: partial[Script],
     halves: tuple[str, str],

@@ -39,7 +39,7 @@ from tests.guards.calls import ask_route
 from tests.guards.conftest import Guard
 from tests.guards.doubles import Ticks, stream_inspector
 from tests.guards.stream import frames as made
-from tests.guards.text.test_walk import MARK, MINIMAL, PATHS, SHAPES, fields, hub
+from tests.guards.text.test_walk import MARK, MINIMAL, PATHS, SHAPES, chat_body, fields
 from tests.test_pipeline import Route, every_route
 from tools.disguises import MUST, SHOULD, WORDS_ONLY, credentials
 from tools.measure import detector, finds
@@ -53,65 +53,65 @@ EVERY = {**MUST, **SHOULD, **WORDS_ONLY}
 POSITIONS = ("{}", "{} at the start", "at the end {}", "(in: the, {}; middle)")
 
 
-def planted(shape: Any, text: str) -> Any:
-    """Put a text in the place of the mark, wherever a shape has it."""
+def insert_text(shape: Any, text: str) -> Any:
+    """Replace the mark with a text anywhere in a shape."""
     if isinstance(shape, dict):
-        return {planted(key, text): planted(value, text) for key, value in shape.items()}
+        return {insert_text(key, text): insert_text(value, text) for key, value in shape.items()}
     if isinstance(shape, list):
-        return [planted(item, text) for item in shape]
+        return [insert_text(item, text) for item in shape]
     if isinstance(shape, str) and shape.startswith("{") and "\\u" in text:
-        return shape.replace(MARK, text)  # the escapes of a string of JSON are its own
+        return shape.replace(MARK, text)  # escape the text for the JSON string
     if isinstance(shape, str) and shape.startswith("{"):  # arguments are JSON in a string
-        return json.dumps(planted(json.loads(shape), text))
+        return json.dumps(insert_text(json.loads(shape), text))
     return shape.replace(MARK, text) if isinstance(shape, str) else shape
 
 
-def hidden(name: str) -> str:
-    """Write the word, and the key where it can be written so, in a disguise."""
+def disguise_words(name: str) -> str:
+    """Return the disguised word, and the disguised key if the disguise can express it."""
     disguise = EVERY[name]
     return disguise(WORD) if name in WORDS_ONLY else f"{disguise(WORD)} and {disguise(KEY)}"
 
 
-def holds(body: Json, text: str) -> bool:
-    """Say whether a request still has the text, be it in a string of JSON."""
+def contains_text(body: Json, text: str) -> bool:
+    """Return True if a request contains the text, also within a JSON string."""
     single = json.dumps(text)[1:-1]
     dumped = json.dumps(body)
     return single in dumped or json.dumps(single)[1:-1] in dumped
 
 
-async def missed(body: Json, name: str) -> set[str]:
-    """Give the rules that find nothing in a request, of those that should."""
+async def silent_rules(body: Json, name: str) -> set[str]:
+    """Return the rules that should find the text in a request but do not."""
     inspection = await Engine(Ticks()).inspect(RULES, request_texts(body).texts)
     blind = {result.guard for result in inspection.results if not result.findings}
     return blind - ({"secrets"} if name in WORDS_ONLY else set())
 
 
 def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]:
-    """Give a request for each shape of each field of a dialect, with a text in it."""
+    """Yield a request with a text for each shape of each field of a dialect."""
     table = [item for item in fields() if item[:2] == (dialect, endpoint)]
     for _, _, name, field in table:
         context = {"stream": True} if name == "stream_options" else {}
         for shape in () if name in SILENT else SHAPES:
-            said = planted(shape, text)
+            said = insert_text(shape, text)
             if field.check(said) is not None:
                 continue
             try:
-                body = hub(dialect, endpoint, {**MINIMAL[endpoint], **context, name: said})
+                body = chat_body(dialect, endpoint, {**MINIMAL[endpoint], **context, name: said})
             except InvalidField:
-                continue  # of a closed set after all
-            if holds(body, text):
+                continue  # the field has a closed set of values
+            if contains_text(body, text):
                 yield f"{name}: {shape}", body
     for shape in SHAPES:
-        unknown = planted({"unknown_to_all": shape, "outer": [{"inner": shape}]}, text)
-        yield f"unknown: {shape}", hub(dialect, endpoint, {**MINIMAL[endpoint], **unknown})
+        unknown = insert_text({"unknown_to_all": shape, "outer": [{"inner": shape}]}, text)
+        yield f"unknown: {shape}", chat_body(dialect, endpoint, {**MINIMAL[endpoint], **unknown})
 
 
-def disguised(disguise: str) -> Iterator[tuple[str, Json]]:
+def disguised_requests(disguise: str) -> Iterator[tuple[str, Json]]:
     """Give the requests that a disguise is tried in: a third of all, another one for the next, and
     whatever else it needs to meet every field and every shape. What has none is tried in all."""
     turn, met = [*EVERY].index(disguise), set[object]()
     for dialect, endpoint in PATHS:
-        every = bodies(dialect, endpoint, f"see {hidden(disguise)} !")
+        every = bodies(dialect, endpoint, f"see {disguise_words(disguise)} !")
         for number, (name, body) in enumerate(every, turn):
             field, _, shape = name.partition(": ")
             meets = {(dialect, endpoint, field), shape}
@@ -121,47 +121,50 @@ def disguised(disguise: str) -> Iterator[tuple[str, Json]]:
 
 
 @pytest.mark.parametrize("disguise", EVERY)
-async def test_no_field_of_a_question_hides_anything(disguise: str) -> None:
+async def test_no_request_field_hides_text(disguise: str) -> None:
     paths = set()
-    for name, body in disguised(disguise):
+    for name, body in disguised_requests(disguise):
         paths.add(tuple(name.split()[:2]))
-        assert await missed(body, disguise) == set(), name
+        assert await silent_rules(body, disguise) == set(), name
 
     assert paths == set(PATHS)
 
 
 @for_each("disguise", EVERY)
-async def test_no_position_hides_anything(disguise: str) -> None:
+async def test_no_position_in_a_text_hides_text(disguise: str) -> None:
     for position in POSITIONS:
-        body = {"prompt": position.format(hidden(disguise))}
+        body = {"prompt": position.format(disguise_words(disguise))}
 
-        assert await missed(body, disguise) == set(), position
+        assert await silent_rules(body, disguise) == set(), position
 
 
-async def test_nothing_hides_behind_two_mebibytes() -> None:
-    text = "All is well. " * (2 * 1024 * 1024 // 13) + hidden("as it is")
+async def test_text_after_two_mebibytes_is_found() -> None:
+    text = "All is well. " * (2 * 1024 * 1024 // 13) + disguise_words("as it is")
 
-    assert await missed({"prompt": text}, "as it is") == set()
+    assert await silent_rules({"prompt": text}, "as it is") == set()
 
 
 @for_each("index", [0, 1, 2])
 @for_each("role", ["system", "developer", "user", "assistant", "tool", "stranger"])
-async def test_every_message_of_every_role_is_looked_at(role: str, index: int) -> None:
+async def test_every_message_of_every_role_is_inspected(role: str, index: int) -> None:
     messages: list[Json] = [{"role": "user", "content": "Hello there."} for _ in range(3)]
-    messages[index] = {"role": role, "content": hidden("as it is")}
+    messages[index] = {"role": role, "content": disguise_words("as it is")}
 
-    assert await missed({"messages": messages, "prompt": "beside"}, "as it is") == set()
-    assert await missed({"messages": messages[:1], "prompt": hidden("as it is")}, "") == set()
+    assert await silent_rules({"messages": messages, "prompt": "beside"}, "as it is") == set()
+    assert (
+        await silent_rules({"messages": messages[:1], "prompt": disguise_words("as it is")}, "")
+        == set()
+    )
 
 
-async def test_escapes_of_json_hide_nothing() -> None:
-    escaped = "".join(f"\\u{ord(letter):04x}" for letter in hidden("as it is"))
+async def test_json_escapes_hide_no_text() -> None:
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in disguise_words("as it is"))
     raw = f'{{"messages": [{{"role": "user", "content": "{escaped}"}}]}}'
 
-    assert await missed(read_json(raw.encode()), "as it is") == set()
+    assert await silent_rules(read_json(raw.encode()), "as it is") == set()
 
 
-# Where a text may go on in a stream: a piece of it, as a choice of a chunk.
+# Places of a streamed text: a piece as a choice of a chunk.
 LANES: Mapping[str, Callable[[str], Json]] = {
     "text": lambda piece: {"text": piece},
     "content": lambda piece: {"delta": {"content": piece}},
@@ -191,7 +194,7 @@ BLOCKED = (
 )  # fmt: skip
 CUTS = (1, 5, 10_000)
 LONG = "All is well and calm here, as it was. " * 40
-FAR, AHEAD = 300, 100  # what is further before a plant comes in pieces of so many letters
+FAR, AHEAD = 300, 100  # text far before the word comes in larger pieces
 
 
 def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
@@ -210,14 +213,14 @@ def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
 
 
 def shown(documents: list[Json]) -> str:
-    """Join what was released of all texts but names."""
+    """Join the released texts except names."""
     return "".join(
         text.text for doc in documents for text in answer_texts(doc, is_event=True).texts
     )
 
 
 async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:
-    """Stream a chat through a rule. Return True if it blocked, and what a client got."""
+    """Stream a chat through a rule. Return whether it blocked, and the documents of the client."""
     watching = stream_inspector(rule)
     released: list[Frame] = []
     try:
@@ -230,7 +233,7 @@ async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:
 
 @for_each("disguise", BLOCKED)
 @pytest.mark.parametrize("lane", LANES)
-async def test_no_place_of_a_stream_hides_anything(lane: str, disguise: str) -> None:
+async def test_no_place_of_a_stream_hides_text(lane: str, disguise: str) -> None:
     for cut, string_before, (rule, plant) in product(
         CUTS, ("", LONG), zip(RULES, (WORD, KEY), strict=True)
     ):
@@ -248,13 +251,13 @@ async def test_no_place_of_a_stream_hides_anything(lane: str, disguise: str) -> 
 
 
 @every_route
-async def test_no_route_shows_what_blocks(
+async def test_no_route_shows_blocked_text(
     route: Route, streamed: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     text = f"{LONG[:200]} look at {WORD} and {KEY} today"
     events = chat_events(*text) if route.chat else legacy_events(*text)
     document = chat(text) if route.chat else legacy(text)
-    if "input" in route.said:  # the upstream has an endpoint for it, too
+    if "input" in route.said:  # the upstream also has a Responses endpoint
         item = text_item(text)
         document = response(item)
         events = response_events(item_events(0, item, *text), document=document)
@@ -263,6 +266,6 @@ async def test_no_route_shows_what_blocks(
 
     reply = await ask_route(proxy, route, route.said, streamed=streamed)
 
-    assert b"blocked this call." in reply.raw  # Messages has no codes in its bodies
+    assert b"blocked this call." in reply.raw  # errors of Messages have no code
     assert WORD.encode() not in reply.raw
     assert KEY[:4].encode() not in reply.raw

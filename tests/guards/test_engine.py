@@ -1,4 +1,4 @@
-"""Rules at work on whole texts and on streams: what they change, stop and tell."""
+"""Engine: rules applied to texts and streams, blocks, deadlines and threads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def inspected(*rules: GuardRule, body: dict[str, Any] = BODY, **keys: Any)
     return await Engine(Ticks(), **keys).inspect(rules, request_texts(body).texts)
 
 
-async def test_a_block_is_told_with_its_message() -> None:
+async def test_block_has_the_message_of_its_rule() -> None:
     inspection = await inspected(rule("tell", action="block", name="quiet", message="Hush."))
 
     with pytest.raises(GuardBlocked, match=r"^Hush\.$") as blocked:
@@ -65,7 +65,7 @@ async def test_first_blocking_rule_is_named() -> None:
     assert inspection.blocked.guard == "two"
 
 
-async def test_nothing_seen_is_not_passed() -> None:
+async def test_rule_without_texts_is_not_applicable() -> None:
     by_role = rule("secret", roles=frozenset({"tool"}))
     by_field = rule("secret", fields=frozenset({"suffix"}))
 
@@ -104,7 +104,7 @@ async def test_deadline_covers_all_texts() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Takes so much of a processor, and notes which thread has spent it."""
+    """Uses CPU time and records its thread."""
 
     seconds: float
     threads: list[str]
@@ -134,7 +134,7 @@ async def test_long_texts_are_inspected_in_threads(pool: ThreadPoolExecutor) -> 
     assert inspection.blocked.guard == "late"
 
 
-async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
+async def test_body_of_many_small_texts_yields_to_others(
     pool: ThreadPoolExecutor,
 ) -> None:
     texts = ["x"] * 15_000 + ["s"] * 5_000
@@ -178,7 +178,7 @@ async def test_late_reading_fails_all_rules(pool: ThreadPoolExecutor) -> None:
     assert inspection.blocked is not None
 
 
-async def test_short_texts_stay_on_the_loop(pool: ThreadPoolExecutor) -> None:
+async def test_short_texts_are_inspected_on_the_event_loop(pool: ThreadPoolExecutor) -> None:
     threads: list[str] = []
     await inspected(GuardRule("here", Slow(0, threads)), pool=pool)
 
@@ -186,7 +186,7 @@ async def test_short_texts_stay_on_the_loop(pool: ThreadPoolExecutor) -> None:
 
 
 @given(st.text(alphabet="secrt \uff53\u200b", max_size=40))
-async def test_a_masked_text_is_clean(text: str) -> None:
+async def test_masked_text_has_no_finding(text: str) -> None:
     inspection = await inspected(
         rule("secret", "cr", action="mask", kind="x"), body={"prompt": text}
     )

@@ -1,4 +1,4 @@
-"""Findings are counted, bounded, and masked."""
+"""Findings are counted, bounded and masked."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tests.for_each import for_each
 from tests.guards.doubles import Broken, Ticks, Words, rule, tallies
 
 
-def test_a_rule_without_roles_and_fields_applies_everywhere() -> None:
+def test_rule_without_roles_and_fields_applies_everywhere() -> None:
     assert rule("x").applies_to(None, "content")
     assert not rule("x", roles=frozenset({"user"})).applies_to(None, "tool")
     assert rule("x", roles=frozenset({"user"})).applies_to("user", "tool")
     assert not rule("x", fields=frozenset({"stop"})).applies_to("user", "content")
 
 
-def test_cased_rule_sees_capitals() -> None:
+def test_case_sensitive_rule_gets_capitals() -> None:
     assert not RuleTally(rule("KEY", cased=False), Ticks()).find(View("a KEY"))
     assert RuleTally(rule("KEY", cased=True), Ticks()).find(View("a KEY"))
 
 
-def test_what_has_failed_is_not_asked_again() -> None:
+def test_failed_rule_is_not_run_again() -> None:
     tally = RuleTally(GuardRule("broken", Broken(), on_error="open"), Ticks())
 
     assert tally.find(View("x")) == ()
@@ -49,7 +49,7 @@ def test_what_has_failed_is_not_asked_again() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """Has not loaded yet what it looks by."""
+    """A detector that has not loaded its data."""
 
     lookback: int | None = 4
 
@@ -81,7 +81,7 @@ def test_time_is_counted_and_bounded() -> None:
 RULES = [rule("x", name="one"), rule("y", name="two")]
 
 
-def test_readings_share_one_finding() -> None:
+def test_finding_in_several_readings_counts_once() -> None:
     text = "a secret, a \uff53ecret and s e c r e t"
     (tally,) = tallies(rule("secret"))
 
@@ -94,7 +94,7 @@ def test_readings_share_one_finding() -> None:
     ]
 
 
-def test_overlapping_spots_lose_no_character() -> None:
+def test_overlapping_masks_cover_all_characters() -> None:
     matches = [TextMatch(1, 4, 0, "a"), TextMatch(2, 3, 1, "b"), TextMatch(3, 6, 1, "b")]
     stored_items: list[str] = []
 
@@ -112,7 +112,7 @@ LINE = WORD * 500
 
 @dataclass(slots=True)
 class Counting:
-    """Counts the characters that it looks at."""
+    """Counts the characters that it inspects."""
 
     characters: list[int] = field(default_factory=list)
     lookback: int | None = 6

@@ -1,4 +1,4 @@
-"""Callers take turns in the threads of guards and of models."""
+"""Fair scheduling of callers in the threads of guards and models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.guards.doubles import Ticks, rule
 from tests.guards.stream import frames as made
 
 COUNT = 60
-OWN_THREADS = {"onnx.py", "entailed.py"}  # models, in the process's own threads
+OWN_THREADS = {"onnx.py", "entailed.py"}  # models run in threads of their own
 LONG = {"messages": [{"role": "user", "content": "word " * (SHEET // 5)}]}
 [HEAVY] = made.spoken(made.part(), ["word " * LIGHT])
 
@@ -40,27 +40,27 @@ def patient() -> GuardRule:
     return rule("unfindable", deadline_s=1e9)
 
 
-def asked(engine: Engine) -> Awaitable[object]:
+def inspect_request(engine: Engine) -> Awaitable[object]:
     return engine.inspect([patient()], request_texts(LONG).texts, caller="one")
 
 
-def whole(engine: Engine) -> Awaitable[object]:
+def inspect_response(engine: Engine) -> Awaitable[object]:
     return engine.inspect([patient()], request_texts(LONG).texts, caller="many")
 
 
-def streamed(engine: Engine) -> Awaitable[object]:
+def inspect_stream(engine: Engine) -> Awaitable[object]:
     record = new_record()
     record.key = "many"
     return StreamInspector(engine, StageRules.from_rules((patient(),)), {}, record).inspect(HEAVY)
 
 
-def put_back(engine: Engine) -> Awaitable[object]:
+def restore_stream(engine: Engine) -> Awaitable[object]:
     masks = Masks.of(placeholder_key(), "key")
     masks.replacement(patient(), "word", "word")
     return ValueRestorer(masks, engine, "many", call_of("chat")).restore([HEAVY])
 
 
-def put_back_whole(engine: Engine) -> Awaitable[object]:
+def restore_response(engine: Engine) -> Awaitable[object]:
     masks, call = Masks.of(placeholder_key(), "key"), call_of("chat", stream=False)
     return ValueRestorer(masks, engine, "many", call).restore([HEAVY])
 
@@ -69,16 +69,27 @@ def read(engine: Engine) -> Awaitable[object]:
     return engine.read(request_walk, LONG, LARGE_BYTES + 1, caller="many")
 
 
-def put_together(engine: Engine) -> Awaitable[object]:
+def join_messages(engine: Engine) -> Awaitable[object]:
     return engine.offload(ABOVE + 1, lambda: None, "many")
 
 
-def asked_about(engine: Engine) -> Awaitable[object]:
+def bind_context(engine: Engine) -> Awaitable[object]:
     calls = engine.service_calls({}, new_record())
     return engine.ask_services([], request_texts(LONG), calls, caller="many")
 
 
-@for_each("work", [whole, streamed, put_back, put_back_whole, read, put_together, asked_about])
+@for_each(
+    "work",
+    [
+        inspect_response,
+        inspect_stream,
+        restore_stream,
+        restore_response,
+        read,
+        join_messages,
+        bind_context,
+    ],
+)
 async def test_small_caller_does_not_wait_for_a_large_one(
     work: Work,
 ) -> None:
@@ -94,20 +105,20 @@ async def test_small_caller_does_not_wait_for_a_large_one(
         tasks = [asyncio.ensure_future(busy()) for _ in range(COUNT)]
         await asyncio.sleep(0)
         async with asyncio.timeout(60):
-            await asked(engine)
+            await inspect_request(engine)
             first_value = result
             await asyncio.gather(*tasks)
 
     assert (
         first_value < COUNT // 4
-    )  # it has some turns of its own, and one of the other goes between
+    )  # the first slots of the large caller, and one more before the small one
 
 
-async def test_without_threads_work_is_done_at_once() -> None:
+async def test_without_threads_work_is_inline() -> None:
     assert await GuardThreads(None, FairSemaphore(0).of("key"))(lambda: 1) == 1
 
 
-def test_guards_have_no_other_way_to_threads() -> None:
+def test_guards_use_no_other_threads() -> None:
     files: Sequence[Path] = sorted(Path(guards.__file__).parent.glob("*.py"))
     using = {
         file.name

@@ -1,4 +1,4 @@
-"""Whole answers as frames, guarded and with their values put back."""
+"""Output guards on whole responses, and restored values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHOLE_WORDS = GuardRule("words", Keywords("word", ["secret"]), "mask")
 
 
 def guarding(client: str, *rules: GuardRule) -> tuple[OutputGuards, Record]:
-    """Return the output guards of one call that is not streamed."""
+    """Return the output guards of a call that is not streamed."""
     call = call_of(client, stream=False)
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
     plan = Plan("1", "k", "d", {}, (), guards=GuardPlan((), rules))
@@ -95,7 +95,7 @@ SPLIT: dict[FamilyName, Json] = {
 
 @pytest.mark.parametrize("judges", [False, True], ids=["places", "whole"])
 @pytest.mark.parametrize("family", SPLIT)
-async def test_texts_of_a_kind_are_one_text(family: FamilyName, judges: bool) -> None:
+async def test_texts_of_one_kind_are_joined(family: FamilyName, judges: bool) -> None:
     watch, record = guarding(family, rule("secret", action="mask", unbounded=judges))
 
     [safe] = await watch.inspect(whole(family, SPLIT[family]))
@@ -109,7 +109,7 @@ async def test_texts_of_a_kind_are_one_text(family: FamilyName, judges: bool) ->
 
 @pytest.mark.parametrize("family", ["messages", "responses"])
 async def test_words_at_the_ends_of_texts_are_found(family: FamilyName) -> None:
-    """Joined with the texts around it, the word would be part of a longer one."""
+    """Joined with adjacent texts, the word would be part of a longer one."""
     documents = {
         "messages": message(*[{"type": "text", "text": item} for item in ("ab", "secret", "cd")]),
         "responses": response(text_item("ab"), text_item("secret", "m2"), text_item("cd", "m3")),
@@ -147,7 +147,7 @@ async def test_service_gets_one_text_per_kind(family: FamilyName) -> None:
 
 
 @pytest.mark.parametrize("family", DOCUMENTS)
-def test_values_are_put_back(family: FamilyName) -> None:
+def test_values_are_restored(family: FamilyName) -> None:
     masks = Masks(short_digests())
     masks.placeholder("word", "secret")
     name = masks.placeholder("word", "secret")
@@ -162,7 +162,7 @@ def test_values_are_put_back(family: FamilyName) -> None:
 FAILED = Frame((Fault("Overloaded.", "overloaded"),), model_call=1)
 
 
-async def test_a_failed_answer_passes() -> None:
+async def test_failed_response_passes() -> None:
     watch, _ = guarding("chat", rule("secret"))
     masks = Masks(short_digests())
 
@@ -171,7 +171,7 @@ async def test_a_failed_answer_passes() -> None:
     assert restore_placeholders(FAILED, masks, call_of("chat", stream=False)) is FAILED
 
 
-async def test_an_answer_without_a_document_does_not_pass() -> None:
+async def test_response_without_document_is_blocked() -> None:
     watch, _ = guarding("chat", rule("secret"))
     frame = whole("chat")._replace(doc=None, raw=None)
 
@@ -181,7 +181,7 @@ async def test_an_answer_without_a_document_does_not_pass() -> None:
         restore_placeholders(frame, Masks(short_digests()), call_of("chat", stream=False))
 
 
-def test_document_keeps_the_place_of_its_answer() -> None:
+def test_document_keeps_the_index_of_its_response() -> None:
     frame = whole("chat")._replace(model_call=3, size=9)
 
     changed = replace_document(frame, CHAT, call_of("chat", stream=False))
@@ -190,7 +190,7 @@ def test_document_keeps_the_place_of_its_answer() -> None:
 
 
 @pytest.mark.parametrize("family", DOCUMENTS)
-async def test_any_family_is_read_in_steps(family: FamilyName) -> None:
+async def test_every_family_is_read_in_time_slices(family: FamilyName) -> None:
     document = DOCUMENTS[family]
     walk = partial(native_walk, family=family, is_event=False)
 

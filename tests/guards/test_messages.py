@@ -62,7 +62,7 @@ async def test_every_text_of_a_request_is_masked(
     [sent] = upstream.requests
     assert reply.status == 200, reply.raw
     assert EMAIL.encode() not in sent.body
-    if model == "via-anthropic":  # a signed thought that was masked would be refused
+    if model == "via-anthropic":  # the provider refuses changed signed thoughts
         [block] = sent.json["messages"][1]["content"]
         assert block["type"] == "tool_use"
 
@@ -92,7 +92,7 @@ async def test_finding_in_request_is_an_error_of_messages(
     assert upstream.requests == []
 
 
-async def test_block_in_a_stream_has_the_words_that_agents_know(
+async def test_block_in_a_stream_has_a_known_stop_reason(
     guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     texts = text_events(0, "It is a fine day. " * 40, "hippo", " and on")

@@ -1,4 +1,4 @@
-"""Placeholders that are the same in every call of a key, and the values that come back for them."""
+"""Placeholders are equal in all calls of a key, and values are restored from them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def divided(text: str, cut: int | None) -> list[str]:
 async def test_next_turn_begins_with_the_same_bytes(
     form: Form, restart: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    """The provider's prompt cache matches all that the first request said."""
+    """So the provider's prompt cache matches the whole first request."""
     upstream.answer_with(echo(form, streamed=False))
     turns = [f"Write to {ADA}, not to {BOB}."]
     async with restoring(tmp_path / "one", upstream, id_secrets=(SECRET,)) as (_, client):
@@ -115,7 +115,7 @@ async def test_next_turn_begins_with_the_same_bytes(
 async def test_two_keys_share_no_placeholder(
     form: Form, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    """Each key's value is masked by its own placeholder, and one of another key stays."""
+    """A key's placeholders are its own. A placeholder of another key is unchanged."""
     upstream.answer_with(echo(form, streamed=False))
     async with restoring(tmp_path / "p", upstream, id_secrets=(SECRET,)) as (_, client):
         await form.send(client, [ADA])
@@ -151,7 +151,7 @@ async def test_older_placeholder_is_restored_with_its_value(
 async def test_placeholder_cut_anywhere_is_restored(
     form: Form, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    """In texts and in arguments of tools, which streams cut at the same place."""
+    """Streams cut texts and tool arguments at the same place."""
     text = f"Write to {ADA}."
     async with restoring(tmp_path / "p", upstream) as (_, client):
         for cut in range(len("[EMAIL_bcdfghjkmnpq]") + 1):
@@ -206,7 +206,7 @@ async def test_spans_and_log_have_placeholders_only(
 async def test_each_attempt_sends_the_same_placeholders(
     form: Form, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    """A call that falls over to a chat of another upstream, from each dialect."""
+    """A call of each dialect that falls back to a chat upstream."""
     chat_form = FORMS[0]
     async with restoring(tmp_path / "p", upstream) as (_, client):
         upstream.then(answer({"error": {"message": "busy"}}, 500), echo(chat_form, streamed))
@@ -220,7 +220,7 @@ async def test_each_attempt_sends_the_same_placeholders(
 
 
 def thinking(form: Form, request: Asked, streamed: bool) -> Any:
-    """Answer with a thought that repeats the last turn, as its provider seals it."""
+    """Respond with a signed thought that repeats the last turn."""
     thought = f"They wrote: {last_text(request)}"
     if form.name == "messages":
         sealed = {"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"}
@@ -244,7 +244,7 @@ def thinking(form: Form, request: Asked, streamed: bool) -> Any:
 
 
 def returned(form: Form, raw: bytes, streamed: bool) -> list[Json]:
-    """Return what a client sends back of an answer."""
+    """Return what a client sends back of a response."""
     if form.name == "messages":
         document = accumulated(events_of(raw)) if streamed else json.loads(raw)
         return [{"role": "assistant", "content": document["content"]}]

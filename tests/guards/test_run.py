@@ -1,4 +1,4 @@
-"""Guards over real calls: blocked, masked, flagged or only counted; in, out, whole and streamed."""
+"""Guards over real calls: block, mask, flag and shadow, on requests and responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.guards.conftest import Guard
 from tests.test_pipeline import BEARER, ROUTES, reply_text
 
 
-async def test_blocks_request(guard: Guard, upstream: ScriptedUpstream) -> None:
+async def test_finding_blocks_the_request(guard: Guard, upstream: ScriptedUpstream) -> None:
     proxy = await guard(f"input: [{WORD}]")
 
     reply = await ask(proxy, "Where is the h\u200bIPP\u043e?")
@@ -48,7 +48,9 @@ async def test_every_route_is_guarded(name: str, guard: Guard, upstream: Scripte
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 100])
-async def test_masks_response(size: int, guard: Guard, upstream: ScriptedUpstream) -> None:
+async def test_finding_in_response_is_masked(
+    size: int, guard: Guard, upstream: ScriptedUpstream
+) -> None:
     pieces = cut(f"Please write to {EMAIL} tomorrow.", size or 100)
     upstream.answer_with(chat_answer(*pieces, streamed=bool(size)))
     proxy = await guard(f"output: [{PII}]")

@@ -1,4 +1,4 @@
-"""Guards whose service is slow, broken or wrong, over real calls."""
+"""Guards with a slow, unavailable or invalid service, over real calls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_failed_service_blocks_unless_the_policy_is_open(
         assert (result.error == "deadline") == (fault == "slow")
         assert WORD not in orjson.dumps(canonical(record)).decode()
 
-    # Another try may pass, so that it is no 400.
+    # A repetition may succeed, so the status is no 400.
     assert replies["closed"].status == 503
     assert replies["closed"].error["guard"] == {"name": kind, "kind": "could_not_check"}
     assert replies["open"].status == 200

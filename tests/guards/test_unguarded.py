@@ -1,4 +1,4 @@
-"""A call without guards passes as it is; one with any of them meets its for_call."""
+"""Guards are created for calls that have some. Other calls pass unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def planned(guards: GuardPlan) -> Plan:
     return Plan("1", "k", "d", {}, (), guards=guards)
 
 
-def test_guards_are_made_once_a_call_has_some() -> None:
+def test_guards_are_created_for_the_first_guarded_call() -> None:
     guardses: list[PolicyGuards] = []
 
     def make() -> PolicyGuards:
@@ -62,7 +62,7 @@ def test_guarded_call_is_inspected(guards: GuardPlan) -> None:
     assert isinstance(GUARDS.for_call(planned(guards), CALL, new_record()), GuardedCall)
 
 
-async def test_a_clean_question_is_not_copied() -> None:
+async def test_clean_request_is_not_copied() -> None:
     for_call = GUARDS.for_call(planned(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
 
     _, safe = await for_call.inspect()

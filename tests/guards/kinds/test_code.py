@@ -13,7 +13,7 @@ def find_spans(text: str) -> list[tuple[str, str]]:
 
 
 @for_each(("word", "kind"), [*KINDS.items(), ("brainfuck", "code"), ("", "code")])
-def test_a_fenced_block_is_found_with_its_language(word: str, kind: str) -> None:
+def test_fenced_block_is_found_with_its_language(word: str, kind: str) -> None:
     block = f"```{word}\norder 17\n```\n"
 
     assert find_spans(f"Grüße:\n\n{block}\nThanks.") == [(kind, block)]
@@ -28,17 +28,17 @@ def test_a_fenced_block_is_found_with_its_language(word: str, kind: str) -> None
         "- ```python title=a\n  x",
     ],
 )
-def test_fences_have_many_forms(block: str) -> None:
+def test_all_forms_of_fences_are_found(block: str) -> None:
     assert [kind for kind, _ in find_spans(block)] == ["python"]
 
 
-def test_blocks_are_told_apart_and_what_is_between_them_is_not_code() -> None:
+def test_text_between_blocks_is_not_code() -> None:
     text = "```python\na\n```\n\nthen\n\n```\nb\n```\n\n```sql\nc\n```"
 
     assert [kind for kind, _ in find_spans(text)] == ["python", "code", "sql"]
 
 
-def test_a_block_without_an_end_goes_on_to_the_reach() -> None:
+def test_unclosed_block_ends_at_the_lookback() -> None:
     text = "```python\n" + "order\n" * 2000
 
     ((kind, block),) = find_spans(text)
@@ -47,7 +47,7 @@ def test_a_block_without_an_end_goes_on_to_the_reach() -> None:
 
 
 @pytest.mark.parametrize("word", ["text", "markdown"])
-def test_a_block_of_prose_is_no_code(word: str) -> None:
+def test_fenced_prose_is_not_code(word: str) -> None:
     assert find_spans(f"```{word}\ndear team\n```\n\nthanks") == []
 
 
@@ -63,7 +63,7 @@ def test_a_block_of_prose_is_no_code(word: str) -> None:
         ("shell", "#!/bin/sh"), ("sql", "SELECT id FROM orders"), ("sql", "DELETE FROM orders"),
     ],
 )  # fmt: skip
-def test_a_telling_line_is_found_without_a_fence(kind: str, line: str) -> None:
+def test_line_of_code_is_found_without_a_fence(kind: str, line: str) -> None:
     text = f"Use this, please:\n{line}\nand tell me."
 
     assert [(finding.kind, finding.score) for finding in CODE.find(text)] == [(kind, 0.6)]
@@ -82,10 +82,10 @@ def test_a_telling_line_is_found_without_a_fence(kind: str, line: str) -> None:
         "",
     ],
 )
-def test_prose_is_no_code(text: str) -> None:
+def test_prose_is_not_code(text: str) -> None:
     assert find_spans(text) == []
 
 
-def test_the_kinds_are_a_closed_set() -> None:
+def test_kinds_are_a_closed_set() -> None:
     assert CODE.kinds == {*CUES, "code"}
     assert CUES.keys() == {*KINDS.values()}

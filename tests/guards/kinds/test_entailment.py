@@ -1,4 +1,4 @@
-"""Answers judged by a model of inference: contradicted, unsupported, unseen, and what is wrong."""
+"""Responses judged by a natural language inference model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.guards.conftest import Guard
 from tests.guards.networks import classifier
 
 LABELS = ["CONTRADICTION", "neutral", "entailment"]
-# The highest weight of the words of both sentences counts.
+# The highest weight of any word decides.
 WORDS = {"?": (0.0, 1.0, 2.0), "never": (9.0, 0.0, 0.0), "lions": (0.0, 9.0, 0.0)}
 CONTEXT = "The weir is open on Sundays. The mill sells flour."
 
@@ -40,7 +40,7 @@ async def judged(guard: EntailmentModel, text: str, context: str = CONTEXT) -> S
     return finding
 
 
-async def test_sentences_that_the_context_does_not_bear_are_found_with_the_reason(
+async def test_unsupported_sentences_are_found_with_reason(
     folder: str,
 ) -> None:
     text = "The weir is open. It is never open on Sundays. There are lions at the mill."
@@ -54,11 +54,11 @@ async def test_sentences_that_the_context_does_not_bear_are_found_with_the_reaso
     assert all(finding.score > 0.99 for finding in findings)
 
 
-async def test_a_call_without_a_context_has_nothing_to_be_judged_by(folder: str) -> None:
+async def test_call_without_context_is_not_applicable(folder: str) -> None:
     assert EntailmentModel(folder, 0.9).about(PromptContext(asked="What?", context=" ")) is None
 
 
-async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:
+async def test_too_long_text_is_not_judged(folder: str) -> None:
     guard = EntailmentModel(folder, 0.9)
 
     for text, context in (
@@ -70,16 +70,14 @@ async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:
             await judged(guard, text, context)
 
 
-def test_a_model_of_something_else_is_refused(tmp_path: Path, folder: str) -> None:
+def test_model_of_another_task_is_refused(tmp_path: Path, folder: str) -> None:
     unrelated = classifier(tmp_path / "other", {"?": (0.0, 1.0)}, ["fine", "rival"])
 
     with pytest.raises(ValueError, match="no label that begins with 'entail' or 'contra'"):
         EntailmentModel(unrelated, 0.5)
 
 
-async def test_a_model_that_knows_one_of_the_two_finds_by_that_one(
-    tmp_path: Path, folder: str
-) -> None:
+async def test_model_with_one_of_two_labels_is_used(tmp_path: Path, folder: str) -> None:
     words = {"?": (0.0, 1.0), "never": (9.0, 0.0), "lions": (9.0, 0.0)}
     bears = {"?": (1.0, 0.0), "never": (0.0, 9.0), "lions": (0.0, 9.0)}
     against = classifier(tmp_path / "against", words, ["contradiction", "other"])
@@ -95,7 +93,7 @@ async def test_a_model_that_knows_one_of_the_two_finds_by_that_one(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_answer_that_contradicts_its_context_is_blocked(
+async def test_response_that_contradicts_its_context_is_blocked(
     streamed: bool, folder: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     parts = ("It is ", "never", " open.")

@@ -1,4 +1,4 @@
-"""Sentences are found that a context does not bear, with what speaks against them."""
+"""Sentences that a context does not support, and irrelevant responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TRIPLES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))
         ("Parking spaces behind the building cost nothing for visitors.", "unsupported"),
     ],
 )
-def test_what_the_context_does_not_bear_is_found(text: str, kind: str) -> None:
+def test_unsupported_sentence_is_found(text: str, kind: str) -> None:
     assert [finding.kind for finding in GUARD.find(text)] == [kind]
 
 
@@ -55,11 +55,11 @@ def test_what_the_context_does_not_bear_is_found(text: str, kind: str) -> None:
         "",
     ],
 )
-def test_what_it_bears_or_what_says_nothing_passes(text: str) -> None:
+def test_supported_or_empty_sentence_passes(text: str) -> None:
     assert GUARD.find(text) == []
 
 
-def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
+def test_context_comes_from_the_call() -> None:
     about = build_grounded_detector(0.5).about(PromptContext(asked="When?", context=CONTEXT))
 
     assert about is not None
@@ -75,12 +75,12 @@ def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_jud
         ("Fines are 20 cents. " * 1000, "Fines are 20 cents. " * 100),
     ],
 )
-def test_what_is_too_long_to_compare_cannot_be_told(context: str, text: str) -> None:
+def test_too_long_text_is_not_compared(context: str, text: str) -> None:
     with pytest.raises(ValueError, match="too long"):
         Grounded(context).find(text)
 
 
-def test_only_the_wrong_sentence_of_an_answer_is_found() -> None:
+def test_only_the_wrong_sentence_is_found() -> None:
     text = "The library opens at 9 am on weekdays. Fines are 35 cents per day. Happy to help!"
     (finding,) = GUARD.find(text)
 
@@ -89,24 +89,24 @@ def test_only_the_wrong_sentence_of_an_answer_is_found() -> None:
     assert 0.5 <= finding.score <= 1
 
 
-def test_the_threshold_says_how_sure() -> None:
+def test_threshold_decides_findings() -> None:
     assert not Grounded(CONTEXT, 0.95).find("Members may borrow 15 books.")
 
 
-def test_nothing_follows_from_an_empty_context() -> None:
+def test_empty_context_supports_nothing() -> None:
     (finding,) = Grounded("").find("Members may borrow books for several weeks.")
 
     assert (finding.kind, finding.score) == ("unsupported", 1.0)
 
 
-def test_quality_does_not_fall() -> None:
+def test_quality_is_at_least_as_documented() -> None:
     missed = alarms = 0
     for triple in TRIPLES:
         guard = Grounded(triple["context"])
         missed += sum(not guard.find(text) for text in triple["unsupported"])
         alarms += sum(bool(guard.find(text)) for text in triple["supported"])
 
-    assert missed <= 5  # of 32, as docs/guard-quality.md has it
+    assert missed <= 5  # of 32, see docs/guard-quality.md
     assert alarms <= 4
 
 
@@ -114,7 +114,7 @@ QUESTION = "How many unused days of leave can I carry into next year?"
 RELEVANT = Relevant(QUESTION)
 
 
-def test_an_answer_to_something_else_is_found_as_a_whole() -> None:
+def test_irrelevant_response_is_found_as_a_whole() -> None:
     text = "  Simmer the rice with the lid on, then fluff it with a fork.\n"
     (finding,) = RELEVANT.find(text)
 
@@ -126,11 +126,11 @@ def test_an_answer_to_something_else_is_found_as_a_whole() -> None:
     "text",
     ["You can carry over at most six unused days.", "Six.", "Sorry, I cannot tell.", ""],
 )
-def test_an_answer_or_one_too_short_to_tell_passes(text: str) -> None:
+def test_relevant_or_very_short_response_passes(text: str) -> None:
     assert RELEVANT.find(text) == []
 
 
-def test_the_question_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
+def test_question_comes_from_the_call() -> None:
     about = build_relevant_detector(0.8).about(PromptContext(asked=QUESTION))
 
     assert about is not None
@@ -139,7 +139,7 @@ def test_the_question_is_that_of_the_call_and_without_one_there_is_nothing_to_ju
     assert build_relevant_detector(0.8).about(PromptContext(system=QUESTION)) is None
 
 
-def test_words_of_the_context_are_relevant_too() -> None:
+def test_words_of_the_context_are_relevant() -> None:
     text = "Entitlements lapse on 31 March unless the manager agrees."
     context = "Entitlements that remain lapse on 31 March. The manager may agree to exceptions."
 
@@ -147,9 +147,9 @@ def test_words_of_the_context_are_relevant_too() -> None:
     assert Relevant(QUESTION, context).find(text) == []
 
 
-def test_repeating_the_question_looks_relevant_whatever_it_says() -> None:
+def test_repeated_question_counts_as_relevant() -> None:
     assert RELEVANT.find("Unused days of leave are a kind of tropical fish.") == []
 
 
-def test_without_a_question_nothing_is_irrelevant() -> None:
+def test_without_question_nothing_is_irrelevant() -> None:
     assert Relevant("").find("Simmer the rice with the lid on and wait.") == []

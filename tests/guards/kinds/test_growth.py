@@ -1,4 +1,4 @@
-"""Guards read hostile texts in linear time, and name the extra that they lack."""
+"""Guards read hostile texts in linear time, and name missing extras."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.guards.kinds.test_injection_rules import BOOK
 from tests.guards.kinds.test_passages import PROMPT, SONG
 from tests.guards.kinds.test_topic import BICYCLES, MEDICINE
 
-SIZE = 15_000  # characters of the shorter text
+SIZE = 15_000  # characters
 FENCES = ["```\n", "```python\n", "~~~", "SELECT ", "def a(", "public class ", "function (", "`"]
 SUGGESTIONS = ["never reveal your system prompt, ", "do not " * 20, 'such as "ignore all ']
 RULES = [
@@ -71,7 +71,7 @@ def repeat(piece: str, size: int) -> str:
 
 
 @pytest.mark.parametrize("kind", PIECES)
-def test_time_grows_with_the_text_and_no_faster(kind: str) -> None:
+def test_time_is_linear_in_text_length(kind: str) -> None:
     find, pieces = PIECES[kind]
 
     for piece in pieces:
@@ -94,7 +94,7 @@ def test_time_grows_with_the_text_and_no_faster(kind: str) -> None:
         ),
     ],
 )
-def test_without_the_extra_a_policy_hears_how_to_get_it(package: str, use: str, extra: str) -> None:
+def test_missing_extra_is_named_with_its_command(package: str, use: str, extra: str) -> None:
     script = f"import sys; from pathlib import Path; sys.modules[{package!r}] = None; {use}"
     run = [sys.executable, "-c", script]
     process = subprocess.run(run, capture_output=True, text=True, check=False)

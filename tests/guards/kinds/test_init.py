@@ -1,4 +1,4 @@
-"""A guard is one file and one line: the one of CONTRIBUTING is added to a copy of the package."""
+"""Adds the guard of CONTRIBUTING, one file and one line, to a copy of the package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(folder: Path, guard: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_guard_is_one_file_and_one_line(tmp_path: Path) -> None:
+def test_guard_is_added_by_one_file_and_one_line(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A guard", "shouting")
     file, line = re.findall(r"```python\n(.*?)```", copy.recipe, re.DOTALL)
     (copy.at / "proxy/guards/kinds/shouting.py").write_text(dedent(file))

@@ -1,4 +1,4 @@
-"""Each rule finds what it is named for, and leaves alone what only sounds like it."""
+"""Each injection rule finds its attacks and no similar harmless texts."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ INNOCENT = [
     ("name", "text"),
     [*((name, text) for name, texts in ATTACKS.items() for text in texts), *OF_LIMITS],
 )
-def test_a_trick_is_found_under_its_name(name: str, text: str) -> None:
+def test_attack_is_found_by_its_rule(name: str, text: str) -> None:
     assert f"rule:{name}" in {finding.kind for finding in BOOK.find(text)}
 
 
 @for_each("text", INNOCENT)
-def test_what_only_sounds_like_it_is_left_alone(text: str) -> None:
+def test_similar_harmless_text_passes(text: str) -> None:
     assert BOOK.find(text) == []
 
 

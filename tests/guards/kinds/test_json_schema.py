@@ -18,7 +18,7 @@ ORDER: dict[str, Any] = {
 
 
 @for_each("text", ['{"order": 17}', ' {"note":"aa"}\n', "{}"])
-def test_an_answer_of_the_schema_passes(text: str) -> None:
+def test_response_matching_the_schema_passes(text: str) -> None:
     assert list(JsonSchema(ORDER).find(text)) == []
 
 
@@ -40,7 +40,7 @@ def test_an_answer_of_the_schema_passes(text: str) -> None:
         ("[]", "invalid_schema"),
     ],
 )
-def test_what_is_wrong_is_found_as_a_whole(text: str, kind: str) -> None:
+def test_mismatch_is_a_finding_of_the_whole_text(text: str, kind: str) -> None:
     assert list(JsonSchema(ORDER).find(text)) == [Finding(0, len(text), kind)]
 
 
@@ -49,7 +49,7 @@ def test_without_a_schema_any_json_passes() -> None:
     assert [finding.kind for finding in JsonSchema().find("{]")] == ["invalid_json"]
 
 
-def test_a_problem_names_the_schema_and_nothing_of_the_text() -> None:
+def test_message_names_the_schema_and_quotes_no_text() -> None:
     secret = "driver is a thief"
 
     kind, where = JsonSchema(ORDER).find_problem('{"order": "' + secret + '"}')
@@ -61,7 +61,7 @@ def test_a_problem_names_the_schema_and_nothing_of_the_text() -> None:
     assert path == "additionalProperties"
 
 
-def test_the_place_of_a_problem_is_bounded() -> None:
+def test_path_in_message_is_bounded() -> None:
     deep: dict[str, Any] = {"type": "integer"}
     text = "null"
     for _ in range(40):
@@ -80,12 +80,12 @@ def test_the_place_of_a_problem_is_bounded() -> None:
         {"type": "nope"}, {"pattern": "("}, {"pattern": "(?=a)"},
     ],
 )  # fmt: skip
-def test_a_schema_that_does_not_stand_alone_is_refused(schema: dict[str, Any]) -> None:
+def test_schema_with_external_references_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be a valid JSON schema without external references"):
         JsonSchema(schema)
 
 
-def test_a_hostile_text_takes_linear_time() -> None:
+def test_hostile_text_takes_linear_time() -> None:
     assert (
         growth(JsonSchema(ORDER).find, lambda size: '{"note": "' + "a" * size + '!"}', maximum=24)
         < 24

@@ -1,4 +1,4 @@
-"""Lists of words: found whole, in any case, however they are spaced."""
+"""Lists of words are found whole, in any case and spacing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def find_words(words: list[str], text: str) -> list[str]:
     return [text[finding.start : finding.end] for finding in Keywords("rivals", words).find(text)]
 
 
-def test_the_lists_name_is_the_kind() -> None:
+def test_list_name_is_the_kind() -> None:
     keywords: Detector = Keywords("rivals", ["Millstone"], ["weir-[0-9]{2}"])
 
     assert keywords.find("A millstone, and weir-42.") == [
@@ -42,15 +42,15 @@ def test_words_are_found_in_any_case_and_spacing(word: str, text: str, places: i
     assert len(find_words([word], text)) == places
 
 
-def test_parts_of_words_are_found_if_asked_for() -> None:
+def test_parts_of_words_are_found_if_configured() -> None:
     assert len(Keywords("rivals", ["mill"], whole_words=False).find("mills windmill")) == 2
 
 
-def test_words_that_overlap_are_covered_once() -> None:
+def test_overlapping_words_are_one_finding() -> None:
     assert find_words(["water mill", "mill race"], "a water mill race") == ["water mill", " race"]
 
 
-def test_a_regex_is_as_strict_about_case_as_it_says() -> None:
+def test_regex_decides_its_case_sensitivity() -> None:
     keywords = Keywords("rivals", regexes=["Weir", "(?i)sluice"])
 
     assert len(keywords.find("Weir weir SLUICE sluices")) == 2
@@ -60,7 +60,7 @@ def test_a_regex_is_as_strict_about_case_as_it_says() -> None:
     ("words", "regexes", "lookback"),
     [(["mill"], [], 5), (["mill"], ["a{9}"], 10), ([], ["a+"], None), (["a b"], [], 11)],
 )
-def test_reach_is_that_of_the_longest(
+def test_lookback_is_that_of_the_longest_word(
     words: list[str], regexes: list[str], lookback: int | None
 ) -> None:
     assert Keywords("rivals", words, regexes).lookback == lookback
@@ -80,13 +80,13 @@ def test_invalid_lists_are_refused(words: list[str], regexes: list[str], message
         Keywords("rivals", words, regexes)
 
 
-def test_a_file_has_a_word_a_line() -> None:
+def test_file_has_one_word_per_line() -> None:
     lines = ["\ufeff# rivals\n", "\n", "  mill race \r\n", "weir\n", "#sluice"]
 
     assert parse_words(lines) == ["mill race", "weir"]
 
 
-def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
+def test_thousands_of_words_cost_little_on_clean_text() -> None:
     chance = random.Random(1)
     words = ["".join(chance.choices(string.ascii_lowercase, k=9)) for _ in range(3000)]
     text = "The miller opens the sluice, and water turns the wheel. " * 180
@@ -96,7 +96,7 @@ def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
     assert grown(lambda detector: detector.find(text), few_words, many_words, maximum=10) < 10
 
 
-def test_no_word_is_shown() -> None:
+def test_repr_hides_words() -> None:
     assert "mill" not in repr(Keywords("rivals", ["mill"]))
 
 
@@ -104,7 +104,7 @@ def test_no_word_is_shown() -> None:
     ("words", "regexes"),
     [(["stra\u00dfe"], []), (["\u212aelvin"], []), (["mill"], ["weir"]), (list("abcde"), [])],
 )
-def test_the_prefilter_agrees_with_the_findings(words: list[str], regexes: list[str]) -> None:
+def test_prefilter_agrees_with_findings(words: list[str], regexes: list[str]) -> None:
     keywords = Keywords("rivals", words, regexes)
 
     assert keywords.may_find is not None

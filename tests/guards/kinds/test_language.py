@@ -1,4 +1,4 @@
-"""Languages that may be there or not; parts of a text are judged apart, what says little is not."""
+"""Allowed and denied languages. Parts of a text are judged separately if long enough."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def guard() -> Callable[..., Language]:
         assert not os.environ.get("CI"), HINT
         pytest.skip(HINT)
 
-    def made(*, allowed: Any = (), denied: Any = (), threshold: float = 0.6) -> Language:
+    def make(*, allowed: Any = (), denied: Any = (), threshold: float = 0.6) -> Language:
         return Language(allowed, denied, threshold)
 
-    return made
+    return make
 
 
 def kinds(detector: Language, text: str) -> list[str]:
     return [finding.kind for finding in detector.find(text)]
 
 
-def test_only_allowed_languages_may_be_there(guard: Callable[..., Language]) -> None:
+def test_other_than_allowed_languages_are_found(guard: Callable[..., Language]) -> None:
     english = guard(allowed=["en"])
 
     assert kinds(english, ENGLISH) == []
@@ -44,13 +44,13 @@ def test_only_allowed_languages_may_be_there(guard: Callable[..., Language]) -> 
     assert kinds(guard(allowed=["en", "fr"]), ENGLISH + FRENCH) == []
 
 
-def test_denied_languages_may_not(guard: Callable[..., Language]) -> None:
+def test_denied_languages_are_found(guard: Callable[..., Language]) -> None:
     detector = guard(denied=["fr"])
 
     assert (kinds(detector, ENGLISH + CHINESE), kinds(detector, FRENCH)) == ([], ["fr"])
 
 
-def test_a_language_does_not_hide_behind_another(guard: Callable[..., Language]) -> None:
+def test_second_language_is_found(guard: Callable[..., Language]) -> None:
     text = f"{ENGLISH * 20}\n{FRENCH}\n{ENGLISH * 20}"
 
     [finding] = guard(allowed=["en"]).find(text)
@@ -64,11 +64,11 @@ def test_a_language_does_not_hide_behind_another(guard: Callable[..., Language])
     "text",
     ["", "Oui.", "Bonjour!", "4711 0815 " * 30, "{[(<>)]} => == != && || ;; " * 10, "\ud800" * 99],
 )
-def test_what_says_too_little_is_not_judged(text: str, guard: Callable[..., Language]) -> None:
+def test_too_short_text_is_not_judged(text: str, guard: Callable[..., Language]) -> None:
     assert kinds(guard(allowed=["en"]), text) == []
 
 
-def test_a_text_is_cut_into_parts_without_a_gap() -> None:
+def test_parts_cover_the_text_without_gaps() -> None:
     text = f"{ENGLISH * 3}\n\n{'x' * 5000} Fine."
 
     cut = list(split_classifiable_parts(text))
@@ -87,7 +87,7 @@ def test_a_text_is_cut_into_parts_without_a_gap() -> None:
         ({"denied": ["English"]}, "'English' is not a supported language"),
     ],
 )
-def test_what_cannot_be_meant_is_told(
+def test_invalid_languages_are_refused(
     keys: dict[str, Any], problem: str, guard: Callable[..., Language]
 ) -> None:
     with pytest.raises(ValueError, match=problem):

@@ -1,4 +1,4 @@
-"""Classifiers of one's own: labels with thresholds, windows, and what is wrong with a folder."""
+"""Custom classifiers: labels with thresholds, windows, and errors of a model folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def judged(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
     )
 
 
-async def test_a_label_is_found_as_surely_as_the_policy_wants(folder: str) -> None:
+async def test_threshold_of_a_label_decides_findings(folder: str) -> None:
     sure, unsure = Onnx(folder, {"rival": 0.9}), Onnx(folder, {"rival": 0.6})
 
     assert await judged(sure, "where is the hippo", "where is it", "a lion") == [
@@ -55,7 +55,7 @@ async def test_a_label_is_found_as_surely_as_the_policy_wants(folder: str) -> No
     assert await judged(unsure, "a lion") == [[Finding(0, 6, "rival", 0.622)]]
 
 
-async def test_a_long_text_is_judged_to_its_end_window_by_window(folder: str) -> None:
+async def test_long_text_is_judged_in_windows(folder: str) -> None:
     text = "word " * 900 + "hippo" + " word" * 900
 
     [findings] = await judged(Onnx(folder, {"rival": 0.9}), text)
@@ -66,7 +66,7 @@ async def test_a_long_text_is_judged_to_its_end_window_by_window(folder: str) ->
     assert all(a.end <= b.start for a, b in itertools.pairwise(findings))
 
 
-async def test_labels_may_hold_together_where_the_model_says_so(tmp_path: Path) -> None:
+async def test_multilabel_model_finds_several_labels(tmp_path: Path) -> None:
     words = {"?": (-5.0, -5.0), "hippo": (5.0, 4.0)}
     kind: dict[str, Any] = {"problem_type": "multi_label_classification"}
     guard = Onnx(classifier(tmp_path / "m", words, ["a", "b"], **kind), {"a": 0.9, "b": 0.99})
@@ -76,7 +76,7 @@ async def test_labels_may_hold_together_where_the_model_says_so(tmp_path: Path) 
     assert (finding.kind, finding.score) == ("a", 0.993)
 
 
-async def test_a_model_of_one_number_of_tokens_is_given_as_many(tmp_path: Path) -> None:
+async def test_fixed_length_model_gets_padded_tokens(tmp_path: Path) -> None:
     words = {"?": (4.0, -4.0), "hippo": (4.0, 9.0)}
     guard = Onnx(classifier(tmp_path / "m", words, ["fine", "rival"], tokens=100), {"rival": 0.9})
 
@@ -87,13 +87,13 @@ async def test_a_model_of_one_number_of_tokens_is_given_as_many(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", ["", " ", "\ud800 hippo"])
-async def test_odd_texts_are_judged(text: str, folder: str) -> None:
+async def test_unusual_texts_are_judged(text: str, folder: str) -> None:
     [findings] = await judged(Onnx(folder, {"rival": 0.9}), text)
 
     assert len(findings) == ("hippo" in text)
 
 
-async def test_what_is_too_long_or_no_number_cannot_be_told(folder: str, tmp_path: Path) -> None:
+async def test_too_long_text_or_nan_is_not_classified(folder: str, tmp_path: Path) -> None:
     odd = classifier(tmp_path / "odd", {"?": (float("nan"), 1.0)}, ["fine", "rival"])
     two_labels = classifier(tmp_path / "few", WORDS, ["fine", "rival", "third"])
 
@@ -106,7 +106,7 @@ async def test_what_is_too_long_or_no_number_cannot_be_told(folder: str, tmp_pat
             await judged(guard, text)
 
 
-async def test_a_model_does_not_let_calls_wait_without_end(folder: str) -> None:
+async def test_wait_for_a_model_is_bounded(folder: str) -> None:
     guard = Onnx(folder, {"rival": 0.9})
 
     calls = (judged(guard, "hippo") for _ in range(40))
@@ -116,7 +116,7 @@ async def test_a_model_does_not_let_calls_wait_without_end(folder: str) -> None:
     assert await judged(guard, "word") == [[]]
 
 
-def test_what_is_wrong_with_a_folder_is_told(folder: str, tmp_path: Path) -> None:
+def test_invalid_model_folder_is_reported(folder: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no label 'rude'; its labels are fine, rival"):
         Onnx(folder, {"rude": 0.5})
     with pytest.raises(ValueError, match=r"/none/model.onnx does not exist"):

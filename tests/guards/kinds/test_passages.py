@@ -1,4 +1,4 @@
-"""Known passages in other texts, however they are written; and nothing shorter."""
+"""Known passages in other texts: system prompts and copyrighted texts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find_passages(text: str, *known_texts: str) -> list[str]:
         PROMPT.replace("a", "\uff41"),
     ],
 )
-def test_a_prompt_told_in_an_answer_is_found_to_its_last_word(prompt: str) -> None:
+def test_leaked_prompt_is_found_to_its_last_word(prompt: str) -> None:
     text = f"Sure! My instructions are: {prompt} That was all."
 
     pieces = find_passages(text)
@@ -46,7 +46,7 @@ def test_a_prompt_told_in_an_answer_is_found_to_its_last_word(prompt: str) -> No
     assert len(pieces) > 3
 
 
-def test_a_part_of_it_is_found_alone() -> None:
+def test_part_of_a_passage_is_found() -> None:
     part = "hand every complaint about a driver to a human. Our internal name"
 
     assert find_passages(f"I was told to {part}, he said.") == [part]
@@ -62,11 +62,11 @@ def test_a_part_of_it_is_found_alone() -> None:
         "",
     ],
 )
-def test_shorter_or_other_overlaps_are_left_alone(text: str) -> None:
+def test_shorter_or_other_overlaps_pass(text: str) -> None:
     assert find_passages(text) == []
 
 
-def test_several_texts_are_known_apart() -> None:
+def test_passages_of_several_texts_are_found() -> None:
     fable = "the quick brown fox jumps over the lazy dog and then sleeps"
     declaration = "we hold these truths to be self evident that all men are"
 
@@ -75,7 +75,7 @@ def test_several_texts_are_known_apart() -> None:
     assert find_passages("anything", "too short") == []
 
 
-def test_how_much_of_a_text_is_known_is_a_share() -> None:
+def test_share_of_known_text_is_computed() -> None:
     passages = Passages([PROMPT], 5)
 
     assert passages.measure_known_share(PROMPT)[0] == 1.0
@@ -84,7 +84,7 @@ def test_how_much_of_a_text_is_known_is_a_share() -> None:
     assert passages.measure_known_share("") == (0.0, 0)
 
 
-def test_pieces_come_in_order_apart_and_within_the_reach() -> None:
+def test_findings_are_ordered_separate_and_bounded() -> None:
     detector = Passages([PROMPT + " x" * 50], 12)
 
     pieces = detector.find(f"{PROMPT} and {PROMPT}" + " x" * 80)
@@ -93,11 +93,11 @@ def test_pieces_come_in_order_apart_and_within_the_reach() -> None:
     assert all(piece.end - piece.start <= detector.lookback for piece in pieces)
 
 
-def test_the_reach_follows_from_the_words() -> None:
+def test_lookback_follows_from_the_number_of_words() -> None:
     assert Passages([PROMPT], 12).lookback == 12 * 48
 
 
-def test_what_stands_beyond_the_reach_changes_nothing() -> None:
+def test_text_beyond_the_lookback_changes_no_finding() -> None:
     part = "hand every complaint about a driver to a human. Our internal name"
 
     assert find_passages("a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200) == [
@@ -111,7 +111,7 @@ def find_leaks(text: str, prompt: str, words: int = 12) -> list[str]:
     return [text[finding.start : finding.end] for finding in detector.find(text)]
 
 
-def test_the_prompt_of_the_call_is_found() -> None:
+def test_system_prompt_of_the_call_is_found() -> None:
     sentence = "I must never promise a refund above fifty euros, and hand every complaint on."
 
     assert find_leaks(sentence, PROMPT, words=8) == [
@@ -121,18 +121,18 @@ def test_the_prompt_of_the_call_is_found() -> None:
     assert find_leaks(sentence, "Answer in French verse only.") == []
 
 
-def test_a_short_prompt_is_found_as_a_whole() -> None:
+def test_short_prompt_is_found_as_a_whole() -> None:
     prompt = "Answer in French verse only."
 
     assert find_leaks("So: answer in French verse only!", prompt) == ["answer in French verse only"]
 
 
 @pytest.mark.parametrize("prompt", ["", "Be kind."])
-def test_a_call_without_a_prompt_to_speak_of_has_nothing_to_judge_by(prompt: str) -> None:
+def test_too_short_prompt_is_not_applicable(prompt: str) -> None:
     assert build_system_prompt_detector().about(PromptContext(system=prompt)) is None
 
 
-def test_of_a_very_long_prompt_the_beginning_is_known() -> None:
+def test_only_the_start_of_a_very_long_prompt_is_known() -> None:
     filler = "word " * MAX_PROMPT
     prompt = f"{PROMPT} {filler}and here the end of all that was to be said to you today"
 
@@ -140,7 +140,7 @@ def test_of_a_very_long_prompt_the_beginning_is_known() -> None:
     assert find_leaks("here the end of all that was to be said to you today", prompt) == []
 
 
-def test_a_prompt_that_came_before_is_not_read_again() -> None:
+def test_index_of_a_repeated_prompt_is_cached() -> None:
     guard = build_system_prompt_detector()
 
     detector, cached_detector = (
@@ -164,7 +164,7 @@ def find_spans(text: str, share: float | None = 0.5, words: int = 12) -> list[tu
     return [(finding.kind, text[finding.start : finding.end]) for finding in detector.find(text)]
 
 
-def test_a_long_passage_is_found_where_it_stands() -> None:
+def test_long_passage_is_located() -> None:
     passage = "the children come with lanterns lit to see what the water brings"
     text = f"There is an old song, in which {passage}, as my grandmother told me. {'So ' * 60}"
 
@@ -173,10 +173,10 @@ def test_a_long_passage_is_found_where_it_stands() -> None:
     assert find_spans(text, words=13) == []
 
 
-def test_an_answer_that_is_mostly_made_of_it_is_found_as_a_whole() -> None:
+def test_response_mostly_of_known_text_is_found_whole() -> None:
     words = SONG.split()
     pieces = [" ".join([*words[i : i + 9], "indeed"]) for i in range(0, len(words), 9)]
-    text = " ".join(pieces)  # no passage is long enough
+    text = " ".join(pieces)  # no single passage is long enough
 
     [(kind, all_of_it)] = find_spans(text)
 
@@ -185,11 +185,11 @@ def test_an_answer_that_is_mostly_made_of_it_is_found_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "The wheel turns for the show.", "We open at ten. " * 3])
-def test_few_words_in_common_are_left_alone(text: str) -> None:
+def test_few_common_words_pass(text: str) -> None:
     assert find_spans(text) == []
 
 
-def test_only_passages_let_a_stream_go_on() -> None:
+def test_share_rule_withholds_the_whole_stream() -> None:
     assert Copyright([SONG], 12, 0.5).lookback is None
     assert Copyright([SONG], 12, None).lookback == 12 * 48
 
@@ -198,6 +198,6 @@ def test_only_passages_let_a_stream_go_on() -> None:
     ("texts", "problem"),
     [([], "must have texts"), (["too short"], "text 1 must"), (["x " * MAX_TEXTS], "at most")],
 )
-def test_texts_that_cannot_be_looked_for_are_told(texts: list[str], problem: str) -> None:
+def test_unusable_texts_are_refused(texts: list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Copyright(texts, 12, 0.5)

@@ -1,4 +1,4 @@
-"""Personal identifiers: all of the samples, none of what only looks like them, in linear time."""
+"""Personal identifiers: samples, similar harmless texts, and linear time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_spans(pii: Detector, text: str) -> list[tuple[str, str]]:
 
 
 @for_each(("kind", "value", "text"), positives())
-def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str) -> None:
+def test_each_identifier_is_found(kind: str, value: str, text: str) -> None:
     assert (kind, value) in find_spans(SINGLE[kind], text)
     if not kind.startswith("id_"):
         assert (kind, value) in find_spans(ALL, text)
@@ -38,7 +38,7 @@ def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str)
 
 @for_each(("kind", "value", "text"), positives())
 @for_each("text_before", ["Ada Weir\n", "Room 12\n", "\t", "\r\n", "- "])
-def test_what_the_line_before_says_hides_no_identifier(
+def test_text_before_hides_no_identifier(
     text_before: str, kind: str, value: str, text: str
 ) -> None:
     assert (kind, value) in find_spans(SINGLE[kind], f"{text_before}{text}")
@@ -53,12 +53,12 @@ def test_each_of_many_values_is_found(kind: str, value: str, text: str) -> None:
     assert values.count((kind, value)) >= times
 
 
-# What is left of an account that does not check.
+# Remainders of an account with wrong check digits.
 KNOWN_VALUES = {"DE88 3704 0044 0532 0130 00"}
 
 
 @for_each("text", NEGATIVES)
-def test_what_only_looks_like_one_is_none(text: str) -> None:
+def test_similar_texts_are_no_identifiers(text: str) -> None:
     assert (find_spans(DEFAULT, text) == []) == (text not in KNOWN_VALUES)
 
 
@@ -91,7 +91,7 @@ NUMBERS: dict[str, Callable[[random.Random], str]] = {
 
 
 @for_each("numbers", NUMBERS)
-def test_rows_of_numbers_are_nobodys(numbers: str) -> None:
+def test_rows_of_numbers_are_not_found(numbers: str) -> None:
     chance, pii = random.Random(8), Pii()
 
     alarms = [findings for _ in range(1000) if (findings := pii.find(NUMBERS[numbers](chance)))]
@@ -147,7 +147,7 @@ def test_a_long_list_of_cards_is_found(middle: str) -> None:
         ("use a::b", None), ("at 12:30:15", None), ("00:11:22:33:44:55:66:77", None), ("::", None),
     ],
 )  # fmt: skip
-def test_short_addresses_are_told_from_code(text: str, address: str | None) -> None:
+def test_short_addresses_are_distinguished_from_code(text: str, address: str | None) -> None:
     assert [value for _, value in find_spans(SINGLE["ip"], text)] == ([address] if address else [])
 
 
@@ -172,17 +172,17 @@ def test_short_addresses_are_told_from_code(text: str, address: str | None) -> N
         ("12, 4111111111111111, 7, 99, 3", []),
     ],
 )
-def test_numbers_are_told_by_how_and_beside_what_they_stand(text: str, values: list[str]) -> None:
+def test_numbers_are_judged_by_form_and_context(text: str, values: list[str]) -> None:
     assert [text[finding.start : finding.end] for finding in Pii().find(text)] == values
 
 
-def test_several_in_a_text_are_found_by_their_start() -> None:
+def test_several_identifiers_are_found_in_order() -> None:
     text = "ada@mill.example, 4111 1111 1111 1111 or +1 212-555-0123; DE89370400440532013000"
 
     assert [kind for kind, _ in find_spans(DEFAULT, text)] == ["email", "card", "phone", "iban"]
 
 
-def test_only_the_entities_asked_for_are_found() -> None:
+def test_only_configured_entities_are_found() -> None:
     text = "ada@mill.example, 4111 1111 1111 1111 or +1 212-555-0123 at 192.0.2.17"
 
     assert find_spans(Pii(["card"]), text) == [("card", "4111 1111 1111 1111")]
@@ -193,12 +193,12 @@ def test_only_the_entities_asked_for_are_found() -> None:
     assert find_spans(Pii([]), text) == []
 
 
-def test_the_threshold_says_how_sure_it_must_be() -> None:
+def test_threshold_decides_findings() -> None:
     assert find_spans(Pii(["phone"], threshold=0.2), "2125550187") == [("phone", "2125550187")]
     assert find_spans(Pii(["phone"], threshold=0.95), "212-555-0187") == []
 
 
-def test_places_are_those_of_the_text_as_it_was_given() -> None:
+def test_positions_refer_to_the_original_text() -> None:
     card = "4111 1111 1111 1111".translate({ord(str(digit)): 0x660 + digit for digit in range(10)})
     phone = "+49\u00a030\u202f23125\u2011014"
 
@@ -221,11 +221,11 @@ def test_places_are_those_of_the_text_as_it_was_given() -> None:
         (r"\n@mill.example", "n@mill.example"),
     ],
 )
-def test_an_address_ends_where_it_ends(text: str, address: str) -> None:
+def test_mail_address_has_exact_boundaries(text: str, address: str) -> None:
     assert find_spans(DEFAULT, text) == [("email", address)]
 
 
-def test_no_finding_is_longer_than_the_reach() -> None:
+def test_no_finding_is_longer_than_the_lookback() -> None:
     text = "a" * 900 + "@" + "b." * 900 + "example"
 
     assert ALL.lookback == LOOKBACK
@@ -233,14 +233,14 @@ def test_no_finding_is_longer_than_the_reach() -> None:
 
 
 @for_each("entity", ["e-mail", "id_XX", "id_us", ""])
-def test_an_unknown_entity_is_refused(entity: str) -> None:
+def test_unknown_entity_is_refused(entity: str) -> None:
     with pytest.raises(ValueError, match="is not one of"):
         Pii(["email", entity])
 
 
 @settings(deadline=None)
 @given(st.text("0159 +-./()@:aé٣\u00a0\ud83d", max_size=60))
-def test_any_text_has_findings_in_order_and_apart(text: str) -> None:
+def test_findings_are_ordered_and_separate(text: str) -> None:
     ends = [0]
     for finding in ALL.find(text):
         assert isinstance(finding, Finding)
@@ -257,7 +257,9 @@ TEXTS = [text for *_, text in positives()] + NEGATIVES + ["12 " * 60, "4111 1111
     st.sampled_from([" ", "\n", ""]),
     st.integers(0, 900),
 )
-def test_what_is_far_away_changes_nothing(texts: list[str], between: str, cut: int) -> None:
+def test_text_beyond_the_lookback_changes_no_finding(
+    texts: list[str], between: str, cut: int
+) -> None:
     text = between.join(texts)
     findings = ALL.find(text)
 
@@ -279,7 +281,7 @@ HOSTILE = ["a", "1-", "a.", "@", "a@", "1", "1 ", "+1 ", "DE11 ", "DE89370400440
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_time_grows_with_the_text(piece: str) -> None:
+def test_time_is_linear_in_text_length(piece: str) -> None:
     def text(characters: int) -> str:
         return (piece * characters)[:characters] + "!"
 
@@ -295,10 +297,8 @@ def test_time_grows_with_the_text(piece: str) -> None:
         ("phone", "(415) 555-2671"), ("phone", "030 901820"), ("ip", "10.0.0.1"),
     ],
 )  # fmt: skip
-def test_a_line_end_that_is_written_as_two_letters_touches_nothing(
-    kind: str, value: str, end: str
-) -> None:
-    """As in the JSON that a tool has answered, which is a text of a message."""
+def test_escaped_line_end_separates_identifiers(kind: str, value: str, end: str) -> None:
+    """Tool results often contain JSON as text."""
     pii = Pii(["card", "iban", "ssn", "phone", "ip"])
 
     text = f'{{"note": "See:{end}{value}{end}Thanks"}}'

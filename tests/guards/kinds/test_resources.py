@@ -28,7 +28,7 @@ def kinds(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("phrase", ["order ", "search the order ", "Order, ORDER! "])
-def test_a_phrase_said_again_and_again_is_repetition(phrase: str) -> None:
+def test_repeated_phrase_is_found(phrase: str) -> None:
     text = phrase * 400
 
     (finding,) = SPONGE.find(text)
@@ -36,7 +36,7 @@ def test_a_phrase_said_again_and_again_is_repetition(phrase: str) -> None:
     assert (finding.start, finding.end, finding.kind) == (0, len(text), "repetition")
 
 
-def test_a_phrase_among_other_text_is_found_by_its_share() -> None:
+def test_repeated_phrase_is_found_by_its_share() -> None:
     chance = random.Random(3)
     words = ["".join(chance.choices("abcdefgh", k=6)) for _ in range(300)]
 
@@ -45,11 +45,11 @@ def test_a_phrase_among_other_text_is_found_by_its_share() -> None:
 
 
 @pytest.mark.parametrize("phrase", ["abcdefghijklmnopqrstuvwxyz012345", "Say it again and again. "])
-def test_longer_phrases_are_told_by_their_compression(phrase: str) -> None:
+def test_long_repeated_phrases_are_found_by_compression(phrase: str) -> None:
     assert kinds(phrase * 100) == ["compression"]
 
 
-def test_a_run_of_one_character_is_found_at_its_place() -> None:
+def test_run_of_one_character_is_located() -> None:
     text = "so " + "a" * 500 + "rgh, " + "b" * 400
 
     (finding,) = SPONGE.find(text)
@@ -72,7 +72,7 @@ def test_documentation_and_code_pass() -> None:
     st.lists(st.sampled_from(["one", "two ", " ", "İ", "ß", "漢字", "-", "e\u0301", "three\n"])),
     st.integers(8, 20),
 )
-def test_a_text_has_the_same_words_in_slices_as_whole(parts: list[str], size: int) -> None:
+def test_words_in_slices_equal_those_of_the_whole_text(parts: list[str], size: int) -> None:
     text = "".join(parts)
     cut = [*slice_text(text, size)]
 
@@ -84,14 +84,14 @@ def test_a_text_has_the_same_words_in_slices_as_whole(parts: list[str], size: in
 
 
 @pytest.mark.parametrize("words", [1, 3])
-def test_a_repetition_that_goes_on_from_slice_to_slice_is_found(words: int) -> None:
+def test_repetition_across_slices_is_found(words: int) -> None:
     repeats = Sponge(words=words, share=0.999, ratio=0.0)
     text = "so it goes " * SLICE_LENGTH if words == 3 else "so " * SLICE_LENGTH
 
     assert [finding.kind for finding in repeats.find(text)] == ["repetition"]
 
 
-def test_a_text_within_its_bounds_passes() -> None:
+def test_text_within_bounds_passes() -> None:
     assert list(Length(characters=5, lines=1, tokens=2).find("order")) == []
     assert list(Length().find("order" * 1000)) == []
 
@@ -105,14 +105,14 @@ def test_a_text_within_its_bounds_passes() -> None:
         (Length(characters=99, lines=1, tokens=1), "lines"),
     ],
 )
-def test_the_whole_text_is_found_by_the_first_bound_it_exceeds(bounds: Length, kind: str) -> None:
+def test_first_exceeded_bound_finds_the_whole_text(bounds: Length, kind: str) -> None:
     assert list(bounds.find("order\nsearch")) == [Finding(0, 12, kind)]
     assert bounds.lookback is None
 
 
-def test_lines_are_counted_as_people_do() -> None:
+def test_lines_are_counted() -> None:
     assert [count_lines(text) for text in ("", "a", "a\n", "a\nb", "\n\n")] == [0, 1, 1, 2, 2]
 
 
-def test_tokens_are_those_of_the_one_estimate() -> None:
+def test_tokens_are_estimated_as_everywhere() -> None:
     assert [count_tokens(text) for text in ("", "a", "order", "日本", "😀")] == [0, 1, 2, 2, 2]

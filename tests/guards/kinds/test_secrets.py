@@ -26,7 +26,7 @@ RULES = {
     for rule in tomllib.loads(file.read_text())["rules"]
     if "regex" in rule
 }
-# Rules whose samples are told as something else or, drawn by chance, are no secrets.
+# Rules whose random samples match another rule or are no secrets.
 ELSEWHERE = {
     "bittrex-secret-key": "has the pattern of bittrex-access-key",
     "curl-auth-user": "draws placeholders",
@@ -94,9 +94,7 @@ VALUE_AFTER = (
 
 
 @for_each("kind", sorted(IN_PROSE))
-def test_a_key_is_found_where_a_sentence_an_address_or_marks_have_it(
-    secrets: Secrets, kind: str
-) -> None:
+def test_key_is_found_in_sentence_url_or_quotes(secrets: Secrets, kind: str) -> None:
     key = key_of(secrets, kind)
     keyword = RULES[kind]["keywords"][0] if kind in RULES else ""
     missed = []
@@ -108,7 +106,7 @@ def test_a_key_is_found_where_a_sentence_an_address_or_marks_have_it(
         findings = [
             (finding.kind, text[finding.start : finding.end]) for finding in secrets.find(text)
         ]
-        # What may be of a key, such as a full stop in some, is taken for the end of one.
+        # A character that may belong to a key, such as a full stop, is read as its end.
         if [kind] != [finding for finding, _ in findings] or findings[0][1] not in (
             key,
             key + tail,
@@ -119,7 +117,7 @@ def test_a_key_is_found_where_a_sentence_an_address_or_marks_have_it(
 
 
 def key_of(secrets: Secrets, kind: str) -> str:
-    """Draw a key of a kind that is no placeholder; one that ends as keys do."""
+    """Draw a key that is no placeholder and ends with a letter or digit."""
     shape = IN_PROSE[kind].removeprefix(START).removesuffix(END)
     flags = "(?i)" if kind in RULES and RULES[kind]["regex"].startswith("(?i)") else ""
     chance = random.Random(7)
@@ -162,7 +160,7 @@ KNOWN_VALUES = {"keywords": [""]}
         ("jwt", "cookie ", jwt(120), " "),
     ],
 )  # fmt: skip
-def test_a_secret_is_found_at_its_place(
+def test_secret_is_located(
     secrets: Secrets, kind: str, text_before: str, secret: str, text_after: str
 ) -> None:
     for lead in ("", "Grüße 🙂 \ud800 "):
@@ -195,7 +193,7 @@ def test_a_secret_is_found_at_its_place(
         "data:image/png;base64," + drawn(400),
     ],
 )
-def test_what_only_looks_like_a_secret_is_left_alone(secrets: Secrets, text: str) -> None:
+def test_similar_texts_are_no_secrets(secrets: Secrets, text: str) -> None:
     assert list(secrets.find(text)) == []
 
 
@@ -215,9 +213,7 @@ ALIKE: dict[str, Callable[[random.Random], str]] = {
 
 
 @for_each("equivalents", ALIKE)
-def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
-    secrets: Secrets, equivalents: str
-) -> None:
+def test_random_text_without_prefix_passes(secrets: Secrets, equivalents: str) -> None:
     chance = random.Random(11)
     for _ in range(400):
         lead, tail = chance.choice(["commit ", "id: ", "("]), chance.choice(' ,.)/`"')
@@ -234,11 +230,11 @@ def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
         "auth_token: is_token_of_2fa_user",
     ],
 )
-def test_names_that_are_given_to_names_are_left_alone(secrets: Secrets, text: str) -> None:
+def test_identifiers_assigned_to_key_names_pass(secrets: Secrets, text: str) -> None:
     assert list(secrets.find(text)) == []
 
 
-def test_harmless_code_prose_logs_and_mails_have_no_finding(secrets: Secrets) -> None:
+def test_harmless_texts_have_no_finding(secrets: Secrets) -> None:
     texts = [*harmless_texts()]
 
     assert len(texts) == 5000
@@ -249,7 +245,7 @@ def test_harmless_code_prose_logs_and_mails_have_no_finding(secrets: Secrets) ->
     ] == []
 
 
-# Passwords of tests about passwords, in addresses and log lines; the token says sub: 1234567890.
+# Passwords in tests, URLs and log lines, and the example token with sub 1234567890.
 EXAMPLES = frozenset(
     {
         "hr-key-of-the-caller", "sk-1", "sk-live",
@@ -263,7 +259,7 @@ EXAMPLES = frozenset(
 )  # fmt: skip
 
 
-def test_this_repository_holds_no_secret_but_the_published_examples(secrets: Secrets) -> None:
+def test_repository_contains_only_published_example_keys(secrets: Secrets) -> None:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True
     )
@@ -279,7 +275,7 @@ def test_this_repository_holds_no_secret_but_the_published_examples(secrets: Sec
     assert {(name, value) for name, value in findings if value not in EXAMPLES} == set()
 
 
-def test_overlapping_findings_become_one_of_the_surest_kind(secrets: Secrets) -> None:
+def test_overlapping_findings_merge_to_the_highest_score(secrets: Secrets) -> None:
     text = "api_key = gh" + "p_" + drawn(36)
 
     assert [(finding.kind, finding.score) for finding in secrets.find(text)] == [
@@ -287,7 +283,7 @@ def test_overlapping_findings_become_one_of_the_surest_kind(secrets: Secrets) ->
     ]
 
 
-def test_findings_come_in_order_and_apart(secrets: Secrets) -> None:
+def test_findings_are_ordered_and_separate(secrets: Secrets) -> None:
     text = " ".join([jwt(100), "gh" + "p_" + drawn(36), pem("EC ", 3), jwt(90)])
 
     findings = secrets.find(text)
@@ -298,7 +294,7 @@ def test_findings_come_in_order_and_apart(secrets: Secrets) -> None:
 
 @for_each("text", [pem(lines=500), jwt(20_000)], ids=["key", "jwt"])
 @for_each("reach", [MIN_REACH, REACH])
-def test_no_finding_is_longer_than_the_reach(text: str, reach: int) -> None:
+def test_no_finding_is_longer_than_the_lookback(text: str, reach: int) -> None:
     findings = Secrets(reach).find(text)
 
     assert [(finding.start, finding.end - finding.start <= reach) for finding in findings] == [
@@ -307,7 +303,7 @@ def test_no_finding_is_longer_than_the_reach(text: str, reach: int) -> None:
 
 
 @for_each("kind", ["github-pat", "jwt", "generic-api-key", "curl-auth-user"])
-def test_what_stands_beyond_the_reach_changes_nothing(secrets: Secrets, kind: str) -> None:
+def test_text_beyond_the_lookback_changes_no_finding(secrets: Secrets, kind: str) -> None:
     secret = {
         "github-pat": "gh" + "p_" + drawn(36),
         "jwt": jwt(200),
@@ -325,7 +321,7 @@ def test_what_stands_beyond_the_reach_changes_nothing(secrets: Secrets, kind: st
     ]
 
 
-def test_the_kinds_are_a_closed_set(secrets: Secrets) -> None:
+def test_kinds_are_a_closed_set(secrets: Secrets) -> None:
     assert len(secrets.kinds) == 267
     assert RULES.keys() < secrets.kinds
 
@@ -356,7 +352,7 @@ def test_hostile_text_takes_linear_time(secrets: Secrets, shape: str) -> None:
     assert growth(secrets.find, HOSTILE[shape], maximum=24) < 24
 
 
-def test_of_the_reaches_that_policies_had_once_few_are_kept() -> None:
+def test_cached_detectors_by_lookback_are_bounded() -> None:
     for reach in range(REACH + 1, REACH + MAX_SHARED + 2):
         load_shared_detector(reach)
 

@@ -1,4 +1,4 @@
-"""Topics are told by the words of their examples, and no better."""
+"""Topics are recognized by words of their examples."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def kinds(text: str, guard: Topic = GUARD) -> list[str]:
     return [finding.kind for finding in guard.find(text)]
 
 
-def test_what_is_like_the_examples_passes() -> None:
+def test_text_like_the_examples_passes() -> None:
     assert kinds("The brakes of the bicycle make a noise.") == []
 
 
-def test_a_banned_topic_is_found_by_name() -> None:
+def test_banned_topic_is_found_by_name() -> None:
     assert kinds("What dose of this medicine is right for a fever?") == ["banned:medicine"]
 
 
-def test_what_is_like_no_topic_is_off_topic() -> None:
+def test_text_like_no_topic_is_off_topic() -> None:
     assert kinds("Write a sonnet on the moon over Vienna.") == ["off_topic"]
 
 
-def test_without_allowed_topics_only_the_banned_are_found() -> None:
+def test_without_allowed_topics_only_banned_ones_are_found() -> None:
     guard = Topic(banned={"medicine": MEDICINE})
 
     assert kinds("Write a sonnet on the moon over Vienna.", guard) == []
@@ -45,15 +45,15 @@ def test_without_allowed_topics_only_the_banned_are_found() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Hello!", "Yes, please do."])
-def test_what_says_too_little_is_of_any_topic(text: str) -> None:
+def test_too_short_text_passes(text: str) -> None:
     assert kinds(text) == []
 
 
-def test_other_words_for_the_same_are_not_known() -> None:
+def test_synonyms_are_not_recognized() -> None:
     assert kinds("My ride will not slow down on hills.") == ["off_topic"]
 
 
-def test_a_finding_is_the_text_with_its_score() -> None:
+def test_finding_is_the_whole_text_with_a_score() -> None:
     text = " Which medicine against fever? "
     (finding,) = GUARD.find(text)
 
@@ -69,6 +69,6 @@ def test_a_finding_is_the_text_with_its_score() -> None:
         ({"allowed": {"a": ["b"]}, "banned": {"a": ["b"]}}, "both allowed and banned"),
     ],
 )
-def test_wrong_keys_are_told(keys: dict[str, dict[str, list[str]]], message: str) -> None:
+def test_invalid_keys_are_refused(keys: dict[str, dict[str, list[str]]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Topic(**keys)  # type: ignore[arg-type]  # wrong on purpose

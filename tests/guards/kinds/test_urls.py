@@ -24,7 +24,7 @@ def kinds(urls: Urls, text: str) -> list[tuple[str, str]]:
         "www.evil.example",
     ],
 )  # fmt: skip
-def test_a_denied_host_is_found_however_it_is_written(url: str) -> None:
+def test_denied_host_is_found_in_any_spelling(url: str) -> None:
     for lead, tail in (("", ""), ("Grüße, see ", " please"), ("[order](", ")"), ("<", ">.")):
         assert kinds(Urls(deny=["evil.example"]), lead + url + tail) == [(url, "denied")]
 
@@ -38,11 +38,11 @@ def test_a_denied_host_is_found_however_it_is_written(url: str) -> None:
         "evil.example and docs/evil.example are no addresses", "either // or \\ divides", "",
     ],
 )  # fmt: skip
-def test_a_host_that_only_looks_denied_is_left_alone(text: str) -> None:
+def test_similar_host_passes(text: str) -> None:
     assert kinds(Urls(deny=["evil.example"]), text) == []
 
 
-def test_a_star_stands_for_everything_below_a_host() -> None:
+def test_wildcard_matches_all_subdomains() -> None:
     urls = Urls(deny=["*.evil.example"])
 
     assert kinds(urls, "https://a.b.evil.example www.evil.example") == [
@@ -52,7 +52,7 @@ def test_a_star_stands_for_everything_below_a_host() -> None:
     assert kinds(urls, "https://evil.example https://a-evil.example") == []
 
 
-def test_with_allowed_hosts_all_others_are_unlisted_and_denied_ones_stay_denied() -> None:
+def test_hosts_not_allowed_are_found_as_unlisted() -> None:
     urls = Urls(allow=["*.openai.example", "openai.example"], deny=["old.openai.example"])
 
     assert kinds(urls, "https://openai.example, https://api.openai.example/v1!") == []
@@ -66,7 +66,7 @@ def test_with_allowed_hosts_all_others_are_unlisted_and_denied_ones_stay_denied(
     ]
 
 
-def test_nothing_is_found_where_no_host_is_listed() -> None:
+def test_without_listed_hosts_nothing_is_found() -> None:
     assert kinds(Urls(), "https://evil.example") == []
 
 
@@ -74,7 +74,7 @@ def test_nothing_is_found_where_no_host_is_listed() -> None:
     "written",
     ["127.0.0.1", "127.1", "0x7f.0.0.1", "2130706433", "017700000001", "[::ffff:127.0.0.1]:80"],
 )
-def test_an_address_is_one_however_it_is_written(written: str) -> None:
+def test_url_is_found_in_any_spelling(written: str) -> None:
     assert host(written) == "127.0.0.1"
     assert kinds(Urls(deny=["127.0.0.1"]), f"http://{written}/") == [
         (f"http://{written}/", "denied")
@@ -90,28 +90,28 @@ def test_an_address_is_one_however_it_is_written(written: str) -> None:
         ("1.2.3.4.5", "1.2.3.4.5"), ("08.1", "08.1"), ("a..b", "a..b"), ("", ""),
     ],
 )  # fmt: skip
-def test_hosts_have_one_form(authority: str, name: str) -> None:
+def test_hosts_are_normalized(authority: str, name: str) -> None:
     assert host(authority) == name
 
 
-def test_where_readers_differ_both_hosts_are_judged() -> None:
+def test_ambiguous_url_is_judged_by_both_hosts() -> None:
     assert hosts(r"https://a.example\@b.example/c") == {"a.example", "b.example"}
 
 
 @for_each("entry", ["", "*.", "https://evil.example", "a b", "evil.example/x", "*"])
-def test_an_entry_that_is_no_host_is_refused(entry: str) -> None:
+def test_invalid_host_entry_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match="is not a host name"):
         Urls(deny=[entry])
 
 
-def test_an_entry_is_put_into_the_form_of_hosts() -> None:
+def test_host_entries_are_normalized() -> None:
     urls = Urls(deny=["Bücher.Example.", "*.evil.example", "::1", "[::2]"])
 
     text = "https://xn--bcher-kva.example https://a.evil.example http://[::1] http://[0::2]/"
     assert [kind for _, kind in kinds(urls, text)] == ["denied"] * 4
 
 
-def test_no_finding_is_longer_than_the_reach() -> None:
+def test_no_finding_is_longer_than_the_lookback() -> None:
     ((url, _),) = kinds(Urls(deny=["evil.example"]), "https://evil.example/" + "a" * 9000)
 
     assert len(url) == LOOKBACK

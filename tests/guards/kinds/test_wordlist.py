@@ -1,4 +1,4 @@
-"""The word list is read as it says, and matches whole words only."""
+"""The packaged word list: its format, kinds, severities, and matches of whole words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proxy.guards.kinds.wordlist import TOXIC_KINDS, WORDS_FILE, Nsfw, Toxicity,
 from tests.for_each import for_each
 
 
-def test_the_file_warns_its_reader_first() -> None:
+def test_file_starts_with_a_content_warning() -> None:
     assert WORDS_FILE.read_text("utf-8").startswith("# WARNING")
     assert "MIT License" in WORDS_FILE.with_suffix(".LICENSE").read_text()
 
 
-def test_a_line_is_a_kind_a_severity_and_words() -> None:
+def test_line_has_kind_severity_and_words() -> None:
     kinds = {"insult", "profanity", "sexual", "slur", "threat", "minors"}
     rules = list(wordlist.select_rules(kinds, 0))
 
@@ -22,7 +22,7 @@ def test_a_line_is_a_kind_a_severity_and_words() -> None:
     assert all(0 < rule.score <= 1 and rule.pattern for rule in rules)
 
 
-def test_rules_are_of_the_kinds_asked_and_as_bad_as_asked() -> None:
+def test_rules_are_selected_by_kind_and_severity() -> None:
     rules = list(wordlist.select_rules({"insult"}, 0.6))
 
     assert rules
@@ -45,7 +45,7 @@ def kinds(text: str, guard: WordList = GUARD) -> list[str]:
         ("You are a worthless employee", "insult"), ("you absolute moron", "insult"),
     ],
 )  # fmt: skip
-def test_what_is_meant_badly_is_found(text: str, kind: str) -> None:
+def test_offensive_text_is_found(text: str, kind: str) -> None:
     assert kinds(text) == [kind]
 
 
@@ -60,25 +60,25 @@ def test_what_is_meant_badly_is_found(text: str, kind: str) -> None:
         "",
     ],
 )
-def test_what_only_looks_like_it_passes(text: str) -> None:
+def test_similar_text_passes(text: str) -> None:
     assert kinds(text) == []
 
 
-def test_how_bad_a_word_is_decides() -> None:
+def test_severity_decides_findings() -> None:
     assert kinds("that was stupid") == []
     assert kinds("that was stupid", Toxicity(threshold=0.3)) == ["insult"]
     assert kinds("what a load of bullshit", Toxicity(threshold=0.9)) == []
 
 
-def test_kinds_can_be_chosen() -> None:
+def test_kinds_are_configurable() -> None:
     assert kinds("I will kill you, bullshit", WordList(("threat",))) == ["threat"]
 
 
-def test_a_quotation_is_found_too_as_nobody_weighs_the_context() -> None:
+def test_quotation_is_found_too() -> None:
     assert kinds("The court heard that he had shouted 'I will kill you' twice.") == ["threat"]
 
 
-def test_findings_keep_the_promises_of_a_detector() -> None:
+def test_findings_are_ordered_and_within_the_text() -> None:
     text = "bullshit, I will kill you, you absolute moron " * 3
     findings = GUARD.find(text)
 
@@ -94,7 +94,7 @@ def test_coarse_words_are_found() -> None:
     assert kinds("send me a blowjob story", NSFW) == ["sexual"]
 
 
-def test_clinical_words_only_when_asked() -> None:
+def test_clinical_words_are_found_only_if_configured() -> None:
     text = "The clinic offers advice on sexual health."
 
     assert kinds(text, NSFW) == []
@@ -102,7 +102,7 @@ def test_clinical_words_only_when_asked() -> None:
 
 
 @pytest.mark.parametrize("text", ["a naked picture of a child", "a 14-year-old girl, nude"])
-def test_a_child_near_a_sexual_word_is_found(text: str) -> None:
+def test_child_near_a_sexual_word_is_found(text: str) -> None:
     assert kinds(text, NSFW) == ["minors"]
 
 

@@ -1,4 +1,4 @@
-"""Stems, numbers, names and sides of two texts can be compared, however they are written."""
+"""Comparison of English texts: stems, numbers, names and contradictions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.guards.growth import LINEAR, ratio
     "family",
     [["plan", "plans", "planned", "planning"], ["library", "libraries"], ["open", "opens"]],
 )
-def test_words_of_a_family_have_one_stem(family: list[str]) -> None:
+def test_inflections_have_one_stem(family: list[str]) -> None:
     assert len({english.stem_word(word) for word in family}) == 1
 
 
-def test_words_that_tell_nothing_are_left_out() -> None:
+def test_stop_words_are_omitted() -> None:
     assert english.content_stems("What would the libraries have to do?") == ["librar"]
 
 
@@ -34,11 +34,11 @@ def test_words_that_tell_nothing_are_left_out() -> None:
         ("one day", set()),
     ],
 )
-def test_a_number_is_one_however_it_is_written(text: str, numbers: set[str]) -> None:
+def test_numbers_are_normalized(text: str, numbers: set[str]) -> None:
     assert english.find_normalized_numbers(text) == numbers
 
 
-def test_names_are_capitals_within_a_sentence() -> None:
+def test_capitalized_words_within_a_sentence_are_names() -> None:
     text = "Yesterday Marijke met the mayor of Ghent. Nobody else came. He left."
 
     assert english.find_name_stems(text) == {
@@ -47,7 +47,7 @@ def test_names_are_capitals_within_a_sentence() -> None:
     }
 
 
-def test_a_sentence_knows_where_it_is() -> None:
+def test_sentence_has_its_position() -> None:
     text = " It opens at 9. It isn't free!\nNew line"
     start_sentence, second, third = english.split_sentences(text)
 
@@ -60,7 +60,7 @@ def test_a_sentence_knows_where_it_is() -> None:
 
 
 @given(st.text())
-def test_sentences_are_in_order_short_and_within_the_text(text: str) -> None:
+def test_sentences_are_ordered_bounded_and_within_the_text(text: str) -> None:
     previous_end = 0
     for sentence in english.split_sentences(text):
         assert previous_end <= sentence.start < sentence.end <= len(text)
@@ -69,7 +69,7 @@ def test_sentences_are_in_order_short_and_within_the_text(text: str) -> None:
 
 
 @for_each("text", ["a", "a ", ". ", "A.", "1,", "\n", "it's "])
-def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
+def test_time_is_linear_in_text_length(text: str) -> None:
     assert ratio(lambda t: list(english.split_sentences(t)), text * (4_000 // len(text))) < LINEAR
 
 
@@ -88,7 +88,7 @@ def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
         ("Requests end on 30 March.", "Requests end on 30 April.", "name"),
     ],
 )
-def test_a_contradiction_is_told_by_its_kind(answer: str, known_text: str, kind: str) -> None:
+def test_contradiction_has_a_kind(answer: str, known_text: str, kind: str) -> None:
     assert find_contradiction(parse_clauses(answer), parse_clauses(known_text)) == kind
     assert find_contradiction(parse_clauses(known_text), parse_clauses(answer)) == kind
 
@@ -107,11 +107,11 @@ def test_a_contradiction_is_told_by_its_kind(answer: str, known_text: str, kind:
         ("", "Dogs are not admitted."),
     ],
 )
-def test_what_says_the_same_or_something_else_is_none(answer: str, known_text: str) -> None:
+def test_agreeing_or_unrelated_texts_do_not_contradict(answer: str, known_text: str) -> None:
     assert find_contradiction(parse_clauses(answer), parse_clauses(known_text)) is None
 
 
-def test_each_clause_is_held_against_its_own() -> None:
+def test_clauses_are_compared_with_their_own_subject() -> None:
     context_clauses = parse_clauses("The pool is not heated, but the sauna is heated.")
 
     assert (
@@ -123,7 +123,7 @@ def test_each_clause_is_held_against_its_own() -> None:
     )
 
 
-def test_opposites_know_each_other() -> None:
+def test_antonyms_are_symmetric() -> None:
     assert stem_word("closed") in OPPOSITES["open"]
     assert all(
         side in OPPOSITES[opposite]

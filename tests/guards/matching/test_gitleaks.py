@@ -64,7 +64,7 @@ def secret_in(secret_rule: SecretRule, text: str) -> str | None:
     return data[slice(*place)].decode() if place else None
 
 
-def test_the_file_is_the_one_that_its_note_names() -> None:
+def test_rule_file_has_the_documented_digest() -> None:
     digest = hashlib.sha256(gitleaks.RULES.read_bytes()).hexdigest()
 
     assert digest in gitleaks.RULES.with_name("README.md").read_text()
@@ -72,7 +72,7 @@ def test_the_file_is_the_one_that_its_note_names() -> None:
         assert "MIT" in gitleaks.RULES.with_name(licence).read_text()
 
 
-def test_every_rule_of_the_file_that_looks_at_text_is_read() -> None:
+def test_every_content_rule_of_the_file_is_loaded() -> None:
     read = read_rules()
 
     newer = read_rules(gitleaks.NEWER_RULES)
@@ -83,7 +83,7 @@ def test_every_rule_of_the_file_that_looks_at_text_is_read() -> None:
     assert sum(1 for entry in read if entry.names) == 100
 
 
-def test_no_rule_repeats_without_end_but_by_a_class_of_its_own() -> None:
+def test_unbounded_repetition_is_only_of_character_classes() -> None:
     assert [
         secret_rule.kind
         for secret_rule in gitleaks.read_all_rules()
@@ -99,13 +99,13 @@ def test_no_rule_repeats_without_end_but_by_a_class_of_its_own() -> None:
         ("order-test9", None),
     ],
 )
-def test_what_is_allowed_is_no_secret(tmp_path: Path, text: str, match: str | None) -> None:
+def test_allowlisted_text_is_no_secret(tmp_path: Path, text: str, match: str | None) -> None:
     extra = "[[rules.allowlists]]\nstopwords = ['test']"
 
     assert secret_in(rule(tmp_path, "order-[0-9a-z]+", extra), text) == match
 
 
-def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
+def test_allowlist_with_path_never_applies(tmp_path: Path) -> None:
     extra = "[[rules.allowlists]]\ncondition = 'AND'\npaths = ['x']\nregexes = ['order']"
 
     assert secret_in(rule(tmp_path, "order-[0-9a-z]+", extra), "order-17a") == "order-17a"
@@ -119,10 +119,10 @@ def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
         ("line", "first", "17a17a"),
         ("line", "second line", None),
         ("line", "17a end", None),
-        ("line", "end", "17a17a"),  # begins behind it, for which no stream is to wait
+        ("line", "end", "17a17a"),  # the match starts after "17"; no stream waits for it
     ],
 )
-def test_a_list_may_look_at_the_match_or_its_line(
+def test_allowlist_may_inspect_match_or_line(
     tmp_path: Path, target: str, allowed: str, match: str | None
 ) -> None:
     extra = f"[[rules.allowlists]]\nregexTarget = '{target}'\nregexes = ['{allowed}']"
@@ -131,7 +131,7 @@ def test_a_list_may_look_at_the_match_or_its_line(
     assert secret_in(secret_rule, "first line\nsecond line my-order-17a17a end\nlast line") == match
 
 
-def test_a_keyword_has_to_stand_near() -> None:
+def test_keyword_must_be_nearby() -> None:
     sourcegraph = next(entry for entry in read_rules() if entry.kind == "sourcegraph-access-token")
     digits = "0123456789abcdef" * 2 + "76543210"
 
@@ -139,7 +139,7 @@ def test_a_keyword_has_to_stand_near() -> None:
     assert secret_in(sourcegraph, f"sourcegraph says {'so ' * 200}{digits} ") is None
 
 
-def test_the_group_that_took_part_is_the_secret_unless_it_is_a_part_of_a_shape(
+def test_matched_group_is_the_secret_except_in_shapes(
     tmp_path: Path,
 ) -> None:
     assert secret_in(rule(tmp_path, "order=(?:(a{8})|(b{8}))"), "order=bbbbbbbb") == "bbbbbbbb"
@@ -148,7 +148,7 @@ def test_the_group_that_took_part_is_the_secret_unless_it_is_a_part_of_a_shape(
     assert secret_in(rule(tmp_path, "(order)-(abc)", "secretGroup = 2"), "order-abc") == "abc"
 
 
-def test_a_value_below_the_least_entropy_is_no_secret(tmp_path: Path) -> None:
+def test_value_of_low_entropy_is_no_secret(tmp_path: Path) -> None:
     secret_rule = rule(tmp_path, "order-([0-9a-z]+)", "entropy = 2")
 
     assert secret_in(secret_rule, "order-abcabcabc") is None
@@ -156,12 +156,12 @@ def test_a_value_below_the_least_entropy_is_no_secret(tmp_path: Path) -> None:
     assert (shannon_entropy(b""), shannon_entropy(b"aaaa"), shannon_entropy(b"abcd")) == (0, 0, 2)
 
 
-def test_a_rule_that_re2_does_not_know_is_told(tmp_path: Path) -> None:
+def test_rule_invalid_in_re2_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a valid RE2 pattern"):
         list(compile_each(rule(tmp_path, "(?=order)").patterns))
 
 
-def test_re2_knows_every_rule_of_the_file() -> None:
+def test_every_rule_is_valid_in_re2() -> None:
     for secret_rule in gitleaks.read_all_rules():
         list(compile_each(secret_rule.patterns))
 

@@ -37,18 +37,18 @@ def find_scores(text: str) -> list[tuple[str, float]]:
         "0000 0000 0000 0000",
     ],
 )
-def test_other_numbers_are_none(number: str) -> None:
+def test_other_numbers_are_no_cards(number: str) -> None:
     assert find_scores(number) == []
 
 
-def test_two_cards_in_a_run_are_two() -> None:
+def test_adjacent_cards_are_separated() -> None:
     assert [value for value, _ in find_scores("4111 1111 1111 1111 5555 5555 5555 4444")] == [
         "4111 1111 1111 1111",
         "5555 5555 5555 4444",
     ]
 
 
-def test_a_card_in_a_long_run_is_found_by_its_grouping() -> None:
+def test_card_in_a_long_run_is_found_by_grouping() -> None:
     row = "10 20 30 40 50 60 " * 8
     text = f"{row}4111 1111 1111 1111 3782 822463 10005 {row}1"
 
@@ -61,17 +61,17 @@ def test_a_card_in_a_long_run_is_found_by_its_grouping() -> None:
         ("4100 8821 4402 7275 226 405 5609 12", False),
         ("182 5763 6665 8574 8019 5496 3154 557", False),
         ("566 5763 4111 1111 1111 1111", False),
-        ("4111 1111 1111 1111 1227 123", True),  # the month and the year, and the code
-        ("2041 4111 1111 1111 1111", True),  # a number of the row's
+        ("4111 1111 1111 1111 1227 123", True),  # followed by expiry date and security code
+        ("2041 4111 1111 1111 1111", True),  # part of a row of numbers
         ("12 27 4111 1111 1111 1111", True),
         ("4111 1111 1111 1111 5555 5555 5555 4444 4012 8888 8888 1881", True),
     ],
 )
-def test_groups_among_numbers_of_their_length_are_of_a_row(text: str, is_card: bool) -> None:
+def test_groups_among_equal_groups_are_no_card(text: str, is_card: bool) -> None:
     assert bool(find_scores(text)) == is_card
 
 
-def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
+def test_ambiguous_number_requires_a_context_word() -> None:
     assert find_scores("500000000009") == []
     assert find_scores("676770000005") == [("676770000005", 0.3)]
     text = "Maestro 676770000005"
@@ -82,7 +82,7 @@ def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
     ("text_before", "is_card"),
     [("blk_", False), ("blk_-", False), ("7.", False), ("card_", True), ("_", True), ("No.", True)],
 )
-def test_a_card_does_not_start_within_an_identifier(text_before: str, is_card: bool) -> None:
+def test_card_does_not_start_within_an_identifier(text_before: str, is_card: bool) -> None:
     text = f"{text_before}4111111111111111"
 
     assert bool([*find_cards(DigitRun(text, len(text_before), len(text)))]) is is_card
@@ -104,7 +104,7 @@ def accounts(text: str) -> list[str]:
 
 
 @for_each("number", VALUES["iban"])
-def test_an_account_ends_where_its_country_says(number: str) -> None:
+def test_account_length_follows_its_country(number: str) -> None:
     assert accounts(f"IBAN {number} COBADEFF XYZ") == [number]
     assert accounts(number) == [number]
 
@@ -116,11 +116,11 @@ def test_an_account_ends_where_its_country_says(number: str) -> None:
         "XDE89370400440532013000", "ZZ89370400440532013000", "DE89  3704 0044 0532 0130 00",
     ],
 )  # fmt: skip
-def test_what_does_not_check_is_no_account(text: str) -> None:
+def test_wrong_check_digits_are_no_account(text: str) -> None:
     assert accounts(text) == []
 
 
-def test_the_lengths_are_those_of_the_registry() -> None:
+def test_account_lengths_are_those_of_the_registry() -> None:
     assert len(ACCOUNT_LENGTHS) > 80
     assert ACCOUNT_LENGTHS["NO"] == 15
     assert ACCOUNT_LENGTHS["MT"] == 31
@@ -145,11 +145,11 @@ def find_id_scores(kind: str, text: str) -> list[tuple[str, float]]:
 @for_each(
     ("kind", "value"), [each for each in EXAMPLES if each[0] == "ssn" or each[0].startswith("id_")]
 )
-def test_an_example_of_each_country_is_found(kind: str, value: str) -> None:
+def test_id_example_of_each_country_is_found(kind: str, value: str) -> None:
     assert [number for number, _ in find_id_scores(kind, f"It is {value}.")] == [value]
 
 
-def test_every_country_has_an_example() -> None:
+def test_every_country_has_an_id_example() -> None:
     assert {f"id_{code}" for code in FORMS} <= {kind for kind, _ in EXAMPLES}
 
 
@@ -180,10 +180,10 @@ def test_invalid_ids_are_not_found(kind: str, text: str) -> None:
         ("id_CN", "身份证号360426199101010071。", 1.0),
     ],
 )  # fmt: skip
-def test_bare_digits_count_by_how_much_they_prove(kind: str, text: str, score: float) -> None:
+def test_score_of_bare_digits_follows_check_digits(kind: str, text: str, score: float) -> None:
     assert [sure for _, sure in find_id_scores(kind, text)] == [score]
 
 
-def test_an_unknown_country_has_none() -> None:
+def test_unknown_country_has_no_ids() -> None:
     with pytest.raises(KeyError):
         build_national_id_detectors("id_XX")

@@ -1,4 +1,4 @@
-"""Runs of digits: where one number ends and another begins, and what is said about it."""
+"""Runs of digits: boundaries between numbers, and context words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.for_each import for_each
         ("1-" * 90 + "1", ["1-" * 90 + "1"]),
     ],
 )
-def test_a_run_is_cut_where_another_number_begins(text: str, parts: list[str]) -> None:
+def test_run_is_split_between_numbers(text: str, parts: list[str]) -> None:
     assert [part.raw for part in split_digit_run(text, 0, len(text))] == parts
 
 
@@ -42,7 +42,7 @@ def numbers(text: str, min_digits: int, max_digits: int, accepted: set[str]) -> 
     return [number.raw for number, _ in matches]
 
 
-def test_numbers_are_sought_by_whole_groups_from_the_longest() -> None:
+def test_longest_groups_are_tried_first() -> None:
     candidates: list[str] = []
 
     def score(part: DigitRun) -> float:
@@ -54,11 +54,11 @@ def test_numbers_are_sought_by_whole_groups_from_the_longest() -> None:
     assert candidates == ["12 345 (67", "12 345", "345 (67 890", "(67 890"]
 
 
-def test_what_follows_a_number_is_sought_too() -> None:
+def test_numbers_after_a_match_are_found() -> None:
     assert numbers("123 456 789 12", 3, 6, {"123 456", "789"}) == ["123 456", "789"]
 
 
-def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
+def test_long_run_matches_only_by_shape() -> None:
     text = "12 " * 20 + "345678 " + "12 " * 20
 
     assert numbers(text.strip(), 2, 6, {"345678", "12 12"}) == ["345678"]
@@ -75,7 +75,7 @@ def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
         ("Élan 5550123", False),
     ],
 )
-def test_a_word_counts_if_it_is_near(text: str, was_called: bool) -> None:
+def test_context_word_must_be_near(text: str, was_called: bool) -> None:
     start = text.index("5550123")
 
     assert has_keyword_nearby(text, start, start + 7, parse_word_set("phone 电话")) == was_called
@@ -92,7 +92,7 @@ def test_a_word_counts_if_it_is_near(text: str, was_called: bool) -> None:
         ("电话5550123号", True, False, False), ("é5550123", False, True, False),
     ],
 )  # fmt: skip
-def test_what_touches_a_number_may_make_it_part_of_more(
+def test_adjacent_characters_extend_a_number(
     text: str, alone: bool, flag_before: bool, flag_after: bool
 ) -> None:
     start = text.index("5550123")
@@ -106,7 +106,7 @@ def test_what_touches_a_number_may_make_it_part_of_more(
 
 
 def is_cut_in(kind: str, marked: str) -> bool:
-    """Return the verdict on what stands in < and >, cut at each |."""
+    """Return True if the value in < > counts as one value cut at each |."""
     signs = [match.start() for match in re.finditer(r"[<|>]", marked)]
     start, *cuts, end = [place - number for number, place in enumerate(signs)]
     text = re.sub(r"[<|>]", "", marked)
@@ -127,7 +127,7 @@ def is_cut_in(kind: str, marked: str) -> bool:
         ("email", "<a1@4you.|example>"),
     ],
 )  # fmt: skip
-def test_what_one_message_begins_and_another_ends_is_one_value(kind: str, marked: str) -> None:
+def test_value_cut_between_messages_is_one_value(kind: str, marked: str) -> None:
     assert is_cut_in(kind, marked)
 
 
@@ -144,5 +144,5 @@ def test_what_one_message_begins_and_another_ends_is_one_value(kind: str, marked
         ("email", "I took <vue@3.2.|Then> it broke"), ("email", "<vue@v3.|Then>"),
     ],
 )  # fmt: skip
-def test_numbers_that_stand_beside_each_other_are_none(kind: str, marked: str) -> None:
+def test_adjacent_numbers_are_not_a_cut_value(kind: str, marked: str) -> None:
     assert not is_cut_in(kind, marked)

@@ -1,4 +1,4 @@
-"""What of a text may still be part of a finding is told, and nothing of any other text."""
+"""Partial matches at the end of a text."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def open_part(hold: PartialMatcher | None, text: str, start: int = 0) -> str:
         (CODE, "a select few ", ""),
     ],
 )
-def test_what_may_go_on_is_open(detector: object, text: str, pending: str) -> None:
+def test_partial_match_at_the_end_is_open(detector: object, text: str, pending: str) -> None:
     hold = partial_matcher_of(detector)
     assert hold is not None
 
@@ -84,13 +84,13 @@ def test_what_may_go_on_is_open(detector: object, text: str, pending: str) -> No
         assert hold.ends_in_partial_match(text.encode())
 
 
-def test_what_began_before_is_not_open() -> None:
+def test_partial_match_before_the_start_is_ignored() -> None:
     text = "call 555 and 12 "
 
     assert open_part(PII.hold, text, text.index("and")) == "12 "
 
 
-def test_a_match_is_open_as_long_as_what_follows_decides() -> None:
+def test_match_is_open_until_later_text_decides() -> None:
     hold = Shapes([Shape("ab", context_length=3), Shape("x+", marker="x")])
 
     assert [open_part(hold, text) for text in ("ab ", "ab  ", "ab   ")] == ["ab ", "ab  ", ""]
@@ -100,7 +100,7 @@ def test_a_match_is_open_as_long_as_what_follows_decides() -> None:
     assert not hold.may_match(b"a b ")
 
 
-def test_several_are_open_where_one_is() -> None:
+def test_combined_matchers_are_open_if_one_is() -> None:
     hold = PartialMatchers([Shapes([Shape("a b")]), Shapes([Shape("c d")])])
 
     assert (hold.ends_in_partial_match(b"x c "), hold.ends_in_partial_match(b"x y ")) == (
@@ -110,8 +110,8 @@ def test_several_are_open_where_one_is() -> None:
     assert open_part(hold, "a c ") == "c "
 
 
-def test_a_value_that_is_given_to_a_name_has_no_white_space_inside() -> None:
-    """A name with what leads to its value is open; the value itself ends with its word."""
+def test_assigned_value_contains_no_white_space() -> None:
+    """A name before its value is a partial match. The value ends with its word."""
     for rule in gitleaks.read_rules():
         if rule.names is not None:
             value = re.split(r"\[\\x60'\"\\s=\]\{0,5\}", rule.pattern, maxsplit=1)[1]
@@ -119,8 +119,8 @@ def test_a_value_that_is_given_to_a_name_has_no_white_space_inside() -> None:
 
 
 @for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.KEYWORD_APART))
-def test_what_a_rule_matches_has_its_keyword(kind: str) -> None:
-    """Else a keyword behind the match would decide, for which a stream would have to wait."""
+def test_match_of_a_rule_contains_its_keyword(kind: str) -> None:
+    """Otherwise a stream would wait for a keyword after the match."""
     rule = next(entry for entry in gitleaks.read_all_rules() if entry.kind == kind)
     chance = random.Random(kind)
     for _ in range(20):
@@ -131,7 +131,7 @@ def test_what_a_rule_matches_has_its_keyword(kind: str) -> None:
             assert any(keyword in match for keyword in rule.keywords), match
 
 
-def test_what_takes_too_much_memory_with_its_beginnings_is_found_and_holds_its_reach() -> None:
+def test_many_long_words_still_have_a_matcher() -> None:
     words = [f"{'word' * 20}{index} {'other' * 20}{index}" for index in range(30)]
 
     assert Keywords("many", words).hold is not None
@@ -152,7 +152,7 @@ def test_what_takes_too_much_memory_with_its_beginnings_is_found_and_holds_its_r
         (r"(?i)a (?-i:[^a-z]b) c", ["A ", "a Cb "], ["a cb ", "a CB "]),
     ],
 )  # fmt: skip
-def test_a_beginning_is_known_where_it_ends_with_white_space(
+def test_partial_pattern_matches_prefixes_before_white_space(
     pattern: str, started: list[str], other_items: list[str]
 ) -> None:
     known_text = build_partial_pattern(pattern)
@@ -185,7 +185,7 @@ def texts(pattern: str, chance: random.Random) -> Iterator[str]:
 
 
 @for_each("pattern", PATTERNS, ids=range(len(PATTERNS)))
-def test_each_beginning_of_a_match_is_known(pattern: str) -> None:
+def test_every_prefix_of_a_match_is_recognized(pattern: str) -> None:
     partial_pattern = re2.compile(build_partial_pattern(pattern) or "")
 
     for text in texts(pattern, random.Random(pattern)):
@@ -207,7 +207,7 @@ RESULT = st.lists(st.tuples(PIECES, TIMES), min_size=1, max_size=4).map(
 
 
 @given(st.lists(RESULT, min_size=1, max_size=2).map("|".join), st.text("ab \n", max_size=12))
-def test_what_a_pattern_matches_has_begun_as_is_told(pattern: str, text: str) -> None:
+def test_partial_pattern_covers_every_match_at_white_space(pattern: str, text: str) -> None:
     partial_pattern = build_partial_pattern(pattern)
     full_pattern = re2.compile(pattern)
     for start, upto in itertools.combinations(range(len(text) + 1), 2):

@@ -1,4 +1,4 @@
-"""Patterns are read as RE2 reads them."""
+"""Analysis of RE2 patterns: match length, unspaced letters, relaxed repetitions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.for_each import for_each
         (r"(?is-m:ab)", 2), (r"(?P<mill>ab)(?<wheel>c)", 3), (r"\(\)\|\*", 4), ("(|a|bb)", 2),
     ],
 )  # fmt: skip
-def test_the_longest_match_is_read_off_the_pattern(pattern: str, length: int | None) -> None:
+def test_longest_match_is_computed(pattern: str, length: int | None) -> None:
     re2.compile(pattern)
 
     assert max_match_length(parse_pattern(pattern)) == (inf if length is None else length)
@@ -42,7 +42,7 @@ def test_deeply_nested_groups_are_refused() -> None:
         check_syntax("(?:" * 5000 + "a" + ")" * 5000)
 
 
-def test_half_characters_are_refused() -> None:
+def test_surrogates_are_refused() -> None:
     with pytest.raises(ValueError, match="byte"):
         check_syntax(r"a\Cb")
 
@@ -61,7 +61,7 @@ PIECES = st.recursive(
 
 
 @given(PIECES, st.text("abé", max_size=40))
-def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
+def test_no_match_is_longer_than_computed(pattern: str, text: str) -> None:
     bound = max_match_length(parse_pattern(pattern))
     assert bound < inf
 
@@ -76,11 +76,11 @@ def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
         ("it is a hippo", 0, 13, -1), ("\n河\nx", 0, 4, 1), ("", 0, 0, -1),
     ],
 )  # fmt: skip
-def test_the_last_letter_is_found(text: str, start: int, end: int, place: int) -> None:
+def test_last_unspaced_letter_is_found(text: str, start: int, end: int, place: int) -> None:
     assert find_last_unspaced_letter(text, start, end) == place
 
 
-def test_letters_of_words_that_stand_apart_are_none() -> None:
+def test_letters_of_spaced_scripts_are_not_unspaced() -> None:
     kinds = {letter: bool(UNSPACED_LETTER.match(letter)) for letter in "河のノผកမaéя한ا，1"}  # noqa: RUF001
 
     assert kinds == {letter: letter in "河のノผកမ" for letter in kinds}
@@ -107,12 +107,14 @@ def patterns(draw: st.DrawFn) -> str:
 
 
 @given(patterns(), st.text(LETTERS, max_size=24), st.integers(1, 9))
-def test_where_a_pattern_matches_its_relaxed_form_does(pattern: str, text: str, times: int) -> None:
+def test_relaxed_pattern_matches_whenever_the_original_does(
+    pattern: str, text: str, times: int
+) -> None:
     options = re2.Options()
     options.log_errors = False
     try:
         exact = re2.compile(pattern, options)
-    except re2.error:  # repeats of repeats are counted further than RE2 takes
+    except re2.error:  # RE2 refuses the product of nested repetitions
         return
     text *= times
     if exact.search(text) is not None:

@@ -1,4 +1,4 @@
-"""Patterns: found where they are, in any alphabet, and with work that is counted when they load."""
+"""Custom patterns: positions, word edges in any alphabet, bounds, and overlaps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHOLE_WORD: Detector = one_pattern("a", whole_words=True)
 MIXED = one_pattern("a[é🌊]|🌊é+ ?")
 
 
-def test_each_pattern_names_and_scores_its_findings() -> None:
+def test_findings_have_name_and_score_of_their_pattern() -> None:
     patterns = Patterns(
         [NamedPattern("mill", "mills?", 0.7), NamedPattern("river", "(?i)sluice|race")]
     )
@@ -38,17 +38,17 @@ def test_each_pattern_names_and_scores_its_findings() -> None:
 
 
 @given(st.text("aé🌊 ", max_size=30))
-def test_places_are_those_that_the_standard_library_gives(text: str) -> None:
+def test_positions_equal_those_of_re(text: str) -> None:
     findings = [(finding.start, finding.end) for finding in MIXED.find(text)]
 
     assert findings == [match.span() for match in re.finditer("a[é🌊]|🌊é+ ?", text)]
 
 
-def test_case_is_ignored_in_any_alphabet_if_the_pattern_says_so() -> None:
+def test_case_is_ignored_in_any_alphabet_if_requested() -> None:
     assert spans(one_pattern("(?i)мельница|mühle"), "МЕЛЬНИЦА, MÜHLE") == ["МЕЛЬНИЦА", "MÜHLE"]
 
 
-def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
+def test_anchors_see_text_before_the_search_position() -> None:
     assert spans(one_pattern("^mill"), "millmill") == ["mill"]
     assert spans(one_pattern(r"\bmill"), "millmill mill") == ["mill", "mill"]
 
@@ -62,11 +62,11 @@ def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
         ("น้ำ", "ดื่มน้ำเย็น", 1), ("mill.*", "amill mill", 0),
     ],
 )  # fmt: skip
-def test_whole_words_are_whole_in_any_alphabet(regex: str, text: str, match_count: int) -> None:
+def test_whole_words_are_matched_in_any_alphabet(regex: str, text: str, match_count: int) -> None:
     assert len(one_pattern(regex, whole_words=True).find(text)) == match_count
 
 
-def test_what_overlaps_is_all_in_hits_and_apart_in_find() -> None:
+def test_find_resolves_overlaps_that_find_overlapping_returns() -> None:
     patterns = Patterns([NamedPattern("a", "water mill"), NamedPattern("b", "mill race")])
 
     assert patterns.find_overlapping("water mill race") == [
@@ -77,9 +77,9 @@ def test_what_overlaps_is_all_in_hits_and_apart_in_find() -> None:
 
 
 @given(st.text("aआा水_ -", max_size=20))
-def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
+def test_whole_word_has_no_adjacent_word_characters(text: str) -> None:
     def joined(index: int) -> bool:
-        letters = "aआा_"  # and 水 joins nothing, as its script has no spaces
+        letters = "aआा_"  # not 水: its script has no spaces between words
         return 0 < index < len(text) and text[index - 1] in letters and text[index] in letters
 
     expected = {
@@ -94,12 +94,14 @@ def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
     ("regexes", "lookback"),
     [([], 1), (["mill"], 5), (["mill", "a{3,9}"], 10), (["mill", "a+"], None), (["^a$"], 2)],
 )
-def test_reach_is_the_longest_match_and_its_edge(regexes: list[str], lookback: int | None) -> None:
+def test_lookback_is_the_longest_match_and_one_edge(
+    regexes: list[str], lookback: int | None
+) -> None:
     assert Patterns([NamedPattern("mill", regex) for regex in regexes]).lookback == lookback
 
 
 @pytest.mark.parametrize("regex", [r"(a)\1", "a(?=b)", "(?<!a)b", r"a\Z", "a{2000}", "(", r"a\Cb"])
-def test_what_is_not_taken_is_refused_in_silence(
+def test_invalid_pattern_is_refused_without_output(
     regex: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: "):
@@ -109,7 +111,7 @@ def test_what_is_not_taken_is_refused_in_silence(
 
 
 @for_each("regex", ["", "a*", "^", r"\b", "(|a)", "a?"])
-def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
+def test_pattern_matching_empty_text_is_refused(regex: str) -> None:
     with pytest.raises(ValueError, match=r"mill: .* matches the empty string"):
         one_pattern(regex)
 
@@ -118,16 +120,16 @@ def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
     "regex", [".", r"\d", "[^@]{1,200}@", "a(.*b)?", "a.{0,200}b", "[a-q][^u-z]{0,60}x", "(a+)+$"]
 )
 @for_each("whole_words", [True, False])
-def test_a_pattern_that_finds_much_is_accepted(regex: str, whole_words: bool) -> None:
+def test_pattern_with_many_matches_is_accepted(regex: str, whole_words: bool) -> None:
     one_pattern(regex, whole_words=whole_words)
 
 
-def test_a_pattern_whose_repeats_are_too_large_is_refused() -> None:
+def test_too_large_repetition_is_refused() -> None:
     with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: .*too large"):
         one_pattern("[ж-ю]{900}" * 400)
 
 
-def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_large_patterns_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="too large together"):
         regex = "(?:[a-z]{60}x){15}"
         Patterns([NamedPattern("mill", regex)], memory_bytes=20_000)
@@ -135,7 +137,7 @@ def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr() == ("", "")
 
 
-def test_many_matches_without_bound_end_in_one() -> None:
+def test_matches_beyond_the_maximum_become_one() -> None:
     text = "a " * 3000
     findings = one_pattern(r"a+").find(text)
 
@@ -144,7 +146,7 @@ def test_many_matches_without_bound_end_in_one() -> None:
 
 
 @for_each("piece", ["a", "1-", "a.a@", "é", "mill"])
-def test_time_grows_with_the_text(piece: str) -> None:
+def test_time_is_linear_in_text_length(piece: str) -> None:
     patterns = Patterns(
         [NamedPattern("a", "(?:[a-z]+[.])+mill"), NamedPattern("b", "(?:1-){3,9}x|mil+l")]
     )
@@ -152,14 +154,14 @@ def test_time_grows_with_the_text(piece: str) -> None:
     def text(characters: int) -> str:
         return piece * (characters // len(piece)) + "!"
 
-    assert growth(patterns.find, text, 50 << 10, maximum=40) < 40  # squared it were 64
+    assert growth(patterns.find, text, 50 << 10, maximum=40) < 40  # quadratic time would be 64
 
 
-def test_no_pattern_is_shown() -> None:
+def test_repr_hides_patterns() -> None:
     assert "mill" not in repr(one_pattern("mill"))
 
 
-def test_the_higher_score_cuts_the_lower_one() -> None:
+def test_higher_score_splits_the_lower_one() -> None:
     phone, card = Finding(0, 12, "phone", 0.6), Finding(4, 8, "card", 1.0)
 
     assert resolve_overlaps([phone, card]) == [
@@ -169,7 +171,7 @@ def test_the_higher_score_cuts_the_lower_one() -> None:
     ]
 
 
-def test_among_equals_the_earlier_and_then_the_longer_one_stays() -> None:
+def test_equal_scores_keep_the_earlier_then_longer_one() -> None:
     assert resolve_overlaps([Finding(2, 9, "b"), Finding(0, 5, "a"), Finding(0, 3, "c")]) == [
         Finding(0, 5, "a"),
         Finding(5, 9, "b"),
@@ -193,7 +195,7 @@ def covered(findings: list[Finding]) -> set[int]:
 
 
 @given(FINDINGS)
-def test_what_is_covered_stays_covered_once(findings: list[Finding]) -> None:
+def test_resolved_findings_cover_the_same_text_once(findings: list[Finding]) -> None:
     merged = resolve_overlaps(findings)
 
     assert covered(merged) == covered(findings)
@@ -202,7 +204,7 @@ def test_what_is_covered_stays_covered_once(findings: list[Finding]) -> None:
 
 
 @given(FINDINGS)
-def test_each_character_has_the_highest_score_there(findings: list[Finding]) -> None:
+def test_each_character_keeps_its_highest_score(findings: list[Finding]) -> None:
     for finding in resolve_overlaps(findings):
         for place in range(finding.start, finding.end):
             assert finding.score == max(

@@ -1,4 +1,4 @@
-"""Phones: valid ones, called ones, and the numbers that are neither."""
+"""Phone numbers: valid forms, context words, and other numbers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ def find_scores(text: str, phones: Phones = PHONES) -> list[tuple[str, float]]:
         ("call about order 2125550187", "2125550187", 0.9),
     ],
 )  # fmt: skip
-def test_how_sure_a_phone_is_depends_on_its_form_and_on_what_is_said(
-    text: str, number: str, score: float
-) -> None:
+def test_score_depends_on_form_and_context(text: str, number: str, score: float) -> None:
     assert find_scores(text) == [(number, score)]
 
 
 @for_each("extension", ["x42", " x42", " ext. 42", "ext 1234", " extension 7"])
-def test_an_extension_belongs_to_it(extension: str) -> None:
+def test_extension_belongs_to_the_number(extension: str) -> None:
     assert find_scores(f"212-555-0101{extension}") == [(f"212-555-0101{extension}", 0.9)]
 
 
@@ -54,22 +52,22 @@ def test_an_extension_belongs_to_it(extension: str) -> None:
         "+12",
     ],
 )  # fmt: skip
-def test_what_is_numbered_otherwise_is_no_phone(text: str) -> None:
+def test_other_numbers_are_no_phones(text: str) -> None:
     assert find_scores(text) == []
 
 
-def test_only_the_regions_asked_for_are_known_without_their_code() -> None:
+def test_national_numbers_are_found_for_configured_regions() -> None:
     assert find_scores("030 23125 014", Phones(["US"])) == []
     assert find_scores("+49 30 23125 014", Phones(["US"])) == [("+49 30 23125 014", 1.0)]
     assert find_scores("212-555-0187", Phones([])) == []
 
 
-def test_where_a_zero_is_dialled_first_it_has_to_be_there() -> None:
+def test_trunk_zero_is_required() -> None:
     assert find_scores("30 23125014", Phones(["DE"])) == []
     assert find_scores("030 23125014", Phones(["DE"])) == [("030 23125014", 0.9)]
 
 
-def test_a_row_of_phones_is_found_one_by_one() -> None:
+def test_phones_in_a_row_are_separated() -> None:
     row = [f"212-555-01{digits}" for digits in range(10, 30)]
 
     assert find_scores("212-555-0123 415-555-0132") == [
@@ -89,7 +87,7 @@ def test_a_row_of_phones_is_found_one_by_one() -> None:
     ],
 )  # fmt: skip
 def test_groups_separated_by_spaces_need_another_sign(text: str, score: float) -> None:
-    """A table has such groups in its columns. A sign is a prefix, a bracket or a word."""
+    """Tables contain such groups. The sign is a prefix, a bracket or a word."""
     assert max((sure for _, sure in find_scores(text)), default=0.0) == score
 
 
@@ -101,11 +99,11 @@ def test_groups_separated_by_spaces_need_another_sign(text: str, score: float) -
         "08:02.952 1851 30123", "35 59283/61492", "03.652 15775 34834", "0 191469557",
     ],
 )  # fmt: skip
-def test_addresses_times_and_columns_are_no_phones(text: str) -> None:
+def test_ip_addresses_times_and_columns_are_no_phones(text: str) -> None:
     assert find_scores(text) == []
 
 
 @for_each("region", ["XX", "us", "", "USA"])
-def test_an_unknown_region_is_refused(region: str) -> None:
+def test_unknown_region_is_refused(region: str) -> None:
     with pytest.raises(ValueError, match="is not a region code"):
         Phones(["US", region])

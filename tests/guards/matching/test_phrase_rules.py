@@ -30,20 +30,20 @@ BOOK = PhraseRules(
 )
 
 
-def test_each_rule_says_where_it_matched() -> None:
+def test_each_rule_locates_its_match() -> None:
     assert BOOK.find("an Apple, an ape") == [Finding(3, 8, "fruit", 0.5)]
 
 
-def test_no_match_is_no_finding() -> None:
+def test_text_without_match_has_no_finding() -> None:
     assert BOOK.find("pears") == BOOK.find("") == []
 
 
-def test_a_match_that_is_too_long_is_none() -> None:
+def test_too_long_match_is_ignored() -> None:
     assert BOOK.find("rhubarbs pie") == []
     assert [finding.kind for finding in BOOK.find("plum pie")] == ["word"]
 
 
-def test_more_rules_than_fit_one_pass_are_all_looked_for() -> None:
+def test_rules_beyond_one_pass_are_found() -> None:
     book = PhraseRules(
         [PhraseRule(f"r{n}", 1, f"w{n}x") for n in range(2 * SET_SIZE + 1)], longest=10
     )
@@ -52,18 +52,18 @@ def test_more_rules_than_fit_one_pass_are_all_looked_for() -> None:
     assert PhraseRules([], longest=10).find("w0x") == []
 
 
-def test_half_a_character_is_no_obstacle() -> None:
+def test_text_with_surrogate_is_searched() -> None:
     assert [finding.start for finding in BOOK.find("\ud83d apple")] == [2]
 
 
-def test_a_space_is_whatever_stands_between_words() -> None:
+def test_space_matches_any_word_separator() -> None:
     pattern = re2.compile(build_phrase_pattern("größe haben"))
 
     assert pattern.search("größe -- haben")
     assert not pattern.search("größehaben")
 
 
-def test_words_may_stand_between_up_to_a_number() -> None:
+def test_bounded_number_of_words_may_intervene() -> None:
     pattern = re2.compile(build_phrase_pattern("send <2>money"))
 
     assert pattern.search("send all the money")
@@ -71,12 +71,12 @@ def test_words_may_stand_between_up_to_a_number() -> None:
     assert re2.search(build_phrase_pattern("a <10>b"), "a" + " c" * 10 + " b")
 
 
-def test_a_list_stands_for_its_words() -> None:
+def test_named_list_matches_its_words() -> None:
     assert re2.search(build_phrase_pattern("my <law>", {"law": "(?:rule|policy)"}), "my policy")
 
 
 @for_each("written", [r"\pL", r"\PL", r"[\pL\pN]", " "])
-def test_a_pattern_that_compiles_faster_matches_the_same_in_letters_of_either_case(
+def test_expanded_letter_case_matches_like_ignored_case(
     written: str,
 ) -> None:
     pattern = f"(?i){build_phrase_pattern(written)}"
@@ -88,7 +88,7 @@ def test_a_pattern_that_compiles_faster_matches_the_same_in_letters_of_either_ca
     assert regexp.findall(every) == fast.findall(every) != []
 
 
-def test_a_set_tells_which_patterns_hit_and_gives_nothing_for_none() -> None:
+def test_set_returns_matching_patterns() -> None:
     pattern_set = PatternSet(["refund", r"order \d+", "parcel"])
 
     assert list(pattern_set.matching_indexes(b"where is my parcel of order 17")) == [1, 2]
@@ -96,8 +96,8 @@ def test_a_set_tells_which_patterns_hit_and_gives_nothing_for_none() -> None:
     assert list(PatternSet([]).matching_indexes(b"good morning")) == []
 
 
-def test_a_set_that_gives_up_hides_nothing() -> None:
-    # What RE2 answers when it runs out of memory is what it answers for a clean text.
+def test_set_out_of_memory_falls_back() -> None:
+    # RE2 out of memory returns the same as for a clean text.
     assert re2.Set.SearchSet().Match("mill") is None
     pattern_set = PatternSet(["mill", "wheel"])
     pattern_set.shared_prefilter = pattern_set.shared_prefilter._replace(
@@ -108,12 +108,12 @@ def test_a_set_that_gives_up_hides_nothing() -> None:
 
 
 @for_each("pattern", ["(", "(?=a)", r"(a)\1", "a{2000}"])
-def test_a_pattern_that_re2_does_not_know_is_refused_when_it_is_made(pattern: str) -> None:
+def test_invalid_pattern_is_refused_on_compilation(pattern: str) -> None:
     with pytest.raises(ValueError, match="not a valid RE2 pattern"):
         Pattern(pattern)
 
 
-def test_matches_are_spans_of_the_whole_and_of_groups() -> None:
+def test_matches_have_spans_of_groups() -> None:
     pattern = Pattern("(a)|(b)c")
 
     assert pattern.search(b"xxbc") == [(2, 4), (-1, -1), (2, 3)]
@@ -123,7 +123,7 @@ def test_matches_are_spans_of_the_whole_and_of_groups() -> None:
     assert [spans[0] for spans in pattern.find_all(b"abcbc")] == [(0, 1), (1, 3), (3, 5)]
 
 
-def test_places_in_bytes_become_places_in_characters() -> None:
+def test_byte_offsets_become_character_offsets() -> None:
     text = "Grüße, 🙂 order"
     characters = CharacterOffsets(text, data := encode_utf8(text))
 
@@ -138,17 +138,17 @@ def test_places_in_bytes_become_places_in_characters() -> None:
     assert characters.seek(len(text)) == len(data)
 
 
-def test_half_a_surrogate_pair_takes_one_place() -> None:
+def test_surrogate_is_one_character() -> None:
     assert encode_utf8("a\ud800b").decode() == replace_surrogates("a\ud800b") == "a\ufffdb"
 
 
-def test_a_thread_beside_the_main_one_gives_way_for_as_long_as_it_has_compiled() -> None:
-    def took() -> tuple[float, float]:
+def test_compilation_in_a_thread_yields_as_long_as_it_worked() -> None:
+    def measure_compilation() -> tuple[float, float]:
         clock, work = time.perf_counter(), time.thread_time()
         Pattern(r"(?:[a-z]{3,90}:){3}")
         return time.perf_counter() - clock, time.thread_time() - work
 
     with ThreadPoolExecutor(1) as pool:
-        clock_s, work_s = pool.submit(took).result()
+        clock_s, work_s = pool.submit(measure_compilation).result()
 
     assert clock_s > 1.8 * work_s

@@ -1,4 +1,4 @@
-"""Services that inspect texts: Presidio, a moderation endpoint, and a webhook."""
+"""Guard services: Presidio, a moderation endpoint, and a webhook."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from proxy.guards.services.wire import BadAnswer, NoAnswer
 from proxy.types import Secret, Upstream
 from proxy.types.guard import Finding
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer
-from tests.guards.elsewhere import UNASKED, ScriptedPiece, ways
+from tests.guards.elsewhere import UNASKED, ScriptedPiece, guard_clients
 
 
 def result(kind: str, start: int, end: int, score: float = 0.85) -> dict[str, Any]:
-    """A result as the analyzer writes it."""
+    """Return a result of the analyzer."""
     extra = {"analysis_explanation": None, "recognition_metadata": {"recognizer_name": "R"}}
     return {"entity_type": kind, "start": start, "end": end, "score": score, **extra}
 
@@ -38,7 +38,7 @@ async def test_each_text_is_analyzed_for_policy_entities(
         await answer(entities)(request, wire)
 
     upstream.answer_with(by_text)
-    async with ways() as outside:
+    async with guard_clients() as outside:
         texts = [ScriptedPiece("Ich, Jörg."), ScriptedPiece("  "), ScriptedPiece("Hallo")]
         results = await presidio(upstream).ask(texts, UNASKED, outside)
 
@@ -60,7 +60,7 @@ async def test_each_text_is_analyzed_for_policy_entities(
 
 async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer([result("DRUG_NAME", 0, 2), result("PERSON", 1, 3, 0.9)]))
-    async with ways() as outside:
+    async with guard_clients() as outside:
         [finding] = await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
 
     assert list(finding) == [Finding(0, 1, "other", 0.85), Finding(1, 3, "person", 0.9)]
@@ -78,16 +78,16 @@ async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstrea
         b"nothing",
     ],
 )
-async def test_an_answer_that_cannot_be_is_none(reply: Any, upstream: ScriptedUpstream) -> None:
+async def test_impossible_result_is_invalid(reply: Any, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(reply))
-    async with ways() as outside:
+    async with guard_clients() as outside:
         with pytest.raises(BadAnswer):
             await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
 
 
 async def test_one_failed_text_fails_the_guard(upstream: ScriptedUpstream) -> None:
     upstream.then(answer([]), answer({"error": "language"}, 500))
-    async with ways() as outside:
+    async with guard_clients() as outside:
         with pytest.raises(NoAnswer):
             await presidio(upstream).ask(
                 [ScriptedPiece("abc"), ScriptedPiece("def")], UNASKED, outside
@@ -108,7 +108,7 @@ async def test_number_of_requests_at_once_is_bounded(upstream: ScriptedUpstream)
         await answer([])(request, wire)
 
     upstream.answer_with(slowly)
-    async with ways() as outside:
+    async with guard_clients() as outside:
         await presidio(upstream).ask([ScriptedPiece(str(n)) for n in range(20)], UNASKED, outside)
 
     assert (highest, len(upstream.requests)) == (MAX_REQUESTS, 20)
@@ -127,7 +127,7 @@ def webhook(upstream: ScriptedUpstream, *kinds: str) -> Webhook:
 
 async def ask_webhook(upstream: ScriptedUpstream, reply: Any, *kinds: str) -> list[list[Finding]]:
     upstream.answer_with(answer(reply))
-    async with ways() as outside:
+    async with guard_clients() as outside:
         findings = await webhook(upstream, *kinds).ask(TEXTS, UNASKED, outside)
     return [list(item) for item in findings]
 
@@ -149,7 +149,7 @@ async def test_request_has_texts_roles_and_kinds(upstream: ScriptedUpstream) -> 
     }
 
 
-async def test_the_moment_and_the_body_are_signed(upstream: ScriptedUpstream) -> None:
+async def test_time_and_body_are_signed(upstream: ScriptedUpstream) -> None:
     await ask_webhook(upstream, {"findings": []})
     [request] = upstream.requests
 
@@ -158,7 +158,7 @@ async def test_the_moment_and_the_body_are_signed(upstream: ScriptedUpstream) ->
     assert request.headers["x-headrace-signature"] == f"v1={signed}"
 
 
-async def test_findings_are_places_in_characters_or_whole_texts(upstream: ScriptedUpstream) -> None:
+async def test_findings_are_character_ranges_or_whole_texts(upstream: ScriptedUpstream) -> None:
     reply = [
         {"text": 0, "start": 16, "end": 17, "kind": "animal", "score": 0.5},
         {"text": 0, "start": 11, "end": 15, "kind": "name"},
@@ -171,14 +171,14 @@ async def test_findings_are_places_in_characters_or_whole_texts(upstream: Script
     ]
 
 
-async def test_a_finding_without_a_kind_is_just_found(upstream: ScriptedUpstream) -> None:
+async def test_finding_without_kind_has_the_default(upstream: ScriptedUpstream) -> None:
     assert await ask_webhook(upstream, {"findings": [{"text": 1}]}) == [
         [],
         [Finding(0, 4, "found")],
     ]
 
 
-async def test_findings_that_overlap_are_put_apart(upstream: ScriptedUpstream) -> None:
+async def test_overlapping_findings_are_separated(upstream: ScriptedUpstream) -> None:
     reply = [{"text": 1, "start": 0, "end": 3}, {"text": 1, "start": 2, "end": 4}]
 
     text_findings = await ask_webhook(upstream, {"findings": reply})
@@ -217,7 +217,7 @@ async def test_response_outside_the_contract_is_invalid(
 
 
 def moderated(*flagged: str, **scores: float) -> dict[str, Any]:
-    """What the endpoint says of one text."""
+    """Return the endpoint's result for one text."""
     names = {"hate": 0.01, "violence": 0.02, **scores}
     return {
         "flagged": bool(flagged),
@@ -237,7 +237,7 @@ async def ask_moderation(
     upstream.answer_with(answer(reply))
     openai = Upstream("openai", "openai", upstream.url, Secret("sk-1"))
     guard = Moderation(openai, "omni", categories)
-    async with ways() as outside:
+    async with guard_clients() as outside:
         findings = await guard.ask([ScriptedPiece(text) for text in texts], UNASKED, outside)
     return [list(item) for item in findings]
 
@@ -266,7 +266,7 @@ async def test_threshold_overrides_the_flag(
     ]
 
 
-async def test_the_surest_of_several_categories_is_told(upstream: ScriptedUpstream) -> None:
+async def test_category_with_the_highest_score_is_reported(upstream: ScriptedUpstream) -> None:
     reply = answered(moderated("violence", "hate", violence=0.8, hate=0.7))
 
     assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
@@ -289,7 +289,7 @@ async def test_flag_without_category_is_a_finding(upstream: ScriptedUpstream) ->
     assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 1.0)]]
 
 
-async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpstream) -> None:
+async def test_many_texts_are_sent_in_several_requests(upstream: ScriptedUpstream) -> None:
     upstream.then(answer(answered(*[moderated()] * MAX_TEXTS)))
 
     findings = await ask_moderation(
@@ -311,7 +311,7 @@ async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpst
         b"",
     ],
 )
-async def test_results_must_fit_the_texts(reply: Any, upstream: ScriptedUpstream) -> None:
+async def test_results_must_match_the_texts(reply: Any, upstream: ScriptedUpstream) -> None:
     with pytest.raises(BadAnswer):
         await ask_moderation(upstream, reply, ["x"], {})
 

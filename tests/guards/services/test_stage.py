@@ -1,4 +1,4 @@
-"""Services are asked about whole texts, after all other guards, and are guards in all else."""
+"""Guard services inspect whole texts, after all other guards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ async def inspected(record: Record, body: Json, *rules: GuardRule) -> Json:
     return safe.body
 
 
-def watching(rules: Sequence[GuardRule], record: Record, *, stream: bool = False) -> OutputGuards:
+def output_guards(
+    rules: Sequence[GuardRule], record: Record, *, stream: bool = False
+) -> OutputGuards:
     call = asking({"prompt": "Hi"}, stream=stream)
     return (
         guards()
@@ -86,7 +88,7 @@ async def streamed(
 ) -> tuple[list[list[Frame]], str | None, list[GuardResult]]:
     """Return what each frame released, what blocked, and what is on record."""
     record = new_record()
-    watch = watching(rules, record, stream=True)
+    watch = output_guards(rules, record, stream=True)
     out: list[list[Frame]] = []
     blocked = None
     try:
@@ -98,7 +100,7 @@ async def streamed(
 
 
 def text_of(out: Sequence[Sequence[Frame]], index: int = 0) -> tuple[str, str]:
-    """Put together the content and the arguments that were shown of a choice."""
+    """Join the released content and tool arguments of a choice."""
     content = arguments = ""
     for document in made.documents([frame for released in out for frame in released]):
         for choice in document["choices"]:
@@ -132,7 +134,7 @@ async def test_service_gets_decoded_text_of_a_file() -> None:
     assert [piece.text for piece in way.asked[0]] == ["a text"]
 
 
-async def test_what_another_guard_masks_is_not_told_outside() -> None:
+async def test_masked_text_is_not_sent_to_services() -> None:
     way = Elsewhere()
     body = {"prompt": "a secret pin"}
     rules = (service(way=way, action="flag"), rule("secret", action="mask"))
@@ -143,7 +145,7 @@ async def test_what_another_guard_masks_is_not_told_outside() -> None:
     assert way.questions[0].asked == "a [WORD] pin"
 
 
-async def test_service_is_not_asked_about_a_blocked_call() -> None:
+async def test_service_is_not_called_for_a_blocked_call() -> None:
     way, record = Elsewhere(), new_record()
 
     with pytest.raises(GuardBlocked):
@@ -155,8 +157,8 @@ async def test_service_is_not_asked_about_a_blocked_call() -> None:
 
 
 @dataclass(slots=True)
-class Meeting:
-    """Answers only once as many as ``most`` are asked at the same time."""
+class ConcurrentService:
+    """Responds once ``most`` services are called at the same time."""
 
     all_here: asyncio.Barrier
 
@@ -167,8 +169,8 @@ class Meeting:
         return [() for _ in texts]
 
 
-async def test_services_are_asked_side_by_side() -> None:
-    way, record = Meeting(asyncio.Barrier(2)), new_record()
+async def test_services_are_called_concurrently() -> None:
+    way, record = ConcurrentService(asyncio.Barrier(2)), new_record()
 
     await inspected(record, {"prompt": "Hi"}, service(way=way), service(way=way))
 
@@ -176,8 +178,8 @@ async def test_services_are_asked_side_by_side() -> None:
 
 
 @dataclass(slots=True)
-class Saying:
-    """Answers what the test says."""
+class ScriptedService:
+    """Responds as the test sets."""
 
     answer: Any
     asked: list[Sequence[Piece]] = field(default_factory=list)
@@ -191,8 +193,8 @@ class Saying:
         return self.answer  # type: ignore[no-any-return]  # any at all: that is the test
 
 
-class Silence:
-    """Never answers."""
+class HangingService:
+    """Never responds."""
 
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
@@ -201,8 +203,8 @@ class Silence:
         return ()
 
 
-class Goes:
-    """Uses the way out that a process without one has."""
+class CallingService:
+    """Uses the guard clients of a process that has none."""
 
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
@@ -212,12 +214,12 @@ class Goes:
 
 
 WRONG = {
-    "ZeroDivisionError": Saying(ZeroDivisionError()),
-    "OSError": Goes(),
-    "deadline": Silence(),
-    "Unfit": Saying([]),
-    "Unfit places": Saying([[Finding(0, 99, "x")]]),
-    "TypeError": Saying(None),
+    "ZeroDivisionError": ScriptedService(ZeroDivisionError()),
+    "OSError": CallingService(),
+    "deadline": HangingService(),
+    "Unfit": ScriptedService([]),
+    "Unfit places": ScriptedService([[Finding(0, 99, "x")]]),
+    "TypeError": ScriptedService(None),
 }
 
 
@@ -296,7 +298,7 @@ async def test_any_cut_gives_the_same_result(
 async def test_stream_is_masked_as_the_whole_text(text: str, cuts: list[int]) -> None:
     record = new_record()
     rules = (service(action="mask"), rule("pin", action="mask"))
-    watch = watching(rules, record)
+    watch = output_guards(rules, record)
     response = {"choices": [{"index": 0, "message": {"content": text}}]}
     [frame] = await watch.inspect(made.whole_answer(response))
 
@@ -309,10 +311,10 @@ async def test_stream_is_masked_as_the_whole_text(text: str, cuts: list[int]) ->
     assert results == [result for _, result in record.guard_results()]
 
 
-async def test_service_is_not_asked_about_a_broken_stream() -> None:
+async def test_service_is_not_called_for_a_broken_stream() -> None:
     way = Elsewhere()
     record = new_record()
-    watch = watching([service(way=way, action="flag")], record, stream=True)
+    watch = output_guards([service(way=way, action="flag")], record, stream=True)
     [first_frame, _] = made.read(chunk({"content": "a sec"}))
     await watch.inspect(first_frame)
 
@@ -321,7 +323,7 @@ async def test_service_is_not_asked_about_a_broken_stream() -> None:
     assert [outcome.verdict for outcome in results] == ["not_applicable"]
 
 
-async def test_a_process_without_ways_out_says_so() -> None:
+async def test_process_without_guard_clients_fails_closed() -> None:
     outside = NoGuardClients().for_record(record := new_record())
 
     assert isinstance(record, Record)
@@ -369,7 +371,7 @@ async def test_all_services_get_the_released_text() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_opaque_response_is_not_passed(stream: bool) -> None:
     record = new_record()
-    watch = watching([service(action="flag")], record, stream=stream)
+    watch = output_guards([service(action="flag")], record, stream=stream)
     members: Json = {"content": "all is well", "audio": {"data": "AAAA"}}
     choice = {"index": 0, ("delta" if stream else "message"): members}
 

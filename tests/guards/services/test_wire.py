@@ -1,4 +1,4 @@
-"""Answers of those who were asked: of the form that was agreed on, or none."""
+"""Responses of guard services must have the agreed form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proxy.guards.services.wire import (
 )
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
-from tests.guards.elsewhere import ScriptedPiece, ways
+from tests.guards.elsewhere import ScriptedPiece, guard_clients
 
 
 class Loose(ServiceAnswer):
@@ -61,16 +61,16 @@ def test_invalid_response_is_not_quoted(raw: bytes) -> None:
     assert refused.value.__cause__ is None
 
 
-def test_an_agreed_answer_says_nothing_else() -> None:
+def test_strict_model_refuses_unknown_members() -> None:
     with pytest.raises(BadAnswer):
         read(TypeAdapter(Close), b'{"score": 1, "more": []}')
 
 
 @pytest.mark.parametrize("status", [201, 204, 301, 404, 500])
-async def test_any_status_but_200_is_no_answer(status: int, upstream: ScriptedUpstream) -> None:
+async def test_other_status_than_200_is_an_error(status: int, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({}, status, "location: /elsewhere"))
 
-    async with ways() as outside:
+    async with guard_clients() as outside:
         with pytest.raises(NoAnswer):
             await post(outside, upstream.url, {"text": "é"}, {"x-more": "1"})
     [request] = upstream.requests
@@ -79,7 +79,7 @@ async def test_any_status_but_200_is_no_answer(status: int, upstream: ScriptedUp
     assert request.headers["content-type"] == "application/json"
 
 
-def test_a_text_of_white_space_says_nothing() -> None:
+def test_white_space_is_blank() -> None:
     assert nonblank_indexes(
         [ScriptedPiece("a"), ScriptedPiece(" \n"), ScriptedPiece(""), ScriptedPiece("b")]
     ) == [0, 3]

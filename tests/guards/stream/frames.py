@@ -45,14 +45,14 @@ MEMBERS: dict[Kind, str] = {
 
 
 def read(*docs: Json, family: FamilyName = "chat") -> list[Frame]:
-    """Return the frames of a stream of documents as guards get them, and its end."""
+    """Return the frames of a stream of documents, including its end, as guards get them."""
     documents = [json.dumps(doc).encode() for doc in docs]
     frames = Pipeline(family, family, inspect=True).frames([*documents, DONE])
     return frames if frames and frames[-1].last else [*frames, Frame((), last=True)]
 
 
 def whole_answer(doc: Json, family: FamilyName = "chat") -> Frame:
-    """Return the frame of a whole answer as guards get it."""
+    """Return the frame of a whole response as guards get it."""
     options = ReadOptions(call_of(family, stream=False), whole=True, inspect=True)
     [frame] = FAMILIES[family].reader(options).read(doc, json.dumps(doc).encode())
     return frame._replace(last=True)
@@ -65,7 +65,7 @@ def documents(frames: Sequence[Frame], client: FamilyName = "chat") -> list[Json
 
 
 def fed(docs: Sequence[Json], *rules: GuardRule | RuleTally) -> list[Json]:
-    """Return the documents that a client of a chat gets under rules."""
+    """Return the documents that a chat client gets under rules."""
     work = [rule if isinstance(rule, RuleTally) else tallies(rule)[0] for rule in rules]
     frames = StreamFilter.for_rules(work)
     return documents([safe for frame in read(*docs) for safe in frames.feed(frame)])
@@ -106,7 +106,7 @@ def spoken(of: Part, texts: Sequence[str]) -> list[Frame]:
 
 
 def whole(*parts: tuple[Part, Sequence[str]]) -> list[Frame]:
-    """Return a stream that says the texts of parts one after the other."""
+    """Return a stream with the texts of parts, one after the other."""
     frames = [START]
     for of, texts in parts:
         frames += [Frame((Begin(of),), "chat"), *spoken(of, texts)]

@@ -1,4 +1,4 @@
-"""Arguments of tools: each text in them by itself, JSON before and after, however they are cut."""
+"""Streamed tool arguments: each string is inspected alone, and the result is JSON at any cut."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def texts_in(arguments: str) -> list[str]:
         ("'plain words', as ever", ["'plain words', as ever"]),
     ],
 )  # fmt: skip
-def test_each_text_of_arguments_is_a_segment(arguments: str, texts: list[str]) -> None:
+def test_each_string_of_arguments_is_a_segment(arguments: str, texts: list[str]) -> None:
     assert texts_in(arguments) == texts
 
 
@@ -53,7 +53,7 @@ def test_masked_number_becomes_a_string() -> None:
 
 
 @given(JSON, CUTS, st.booleans(), st.booleans())
-def test_any_cut_is_masked_alike_and_stays_json(
+def test_arguments_masked_at_any_cut_stay_json(
     value: Any, cuts: list[int], ascii_only: bool, wrapped: bool
 ) -> None:
     arguments = json.dumps([value] if wrapped else {"a": value}, ensure_ascii=ascii_only)
@@ -84,7 +84,7 @@ def test_finding_after_an_escape_keeps_the_escape(joint: str) -> None:
 
 
 @given(JSON, CUTS)
-def test_arguments_without_findings_pass_as_they_are(value: Any, cuts: list[int]) -> None:
+def test_arguments_without_findings_are_unchanged(value: Any, cuts: list[int]) -> None:
     arguments = json.dumps({"a": value})
     window = ArgumentsWindow.for_rules(tallies(rule("never there")))
 
@@ -95,14 +95,14 @@ def test_arguments_without_findings_pass_as_they_are(value: Any, cuts: list[int]
     assert not any(piece.changed for piece in matches)
 
 
-def test_a_string_that_has_ended_is_not_held() -> None:
+def test_ended_string_is_released() -> None:
     window = ArgumentsWindow.for_rules(tallies(rule("secret")))
 
     assert "".join(piece.text for piece in window.feed('{"to": "sec')) == '{"to": "'
     assert "".join(piece.text for piece in window.feed('", "n": 1')) == 'sec", "n": '
 
 
-def test_plain_text_is_looked_at_across_its_words() -> None:
+def test_plain_text_is_inspected_across_words() -> None:
     window = ArgumentsWindow.for_rules(tallies(rule("a secret", action="mask")))
 
     assert "".join(

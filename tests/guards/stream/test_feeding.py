@@ -1,4 +1,4 @@
-"""Frames fed to a filter: light ones at once, heavy ones elsewhere; the opening of a stream."""
+"""Frames fed to a filter: light ones at once, heavy ones in a thread; start of a stream."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_each_piece_of_a_long_text_is_a_job() -> None:
     assert counting.jobs > len(text) // SHEET
 
 
-async def test_document_with_many_texts_is_inspected_elsewhere() -> None:
+async def test_document_with_many_texts_is_inspected_in_a_thread() -> None:
     feeds, counting = feeding("block")
     document = {"type": "response.odd", "results": [f"text {index}" for index in range(100)]}
 
@@ -82,7 +82,7 @@ async def test_audio_is_opaque() -> None:
 
 
 def opening() -> StreamInspector:
-    """Return the inspector of a stream under a rule that acts, and on none of its texts."""
+    """Return the inspector of a stream under an enforcing rule that matches none of its texts."""
     return stream_inspector(rule("secret", fields=frozenset({"suffix"})))
 
 
@@ -123,7 +123,7 @@ async def test_opening_is_bounded() -> None:
 
 @dataclass
 class Slow:
-    """Takes a number of seconds of a clock for each inspection."""
+    """Each inspection advances a clock by some seconds."""
 
     clock: Ticks
     seconds: float

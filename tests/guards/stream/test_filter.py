@@ -1,4 +1,4 @@
-"""Frames of a stream: only what may be shown is left in them, in a valid order of events."""
+"""Filtering of streamed frames: released texts and a valid order of events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BLOCK = rule("secret", action="block")
 
 
 def fed(frames: Sequence[Frame], *rules: Any, sequenced: bool = False) -> list[Frame]:
-    """Return what a filter releases of a whole stream, in a valid order."""
+    """Return what a filter releases of a whole stream. Checks the order of events."""
     frames = checked(frames, split=True, sequenced=sequenced)
     feeding = StreamFilter.for_rules(tallies(*rules))
     out = [safe for frame in frames for safe in feeding.feed(frame)]
@@ -68,7 +68,7 @@ def test_each_choice_is_masked_as_if_alone(
 
 
 @given(TEXT.filter(lambda text: "s" not in text), CUTS)
-def test_frames_without_findings_pass_as_the_very_objects(text: str, cuts: list[int]) -> None:
+def test_frames_without_findings_are_not_copied(text: str, cuts: list[int]) -> None:
     frames = made.whole((made.part(), pieces(text, cuts)))
 
     out = fed(frames, rule("not there at all, and a long one too"))
@@ -93,7 +93,7 @@ def test_start_precedes_other_choices() -> None:
     assert out[0] is frames[0]
 
 
-def test_long_text_is_not_waited_for() -> None:
+def test_long_text_is_released_before_its_end() -> None:
     part, text = made.part(), "it is all well known " * 5
     started = made.said(part, text, Start("c1", "m", 1), Begin(part))
     feeding = StreamFilter.for_rules(tallies(MASK))
@@ -247,7 +247,7 @@ def test_too_many_texts_fail_closed() -> None:
             feeding.feed(made.said(made.part("arguments", number, closing="json"), "{"))
 
 
-def test_texts_without_room_are_not_kept() -> None:
+def test_texts_beyond_the_bound_are_not_stored() -> None:
     feeding = StreamFilter.for_rules(tallies(FLAG))
     for number in range(2 * MAX_STREAMS):
         frame = made.said(made.part("arguments", number, closing="json"), "{")
@@ -275,7 +275,7 @@ def test_inspected_texts_are_counted() -> None:
     assert (result.bytes, result.fields) == (10, 2)
 
 
-def test_frames_that_say_nothing_pass_a_held_text() -> None:
+def test_frames_without_text_overtake_a_held_text() -> None:
     part = made.part()
     feeding = StreamFilter.for_rules(tallies(MASK))
     feeding.feed(made.START)

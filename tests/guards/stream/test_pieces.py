@@ -51,7 +51,7 @@ def names(outputs: list[Json]) -> list[Any]:
     ],
 )
 def test_only_first_piece_of_a_type_passes(member: Any, expected: list[str]) -> None:
-    """A second name is that of another call."""
+    """A second name belongs to another call."""
     chunks = [member(piece) for piece in ("sec", "ret", " key")]
 
     assert [item for item in names(fed(chunks, MASK)) if item] == expected

@@ -1,4 +1,4 @@
-"""Values are masked reversibly, and restored however a stream is cut."""
+"""Reversible masks, restored at any cut of a stream."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rest(unmasker: Unmasker) -> str:
     return "".join(piece.text for piece in unmasker.close())
 
 
-def test_the_same_value_has_the_same_placeholder() -> None:
+def test_equal_values_have_equal_placeholders() -> None:
     masks = Masks(short_digests())
 
     assert mask(masks, PROMPT, mails(PROMPT)) == ("Write [EMAIL_x7f] about the weir, [EMAIL_x7f]!")
@@ -72,11 +72,11 @@ def test_the_same_value_has_the_same_placeholder() -> None:
         ("水", "[VALUE_x7f]"),
     ],
 )
-def test_a_placeholder_tells_the_kind(kind: str, placeholder: str) -> None:
+def test_placeholder_contains_the_kind(kind: str, placeholder: str) -> None:
     assert mask(Masks(short_digests()), "mill", [Finding(0, 4, kind)]) == placeholder
 
 
-def test_kinds_may_have_one_label() -> None:
+def test_kinds_may_share_a_label() -> None:
     masks = Masks(short_digests())
     masked = mask(masks, "mill weir", [Finding(0, 4, "a b"), Finding(5, 9, "a-b")])
 
@@ -84,7 +84,7 @@ def test_kinds_may_have_one_label() -> None:
     assert masks.unmask(masked) == "mill weir"
 
 
-def test_a_placeholder_that_nobody_gave_stays() -> None:
+def test_unknown_placeholder_is_unchanged() -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
 
@@ -94,7 +94,7 @@ def test_a_placeholder_that_nobody_gave_stays() -> None:
 
 
 @for_each("count", [1, 64, 65])
-def test_values_are_restored_however_many_there_are(count: int) -> None:
+def test_many_values_are_restored(count: int) -> None:
     masks = Masks.of(placeholder_key(), "alice")
     values = [f"ada{number}@mill.example" for number in range(count)]
     masked = " and ".join(masks.placeholder("email", value) for value in values)
@@ -122,7 +122,7 @@ def test_only_a_possible_placeholder_is_held() -> None:
     assert (rest(unmasker), rest(unmasker)) == ("[", "")
 
 
-def test_in_json_the_value_is_escaped() -> None:
+def test_value_is_escaped_in_json() -> None:
     value = 'Ada "Weir"\n\\ \ud83d é'
     masks = Masks(short_digests())
     arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
@@ -159,7 +159,7 @@ IN_WORDS = (
 
 
 def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
-    """Return a text with its values, which is the same in one piece and in any two or more."""
+    """Return a text with restored values. Checks that cuts change nothing."""
     full_text = masks.unmask(text, escaped=escaped)
     assert (
         "".join(released(unmasker := masks.unmasker(escaped=escaped), *text)) + rest(unmasker)
@@ -189,7 +189,7 @@ BACKSLASHES = (
 
 @for_each("how", ["[EMAIL_x7f]", "EMAIL_x7f"])
 @for_each("text", BACKSLASHES)
-def test_a_value_comes_back_between_backslashes_which_stay(text: str, how: str) -> None:
+def test_backslashes_around_a_placeholder_stay(text: str, how: str) -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
     restored = text.replace("{}", "ada@mill.example")
@@ -225,7 +225,7 @@ def test_percent_encoding_is_kept_for_allowed_hosts(escaped: bool) -> None:
 
 @for_each("how", [each for each in REWRITTEN if each != "escapes of escapes"])
 @for_each("quotes", ['"', "'"])
-def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> None:
+def test_value_is_restored_in_either_quotes_of_arguments(quotes: str, how: str) -> None:
     value = "Ada 'n' \"O\" \\"
     masks = Masks(short_digests())
     mask(masks, value, [Finding(0, len(value), "email")])
@@ -242,7 +242,7 @@ def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> N
         assert "".join(piece.text for piece in fed) == full_value
 
 
-def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
+def test_unquoted_placeholder_in_arguments_becomes_a_string() -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
     window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
@@ -335,7 +335,7 @@ def test_digest_collision_restores_the_first_value() -> None:
 CALL = (placeholder_key("a secret of replicas"), "alice", "EMAIL", "ada@mill.example", ())
 
 
-def test_digests_agree_between_processes_with_the_same_secret() -> None:
+def test_processes_with_the_same_secret_have_equal_digests() -> None:
     """A fixed digest, so that an upgrade does not change the prompts of running conversations."""
     assert keyed_digest(*CALL) == "jhhmqztkfkps"
     assert placeholder_key() != placeholder_key()
@@ -352,7 +352,7 @@ def test_digests_agree_between_processes_with_the_same_secret() -> None:
         (4, ("mill.example",)),
     ],
 )
-def test_a_digest_depends_on_each_of_its_parts(place: int, other_value: Any) -> None:
+def test_digest_depends_on_each_part(place: int, other_value: Any) -> None:
     parts: list[Any] = list(CALL)
     parts[place] = other_value
 
@@ -379,7 +379,7 @@ def test_digest_has_50_bits_and_no_words(value: str) -> None:
     assert digest.isalpha()
 
 
-def test_no_value_is_shown() -> None:
+def test_repr_hides_values() -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
     unmasker = masks.unmasker()
@@ -426,7 +426,7 @@ def test_masked_value_is_restored_at_any_cut(text: str, cuts: list[int]) -> None
 @given(REWRITES, CUTS, st.booleans())
 @example(r"EMAIL_x7f\_EMAIL_x7f[EMAIL_x7f]", [14], False)
 @example("[x\nEMAIL_x7f]", [3], False)
-def test_rewriting_is_restored_alike_at_any_cut(
+def test_rewritten_placeholder_is_restored_at_any_cut(
     answer: str, cuts: list[int], escaped: bool
 ) -> None:
     masks = Masks(short_digests())
@@ -439,7 +439,7 @@ def test_rewriting_is_restored_alike_at_any_cut(
 
 
 @given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
-def test_any_value_is_the_same_in_json(value: str, cuts: list[int]) -> None:
+def test_any_value_survives_a_json_round_trip(value: str, cuts: list[int]) -> None:
     masks = Masks(short_digests())
     arguments = json.dumps([mask(masks, value, [Finding(0, len(value), "name")])])
 

@@ -1,4 +1,4 @@
-"""Values come back in text and as a whole mail address, and in no other part of a link."""
+"""Values are restored in text and in whole mail addresses, but in no other part of links."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def in_arguments(text: str) -> str:
 
 @for_each("size", SIZES)
 @for_each("link", LINKS)
-def test_a_link_keeps_placeholders(link: str, size: int) -> None:
+def test_link_keeps_placeholders(link: str, size: int) -> None:
     for place in IN_LINKS:
         text = place.format(link.format(NAME))
         assert restored(text, size, arguments=False) == text
@@ -140,7 +140,7 @@ def test_a_link_keeps_placeholders(link: str, size: int) -> None:
 @for_each(
     ("place", "text"), [*product(IN_TEXT, TEXTS), *product(IN_LINKS, ["mailto:{}", "MAILTO:{}"])]
 )
-def test_text_and_a_whole_mail_address_are_restored(place: str, text: str, size: int) -> None:
+def test_text_and_whole_mail_address_are_restored(place: str, text: str, size: int) -> None:
     written, expected = (place.format(text.format(item, item)) for item in (NAME, VALUE))
 
     assert restored(written, size, arguments=False) == expected
@@ -159,7 +159,7 @@ def test_text_and_a_whole_mail_address_are_restored(place: str, text: str, size:
         "mailto:{}\\u0040evil.test",
     ],
 )
-def test_a_mail_address_within_another_address_keeps_placeholders(text: str) -> None:
+def test_mail_address_within_a_url_keeps_placeholders(text: str) -> None:
     text = text.format(NAME)
     for size in SIZES:
         assert restored(text, size, arguments=False) == text
@@ -175,7 +175,7 @@ def in_json(text: str, *, ascii_only: bool = False) -> str:
     "text", [*WITHIN, *(lead + text for lead in ("", *PROSE, "<b>", "[a](b) ") for text in HIDDEN)]
 )
 def test_open_address_keeps_placeholders_at_any_cut(text: str) -> None:
-    """Also where readers of links and of HTML disagree on its beginning or end."""
+    """Also where parsers of links and of HTML disagree on its start or end."""
     for size in (1, 2, 5, 400):
         assert restored(text + NAME, size, arguments=False) == text + NAME
         for ascii_only in (False, True):
@@ -184,7 +184,7 @@ def test_open_address_keeps_placeholders_at_any_cut(text: str) -> None:
 
 
 @for_each("text", [*OUTSIDE, *PROSE])
-def test_value_is_restored_behind_prose_and_ended_addresses(text: str) -> None:
+def test_value_is_restored_after_prose_and_ended_urls(text: str) -> None:
     for size in (1, 2, 5, 400):
         assert restored(text + NAME, size, arguments=False) == text + VALUE
         arguments = f'{{"a": "{in_json(text)}{NAME}"}}'
@@ -205,7 +205,7 @@ def test_held_mail_address_is_bounded(text: str) -> None:
 
 
 @for_each("escapes", ["\\" * 99, "\\uzzzz" * 9, "\\u00", "\\ud83d\\ude00"])
-def test_odd_escape_is_held_for_its_length(escapes: str) -> None:
+def test_incomplete_escape_is_held_for_its_length(escapes: str) -> None:
     addresses = EscapedAddresses()
     for letter in escapes:
         addresses.feed(letter)
@@ -229,12 +229,12 @@ def test_odd_escape_is_held_for_its_length(escapes: str) -> None:
         ("https://good.test/](https://good.test/", "good.test"), ("[x](<https://good.test/", None),
     ],
 )  # fmt: skip
-def test_a_host_is_told_where_it_is_certain(text: str, host: str | None) -> None:
+def test_host_is_parsed_only_if_unambiguous(text: str, host: str | None) -> None:
     assert read([text]).host == read([*text]).host == host
 
 
 @for_each("part", ["](", "]:<", "<a ", '<a b="', "\\", "http://a", '"http:a ', "\\u"])
-def test_what_hides_much_is_read_in_linear_time(part: str) -> None:
+def test_text_of_many_placeholders_takes_linear_time(part: str) -> None:
     def work(size: int) -> None:
         EscapedAddresses().feed(part * size)
         read([part * size])

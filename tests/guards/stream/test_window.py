@@ -1,8 +1,8 @@
-"""However a text is cut, its window releases, masks and blocks the same, and holds little."""
+"""Windows over streamed text give the same result at any cut and hold little."""
 
 from __future__ import annotations
 
-# ruff: noqa: RUF001  # disguises are among what is cut
+# ruff: noqa: RUF001  # texts include disguised letters
 import base64
 import re
 from collections.abc import Iterable, Sequence
@@ -58,7 +58,7 @@ RULES = [
 
 
 def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
-    """Give what was released, and what blocked."""
+    """Return the released text and the blocking rule."""
     out = []
     try:
         for part in parts:
@@ -114,8 +114,8 @@ def test_any_cut_gives_the_same_result(
             assert results_of(at_work) == results_of(single)
 
 
-def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
-    """Give what was released where all that is held has to leave behind each part."""
+def force_release(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
+    """Return the released text if all held text is released after each part."""
     out = []
     try:
         for part in parts:
@@ -128,7 +128,7 @@ def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
 
 
 def around(text: str, edges: Sequence[int]) -> str:
-    """Give a text whose secrets are masked, each from the last edge within it on."""
+    """Return a text with masked secrets, each from the last edge within it."""
     output, past = "", 0
     for match in re.finditer("secret", text):
         start = max(match.start(), *(edge for edge in (0, *edges) if edge < match.end()))
@@ -146,12 +146,14 @@ def test_forced_release_is_inspected_with_what_follows(bits: list[str], cuts: li
     for at_work in ([rule("secret", action="mask")], [rule("secret", "e" * 320, action="mask")]):
         tallied = tallies(*at_work)
 
-        assert let_go(Window(tallied, replace=_bracketed), pieces(text, cuts)) == (
+        assert force_release(Window(tallied, replace=_bracketed), pieces(text, cuts)) == (
             around(text, edges),
             None,
         )
         assert tallied[0].to_result().findings.get("word", 0) == text.count("secret")
-    observed, blocked = let_go(Window(tallies(rule("secret", action="block"))), pieces(text, cuts))
+    observed, blocked = force_release(
+        Window(tallies(rule("secret", action="block"))), pieces(text, cuts)
+    )
     assert (blocked is not None) == ("secret" in text)
     assert "secret" not in observed
 
@@ -171,18 +173,18 @@ def test_stream_is_masked_as_the_whole_text(
     assert observed == whole(text, rules)
 
 
-# Words that are too short for what may be base64, which is held as it goes on.
+# Words too short for base64, which is held while it continues.
 @given(st.lists(st.text("abcdefg", min_size=2, max_size=7), max_size=12).map(" ".join), CUTS)
-def test_no_more_is_held_than_the_reach(text: str, cuts: list[int]) -> None:
+def test_at_most_the_lookback_is_held(text: str, cuts: list[int]) -> None:
     window = Window(tallies(rule("forbidden", action="block")))
 
     for part in pieces(text, cuts):
         window.feed(part)
-        assert window.held_size <= len("forbidden") + 2  # a letter that is cut off may stand apart
+        assert window.held_size <= len("forbidden") + 2  # a cut letter may be held too
 
 
 @pytest.mark.parametrize(("action", "maximum"), [("mask", 1100), ("flag", 160)])
-def test_several_small_pieces_are_looked_at_together(action: Any, maximum: int) -> None:
+def test_small_pieces_are_inspected_together(action: Any, maximum: int) -> None:
     counted = Counted(320)
     window = Window(tallies(GuardRule("counted", counted, action=action)))
     ahead = 0
@@ -197,7 +199,7 @@ def test_several_small_pieces_are_looked_at_together(action: Any, maximum: int) 
 
 @dataclass(slots=True)
 class Counted:
-    """Finds nothing, and counts how often it looks."""
+    """Finds nothing and counts its inspections."""
 
     lookback: int
     looks: int = 0
@@ -228,7 +230,7 @@ def test_held_base64_is_bounded() -> None:
     assert pending[-1] < 100
 
 
-def test_too_much_that_shows_nothing_fails_closed() -> None:
+def test_invisible_flood_fails_closed() -> None:
     window = Window(tallies(rule("secret", action="block")))
 
     with pytest.raises(GuardBlocked) as blocked:
@@ -245,7 +247,7 @@ def test_invisible_flood_passes_if_errors_do() -> None:
     assert results_of(at_work)[0].error == "too_long_to_hold"
 
 
-def test_flagging_rule_gives_up_without_holding() -> None:
+def test_flagging_rule_fails_without_holding() -> None:
     at_work = tallies(rule("secret", action="flag"))
     window = Window(at_work)
 
@@ -287,7 +289,7 @@ def test_failed_detector_blocks_if_it_enforces(keys: dict[str, Any], passes: boo
     assert results_of(at_work)[0].error == "ZeroDivisionError"
 
 
-def test_what_follows_the_end_is_another_text() -> None:
+def test_text_after_the_end_is_separate() -> None:
     window = Window(tallies(rule("secret", action="mask")))
 
     assert stream(window, ["a secret, sec"]) == ("a [WORD], sec", None)

@@ -33,7 +33,7 @@ from tests.guards.identifiers import VALUES
 from tests.guards.kinds.test_secrets import RULES, jwt, pem
 from tests.guards.samples import sample
 
-# ruff: noqa: RUF001  # disguises are among what is cut
+# ruff: noqa: RUF001  # texts include disguised letters
 
 
 def made(kind: str, action: Action = "mask", **keys: object) -> GuardRule:
@@ -103,7 +103,7 @@ def drawn(kind: str) -> str:
 
 
 def phrases(rules: Sequence[PhraseRule]) -> list[str]:
-    """Return a text that each rule finds, and the beginnings of some."""
+    """Return texts that rules find, and prefixes of some."""
     patterns = [item.pattern.replace(f"{WORD_SEPARATOR}+", " ") for item in rules]
     texts = [sample(item, random.Random(item)) for item in patterns]
     return [*texts, *(text[: len(text) // 2] for text in texts)]
@@ -189,7 +189,7 @@ def test_any_cut_is_masked_as_the_whole_text(
 
 
 @for_each("kind", sorted(RULES))
-def test_each_kind_of_secret_is_masked_in_prose_wherever_it_is_cut(kind: str) -> None:
+def test_each_kind_of_secret_is_masked_at_any_cut(kind: str) -> None:
     text = f"{PROSE}For {drawn(kind)} and so on. {PROSE}"
     rules = [GUARDS["secrets"], GUARDS["pii"]]
     expected = whole(text, rules)
@@ -199,7 +199,7 @@ def test_each_kind_of_secret_is_masked_in_prose_wherever_it_is_cut(kind: str) ->
 
 
 @for_each("credential", CREDENTIALS, ids=lambda credential: credential.text[:40])
-def test_each_credential_is_masked_wherever_it_is_cut(credential: Credential) -> None:
+def test_each_credential_is_masked_at_any_cut(credential: Credential) -> None:
     text = f"{PROSE}{credential.text} and so on. {PROSE}"
     rules = [GUARDS["secrets"], GUARDS["pii"]]
     expected = whole(text, rules)
@@ -221,7 +221,7 @@ def test_identifiers_are_masked_at_any_cut(value: str) -> None:
 
 
 @given(TEXT, CUTS, st.sampled_from([*GUARDS]))
-def test_nothing_of_what_blocks_is_released(text: str, cuts: list[int], name: str) -> None:
+def test_no_part_of_a_blocked_finding_is_released(text: str, cuts: list[int], name: str) -> None:
     rule = GUARDS[name]
     matches = find_matches(tallies(rule)[0], 0, variants(text))
     blocking = GuardRule(name, rule.detector, "block", cased=rule.cased)
@@ -257,11 +257,11 @@ def lags(names: Sequence[str], text: str, minimum: int = 400) -> list[int]:
 
 
 @for_each("names", SETS, ids=" ".join)
-def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
+def test_prose_is_delayed_by_few_pieces(names: tuple[str, ...]) -> None:
     pending = lags(names, PROSE * 4)
 
     assert pending[0] <= 5
-    assert sum(pending) / len(pending) <= 7  # 0.14 s at 50 a second
+    assert sum(pending) / len(pending) <= 7  # 0.14 s at 50 pieces per second
     assert max(pending) <= 16
 
 
@@ -279,7 +279,7 @@ def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
         ("code", "It is:\n\n```sql\nSELECT a FROM b\n```\n\nSo it is. ", 30),
     ],
 )
-def test_a_finding_delays_what_is_beside_it_alone(name: str, text: str, maximum: int) -> None:
+def test_finding_delays_only_adjacent_text(name: str, text: str, maximum: int) -> None:
     pending = lags([name], PROSE + text + PROSE)
     count_before, extra = len(tokens(PROSE)), len(tokens(text))
 
@@ -311,7 +311,7 @@ def test_kept_text_is_bounded_by_lookback(name: str, size: int) -> None:
     ],
 )
 def test_open_finding_is_not_reread_at_each_word(name: str, text: str) -> None:
-    """A fence that nothing closes is read again and again, as often as its length allows."""
+    """An unclosed fence is read again a bounded number of times."""
     counted = Counted(GUARDS[name])
     rule = GuardRule(name, counted, "mask", cased=True)  # type: ignore[arg-type]
 
@@ -321,7 +321,7 @@ def test_open_finding_is_not_reread_at_each_word(name: str, text: str) -> None:
 
 
 class Counted:
-    """Counts how many characters a guard is given to read."""
+    """Counts the characters that a guard reads."""
 
     def __init__(self, rule: GuardRule) -> None:
         self.detector = rule.detector
@@ -349,7 +349,7 @@ class Counted:
         return int(self.detector.hold.find_partial_match(text, start))  # type: ignore[union-attr]
 
 
-def test_words_are_looked_at_together() -> None:
+def test_words_are_inspected_together() -> None:
     counted = Counted(GUARDS["code"])
     rule = GuardRule("code", counted, "mask", cased=True)  # type: ignore[arg-type]
 
@@ -365,7 +365,7 @@ def test_short_lookback_holds_little() -> None:
 
     for letter in PROSE:
         window.feed(letter)
-        assert window.held_size <= window.lookback + 2  # a letter that is cut off may stand apart
+        assert window.held_size <= window.lookback + 2  # a cut letter may be held too
 
 
 @pytest.mark.parametrize(

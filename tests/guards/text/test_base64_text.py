@@ -29,7 +29,7 @@ def test_base64_is_decoded_and_found_whole(text: str) -> None:
 
 @for_each("codec", ["utf-16", "utf-16le", "utf-16be"])
 @for_each("text", ["a secret, it is", "Geheïmnis: secret"])
-def test_text_of_two_bytes_a_letter_is_text(codec: str, text: str) -> None:
+def test_text_of_two_bytes_per_letter_is_decoded(codec: str, text: str) -> None:
     run = base64.b64encode(text.encode(codec)).decode()
 
     assert spots(f"look: {run} here", "secret") == [run]
@@ -48,13 +48,13 @@ def test_declared_base64_is_decoded_at_any_length(head: str, word: str) -> None:
     assert spots(f"é {head}{run} {run}", "secret")[0] == run
 
 
-def test_what_is_not_all_text_is_none() -> None:
+def test_partly_binary_data_is_no_text() -> None:
     assert base64_text.plain(base64.b64encode(b"secret\x00\x01").decode()) is None
     assert base64_text.plain("internationalization") is None
     assert base64_text.plain("x") == ""
 
 
-def test_a_long_run_is_settled_at_its_bound() -> None:
+def test_long_run_is_settled_at_its_bound() -> None:
     run = base64.b64encode(b"all of it is text " * 20).decode().rstrip("=")
 
     assert beginning(run).run == 0
@@ -77,7 +77,7 @@ ENCODED = base64.b64encode(b"a text").decode()
         ("iVBORw0KGgoA" + "A" * 256, True, None),
     ],
 )
-def test_data_is_told_with_its_text(source: str, bare: bool, text: str | None) -> None:
+def test_data_is_returned_with_its_text(source: str, bare: bool, text: str | None) -> None:
     data = data_of(source, bare=bare)
 
     assert data is not None
@@ -99,7 +99,7 @@ def test_partial_data_is_text(source: str, bare: bool) -> None:
 
 
 @pytest.mark.parametrize("extra", [" and extra", "\n", " YQ=="])
-def test_data_with_white_space_is_read_as_both(extra: str) -> None:
+def test_data_with_white_space_is_read_in_both_ways(extra: str) -> None:
     source = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{extra}"
     data = data_of(source, bare=False)
 
@@ -181,7 +181,7 @@ def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload:
 
 
 @for_each("name", ["filename", "detail", "caption", "odd"])
-def test_beside_data_nothing_is_data(name: str) -> None:
+def test_text_next_to_data_is_no_data(name: str) -> None:
     picture = "data:image/png;base64,iVBORw0KGgoAAA=="
     body: Json = {"messages": [{"content": [{"file": {name: picture, "file_data": "AAAA"}}]}]}
 
@@ -208,7 +208,9 @@ def test_short_data_is_inspected(source: str) -> None:
     assert text.text == "file_data"
 
 
-LETTERS = "please/tell/me/all/about/the/hippopotamus/" * 18  # base64 to its end, and no text in it
+LETTERS = (
+    "please/tell/me/all/about/the/hippopotamus/" * 18
+)  # all base64 characters, but no encoded text
 SAYS_TEXT: dict[str, Callable[[str], Json]] = {
     "a source of text": lambda source: {"type": "text", "media_type": "text/plain", "data": source},
     "a source by its type": lambda source: {"type": "text", "data": source},

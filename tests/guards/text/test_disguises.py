@@ -52,7 +52,7 @@ def test_escapes_are_decoded(text: str, results: list[str]) -> None:
     assert [name for _, _, name in unescaped(text)] == results
 
 
-def test_in_json_only_its_own_escapes_are_undone() -> None:
+def test_only_json_escapes_are_decoded_in_json() -> None:
     assert [name for _, _, name in unescaped(r"\n\/\u0041\x41&#65;", IN_JSON)] == ["\n", "/", "A"]
 
 
@@ -66,7 +66,7 @@ def composed(text: str, *, bare: bool = False) -> str:
 
 
 @for_each("shape", SHAPES)
-def test_a_text_is_read_in_linear_time(shape: str) -> None:
+def test_composition_takes_linear_time(shape: str) -> None:
     result = SHAPES[shape]
 
     assert grown(variants, result(SIZE), result(SIZE * TIMES)) < LINEAR
@@ -93,7 +93,7 @@ def test_folds_give_one_ascii_character() -> None:
     assert [chr(code) for code in FOLDS if normalize("NFKC", chr(code)) != chr(code)] == []
 
 
-def test_every_format_character_is_unseen() -> None:
+def test_every_format_character_is_invisible() -> None:
     unseen = re.compile(f"[{UNSEEN}]")
 
     assert [name for name in EVERY if category(name) == "Cf" and not unseen.match(name)] == []
@@ -151,12 +151,12 @@ def dropped(text: str) -> list[str]:
         ("- one\n-\ntwo --\nthree -\nfour", []),
     ],
 )
-def test_only_what_stands_within_a_word_is_dropped(text: str, inner: list[str]) -> None:
+def test_only_characters_within_words_are_dropped(text: str, inner: list[str]) -> None:
     assert dropped(text) == inner
 
 
 @given(ODD, ODD)
-def test_what_is_not_waited_for_stays_whatever_follows(text: str, more: str) -> None:
+def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> None:
     sure = open_mark_start(text)
 
     assert [within_word for within_word in marks_within_words(text) if within_word[0] < sure] == [
@@ -181,7 +181,7 @@ TEXT = st.one_of(
 @example("a-\nb")
 @example("\uff0ct h e")
 @example("é~~é")
-def test_prefilter_sees_each_disguise(text: str) -> None:
+def test_prefilter_matches_each_disguise(text: str) -> None:
     hits = DISGUISES.matching_indexes(encode_utf8(text))
 
     assert ESCAPED in hits or not ([*unescaped(text)] or re.search(f"[{CONTROLS}]", text))

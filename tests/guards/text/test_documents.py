@@ -32,7 +32,7 @@ from proxy.types.events import FamilyName
 TOKEN = {"token": "Paris", "logprob": -0.1, "bytes": [80], "top_logprobs": []}
 
 
-def found(document: Json, family: FamilyName = "responses") -> dict[tuple[Any, ...], str]:
+def texts_of(document: Json, family: FamilyName = "responses") -> dict[tuple[Any, ...], str]:
     texts = collect_texts(native_walk(document, family, is_event=True)).texts
     return {text.path: text.kind for text in texts}
 
@@ -74,7 +74,7 @@ def found(document: Json, family: FamilyName = "responses") -> dict[tuple[Any, .
     ],
 )
 def test_texts_have_kinds(family: FamilyName, document: Json, expected: dict[Any, str]) -> None:
-    paths = found(document, family)
+    paths = texts_of(document, family)
     strings = {path: kind for path, kind in paths.items() if isinstance(path[-1], str | int)}
     assert strings == expected
 
@@ -82,10 +82,10 @@ def test_texts_have_kinds(family: FamilyName, document: Json, expected: dict[Any
 def test_unknown_family_is_read_as_json() -> None:
     document = {"candidates": [{"role": "a secret", "parts": [{"finish_reason": "b"}]}]}
 
-    read = found(document, "made-up")
+    read = texts_of(document, "made-up")
 
-    assert read == found(document, "responses")
-    assert read != found(document, "chat")
+    assert read == texts_of(document, "responses")
+    assert read != texts_of(document, "chat")
     assert read.keys() >= {
         ("candidates", 0, "role"),
         ("candidates", 0, "parts", 0, "finish_reason"),
@@ -93,25 +93,25 @@ def test_unknown_family_is_read_as_json() -> None:
 
 
 def test_identifier_with_spaces_is_a_text() -> None:
-    assert ("item", "id") in found({"item": {"id": "a secret"}})
-    assert ("item", "id") not in found({"item": {"id": "item_1"}})
+    assert ("item", "id") in texts_of({"item": {"id": "a secret"}})
+    assert ("item", "id") not in texts_of({"item": {"id": "item_1"}})
 
 
 def test_member_of_arguments_named_id_is_a_text() -> None:
     document = {"content_block": {"type": "tool_use", "input": {"id": "hidden", "logprobs": "x"}}}
 
-    assert found(document, "messages").keys() >= {
+    assert texts_of(document, "messages").keys() >= {
         ("content_block", "input", "id"),
         ("content_block", "input", "logprobs"),
     }
 
 
-def test_tokens_that_spell_the_text_are_no_text() -> None:
+def test_tokens_that_spell_the_text_are_not_inspected() -> None:
     part = {"type": "output_text", "text": "Paris", "logprobs": [TOKEN | {"bytes": [*b"Paris"]}]}
     other_value = {**part, "text": "Rome"}
 
-    assert ("part", "logprobs") not in found({"part": part})
-    assert ("part", "logprobs") in found({"part": other_value})
+    assert ("part", "logprobs") not in texts_of({"part": part})
+    assert ("part", "logprobs") in texts_of({"part": other_value})
     assert [*logprobs_nodes(("logprobs",), [TOKEN], "Paris")]
 
 
@@ -199,7 +199,7 @@ def levels(document: Json) -> list[Json]:
 
 @st.composite
 def documents(draw: st.DrawFn, *usual: Json) -> Json:
-    """Draw a usual document with some of its values changed, taken away or added."""
+    """Draw a common document with some values changed, removed or added."""
     document = copy.deepcopy(draw(st.sampled_from(usual)))
     for _ in range(draw(st.integers(0, 3))):
         if not document:
@@ -219,7 +219,7 @@ def compared(texts: Texts) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("document", [CHAT, ANSWER, CHUNK], ids=["chat", "answer", "chunk"])
-def test_plain_reading_agrees_with_the_walk(document: Json) -> None:
+def test_plain_reader_agrees_with_the_walk(document: Json) -> None:
     read, walked = (
         (plain_request, request_texts) if document is CHAT else (plain_answer, answer_texts)
     )
@@ -255,7 +255,7 @@ def test_plain_answer_agrees_with_the_walk(data: Json, cut: bool) -> None:
         assert [*joined_parts(usual.texts)] == []
 
 
-def test_the_usual_documents_are_read_the_short_way() -> None:
+def test_common_documents_use_the_plain_reader() -> None:
     for document, read in ((CHAT, plain_request), (ANSWER, plain_answer), (CHUNK, plain_answer)):
         assert read(document) is not None
 
@@ -267,6 +267,6 @@ def test_long_chat_is_walked() -> None:
     assert plain_request({"messages": messages}) is None
 
 
-def test_letters_beyond_ascii_are_more_work() -> None:
+def test_letters_beyond_ascii_have_more_weight() -> None:
     assert weight_of("abc") == 3
     assert weight_of("abç") == 3 * BEYOND_ASCII

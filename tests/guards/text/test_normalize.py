@@ -1,8 +1,8 @@
-"""What a text reads as, and where each character of a reading came from."""
+"""Readings of a text, and the original position of each character."""
 
 from __future__ import annotations
 
-# ruff: noqa: RUF001  # disguises are what these tests are of
+# ruff: noqa: RUF001  # disguised letters are the subject
 import base64
 import re
 from collections.abc import Callable
@@ -37,7 +37,7 @@ ODD = st.text(
 
 
 def spots(text: str, word: str) -> list[str]:
-    """Find a word in all readings of a text; give what the original has in its place."""
+    """Find a word in all readings of a text. Return the original text at its position."""
     matches = []
     for view in variants(text):
         index = view.folded.find(word)
@@ -95,7 +95,7 @@ def spots(text: str, word: str) -> list[str]:
         ("a \\udb40\\udc73&#xe0065;\U000e0063\U000e0072\U000e0065\U000e0074.", None),
     ],
 )
-def test_a_disguised_word_is_found_in_its_place(disguised: str, place: str | None) -> None:
+def test_disguised_word_is_located(disguised: str, place: str | None) -> None:
     assert place or disguised[2:-1] in spots(disguised, "secret")
     assert set(spots(disguised, "secret")) == {place or disguised[2:-1]}
 
@@ -121,7 +121,7 @@ def test_text_without_disguise_reads_as_itself(text: str) -> None:
     assert {view.cased for view in variants(text)} == {text}
 
 
-def test_the_first_reading_is_the_text_itself() -> None:
+def test_first_reading_is_the_text_itself() -> None:
     assert variants("ПРИВЕТ")[0].folded == "привет"
     assert variants("año ano")[0].folded == "año ano"
 
@@ -131,7 +131,7 @@ def test_policy_words_are_folded_like_texts() -> None:
         assert folded(word) in variants("привет")[-1].folded
 
 
-def test_other_digits_are_digits() -> None:
+def test_digits_of_other_scripts_are_digits() -> None:
     assert View.of("٤١١١").cased == "4111"
 
 
@@ -140,7 +140,7 @@ def test_json_escapes_are_decoded_in_strings_only() -> None:
     assert View.of(r"a\/b").cased == r"a\/b"
 
 
-def test_a_torn_run_is_not_decoded() -> None:
+def test_incomplete_run_is_not_decoded() -> None:
     run = base64.b64encode(b"a secret, it is").decode()
 
     assert len(variants(run)) == 2
@@ -188,7 +188,7 @@ def test_positions_of_a_reading_are_ordered(text: str) -> None:
 @example("a" + "\u0315" * 30, "\u0316" * 3)
 @example("a" + "\u0315" * 31, "\u0316" * 3)
 @example("\u0105" + "\u0336\u200b" * 31, "\u0316")
-def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
+def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> None:
     upto = beginning(text).upto
 
     for now, view in (
@@ -238,7 +238,7 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def test_so_many_layers_are_read_and_no_more() -> None:
+def test_number_of_decoded_layers_is_bounded() -> None:
     text = "it is a secret"
     for _ in range(MOST_LAYERS):
         text = _base64(text)
@@ -265,7 +265,7 @@ def test_ended_base64_is_settled(text: str, more: str) -> None:
 
 
 @for_each("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
-def test_a_number_has_no_other_reading(number: str) -> None:
+def test_number_has_one_reading(number: str) -> None:
     assert [view.cased for view in variants(number)] == [number]
     assert View.of(number).cased == number
     assert len(number) < RUN
@@ -273,5 +273,5 @@ def test_a_number_has_no_other_reading(number: str) -> None:
 
 @for_each("sign", ["", "，", "“", "ผู", "。", "（"])
 def test_separated_letters_follow_any_sign(sign: str) -> None:
-    """However many come after them: a text that goes on is read as it will be."""
+    """The reading of a prefix does not depend on how many separated letters follow."""
     assert any("the" in view.cased for view in variants(f"{sign}t h e"))

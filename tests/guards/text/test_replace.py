@@ -1,4 +1,4 @@
-"""Texts are changed in a copy, and nothing else is."""
+"""Replacement of texts in copies of documents."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_replacement_copies_the_document(body: dict[str, Any]) -> None:
 
 
 @given(BODY)
-def test_texts_put_back_change_nothing(body: dict[str, Any]) -> None:
+def test_replacing_texts_by_themselves_changes_nothing(body: dict[str, Any]) -> None:
     texts = {
         text.path: text.text
         for text in request_texts(body).texts
@@ -59,13 +59,13 @@ def test_texts_put_back_change_nothing(body: dict[str, Any]) -> None:
     assert replaced(body, texts) == body
 
 
-def test_nothing_to_replace_gives_the_very_same() -> None:
+def test_without_replacements_the_document_is_not_copied() -> None:
     body = {"prompt": "x"}
 
     assert replaced(body, {}) is body
 
 
-def test_what_is_not_on_the_way_is_shared() -> None:
+def test_parts_without_replacements_are_shared() -> None:
     body: dict[str, Any] = {"messages": [{"content": "a"}, {"content": "b"}], "tools": [{"x": 1}]}
 
     changed = replaced(body, {("messages", 0, "content"): "c"})
@@ -97,7 +97,7 @@ def test_equal_names_are_numbered_in_linear_time() -> None:
     assert renamed(800) < 3 * renamed(400)
 
 
-def test_the_text_of_data_is_replaced_within_it() -> None:
+def test_text_within_data_is_replaced() -> None:
     source = "data:text/plain;base64," + base64.b64encode(b"the secret").decode()
     body: dict[str, Any] = {"messages": [{"content": [{"file": {"file_data": source}}]}]}
     (text,) = [item for item in request_texts(body).texts if item.text == "the secret"]

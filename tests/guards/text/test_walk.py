@@ -1,4 +1,4 @@
-"""No text of a request or an answer is overlooked: not in any field of any dialect."""
+"""All texts of requests and responses are found, in every field of every dialect."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def fields() -> Iterator[tuple[str, str, str, FieldType]]:
                 yield from ((dialect.name, endpoint, name, item) for name, item in table.items())
 
 
-def hub(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+def chat_body(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
     headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else {}
     head = parse_head("POST", PATHS[dialect, endpoint], headers, Received("r"))
     assert (head.dialect, head.endpoint) == (dialect, endpoint)
@@ -101,7 +101,7 @@ def seen(body: dict[str, Any]) -> bool:
     return any(MARK in text.text for text in request_texts(body).texts)
 
 
-def test_kinds_and_roles_are_told() -> None:
+def test_texts_have_kinds_and_roles() -> None:
     body = {
         "messages": [
             {"role": "system", "content": "be good"},
@@ -134,7 +134,7 @@ def test_kinds_and_roles_are_told() -> None:
     )
 
 
-def test_every_kind_is_of_the_closed_set() -> None:
+def test_kinds_are_a_closed_set() -> None:
     assert {*REQUEST.values(), *NESTED.values()} <= KINDS
 
 
@@ -176,7 +176,7 @@ def test_every_kind_is_of_the_closed_set() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_cannot_be_read_is_reported(body: dict[str, Any], opaque: Opaque) -> None:
+def test_opaque_content_is_reported(body: dict[str, Any], opaque: Opaque) -> None:
     assert opaque in request_texts(body).opaque
 
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_read_is_reported(body: dict[str, Any], opaque: Opaque) -
     ],
     ids=str,
 )
-def test_what_can_be_read_is_not_opaque(body: dict[str, Any]) -> None:
+def test_readable_content_is_not_opaque(body: dict[str, Any]) -> None:
     assert request_texts(body).opaque == ()
 
 
@@ -276,7 +276,7 @@ def test_response_data_is_inspected(source: str, message: Callable[[str], dict[s
     ],
     ids=str,
 )
-def test_silent_members_need_place_and_type(answer: dict[str, Any]) -> None:
+def test_members_are_skipped_only_by_place_and_type(answer: dict[str, Any]) -> None:
     read = {reading.cased for text in answer_texts(answer).texts for reading in variants(text.text)}
     assert [text for text in read if MARK in text]
 
@@ -358,7 +358,7 @@ ANSWERS: list[dict[str, Any]] = [
 
 
 @for_each("answer", ANSWERS, ids=str)
-def test_every_text_of_an_answer_is_looked_at(answer: dict[str, Any]) -> None:
+def test_every_text_of_a_response_is_found(answer: dict[str, Any]) -> None:
     texts = answer_texts({"id": "1", "model": "m", "usage": {"total_tokens": 3}, **answer}).texts
 
     assert [text for text in texts if MARK in text.text]
@@ -371,7 +371,7 @@ def test_tokens_of_the_text_are_not_inspected_twice() -> None:
     assert [text.text for text in answer_texts({"choices": [choice]}).texts] == ["a cat"]
 
 
-def test_the_frame_of_an_answer_is_no_text() -> None:
+def test_metadata_of_a_response_is_no_text() -> None:
     full_value = {"message": {"role": "assistant", "content": "Hi", "annotations": []}}
     part = {"delta": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
 
@@ -388,7 +388,7 @@ def test_vectors_are_no_text() -> None:
         assert answer_texts(answer).texts == ()
 
 
-def test_depth_is_no_bound() -> None:
+def test_depth_is_unbounded() -> None:
     deep: Any = MARK
     for _ in range(5 * sys.getrecursionlimit()):
         deep = [deep]
@@ -429,7 +429,7 @@ FILTER = "content_filter_results"
         (("data",), "embedding", ["x"], False),
     ],
 )
-def test_member_is_silent_by_place_and_value(
+def test_member_is_skipped_by_place_and_value(
     level: tuple[str, ...], name: str, value: Any, silent: bool
 ) -> None:
     assert is_silent(level, name, value) is silent
@@ -451,11 +451,13 @@ def test_member_is_silent_by_place_and_value(
         ("ab", "", {"ab"}),
     ],
 )  # fmt: skip
-def test_what_is_said_beside_the_text(logprobs: Any, output: str, other_names: set[str]) -> None:
+def test_logprobs_that_spell_other_text_are_found(
+    logprobs: Any, output: str, other_names: set[str]
+) -> None:
     assert {*unshown_logprobs(logprobs, output)} - {""} == other_names
 
 
-def test_unknown_request_text_is_the_users() -> None:
+def test_unknown_request_text_has_the_role_user() -> None:
     body = {
         "model": "rerank-1",
         "query": "who",
@@ -471,7 +473,7 @@ def test_unknown_request_text_is_the_users() -> None:
     assert "rerank-1" not in results
 
 
-def test_unknown_response_text_is_the_models() -> None:
+def test_unknown_response_text_has_the_role_assistant() -> None:
     data = {"id": "a", "text": "heard", "segments": [{"text": "seen"}], "": ["item"]}
 
     texts = collect_texts(answer_walk(data, unknown="content")).texts

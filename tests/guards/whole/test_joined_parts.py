@@ -1,4 +1,4 @@
-"""What the parts of a message say together is found, and masked in each of them."""
+"""Findings across the parts of a message are masked in each part."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def body(*parts: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Finds a word only where another stands close before it, or right after."""
+    """Finds a word only shortly after, or directly before, another word."""
 
     lookback: int | None = 20
 
@@ -112,7 +112,7 @@ Letters = set[tuple[int, int]]
 
 
 def inspect(texts: Any, single_rule: GuardRule) -> RuleInspection:
-    """Inspect texts by one rule, for as long as it needs."""
+    """Inspect texts by one rule without a deadline."""
     inspection = RuleInspection(RuleTally(replace(single_rule, deadline_s=99), Ticks()), 0)
     for batch in batches(texts, [inspection]):
         inspection.see(batch)
@@ -120,13 +120,13 @@ def inspect(texts: Any, single_rule: GuardRule) -> RuleInspection:
 
 
 def letters_of(texts: Any, single_rule: GuardRule) -> Letters:
-    """Return each letter that a rule finds, by the number of its text and its index there."""
+    """Return the text number and index of each letter that a rule finds."""
     matches = inspect(texts, single_rule).matches
     return {(number, index) for number, m in matches for index in range(m.start, m.end)}
 
 
 def lines_of(request: dict[str, Any], single_rule: GuardRule, match_count: int) -> int:
-    """Return the lines of Python that inspect a request in which a rule has so many matches."""
+    """Return the number of Python lines that inspect a request with ``match_count`` matches."""
     texts, inspections = request_texts(request).texts, list[RuleInspection]()
     count = lines(lambda: inspections.append(inspect(texts, single_rule)))
     assert len(inspections[0].matches) == match_count
@@ -139,7 +139,9 @@ CUT = st.builds(pieces, TEXT, CUTS)
 
 
 @given(DRAWN_PARTS | CUT, st.sampled_from(RULES))
-def test_parts_are_found_together_and_alone(drawn: list[str], rules: tuple[GuardRule, ...]) -> None:
+def test_parts_are_inspected_joined_and_alone(
+    drawn: list[str], rules: tuple[GuardRule, ...]
+) -> None:
     parts = [name for name in drawn if name]
     starts = [*accumulate(map(len, parts), initial=0)]
     texts = request_texts(body(*({"text": name} for name in parts))).texts
@@ -174,7 +176,7 @@ async def test_separate_texts_are_not_joined(fields: dict[str, Any]) -> None:
     assert (await inspected(fields, rule("secret"))).blocked is None
 
 
-async def test_what_judges_a_whole_text_judges_each_part() -> None:
+async def test_whole_text_rule_inspects_each_part() -> None:
     inspection = await inspected(body(*PARTS), rule("secret", unbounded=True))
 
     assert inspection.blocked is None

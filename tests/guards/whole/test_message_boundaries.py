@@ -63,7 +63,7 @@ async def shown(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
     return [message["content"] for message in replaced(request, inspection.changes)["messages"]]
 
 
-# One letter beside a key that is found without it stays: it has no digit.
+# A letter next to a key that is found without it stays, because it is no digit.
 @for_each("index", range(2, len(KEY) - 1))
 async def test_key_cut_anywhere_is_masked_in_both_messages(index: int) -> None:
     request = body(f"the key is {KEY[:index]}", f"{KEY[index:]} as I said")
@@ -81,7 +81,7 @@ async def test_card_is_found_across_messages(messages: tuple[str, str], role: st
     assert await shown(body(*messages, role=role), PII) == ["[CARD]", "[CARD]"]
 
 
-async def test_a_card_in_three_messages_is_found_once() -> None:
+async def test_card_in_three_messages_is_found_once() -> None:
     request = body("4111 1111", "1111", "1111")
 
     inspection = await inspected(request, PII)
@@ -100,7 +100,7 @@ async def test_context_of_a_message_reaches_the_next() -> None:
     ]
 
 
-async def test_parts_of_messages_are_cut_as_well() -> None:
+async def test_parts_of_adjacent_messages_are_joined() -> None:
     request = body(
         [{"type": "text", "text": "it is 4111 "}, {"type": "text", "text": "1111 "}], CARD
     )
@@ -136,7 +136,7 @@ async def test_only_adjacent_messages_of_a_role_are_joined(fields: Any) -> None:
 
 
 @pytest.mark.parametrize("nothing", ["", [], [{"type": "text", "text": ""}]])
-async def test_a_message_that_says_nothing_is_no_wall(nothing: Any) -> None:
+async def test_empty_message_separates_no_finding(nothing: Any) -> None:
     request = {
         "messages": [
             message_of("4111 1111"),
@@ -158,7 +158,7 @@ async def test_edge_of_a_window_makes_no_finding() -> None:
     assert (await inspected(body(string, PROSE), word)).results[0].findings == {"word": 1}
 
 
-async def test_what_one_message_holds_is_counted_once() -> None:
+async def test_finding_within_a_message_counts_once() -> None:
     inspection = await inspected(body(f"mine is {CARD}", f"and {CARD}", PROSE), PII)
 
     assert inspection.results[0].findings == {"card": 2}
@@ -191,7 +191,7 @@ async def test_finding_continues_only_at_digits(
         ("It took 202", "555 0187 of them"), ("the year is 2026", "555-0187-12 is the part"),
     ],
 )  # fmt: skip
-async def test_two_values_beside_each_other_stay_two(messages: tuple[str, str]) -> None:
+async def test_adjacent_values_stay_separate(messages: tuple[str, str]) -> None:
     everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
     alone = [text for message in messages for text in await shown(body(message), everybody)]
 
@@ -199,7 +199,7 @@ async def test_two_values_beside_each_other_stay_two(messages: tuple[str, str]) 
 
 
 @for_each("index", range(1, len("+49 30 901820")))
-async def test_a_phone_is_found_wherever_it_is_cut(index: int) -> None:
+async def test_phone_is_found_at_any_cut(index: int) -> None:
     phone = "+49 30 901820"
     everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
 
@@ -216,7 +216,7 @@ async def test_address_ends_with_its_message() -> None:
     assert await shown(request, PII) == ["write to [EMAIL]", "Thanks for all"]
 
 
-async def test_a_rule_looks_at_its_own_roles_alone() -> None:
+async def test_rule_joins_only_messages_of_its_roles() -> None:
     users = rule("secret", roles=frozenset({"user"}))
 
     assert (await inspected(body("the sec", "ret"), users)).blocked is not None
@@ -224,7 +224,7 @@ async def test_a_rule_looks_at_its_own_roles_alone() -> None:
 
 
 def row_of(messages: list[str], middle: str, single_rule: GuardRule) -> list[Letters]:
-    """Return what a rule finds in all messages as one text, by the places in the messages."""
+    """Return the findings of a rule in the joined messages, as positions in each message."""
     starts = [*accumulate((len(message) + len(middle) for message in messages), initial=0)]
     places = {
         starts[number] + index: (number, index)
@@ -281,7 +281,7 @@ def test_cut_key_is_found_at_any_length(
     ("messages", "in_thread"),
     [(["x" * 100] * 40, False), (["x" * 100] * 60, True), (["x" * 100, "y"] * 55, True)],
 )
-async def test_what_is_read_once_more_is_weighed(messages: list[str], in_thread: bool) -> None:
+async def test_text_read_again_has_weight(messages: list[str], in_thread: bool) -> None:
     threads: set[int] = set()
 
     class Where:
@@ -302,11 +302,11 @@ def test_long_conversation_is_reread_at_boundaries_only() -> None:
 
     repeated = sum(len(joined.text.text) for joined in message_boundaries(talk))
 
-    assert repeated == 9 * 2 * WINDOW  # what ends in white space is read once
+    assert repeated == 9 * 2 * WINDOW  # text that ends in white space is read once
 
 
 @for_each("size", [1, 300, 511, 600])
-def test_each_character_is_read_again_twice_at_most(size: int) -> None:
+def test_each_character_is_reread_at_most_twice(size: int) -> None:
     talk = request_texts(body(*["x" * size] * 700)).texts
     rows = [*message_boundaries(talk)]
 
@@ -324,7 +324,7 @@ def test_each_character_is_read_again_twice_at_most(size: int) -> None:
     ],
     ids=["cut", "continued"],
 )
-def test_many_messages_are_looked_through_in_linear_time(
+def test_many_messages_take_linear_time(
     pair: tuple[str, str], words: tuple[str, ...], match_count: int
 ) -> None:
     def looked(size: int) -> int:
@@ -337,7 +337,7 @@ def test_many_messages_are_looked_through_in_linear_time(
     ("roles", "separate"),
     [("user", True), ("system user assistant user", True), ("user user", False)],
 )
-def test_the_short_way_tells_whether_messages_meet(roles: str, separate: bool) -> None:
+def test_plain_reader_detects_adjacent_messages(roles: str, separate: bool) -> None:
     usual = plain_request({"messages": [message_of("Hi", role) for role in roles.split()]})
 
     assert usual is not None

@@ -1,4 +1,4 @@
-"""One look at all texts together: where it says that there is nothing, rules find nothing."""
+"""The shared prefilter over all texts never hides a finding."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CHATS = st.lists(CONTENT.map(lambda content: {"role": "user", "content": content
 
 @dataclass(frozen=True, slots=True)
 class Unprepared:
-    """A detector that has to look at each text."""
+    """A detector without a prefilter."""
 
     detector: Detector
 
@@ -67,7 +67,7 @@ class Unprepared:
 
 @dataclass(frozen=True, slots=True)
 class UnpreparedValues(Unprepared):
-    """One that tells whether values were cut where messages meet."""
+    """A detector without a prefilter that recognizes values cut between messages."""
 
     def is_cut(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
         assert is_cuttable(self.detector)
@@ -122,19 +122,19 @@ def read(*texts: str) -> Texts:
     return Texts(tuple(placed), apart=True)
 
 
-def test_clean_texts_pass_all_rules_at_a_glance() -> None:
+def test_prefilter_clears_clean_texts_for_all_rules() -> None:
     results = prefilter_rules(RULES, read("Where is my order?", "It left today."), ABOVE, Ticks())
 
     remaining = [rule.name for rule, result in zip(RULES, results, strict=True) if result is None]
-    assert remaining == [r"(?-m)^emu", r"\Qa.b\E$"]  # which know the edges of a text alone
+    assert remaining == [r"(?-m)^emu", r"\Qa.b\E$"]  # patterns anchored to the edges of a text
     passed_value = [item for item in results if item is not None]
     assert {(item.verdict, item.bytes, item.fields) for item in passed_value} == {("passed", 32, 2)}
     assert [GuardResult(**item._asdict()) for item in passed_value] == passed_value
     assert {len(item) for item in passed_value} == {len(GuardResult._fields)}
 
 
-def test_beginning_of_a_finding_at_the_end_is_no_finding() -> None:
-    """A stream would wait there: ``api`` may name a key."""
+def test_partial_match_at_the_end_is_no_finding() -> None:
+    """A stream would wait at ``api``, which may start the name of a key."""
     secrets = next(rule for rule in RULES if rule.name == "secrets")
 
     [result] = prefilter_rules([secrets], read("Paris is the capital."), ABOVE, Ticks())
@@ -178,13 +178,13 @@ def test_disguised_word_skips_the_prefilter(text: str) -> None:
     assert prefilter_rules(RULES[:1], read(f"\u201c{text}\u201d"), ABOVE, Ticks()) == [None]
 
 
-def test_a_look_beyond_the_deadline_tells_nothing() -> None:
+def test_prefilter_after_the_deadline_is_ignored() -> None:
     slow = replace(RULES[0], deadline_s=0.5)
 
     assert prefilter_rules([slow], read("Hi"), ABOVE, Ticks(step=1.0)) == [None]
 
 
-def test_each_rule_is_told_its_own_time() -> None:
+def test_each_rule_reports_its_own_time() -> None:
     words, _, rhino, *_ = (replace(rule, deadline_s=9.0) for rule in RULES)
 
     results = prefilter_rules([rhino, words], read("rhino"), ABOVE, Ticks(step=1.0))
@@ -194,7 +194,7 @@ def test_each_rule_is_told_its_own_time() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Clumsy:
-    """Finds nothing, and breaks where it is asked whether it may."""
+    """Finds nothing. Its prefilter raises."""
 
     lookback: int | None = 4
 
@@ -205,7 +205,7 @@ class Clumsy:
         raise ZeroDivisionError
 
 
-def test_a_detector_that_cannot_tell_looks() -> None:
+def test_detector_with_failing_prefilter_runs() -> None:
     clumsy = GuardRule("clumsy", Clumsy())
 
     assert prefilter_rules([RULES[0], clumsy], read("Hi"), ABOVE, Ticks()) == [None, None]
@@ -213,7 +213,7 @@ def test_a_detector_that_cannot_tell_looks() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Noting:
-    """Finds one word, and notes what was asked whether it is there."""
+    """Finds one word and records the texts of its prefilter."""
 
     asked: list[bytes] = field(default_factory=list)
     lookback: int | None = 4
@@ -227,7 +227,7 @@ class Noting:
 
 
 @pytest.mark.parametrize(("text", "output"), [("hello", "hello"), ("gnu", "[WORD]")])
-async def test_an_answer_is_looked_at_together_once(text: str, output: str) -> None:
+async def test_response_is_prefiltered_once(text: str, output: str) -> None:
     noting = Noting()
     rules = StageRules.from_rules((GuardRule("words", noting, "mask"),))
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())

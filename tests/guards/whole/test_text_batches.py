@@ -1,4 +1,4 @@
-"""Texts that are read sheet by sheet are read like whole ones, in little memory."""
+"""Texts are read in batches with the same findings and in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tools.disguises import credentials
 from tools.measure import detector
 
 Found = list[tuple[int, int, str]]
-MOST_BYTES = 32 * 1024 * 1024  # what a sheet, its readings and the work on them may take
+MOST_BYTES = 32 * 1024 * 1024  # bound for a batch, its readings and the work on them
 KEY = credentials(random.Random(11))[0]
 OWN = (
     GuardRule("pii", detector("pii", entities=["email", "phone", "card", "iban", "ssn", "ip"],
@@ -55,7 +55,7 @@ def at_once(single_rule: GuardRule, written: str) -> Found:
     return [(match.start, match.end, match.kind) for match in matches]
 
 
-def sheet_by_sheet(
+def in_batches(
     rules: tuple[GuardRule, ...], written: str, size: int = SHEET
 ) -> list[RuleInspection]:
     looks = [
@@ -81,19 +81,17 @@ def test_batches_find_what_the_whole_text_has(
 ) -> None:
     for single_rule in rules:
         if single_rule.detector.lookback is not None:  # type: ignore[union-attr]
-            (look,) = sheet_by_sheet((single_rule,), written, size)
+            (look,) = in_batches((single_rule,), written, size)
             assert places(look) == at_once(single_rule, written)
             assert look.tally.bytes == len(written.encode("utf-8", "surrogatepass"))
 
 
 @for_each("single_rule", OWN, ids=lambda one: one.name)
 @for_each("shift", range(0, 400, 37))
-def test_every_guard_finds_the_same_across_the_edges_of_pieces(
-    single_rule: GuardRule, shift: int
-) -> None:
+def test_every_guard_finds_the_same_across_batches(single_rule: GuardRule, shift: int) -> None:
     written = "-" * shift + (SAYS + "and so on, as one says. " * 30) * 8
 
-    (look,) = sheet_by_sheet((single_rule,), written, 1500)
+    (look,) = in_batches((single_rule,), written, 1500)
 
     assert places(look) == at_once(single_rule, written)
 
@@ -102,7 +100,7 @@ def test_long_base64_is_read_to_its_end() -> None:
     run = base64.b64encode(b"nothing to be seen here " * 1000 + b"a secret").decode()
     written = "x " * SHEET + run + " and a secret"
 
-    (look,) = sheet_by_sheet((rule("secret"),), written)
+    (look,) = in_batches((rule("secret"),), written)
 
     assert places(look) == at_once(rule("secret"), written)
     assert len(look.matches) == 2
@@ -111,7 +109,7 @@ def test_long_base64_is_read_to_its_end() -> None:
 def test_whole_text_rule_sees_a_long_text_raw() -> None:
     long = "s&#101;cret " * (SHEET // 4)
 
-    judging, looking = sheet_by_sheet((rule("secret", unbounded=True), rule("secret")), long)
+    judging, looking = in_batches((rule("secret", unbounded=True), rule("secret")), long)
 
     assert (len(judging.matches), len(looking.matches)) == (0, SHEET // 4)
     assert (judging.tally.bytes, judging.tally.fields) == (len(long), 1)
@@ -119,12 +117,12 @@ def test_whole_text_rule_sees_a_long_text_raw() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_readings_take_little_memory_however_long_a_text_is(shape: str) -> None:
+def test_readings_take_bounded_memory(shape: str) -> None:
     written = text(shape, 3 * SHEET)
-    sheet_by_sheet((rule("unfindable"),), written[:2000])  # what is made once
+    in_batches((rule("unfindable"),), written[:2000])  # fills caches of the process
     gc.collect()
     tracemalloc.start()
-    looks = sheet_by_sheet((rule("unfindable"), rule("nowhere")), written)
+    looks = in_batches((rule("unfindable"), rule("nowhere")), written)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -132,7 +130,7 @@ def test_readings_take_little_memory_however_long_a_text_is(shape: str) -> None:
     assert peak < MOST_BYTES
 
 
-def test_small_texts_share_a_sheet_and_no_more_than_that() -> None:
+def test_small_texts_share_a_batch() -> None:
     texts = [field("\uff48 %41 " * 10)] * 10_000
     coming = [*batches(texts, [])]
 
@@ -157,7 +155,7 @@ async def test_whole_text_rule_sees_decoded_data_only() -> None:
 
 
 @pytest.mark.parametrize("size", [SHEET, 4 * SHEET])
-async def test_what_data_says_is_found_once(size: int) -> None:
+async def test_text_in_data_is_found_once(size: int) -> None:
     text = f"{'all is well. ' * (size // 13)}a secret, it is"
     written = "data:text/plain;base64," + base64.b64encode(text.encode()).decode()
 

@@ -1,4 +1,4 @@
-"""What is late does not go on: a guard's work ends with the sheet that it is at."""
+"""Late guards stop after their current batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BODY = {"messages": [{"role": "user", "content": "word " * (SHEET * TIMES // 5)}
 
 @dataclass
 class Counting:
-    """Notes how much it is shown at a time; each look takes ``seconds`` of a clock."""
+    """Records the size of each text. Each inspection advances a clock by ``seconds``."""
 
     clock: Ticks
     seconds: float = 0.0
@@ -32,7 +32,7 @@ class Counting:
         return ()
 
 
-async def test_late_rule_stops_alone() -> None:
+async def test_late_rule_stops_without_others() -> None:
     clock = Ticks()
     counting, patient = Counting(clock, seconds=0.4), Counting(clock)
     rules = [
@@ -62,7 +62,7 @@ async def test_no_batch_is_read_after_all_deadlines() -> None:
 
 
 async def test_wait_for_a_slot_is_bounded() -> None:
-    """No deadline is spent while others work, and no call waits for ever."""
+    """Waiting does not use up the deadline of a rule."""
     with ThreadPoolExecutor(2) as pool:
         engine = Engine(Ticks(), pool, turns=FairSemaphore(0), most_wait_s=0.01)
         single_rule = rule("word", deadline_s=0.01)
@@ -88,7 +88,7 @@ async def test_slow_rule_makes_no_other_late() -> None:
     slow = Counting(clock, seconds=0.4)
     rules = [rule("unfindable", deadline_s=1.0), GuardRule("slow", slow, deadline_s=1000.0)]
 
-    with ThreadPoolExecutor(1) as pool:  # one after the other, the quick one first
+    with ThreadPoolExecutor(1) as pool:  # one thread: the fast rule runs first
         inspection = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
 
     assert [result.error for result in inspection.results] == [None, None]
