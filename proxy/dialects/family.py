@@ -32,7 +32,8 @@ class ReadOptions:
     - finishes: Finish reasons of the vendor and their equivalents in chat.
     - shown_as: The `Family.shown_as` of the client's family.
 
-    With `inspect` or `crossing` a frame has at most one delta.
+    With `inspect` or `crossing` the stream is split: a frame has at most one delta, and no `End`,
+    `Finish` or `Stop` beside it.
     """
 
     call: Call

@@ -62,7 +62,7 @@ class NoteReader:
                 return [End(self._parts[at])]
             case {"end": str(word), "used": used}:
                 usage = events.UsageReport(read_usage(used), used)
-                return [usage, Finish(0, REASONS.get(word, "other"), word), events.STOP]
+                return [Finish(0, REASONS.get(word, "other"), word), usage, events.STOP]
             case _:
                 raise UpstreamInvalid("The upstream sent an event that notes do not have.")
 
