@@ -30,7 +30,8 @@ class FieldType:
     ``says`` describes the values that ``check`` accepts. ``default`` replaces null.
 
     ``check`` returns None for a valid value, otherwise the problem, without the value. Values of
-    the class ``good`` need no check. ``open`` is the type without its range, None if it has none.
+    the class ``good`` need no check. ``open`` is the type without its range, for servers with other
+    ranges than the API's. It is None if there is no range, or if the range always holds.
     """
 
     says: str
