@@ -75,7 +75,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("tests/test_vocabulary.py", "heavy"),
     ("tests/tools/test_compat.py", "process"),
     ("tests/fields/test_field_table.py::test_all_forms_of_ascii_are_folded", "heavy"),
-    ("tests/upstream/test_health.py::test_what_is_kept", "heavy"),
+    ("tests/upstream/test_health.py::test_state_of", "heavy"),
 )
 """Markers by how the names of tests begin."""
 LONGEST = (

@@ -1,4 +1,4 @@
-"""What guards of an upstream found: read as names, joined with ours in the client's words."""
+"""Guard results of upstreams: parsed, and joined with our results for clients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOOKED: dict[str, Any] = {
 }
 
 
-def test_detections_are_read_as_names_and_yes_or_no() -> None:
+def test_detections_are_read_as_names_and_flags() -> None:
     assert find_findings({"enkrypt_policy_detections": DETECTED}) == (
         UpstreamFinding("input", "pii", found=False),
         UpstreamFinding("input", "toxicity", found=True),
@@ -49,7 +49,7 @@ def test_detections_are_read_as_names_and_yes_or_no() -> None:
     )
 
 
-def test_hook_results_are_read_as_names_and_yes_or_no() -> None:
+def test_hook_results_are_read_as_names_and_flags() -> None:
     assert find_findings({"hook_results": HOOKED}) == (
         UpstreamFinding("input", "words", found=True),
         UpstreamFinding("output", "links", found=False),
@@ -69,20 +69,20 @@ def test_hook_results_are_read_as_names_and_yes_or_no() -> None:
         {"hook_results": {"before_request_hooks": [1, {"id": 5}, {"id": "x" * 65}]}},
     ],
 )
-def test_what_is_no_result_says_nothing(data: Any) -> None:
+def test_invalid_results_are_ignored(data: Any) -> None:
     assert find_findings(data) == ()
     assert not is_flagged(data)
     join_detections(data, (), make_enkrypt_detections(()))
     join_hooks(data, (), make_hook_results(()))
 
 
-def test_the_findings_of_an_answer_are_bounded() -> None:
+def test_findings_of_a_response_are_bounded() -> None:
     hooks = [{"id": f"h{number}", "verdict": False} for number in range(MAX_FINDINGS * 2)]
 
     assert len(find_findings({"hook_results": {"before_request_hooks": hooks}})) == MAX_FINDINGS
 
 
-def test_detections_are_joined_with_ours_by_what_speaks_against_the_call() -> None:
+def test_joined_detections_keep_the_worse_result() -> None:
     fields = join_detections(
         {"enkrypt_policy_detections": DETECTED}, (), make_enkrypt_detections(OURS)
     )
@@ -95,14 +95,14 @@ def test_detections_are_joined_with_ours_by_what_speaks_against_the_call() -> No
     assert last_value["details"] == {"topic_detector": {"x": 1}}
 
 
-def test_hooks_of_an_upstream_are_detections_under_their_own_names() -> None:
+def test_upstream_hooks_become_detections() -> None:
     fields = join_detections({"hook_results": HOOKED}, (), make_enkrypt_detections(OURS))
 
     assert fields["input_guardrails"]["summary"] == {"words": 1, "pii": 1}
     assert fields["output_guardrails"]["summary"] == {"links": 0, "on_topic": 1}
 
 
-def test_hooks_are_joined_with_ours_and_detections_are_hooks() -> None:
+def test_upstream_detections_become_hooks() -> None:
     data = {"hook_results": HOOKED, "enkrypt_policy_detections": DETECTED}
 
     fields = join_hooks(data, (), make_hook_results(OURS))
@@ -115,7 +115,7 @@ def test_hooks_are_joined_with_ours_and_detections_are_hooks() -> None:
     assert fields["before_request_hooks"][0] == HOOKED["before_request_hooks"][0]
 
 
-def test_no_more_names_are_looked_at_than_any_upstream_has() -> None:
+def test_number_of_read_names_is_bounded() -> None:
     class Counted(dict[str, int]):
         looked = 0
 
@@ -130,7 +130,7 @@ def test_no_more_names_are_looked_at_than_any_upstream_has() -> None:
     assert summary.looked <= MAX_NAMES + 1
 
 
-# Enkrypt's own words, as its API reference has them.
+# Names from Enkrypt's API reference.
 NAMES = {
     "topic_detector", "nsfw", "toxicity", "pii", "injection_attack", "keyword_detector",
     "policy_violation", "bias", "system_prompt", "copyright_ip", "sponge_attack",
@@ -148,7 +148,7 @@ def verdict_of(
     return stage, result._replace(detections=KINDS[kind].detections)
 
 
-def test_every_detector_of_theirs_has_a_guard() -> None:
+def test_every_enkrypt_detector_has_a_guard() -> None:
     assert {detection.name for kind in KINDS.values() for detection in kind.detections} == NAMES
 
 
@@ -181,14 +181,14 @@ def test_every_detector_of_theirs_has_a_guard() -> None:
         (verdict_of("urls", 1.0, denied=1), {"urls": 1}, {"urls": {"denied": 1}}),
     ],
 )  # fmt: skip
-def test_a_verdict_has_its_word(verdict: Any, summary: Any, details: Any) -> None:
+def test_verdict_is_mapped(verdict: Any, summary: Any, details: Any) -> None:
     event = make_enkrypt_detections([verdict])
 
     assert event["input_guardrails"] == {"summary": summary, "details": details}
     assert event["output_guardrails"] == {"summary": {}, "details": {}}
 
 
-def test_input_and_output_are_told_apart() -> None:
+def test_input_and_output_results_are_separate() -> None:
     event = make_enkrypt_detections(
         [verdict_of("nsfw"), verdict_of("nsfw", 0.7, stage="output", sexual=1)]
     )
@@ -197,7 +197,7 @@ def test_input_and_output_are_told_apart() -> None:
     assert event["output_guardrails"]["summary"] == {"nsfw": 1}
 
 
-def test_guards_that_share_a_detector_are_told_as_one() -> None:
+def test_guards_with_one_detector_are_joined() -> None:
     verdicts = [
         verdict_of("pii", email=1),
         verdict_of("secrets", 1.0, github=1),
@@ -215,13 +215,13 @@ def test_guards_that_share_a_detector_are_told_as_one() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["failed", "not_applicable"])
-def test_a_guard_that_could_not_tell_claims_nothing(verdict: str) -> None:
+def test_failed_guard_reports_no_detection(verdict: str) -> None:
     event = make_enkrypt_detections([verdict_of("pii", verdict=verdict)])
 
     assert event["input_guardrails"] == {"summary": {}, "details": {}}
 
 
-def test_every_kind_of_guard_can_be_told() -> None:
+def test_every_guard_kind_is_reported() -> None:
     event = make_enkrypt_detections([verdict_of(kind) for kind in KINDS])["input_guardrails"]
 
     assert len(event["summary"]) >= len(KINDS) - 4  # pii and secrets share a word, and so do others

@@ -59,7 +59,7 @@ def test_every_route_is_known_by_name() -> None:
         "/v2/models/a",
     ],
 )
-def test_another_path_is_not_served(path: str) -> None:
+def test_other_path_is_not_served(path: str) -> None:
     with pytest.raises(NotFound):
         parse_head("POST", path, {}, Received("req_1"))
 
@@ -80,7 +80,7 @@ def test_wrong_method_lists_allowed_ones(method: str, path: str, allowed: str) -
     assert refused.value.headers == (("allow", allowed),)
 
 
-def test_each_dialect_is_spoken_on_its_own_paths() -> None:
+def test_path_selects_the_dialect() -> None:
     for name, dialect in DIALECTS.items():
         known_by = {"portkey": "x-portkey-api-key", "anthropic": "x-api-key"}
         headers = {known_by[name]: "k"} if name in known_by else {}
@@ -88,7 +88,7 @@ def test_each_dialect_is_spoken_on_its_own_paths() -> None:
             assert find_dialect(path.replace("{model}", "a/b"), headers) is dialect
 
 
-def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:
+def test_route_belongs_to_one_dialect_or_a_sharing_group() -> None:
     for name, dialect in DIALECTS.items():
         assert dialect.name == name
         for route in dialect.client.routes:
@@ -107,7 +107,7 @@ def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:
     ],
 )
 @for_each("method", ["GET", "HEAD"])
-def test_path_parameter_is_not_in_route(method: str, path: str, model: str) -> None:
+def test_route_has_no_path_parameter(method: str, path: str, model: str) -> None:
     head = parse_head(method, path, {}, Received("req_1", query="key=sk-1&model=other"))
 
     assert (head.endpoint, head.parameters) == ("models", (("model", model),))
@@ -125,7 +125,7 @@ def test_path_parameter_is_not_in_route(method: str, path: str, model: str) -> N
         ("openai%2Fgpt/chat/completions", "chat", "openai/gpt"),
     ],
 )
-def test_azures_paths_name_what_is_asked_for(path: str, endpoint: str, name: str) -> None:
+def test_azure_path_names_the_model(path: str, endpoint: str, name: str) -> None:
     head = parse_head("POST", f"/openai/deployments/{path}", {}, Received("req_1", query="a=b"))
 
     assert (head.dialect, head.endpoint) == ("openai", endpoint)
@@ -133,7 +133,7 @@ def test_azures_paths_name_what_is_asked_for(path: str, endpoint: str, name: str
 
 
 @for_each("model", [None, "gpt", "another", ["gpt"], 5])
-def test_what_a_path_names_counts_before_the_model_of_a_body(model: Any) -> None:
+def test_model_in_path_precedes_model_in_body(model: Any) -> None:
     path = "/openai/deployments/gpt/chat/completions"
     head = parse_head("POST", path, {}, Received("req_1"))
     body = {"messages": [{"role": "user", "content": "Hi"}], **({"model": model} if model else {})}
@@ -169,7 +169,9 @@ LEFT_OUT = [
 
 
 @for_each(("dialect", "fields", "warnings"), LEFT_OUT)
-def test_warns_of_dropped(dialect: str, fields: dict[str, Any], warnings: tuple[str, ...]) -> None:
+def test_dropped_fields_are_warned_of(
+    dialect: str, fields: dict[str, Any], warnings: tuple[str, ...]
+) -> None:
     head = RequestHead(dialect, "completions", "/", "r")
 
     call = read_call(head, {"model": "m", "prompt": "p", **fields})
@@ -181,7 +183,7 @@ def target(dialect: str) -> Target:
     return Target(Upstream("one", dialect, "http://127.0.0.1:9"), "m")
 
 
-def test_stop_sequences_beside_stop_reach_who_knows_both_and_are_named_elsewhere() -> None:
+def test_second_stop_field_is_dropped_for_other_upstreams() -> None:
     fields = {"model": "m", "prompt": "p", "stop": ["a"], "stop_sequences": ["b"]}
     call = read_call(RequestHead("scale", "completions", "/", "r"), fields)
     scale = DIALECTS["scale"]

@@ -34,7 +34,7 @@ TURNED = "hr-key-after-rotation"
 
 
 def policy(upstream: str, extra: str = "", targets: str = "") -> str:
-    """Two keys, and deployments with every way in which a call may go elsewhere."""
+    """Policies with two keys and all reasons for which a call may change its target."""
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in (KEY, OTHER_KEY, TURNED)}
     price = "price: {input: 1, output: 2}"
     first_text = targets or f"{{upstream: openai, model: gpt-4o-mini, {price}}}"
@@ -134,7 +134,7 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 
 
-async def test_a_client_leans_on_what_it_got(gateway: House) -> None:
+async def test_client_continues_its_response(gateway: House) -> None:
     first_text = await gateway.id_of()
     status, second = await gateway.ask(previous_response_id=first_text)
 
@@ -157,7 +157,7 @@ def without_ids(event: Json) -> Json:
     return bare | ({"item": {**event["item"], "id": ""}} if "item" in event else {})
 
 
-async def test_each_event_has_the_sealed_id_and_no_other(gateway: House) -> None:
+async def test_each_event_has_only_the_sealed_id(gateway: House) -> None:
     document = response(text_item("Paris."), previous_response_id="resp_1")
     events = response_events(item_events(0, text_item("Paris."), "Pa", "ris."), document=document)
     first_text = await gateway.id_of()
@@ -179,7 +179,7 @@ async def test_each_event_has_the_sealed_id_and_no_other(gateway: House) -> None
 
 
 @pytest.mark.parametrize("stream_it", [False, True])
-async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, gateway: House) -> None:
+async def test_previous_response_is_part_of_the_cache_key(stream_it: bool, gateway: House) -> None:
     ids = []
     for name in ("resp_1", "resp_2"):
         gateway.upstream.answer_with(answer(response(id=name)))
@@ -208,14 +208,14 @@ async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, gateway
     assert [record.cache for record in records[2:]] == ["miss", "hit", "miss", "miss"]
 
 
-async def test_null_leans_on_nothing(gateway: House) -> None:
+async def test_null_previous_response_is_none(gateway: House) -> None:
     status, _ = await gateway.ask(previous_response_id=None)
 
     assert status == 200
     assert gateway.last.json.get("previous_response_id") is None
 
 
-async def test_an_answer_of_a_fallback_is_found_there(gateway: House) -> None:
+async def test_response_of_a_fallback_is_found_there(gateway: House) -> None:
     gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(response()))
     first_text = await gateway.id_of(model="support-chat")
 
@@ -225,7 +225,7 @@ async def test_an_answer_of_a_fallback_is_found_there(gateway: House) -> None:
     assert (gateway.last.path, gateway.last.json["model"]) == ("/spare/v1/responses", "other")
 
 
-async def test_a_chat_keeps_nothing_to_lean_on(gateway: House) -> None:
+async def test_chat_upstream_stores_no_response(gateway: House) -> None:
     gateway.upstream.answer_with(answer(chat(" Paris.")))
     first_text = await gateway.id_of(model="chatting")
 
@@ -234,7 +234,7 @@ async def test_a_chat_keeps_nothing_to_lean_on(gateway: House) -> None:
     assert is_unknown(status, body, first_text)
 
 
-async def test_another_model_of_the_deployment_does_not_have_it(gateway: House) -> None:
+async def test_other_model_does_not_have_the_response(gateway: House) -> None:
     first_text = await gateway.id_of()
 
     for model in ("kept", "resilient", "unheard-of"):
@@ -252,7 +252,9 @@ async def test_another_model_of_the_deployment_does_not_have_it(gateway: House) 
         "{upstream: openai, model: gpt-4o-mini, endpoint: chat}",
     ],
 )
-async def test_skips_removed_target(now: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_response_of_a_removed_target_is_not_found(
+    now: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     upstream.answer_with(answer(response()))
     async with house(tmp_path / "one", upstream) as house_before:
         sealed = await house_before.id_of(model="support-chat")

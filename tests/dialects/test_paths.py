@@ -40,7 +40,7 @@ ROUTE = "/v1/responses/{id}/cancel"
         ("/v1/responses/%ff/cancel", "\N{REPLACEMENT CHARACTER}"),
     ],
 )
-def test_a_part_of_a_path_is_decoded_once(path: str, name: str) -> None:
+def test_path_segment_is_decoded_once(path: str, name: str) -> None:
     match = compile_route(ROUTE).fullmatch(path)
 
     assert match is not None
@@ -50,11 +50,11 @@ def test_a_part_of_a_path_is_decoded_once(path: str, name: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/responses//cancel", "/v1/responses/a/b/cancel", "/v1xresponses/a/cancel"]
 )
-def test_an_id_is_one_part_of_a_path(path: str) -> None:
+def test_id_is_one_path_segment(path: str) -> None:
     assert compile_route(ROUTE).fullmatch(path) is None
 
 
-def test_of_a_query_only_known_names_are_read() -> None:
+def test_only_known_query_parameters_are_read() -> None:
     known_names = frozenset({"limit", "include[]"})
     query = "limit=5&api_key=sk-1&include%5B%5D=a%26b&include[]=&limit=6"
 
@@ -80,7 +80,7 @@ def test_of_a_query_only_known_names_are_read() -> None:
         ),
     ],
 )
-def test_what_a_query_says_in_vain_is_named(query: str, warned: tuple[str, ...]) -> None:
+def test_unused_query_parameter_is_named(query: str, warned: tuple[str, ...]) -> None:
     assert warn_of_dropped_parameters(query, frozenset({"limit"})) == warned
 
 
@@ -94,7 +94,9 @@ def test_what_a_query_says_in_vain_is_named(query: str, warned: tuple[str, ...])
         ("/v1/models", None),
     ],
 )
-async def test_warns_of_unused_query(path: str, body: Json | None, client: ClientSession) -> None:
+async def test_unused_query_is_warned_of(
+    path: str, body: Json | None, client: ClientSession
+) -> None:
     method, sent_value = (
         ("GET", None) if body is None else ("POST", {"model": "gpt-4o-mini", **body})
     )
@@ -129,7 +131,7 @@ KNOWN_VALUES = {path for _, path in PLAIN_ROUTES}
         ("/V1/Chat/Completions", "Write the path in lower case"),
     ],
 )
-def test_a_common_mistake_is_told(path: str, hint: str) -> None:
+def test_common_path_mistake_is_explained(path: str, hint: str) -> None:
     with pytest.raises(NotFound) as refused:
         parse_head("POST", path, {}, Received("req_1"))
 
@@ -137,7 +139,7 @@ def test_a_common_mistake_is_told(path: str, hint: str) -> None:
 
 
 @for_each("path", ["/", "/v1", "/v1/nothing", "/sk-of-somebody/x"])
-def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) -> None:
+def test_unknown_path_error_lists_paths_and_echoes_nothing(path: str) -> None:
     message = describe_unknown_path(path, KNOWN_VALUES)
 
     assert message.startswith(
@@ -159,14 +161,14 @@ def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) 
         ("/x\ny", "/*"),
     ],
 )
-def test_a_path_is_logged_without_what_may_be_a_secret(path: str, output: str) -> None:
+def test_logged_path_hides_possible_secrets(path: str, output: str) -> None:
     assert redact_path(path) == output
 
 
 @pytest.mark.parametrize(
     "path", ["/v1/rerank", "/v1/fim/completions", "/v1/beta/chat/completions", "/v1/x/embeddings"]
 )
-def test_a_path_below_v1_may_be_passed_through(path: str) -> None:
+def test_path_below_v1_may_be_passed_through(path: str) -> None:
     message = f"Unknown path. {PASSTHROUGH} Available paths"
 
     assert describe_unknown_path(path, KNOWN_VALUES).startswith(message)
@@ -225,7 +227,7 @@ async def test_missing_key_names_headers(name: str, client: ClientSession) -> No
     assert f"{NO_KEY} This path reads the key from the header {read}." in text
 
 
-async def test_wrong_key_in_its_place_gets_no_hint(client: ClientSession) -> None:
+async def test_wrong_key_in_the_right_header_gets_no_hint(client: ClientSession) -> None:
     headers = {"authorization": "Bearer wrong", "x-api-key": KEY}
 
     async with client.post(CHAT, headers=headers, json=BODY) as answered:
@@ -247,13 +249,13 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         ("", None),
     ],
 )
-def test_a_bearer_token_is_read(header: str, token: str | None) -> None:
+def test_bearer_token_is_read(header: str, token: str | None) -> None:
     secret = read_key(("authorization",), {"authorization": header})
 
     assert (secret.reveal() if secret else None) == token
 
 
-def test_a_secret_never_shows() -> None:
+def test_repr_hides_secret() -> None:
     assert "abc" not in repr(read_key(("authorization",), {"authorization": "Bearer abc"}))
 
 
@@ -272,22 +274,22 @@ def test_tags_are_pairs_or_bare_labels() -> None:
     [",".join(f"t{i}" for i in range(33)), "a=" + "b" * 257, "a" * 257, "a=\udcff"],
     ids=["many", "a long value", "a long name", "no text"],
 )
-def test_tags_are_few_short_and_text(text: str) -> None:
+def test_tags_are_bounded(text: str) -> None:
     with pytest.raises(BadRequest):
         request_headers.read_labels("x", {"x": text})
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("", False)])
-def test_a_flag_is_true_or_false(text: str, value: bool) -> None:
+def test_flag_is_true_or_false(text: str, value: bool) -> None:
     assert request_headers.read_flag("x", {"x": text}) is value
 
 
-def test_another_word_is_no_flag() -> None:
+def test_invalid_flag_is_refused() -> None:
     with pytest.raises(BadRequest):
         request_headers.read_flag("x", {"x": "maybe"})
 
 
-def test_a_trace_is_joined() -> None:
+def test_trace_of_the_caller_is_continued() -> None:
     context = request_headers.read_trace_context({"traceparent": TRACE})
 
     assert context is not None
@@ -295,17 +297,17 @@ def test_a_trace_is_joined() -> None:
 
 
 @for_each("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ")])
-def test_a_malformed_trace_starts_a_new_one(text: str) -> None:
+def test_malformed_trace_is_replaced(text: str) -> None:
     assert request_headers.read_trace_context({"traceparent": text}) is None
 
 
-def test_an_all_zero_trace_starts_a_new_one() -> None:
+def test_all_zero_trace_is_replaced() -> None:
     assert (
         request_headers.read_trace_context({"traceparent": f"00-{'0' * 32}-{'1' * 16}-01"}) is None
     )
 
 
-def test_our_own_headers_count_in_every_dialect() -> None:
+def test_headrace_headers_apply_in_every_dialect() -> None:
     headers = {"x-headrace-deployment": "support-chat", "x-headrace-refresh-cache": "true"}
 
     head = parse_head("POST", "/v5/completions", headers, Received("req_1"))

@@ -47,7 +47,7 @@ async def ask(
 
 
 def streamed(raw: bytes) -> list[Json]:
-    """Return the events of a stream, which is numbered without a gap."""
+    """Return the events of a stream. Checks that they are numbered without gaps."""
     matches = events_of(raw)
     assert [data["type"] for _, data in matches] == [name for name, _ in matches]
     assert [data["sequence_number"] for _, data in matches] == [*range(len(matches))]
@@ -87,7 +87,7 @@ STREAM = response_events(
 )
 
 
-async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
+async def test_whole_response_of_the_same_api_keeps_its_bytes(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     document = json.dumps(FULL_RESPONSE).encode()
@@ -124,7 +124,7 @@ async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
     ("code", "status"),
     [("server_error", 502), ("rate_limit_exceeded", 429), ("invalid_image", 400)],
 )
-async def test_a_response_that_failed_is_an_error(
+async def test_failed_response_is_an_error(
     code: str, status: int, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     error = {"code": code, "message": "It went wrong."}
@@ -152,7 +152,7 @@ async def test_a_response_that_failed_is_an_error(
         {"input": [{"type": "code_interpreter_call", "id": "ci_1", "container_id": "cntr_1"}]},
     ],
 )
-async def test_what_leans_on_what_a_provider_keeps_is_refused(
+async def test_references_to_state_are_refused_for_other_apis(
     leaning: Json, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     status, raw, _ = await ask(client, **leaning)

@@ -1,4 +1,4 @@
-"""What each status of an upstream means, and which words of its documents may pass."""
+"""Meaning of upstream statuses and error documents, and forwarded documents."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
     ("error", "meaning"),
     [
         (ErrorBody(code="guardrail_blocked"), "denied"),
-        (ErrorBody(type="hooks_failed"), "outage"),  # nobody but Portkey says so
+        (ErrorBody(type="hooks_failed"), "outage"),  # only Portkey uses this type
         (ErrorBody(status=400), "request"),
         (ErrorBody(status=429), "outage"),
         (ErrorBody(status=429, message=TOO_LARGE), "request"),
@@ -104,7 +104,7 @@ def test_error_body_decides_its_meaning(error: ErrorBody, meaning: str) -> None:
         (None, (None,) * 4),
     ],
 )
-def test_the_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | None, ...]) -> None:
+def test_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | None, ...]) -> None:
     read = parse_error(data)
 
     assert (read.message, read.param, read.code, read.type) == error
@@ -125,12 +125,14 @@ def test_the_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | N
         (None, None, False),
     ],
 )
-def test_billing_error_is_no_fault(message: str | None, code: str | None, is_so: bool) -> None:
+def test_billing_error_is_no_target_failure(
+    message: str | None, code: str | None, is_so: bool
+) -> None:
     assert is_about_account(ErrorBody(message=message, code=code)) is is_so
 
 
 @for_each(("code", "status"), [(400, 400), ("503", 503), (7, None), (True, None), ("4000", None)])
-def test_a_code_that_is_a_status_is_read_as_one(code: Any, status: int | None) -> None:
+def test_numeric_code_is_read_as_status(code: Any, status: int | None) -> None:
     assert parse_error({"error": {"code": code}}).status == status
 
 
@@ -149,7 +151,7 @@ def read(doc: Json) -> Frame:
     return frame
 
 
-def test_a_document_passes_byte_for_byte() -> None:
+def test_document_keeps_its_bytes() -> None:
     raw = b'{ "data": [] }'
     [frame] = EMBEDDINGS.reader(ReadOptions(CALL, whole=True)).read({"data": []}, raw)
     writer = EMBEDDINGS.writer(WriteOptions(CALL, True, tuple))
@@ -157,7 +159,7 @@ def test_a_document_passes_byte_for_byte() -> None:
     assert writer.feed(frame._replace(last=True)) == raw
 
 
-def test_a_changed_document_is_written() -> None:
+def test_changed_document_is_serialized() -> None:
     frame = read(DOC)._replace(raw=None, last=True)
 
     assert orjson.loads(EMBEDDINGS.writer(WriteOptions(CALL, True, tuple)).feed(frame)) == DOC
@@ -173,7 +175,7 @@ def test_usage_and_findings_are_events() -> None:
     assert usage.tokens == Tokens(input=2)
 
 
-def test_a_body_without_a_document_is_invalid() -> None:
+def test_body_without_document_is_invalid() -> None:
     with pytest.raises(UpstreamInvalid):
         EMBEDDINGS.reader(ReadOptions(CALL, whole=True)).end()
 
@@ -184,7 +186,7 @@ MATCHES: GuardResults = [
 ]
 
 
-def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
+def test_only_portkey_clients_get_special_statuses() -> None:
     blocked = GuardBlocked("No.", guard="mails", kind="email")
     answers = {
         name: answer_status(dialect.client, MATCHES, flagged=False)
@@ -206,10 +208,10 @@ def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
     assert all(r.body["error"]["code"] == "guardrail_blocked" for r in refusals.values())
 
 
-def test_what_is_only_in_shadow_changes_no_status() -> None:
+def test_shadow_results_change_no_status() -> None:
     assert answer_status(DIALECTS["portkey"].client, MATCHES[1:], flagged=False) == 200
 
 
-def test_each_family_answers_an_endpoint() -> None:
+def test_each_family_belongs_to_an_endpoint() -> None:
     of_dialects = {name for dialect in DIALECTS.values() for name in dialect.families.values()}
     assert {*FAMILIES} == {*FAMILY_OF_ENDPOINT.values(), *of_dialects}

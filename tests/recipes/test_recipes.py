@@ -31,7 +31,7 @@ def test_a_dialect_is_one_file_and_one_line(tmp_path: Path) -> None:
     copy.run("tools.docs")
     copy.test(
         "tests/recipes/added/check_dialect.py",
-        "tests/dialects/test_init.py::test_each_dialect_is_spoken_on_its_own_paths",
+        "tests/dialects/test_init.py::test_path_selects_the_dialect",
         "tests/test_docs.py::test_generated_parts_are_up_to_date",
     )
 

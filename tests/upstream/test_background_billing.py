@@ -1,4 +1,4 @@
-"""Responses that are made in the background: which call is charged for them, over sockets."""
+"""Billing of background responses, over sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER_KEY, House, house, policy
 from tests.doubles import Json, ScriptedUpstream, answer, cut_before_head, response, text_item
 
-PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
+PRICED = 11_000  # nano-USD: 5 tokens at 1,000 and 3 at 2,000
 BUDGET_POLICIES = """policies:
   stopping: {output: [{guard: keywords, words: [classified], action: block}]}
   retrying: {output: [{guard: keywords, words: [classified], action: retry}]}
@@ -131,7 +131,9 @@ async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ask
 
 
 @pytest.mark.parametrize("crossing", [*CROSSINGS.values()], ids=[*CROSSINGS])
-async def test_first_end_is_charged(crossing: tuple[Json, int, list[Step]], asker: Asker) -> None:
+async def test_first_read_of_the_end_is_charged(
+    crossing: tuple[Json, int, list[Step]], asker: Asker
+) -> None:
     first_document, cost, steps = crossing
 
     assert await asker.begin(first_document) == 200
@@ -159,7 +161,7 @@ async def test_first_end_is_charged(crossing: tuple[Json, int, list[Step]], aske
     ]
 
 
-async def test_one_that_its_provider_may_have_begun_is_not_begun_again(asker: Asker) -> None:
+async def test_possibly_started_response_is_not_retried(asker: Asker) -> None:
     upstream = asker.house.upstream
     upstream.then(cut_before_head())
     lost_count = await asker.begin(QUEUED, model="resilient")
@@ -171,7 +173,7 @@ async def test_one_that_its_provider_may_have_begun_is_not_begun_again(asker: As
     assert (later, len(upstream.requests)) == (200, 3)
 
 
-async def test_what_ended_without_saying_its_usage_is_estimated_once(asker: Asker) -> None:
+async def test_end_without_usage_is_estimated_once(asker: Asker) -> None:
     await asker.begin(QUEUED)
     for _ in range(2):
         await asker.about(
@@ -184,7 +186,7 @@ async def test_what_ended_without_saying_its_usage_is_estimated_once(asker: Aske
     assert second.billing.cost == 0
 
 
-async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> None:
+async def test_failed_response_is_a_loss_by_its_upstream(asker: Asker) -> None:
     await asker.begin(QUEUED)
     status, body = await asker.about(background_response("failed", error=SORRY))
 
@@ -195,18 +197,18 @@ async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> 
     assert billed.attempt.error == "upstream_unavailable"
 
 
-async def test_finished_at_once_is_billed_to_its_creator(asker: Asker) -> None:
+async def test_immediately_finished_response_is_billed_to_its_creator(asker: Asker) -> None:
     for _ in range(2):
         assert (
             await asker.begin(background_response()) == 200
-        )  # a server that gives all of them one id
+        )  # a server that gives all responses the same id
     await asker.about(background_response())
 
     records = await asker.records(3)
     assert [record.billing.cost for record in records] == [PRICED, PRICED, 0]
 
 
-async def test_an_answer_that_a_guard_blocks_is_paid_once(asker: Asker) -> None:
+async def test_blocked_response_is_billed_once(asker: Asker) -> None:
     await asker.begin(QUEUED, model="stopped")
     secret = background_response(output=[text_item("It is classified.")])
     statuses = [(await asker.about(secret))[0] for _ in range(2)]
@@ -218,7 +220,7 @@ async def test_an_answer_that_a_guard_blocks_is_paid_once(asker: Asker) -> None:
     assert summarize(first_value).attempts[0].result.use == "blocked"
 
 
-async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> None:
+async def test_response_with_guard_retry_is_billed_once(asker: Asker) -> None:
     await asker.begin(QUEUED, model="again")
     asker.house.upstream.then(answer(background_response(output=[text_item("It is classified.")])))
     for _ in range(2):
@@ -228,7 +230,7 @@ async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> N
     assert [record.billing.cost for record in records] == [0, PRICED, 0]
 
 
-async def test_of_many_who_ask_at_once_one_is_charged(asker: Asker) -> None:
+async def test_one_of_concurrent_readers_is_charged(asker: Asker) -> None:
     await asker.begin(QUEUED)
 
     await asyncio.gather(*(asker.about(background_response()) for _ in range(8)))
@@ -237,7 +239,7 @@ async def test_of_many_who_ask_at_once_one_is_charged(asker: Asker) -> None:
     assert sorted(record.billing.cost for record in records) == [0] * 8 + [PRICED]
 
 
-async def test_another_key_is_neither_answered_nor_charged(asker: Asker) -> None:
+async def test_other_key_gets_no_response_and_no_charge(asker: Asker) -> None:
     await asker.begin(QUEUED)
 
     status, _ = await asker.about(background_response(), key=OTHER_KEY)
@@ -248,9 +250,9 @@ async def test_another_key_is_neither_answered_nor_charged(asker: Asker) -> None
     assert [record.billing.cost for record in records] == [0, 0, PRICED]
 
 
-async def test_spent_budget_bills_running_and_refuses_new(asker: Asker) -> None:
+async def test_exhausted_budget_bills_running_and_refuses_new_responses(asker: Asker) -> None:
     body: Json = {"model": "costly", "max_output_tokens": 1}
-    for name in ("resp_1", "resp_2"):  # none of them holds anything while it is made
+    for name in ("resp_1", "resp_2"):  # running responses hold no reservation
         assert await asker.begin({**QUEUED, "id": name}, **body) == 200
         asker.ids.append(asker.given)
 
@@ -264,19 +266,19 @@ async def test_spent_budget_bills_running_and_refuses_new(asker: Asker) -> None:
     assert await asker.begin(QUEUED, **body) == 429
 
 
-async def test_tokens_are_counted_by_the_call_that_is_charged(asker: Asker) -> None:
+async def test_charged_call_counts_the_tokens(asker: Asker) -> None:
     await asker.begin(QUEUED, model="costly", max_output_tokens=1)
     used = []
     for _ in range(3):
         await asker.about(background_response())
         used.append(1000 - int(asker.headers["x-ratelimit-remaining-tokens"]))
 
-    assert (used[0], used[1]) == (0, 8)  # a call reads where limits stood as it came
+    assert (used[0], used[1]) == (0, 8)  # headers show the limits at the start of the call
     assert used[2] in (7, 8)
 
 
-async def test_nothing_of_it_is_kept_and_nothing_is_asked_twice(asker: Asker) -> None:
-    for model in ("keeper", "primary"):  # with a cache, and with a hedge after a millisecond
+async def test_background_responses_are_neither_cached_nor_hedged(asker: Asker) -> None:
+    for model in ("keeper", "primary"):  # with a cache, and with a hedge after 1 ms
         requests_before = len(asker.house.upstream.requests)
         for _ in range(2):
             assert await asker.begin(QUEUED, model=model) == 200
@@ -287,7 +289,7 @@ async def test_nothing_of_it_is_kept_and_nothing_is_asked_twice(asker: Asker) ->
     assert [len(record.attempts) for record in records] == [1] * 4
 
 
-async def test_guards_read_what_is_asked_for(asker: Asker) -> None:
+async def test_guards_inspect_read_responses(asker: Asker) -> None:
     await asker.begin(QUEUED, model="watched")
 
     _, body = await asker.about(background_response(output=[text_item("Ask bob@example.com.")]))
@@ -309,14 +311,14 @@ async def test_guards_read_what_is_asked_for(asker: Asker) -> None:
         {"background": "yes"},
     ],
 )
-async def test_what_could_not_be_asked_for_is_refused_by_name(options: Json, asker: Asker) -> None:
+async def test_background_field_is_refused_if_unreadable_later(options: Json, asker: Asker) -> None:
     status, body = await asker.house.ask(**{"background": True, **options})
 
     assert (status, body["error"]["param"]) == (400, "background"), body
     assert asker.house.upstream.requests == []
 
 
-async def test_a_client_of_chats_has_nothing_made_that_it_could_not_ask_for(asker: Asker) -> None:
+async def test_chat_clients_may_not_request_background(asker: Asker) -> None:
     messages = [{"role": "user", "content": "Go on."}]
     body = {"model": "by-responses", "messages": messages, "background": True}
 
@@ -326,7 +328,7 @@ async def test_a_client_of_chats_has_nothing_made_that_it_could_not_ask_for(aske
     assert asker.house.upstream.requests == []
 
 
-async def test_names_missing_secret_setting(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_missing_secret_setting_is_named(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
         status, body = await bare.ask(background=True)
 
@@ -335,7 +337,7 @@ async def test_names_missing_secret_setting(upstream: ScriptedUpstream, tmp_path
     assert upstream.requests == []
 
 
-async def test_saying_that_nothing_is_made_in_the_background_changes_nothing(asker: Asker) -> None:
+async def test_background_false_changes_nothing(asker: Asker) -> None:
     asker.house.upstream.answer_with(answer(response()))
     for fields in (False, None):
         status, _ = await asker.house.ask(background=fields)

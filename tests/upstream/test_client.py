@@ -1,4 +1,4 @@
-"""Faults, dialects and fields of upstreams: each fault has its status; none hurts other calls."""
+"""Faults, dialects and fields of upstreams, over sockets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ WHOLE_FAULTS = {
 @pytest.mark.parametrize(
     ("script", "status", "code"), [pytest.param(*v, id=k) for k, v in WHOLE_FAULTS.items()]
 )
-async def test_a_fault_has_its_status_and_the_next_call_is_fine(
+async def test_fault_has_its_status_and_next_call_succeeds(
     script: Script, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(script)
@@ -116,7 +116,7 @@ STREAM_FAULTS = {
 @pytest.mark.parametrize(
     ("script", "code"), [pytest.param(*v, id=k) for k, v in STREAM_FAULTS.items()]
 )
-async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
+async def test_fault_in_a_stream_ends_it_with_an_error_event(
     script: Script, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(script)
@@ -150,11 +150,11 @@ async def test_finish_ends_stream(upstream: ScriptedUpstream, proxy: Proxy) -> N
     ],
     ids=["plain", "usual port", "unusual port", "address"],
 )
-def test_a_url_says_whom_to_ask_and_for_what(url: str, place: Any) -> None:
+def test_url_is_split_into_server_and_path(url: str, place: Any) -> None:
     assert parse_url(url) == place
 
 
-def test_a_host_that_the_policy_names_stands_for_the_own_one() -> None:
+def test_host_header_of_the_policy_replaces_the_own_one() -> None:
     place = parse_url("http://10.0.0.1/")
 
     assert write_head(place, {"host": "models.test"}).count(b"host: ") == 1
@@ -199,7 +199,7 @@ async def test_other_endpoint_serves(
     assert request.json.items() >= sent_body.items()
 
 
-async def test_warns_of_dropped(upstream: ScriptedUpstream, proxy: Proxy) -> None:
+async def test_dropped_fields_are_warned_of(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     route = ROUTES["scale-5"]
     fields = {
         "stop": ["a"],
@@ -227,7 +227,9 @@ async def test_warns_of_dropped(upstream: ScriptedUpstream, proxy: Proxy) -> Non
     assert (events["max_tokens"], "max_new_tokens" in events) == (3, False)
 
 
-async def test_models_answer_side_by_side(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_models_of_a_list_are_called_concurrently(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.by_model = {
         "first": answer(legacy(" one")),
         "second": answer(legacy(" two", usage=usage(7, 11))),
@@ -242,7 +244,7 @@ async def test_models_answer_side_by_side(proxy: Proxy, upstream: ScriptedUpstre
     assert fields["usage"]["completion_tokens"] == 17
     [record] = await proxy.sink.wait()
     assert record.billing.tokens.completion_total == 17
-    assert record.billing.cost is None  # one of the three has no known price
+    assert record.billing.cost is None  # one of the three models has no known price
     assert len(record.attempts) == 3
 
 
@@ -258,7 +260,7 @@ async def test_models_answer_side_by_side(proxy: Proxy, upstream: ScriptedUpstre
         ),
     ],
 )
-async def test_what_is_dropped_is_named_as_the_client_said_it(
+async def test_dropped_field_is_named_as_in_the_request(
     name: str, fields: dict[str, Any], warning: str, proxy: Proxy
 ) -> None:
     route = ROUTES[name]

@@ -1,4 +1,4 @@
-"""Operators read the cause of a failed connection; clients read no host and no system text."""
+"""Failed connections: operators get the cause, clients get no host and no system text."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def reset(*pieces: bytes) -> Script:
 
 
 def by_way(act: Callable[..., Script]) -> Script:
-    """Begin a whole or a streamed response, as it was requested, then fail."""
+    """Start a whole or streamed response as requested, then fail."""
 
     async def script(request: Asked, wire: Wire) -> None:
         is_streamed = request.json.get("stream") is True
@@ -127,7 +127,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 def certificate(folder: Path, name: str, host: str, begins: str, ends: str) -> Path:
-    """Make a certificate that signs itself; return the file with it and its key."""
+    """Create a self-signed certificate. Return the file with the certificate and its key."""
     path = folder / name
     path.mkdir()
     config = f"""
@@ -181,7 +181,7 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
 
 @asynccontextmanager
 async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
-    """Certificates that are not valid, and the trust of a proxy that knows two of them."""
+    """Return cases of invalid certificates, and the CA file of a proxy that trusts two of them."""
     valid = "20200101000000Z", "20900101000000Z"
     mine = "IP:127.0.0.1"
     files = {
@@ -380,7 +380,9 @@ async def test_failures_are_recorded_without_hosts(tmp_path: Path, collector: Co
         assert not NO_WORDS.search(read.replace("invalid_request", "")), (name, read)
 
 
-async def test_stale_connection_says_how_it_ended(tmp_path: Path, collector: Collector) -> None:
+async def test_error_of_stale_connection_says_how_it_ended(
+    tmp_path: Path, collector: Collector
+) -> None:
     async with scripted_upstream() as upstream:
         for end in (closes(), reset()):
             upstream.then(answer(legacy()), end, answer(legacy()))
@@ -437,7 +439,7 @@ async def test_full_pool_is_no_fault_of_the_upstream(tmp_path: Path, collector: 
 @pytest.mark.parametrize(
     ("script", "cause"), [(reset(), "reset"), (closes(), "closed"), (None, "refused")]
 )
-async def test_guard_service_that_fails_says_why(
+async def test_error_of_failed_guard_service_has_a_cause(
     script: Script | None, cause: str, tmp_path: Path, collector: Collector
 ) -> None:
     async with scripted_upstream() as upstream, scripted_upstream() as service:

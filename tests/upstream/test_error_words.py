@@ -200,13 +200,15 @@ def shown_by(case: Case, client: str) -> str:
 
 
 def upstream_apis(case: Case) -> tuple[str, ...]:
-    """Responses says its failures by codes of a text: it has the cases of chats that do so, too."""
+    """Return the upstream APIs of a case. Responses has those chat cases whose code is text."""
     has_word = isinstance(case.error["code"], str)
     return (case.api, "responses") if case.api == "chat" and has_word else (case.api,)
 
 
 @pytest.mark.parametrize("client", ["chat", "messages", "responses"])
-async def test_shows_message(client: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_message_of_the_upstream_is_shown(
+    client: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     async with running(tmp_path, upstream.url) as proxy:
         for name, case in CASES.items():
             for api in upstream_apis(case):
@@ -221,7 +223,7 @@ async def test_shows_message(client: str, tmp_path: Path, upstream: ScriptedUpst
                     else:
                         assert read["message"] == shown_by(case, client), place
                     names = [read["type"], *([read["code"]] if "code" in read else [])]
-                    if "event" in way and api == "responses":  # it has no types
+                    if "event" in way and api == "responses":  # its events have no error type
                         names, words = names[1:], words[1:]
                     assert names == words, place
                     is_final = QUOTA in case.chat and way != "later event"
@@ -232,7 +234,9 @@ LONG = "x" * (MAX_TEXT + 500)
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_hides_key_and_host(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_key_and_host_are_hidden(
+    way: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     host = upstream.url.removeprefix("http://")
     text = f"{OURS} at {upstream.url}/v1, {host} and {host.split(':')[0]}. {LONG}"
     case = Case("chat", 503, error(text, "server_error"), (503, "", ""), (529, ""))
@@ -247,7 +251,9 @@ async def test_hides_key_and_host(way: str, tmp_path: Path, upstream: ScriptedUp
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_guards_inspect_error(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_guards_inspect_the_error(
+    way: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     case = Case("chat", 503, error("A hippo.", "server_error"), (503, "", ""), (529, ""))
     upstream.answer_with(script_of(way, "chat", case))
     async with running(tmp_path, upstream.url, ", policy: p") as proxy:
@@ -258,7 +264,7 @@ async def test_guards_inspect_error(way: str, tmp_path: Path, upstream: Scripted
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_log_hides_message(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_log_hides_the_message(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     log = tmp_path / "log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
     cases = (
@@ -285,7 +291,7 @@ LIMITS = "anthropic-ratelimit-unified-status: rejected", "anthropic-ratelimit-un
 
 @pytest.mark.parametrize("status", [400, 429, 500, 529])
 @pytest.mark.parametrize("should_retry", ["true", "false", "maybe", None])
-async def test_headers_of_a_refusal_pass(
+async def test_rate_limit_headers_of_a_refusal_pass(
     status: int, should_retry: str | None, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     events = [] if should_retry is None else [f"x-should-retry: {should_retry}"]

@@ -49,7 +49,7 @@ NOW = {"date": "Sat, 31 Jan 2026 12:00:00 GMT"}
         ({"retry-after": "Sat, 31 Jan 2026 12:00:30 -0000", **NOW}, None),
     ],
 )
-def test_bounds_retry_after(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_is_bounded(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers) == seconds
 
 
@@ -63,7 +63,7 @@ class ErrorReply:
         return self._pieces.pop(0)
 
 
-async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
+async def test_error_contains_no_part_of_our_key() -> None:
     key = "sk-upstream-" + "s" * 40
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9", api_key=Secret(key))
     long = "x" * (MAX_TEXT - 30) + key
@@ -103,7 +103,9 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
             id="a word for it"),
     ],
 )  # fmt: skip
-async def test_unknown_path_error_is_ours(status: int, body: bytes, in_words: bool) -> None:
+async def test_unknown_path_is_reported_as_our_fault(
+    status: int, body: bytes, in_words: bool
+) -> None:
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9")
 
     error = await read_error(ErrorReply(status, body), upstream)  # type: ignore[arg-type]  # as above
@@ -136,7 +138,7 @@ def call(
     pin: StateRef | None = None,
     query: str = "",
 ) -> Call:
-    """A call, of a listed path and of the client's where it is passed on."""
+    """Return a call. Passthrough calls have a listed path and a path of the client."""
     route, path = passed_value or ("/v1/chat/completions", "")
     request = None if passed_value is None else PassthroughRequest(path, query)
     head = RequestHead("openai", endpoint, route, "req_1", passthrough=request)
@@ -234,13 +236,13 @@ def test_unknown_model_is_a_client_error(error: UpstreamRejected, call_of_client
     assert attribute_fault(error, call_of_client, TARGET) is error
 
 
-def test_a_body_is_looked_at_as_far_as_its_bound() -> None:
+def test_error_body_is_read_up_to_a_bound() -> None:
     remainder = {"input": ["x"] * MAX_VALUES, "more": [{"file_id": "f"}]}
 
     assert isinstance(attribute_fault(refused(404), call(remainder), TARGET), UpstreamNotFound)
 
 
-def test_what_else_an_error_brings_stays() -> None:
+def test_attributed_error_keeps_findings_and_usage() -> None:
     error = refused(404)
     error.findings = (UpstreamFinding("input", "x", found=True),)
     error.usage = {"prompt_tokens": 3}
@@ -250,7 +252,7 @@ def test_what_else_an_error_brings_stays() -> None:
     assert (result.findings, result.usage) == (error.findings, error.usage)
 
 
-OURS = "sk-upstream-secret"  # what ``world`` gives its upstreams
+OURS = "sk-upstream-secret"  # the key of upstreams in the default policies
 KEY = "sk-proj-Zx9Yw8Vu7Ts6Rq5Po4Nm3Lk2Ji1Hg0Fe9Dc8Ba7"
 OTHER_TEXT = "Basic QWxhZGRpbjpPcGVuU2VzYW1l"
 UPSTREAM = Upstream(
@@ -275,14 +277,14 @@ PARTS = [
 
 @for_each("part", PARTS)
 @for_each("context", ["{}", "You sent {}.", "({0}) and: {0}", "{}*****"])
-def test_parts_of_a_credential_are_stars(part: str, context: str) -> None:
+def test_parts_of_a_credential_are_redacted(part: str, context: str) -> None:
     text = redact(context.format(part), UPSTREAM)
 
     assert text == context.format("***")
 
 
 @for_each("part", PARTS)
-def test_a_word_of_an_error_that_holds_a_part_says_nothing(part: str) -> None:
+def test_code_containing_a_credential_is_dropped(part: str) -> None:
     error = UpstreamRejected("x", upstream_status=400).with_code(part, f"e_{part}_e")
     error.findings = (UpstreamFinding("input", part, True), UpstreamFinding("input", "pii", True))
 
@@ -296,11 +298,11 @@ def test_a_word_of_an_error_that_holds_a_part_says_nothing(part: str) -> None:
     "text",
     ["Your key is of sk-proj", "Support is at the desk", "context_length_exceeded", KEY[:7], ""],
 )
-def test_what_tells_nothing_of_a_credential_stays(text: str) -> None:
+def test_other_text_is_not_redacted(text: str) -> None:
     assert redact(text, UPSTREAM) == text
 
 
-def test_another_header_of_ours_is_stars_as_a_whole() -> None:
+def test_configured_header_is_redacted_as_a_whole() -> None:
     assert redact("to Support desk", UPSTREAM) == "to ***"
 
 
@@ -309,7 +311,7 @@ ERROR: dict[str, Any] = {"message": f"bad {OURS[:12]}", "type": OURS[:16], "code
 
 @pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 429, 500, 503])
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_no_error_of_an_upstream_brings_a_part_of_our_key_to_the_client_or_the_log(
+async def test_client_and_log_get_no_part_of_our_key(
     status: int, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer({"error": {**ERROR, "param": OURS[:10]}}, status))

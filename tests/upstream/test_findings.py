@@ -1,4 +1,4 @@
-"""What guards of an upstream found reaches the client, joined with ours, and the record."""
+"""Guard results of upstreams are joined with ours and recorded."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def findings_of(proxy: Proxy) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_joins_detected(streamed: bool, guarded: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_detections_are_joined(
+    streamed: bool, guarded: Proxy, upstream: ScriptedUpstream
+) -> None:
     body: dict[str, Any] = {"enkrypt_policy_detections": DETECTED}
     events = legacy_events("a", with_usage=False)
     events[-1] |= body
@@ -101,7 +103,7 @@ async def test_late_detections_are_reported(guarded: Proxy, upstream: ScriptedUp
 
 
 @pytest.mark.parametrize("status", [200, 246])
-async def test_joins_hooks(status: int, guarded: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_hooks_are_joined(status: int, guarded: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy(hook_results=HOOKED), status))
 
     count, text = await ask(guarded, "portkey", "portkey")
@@ -115,7 +117,7 @@ async def test_joins_hooks(status: int, guarded: Proxy, upstream: ScriptedUpstre
 
 
 @pytest.mark.parametrize(("client", "spoken"), [("enkrypt", "portkey"), ("portkey", "enkrypt")])
-async def test_a_client_of_the_other_dialect_reads_it_in_its_own_words(
+async def test_results_are_translated_for_the_other_dialect(
     client: str, spoken: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     fields: dict[str, Any] = (
@@ -137,7 +139,7 @@ async def test_a_client_of_the_other_dialect_reads_it_in_its_own_words(
     ("client", "spoken", "status"),
     [("portkey", "portkey", 446), ("enkrypt", "portkey", 400), ("enkrypt", "enkrypt", 400)],
 )
-async def test_what_is_said_with_a_denial_reaches_the_client_without_its_texts(
+async def test_results_of_a_denial_reach_the_client_without_texts(
     client: str, spoken: str, status: int, guarded: Proxy, upstream: ScriptedUpstream
 ) -> None:
     error = {"error": {"message": "no", "type": "hooks_failed", "code": "guardrail_blocked"}}
@@ -195,7 +197,7 @@ MULTIMODEL: dict[str, Any] = {
     "choices": [CHOICE],
     "usage": {**usage(), "prediction_time_ms": 7},
 }
-OWN_VALUE = "multimodel", "anthropic", "openai-responses"  # whose answers have words of their own
+OWN_VALUE = "multimodel", "anthropic", "openai-responses"  # upstreams with other finish reasons
 OTHER_VALUES = [name for name in ROUTES if "bare" not in name and name not in OWN_VALUE]
 
 
@@ -205,7 +207,7 @@ OTHER_VALUES = [name for name in ROUTES if "bare" not in name and name not in OW
     "words",
     [("stop token reached", "stop"), ("timeout", "length"), ("length", "length"), ("stop", "stop")],
 )
-async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_others(
+async def test_multimodel_finish_reasons_are_mapped_for_others(
     name: str, streamed: bool, words: tuple[str, str], proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]
@@ -219,7 +221,9 @@ async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_oth
     assert f'"finish_reason":"{known_text}"' in raw
 
 
-async def test_multimodel_finish_reasons(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_multimodel_clients_get_their_finish_reasons(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     ended = {**CHOICE, "finish_reason": "stop token reached"}
     upstream.answer_with(answer({**MULTIMODEL, "choices": [ended]}))
     headers = {**BEARER, "x-headrace-deployment": "via-multimodel"}
@@ -246,9 +250,9 @@ LEGACY_CLIENTS = [name for name in OTHER_VALUES if "chat" not in name]
 
 
 @for_each("streamed", [False, True])
-@for_each("spoken", ["scale", "openai"])  # llama.cpp's server does as Scale's
+@for_each("spoken", ["scale", "openai"])  # llama.cpp's server behaves like Scale's
 @for_each("name", LEGACY_CLIENTS)
-async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_scale(
+async def test_legacy_logprobs_are_lists_except_for_scale(
     name: str, spoken: str, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]
@@ -281,7 +285,7 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
 
 
 @pytest.mark.parametrize("models", ["support-chat", ["support-chat"], ["first", "second"]])
-async def test_how_long_a_model_took_is_measured(
+async def test_multimodel_latency_is_measured(
     models: Any, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     async def slow(request: Asked, wire: Wire) -> None:

@@ -1,4 +1,4 @@
-"""Breakers, places and the retries that traffic saves up; time passes as the test says."""
+"""Circuit breakers, slots and retry budgets, with a clock of the test."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Watched:
 
 
 def opened(now: float = 0.0) -> Watched:
-    """Return a circuit that two failures have opened, at a later moment."""
+    """Return a circuit that two failures have opened."""
     watched = Watched()
     watched.ask(error=DOWN)
     watched.ask(error=DOWN)
@@ -72,7 +72,7 @@ def opened(now: float = 0.0) -> Watched:
     return watched
 
 
-def test_an_answer_between_failures_keeps_it_closed() -> None:
+def test_success_between_failures_keeps_the_circuit_closed() -> None:
     watched = Watched()
     for error in (DOWN, None, DOWN, UpstreamRejected("x", upstream_status=400), DOWN):
         watched.ask(error=error)
@@ -99,7 +99,7 @@ def test_an_answer_between_failures_keeps_it_closed() -> None:
         "no place among our connections",
     ],
 )
-def test_what_is_not_the_targets_fault_never_opens_the_circuit(failure: ProxyError) -> None:
+def test_errors_of_others_never_open_the_circuit(failure: ProxyError) -> None:
     watched = Watched()
     for _ in range(5):
         watched.ask(error=failure)
@@ -107,7 +107,7 @@ def test_what_is_not_the_targets_fault_never_opens_the_circuit(failure: ProxyErr
     assert watched.told == []
 
 
-def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
+def test_one_probe_decides_after_the_pause() -> None:
     watched = opened(now=10.0)
 
     probe = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
@@ -124,7 +124,7 @@ def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
     ]  # fmt: skip
 
 
-def test_a_probe_whose_client_left_leaves_the_question_to_the_next() -> None:
+def test_abandoned_probe_leaves_the_decision_to_the_next() -> None:
     watched = opened(now=10.0)
 
     watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER).give_back()
@@ -133,7 +133,7 @@ def test_a_probe_whose_client_left_leaves_the_question_to_the_next() -> None:
     assert watched.told[-1] == ("here", "closed")
 
 
-def test_a_probe_whose_answer_has_begun_lets_the_others_in() -> None:
+def test_probe_with_response_head_admits_others() -> None:
     watched = opened(now=10.0)
 
     probe = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
@@ -146,7 +146,7 @@ def test_a_probe_whose_answer_has_begun_lets_the_others_in() -> None:
     assert watched.told[-1] == ("here", "closed")
 
 
-def test_a_probe_that_takes_as_long_as_a_rest_keeps_nobody_waiting() -> None:
+def test_slow_probe_is_replaced_after_a_pause() -> None:
     watched = opened(now=10.0)
     watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.now = 19.0
@@ -159,7 +159,7 @@ def test_a_probe_that_takes_as_long_as_a_rest_keeps_nobody_waiting() -> None:
 
 
 @for_each("failures", [1, 2, 3, 5])
-def test_what_one_caller_meets_closes_the_way_for_no_other(failures: int) -> None:
+def test_failures_of_one_caller_do_not_affect_others(failures: int) -> None:
     watched = Watched()
     target = Target(replace(UP, breaker=Breaker(failures, 10.0)), "here")
     watched.ask(target, caller=SECOND_CALLER)
@@ -167,7 +167,7 @@ def test_what_one_caller_meets_closes_the_way_for_no_other(failures: int) -> Non
         watched.now = float(moment)
         with suppress(CircuitOpen):
             watched.ask(target, DOWN)
-        watched.health.take(target, "chat", SECOND_CALLER).give_back()  # it tells nothing
+        watched.health.take(target, "chat", SECOND_CALLER).give_back()  # a slot without a result
 
     with pytest.raises(CircuitOpen):
         watched.health.take(target, "chat", FIRST_CALLER)
@@ -177,7 +177,7 @@ def test_what_one_caller_meets_closes_the_way_for_no_other(failures: int) -> Non
     assert watched.told[-1] == ("here", "closed")
 
 
-def test_failures_of_two_callers_close_the_way_for_all() -> None:
+def test_failures_of_two_callers_open_the_circuit_for_all() -> None:
     watched = Watched()
     watched.ask(error=DOWN)
     watched.ask(error=DOWN, caller=SECOND_CALLER)
@@ -186,7 +186,7 @@ def test_failures_of_two_callers_close_the_way_for_all() -> None:
     assert watched.told[-1] == ("here", "open")
 
 
-def test_that_there_is_no_connection_is_nobodys_own() -> None:
+def test_connection_failures_count_for_all_callers() -> None:
     watched = Watched()
     watched.ask(caller=SECOND_CALLER)
     watched.ask(error=UNREACHABLE)
@@ -195,7 +195,7 @@ def test_that_there_is_no_connection_is_nobodys_own() -> None:
     assert watched.refuses(SECOND_CALLER)
 
 
-def test_what_the_only_caller_has_closed_is_open_for_the_next() -> None:
+def test_circuit_opened_by_the_only_caller_admits_another() -> None:
     watched = opened()
     assert watched.told[-1] == ("here", "open")
 
@@ -204,7 +204,7 @@ def test_what_the_only_caller_has_closed_is_open_for_the_next() -> None:
     assert watched.refuses(FIRST_CALLER)
 
 
-def test_a_probe_of_a_caller_that_failed_before_decides_for_that_caller() -> None:
+def test_probe_of_a_failed_caller_decides_only_for_it() -> None:
     watched = Watched()
     watched.ask(caller=THIRD_CALLER)
     for caller in (FIRST_CALLER, SECOND_CALLER):
@@ -219,7 +219,7 @@ def test_a_probe_of_a_caller_that_failed_before_decides_for_that_caller() -> Non
     watched.ask(caller=SECOND_CALLER)
 
 
-def test_a_slow_probe_of_a_caller_that_failed_before_keeps_nobody_waiting() -> None:
+def test_slow_probe_of_a_failed_caller_delays_no_other() -> None:
     watched = Watched()
     watched.ask(caller=THIRD_CALLER)
     for caller in (FIRST_CALLER, SECOND_CALLER):
@@ -230,12 +230,12 @@ def test_a_slow_probe_of_a_caller_that_failed_before_keeps_nobody_waiting() -> N
     assert watched.refuses(FIRST_CALLER)
     watched.ask(caller=THIRD_CALLER)
 
-    assert watched.told[-1] == ("here", "half_open")  # for the one that has not been answered
+    assert watched.told[-1] == ("here", "half_open")  # for the pending probe
     slow.end_probe()
     assert watched.told[-1] == ("here", "closed")
 
 
-def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_its_rest() -> None:
+def test_late_failure_does_not_extend_the_pause() -> None:
     watched = Watched()
     slow = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.ask(error=DOWN)
@@ -249,7 +249,7 @@ def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_
 
 
 @given(st.lists(st.booleans(), max_size=400))
-def test_retries_are_at_most_a_fifth_of_the_traffic_and_what_was_saved(wants: list[bool]) -> None:
+def test_retry_budget_is_a_fifth_of_traffic_plus_savings(wants: list[bool]) -> None:
     watched = Watched()
     request = retried = 0
     for want in wants:
@@ -262,7 +262,7 @@ def test_retries_are_at_most_a_fifth_of_the_traffic_and_what_was_saved(wants: li
     assert retried <= 0.2 * request + 10
 
 
-def test_what_is_kept_of_targets_is_bounded() -> None:
+def test_state_of_targets_is_bounded() -> None:
     watched = Watched()
     for number in range(MAX_TARGETS + 10):
         watched.ask(Target(replace(UP, name=f"up-{number}"), f"model-{number}"))
@@ -272,7 +272,7 @@ def test_what_is_kept_of_targets_is_bounded() -> None:
     assert len(watched.health._upstreams) <= MAX_TARGETS
 
 
-def test_what_is_kept_of_callers_is_bounded() -> None:
+def test_state_of_callers_is_bounded() -> None:
     watched = Watched()
     watched.ask(caller="first")
     for number in range(MAX_FAILING_CALLERS + 10):

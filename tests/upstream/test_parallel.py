@@ -25,7 +25,7 @@ HEAD = ResponseHead(streamed=False)
 
 
 class GivenAnswer:
-    """An answer with the given groups of frames."""
+    """A response with the given groups of frames."""
 
     head = HEAD
 
@@ -56,7 +56,7 @@ async def frames_of(*answers: Sequence[Sequence[Frame]]) -> list[Frame]:
 
 
 @pytest.mark.parametrize("empty", [[], [[]]], ids=["no group", "empty group"])
-async def test_an_answer_without_frames_is_a_fault(empty: list[list[Frame]]) -> None:
+async def test_response_without_frames_is_an_error(empty: list[list[Frame]]) -> None:
     answered, failed = await frames_of([[Frame(()), Frame((STOP,))], []], empty)
 
     assert answered == Frame((STOP,))
@@ -64,7 +64,7 @@ async def test_an_answer_without_frames_is_a_fault(empty: list[list[Frame]]) -> 
     assert (failed.model_call, failed.last) == (1, True)
 
 
-async def test_answers_without_frames_fail_together() -> None:
+async def test_responses_without_frames_fail_together() -> None:
     with pytest.raises(UpstreamInvalid, match="empty response"):
         await frames_of([], [[]])
 
@@ -73,7 +73,7 @@ HEDGE = "hedge: {after: 50ms}"
 
 
 def sets(joined: asyncio.Event) -> Script:
-    """Return an upstream that notes its request and then hangs."""
+    """Return a script that sets an event and then hangs."""
 
     async def script(request: Asked, wire: Wire) -> None:
         joined.set()
@@ -105,7 +105,7 @@ async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: Scripte
     )
 
 
-async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_fast_target_is_not_hedged(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with resilient_proxy(tmp_path, upstream, "hedge: {after: 5s}") as proxy:
         await ask(proxy)
         [record] = await proxy.sink.wait()
@@ -124,7 +124,7 @@ async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpst
 
 async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async def slowly(request: Asked, wire: Wire) -> None:
-        await asyncio.sleep(0.03)  # what is measured is a delay
+        await asyncio.sleep(0.03)  # the test measures a delay
         await answer(legacy())(request, wire)
 
     upstream.by_model = {"primary": slowly, "spare": hang()}
@@ -136,7 +136,9 @@ async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: Scripte
     assert 8 <= models(upstream).count("spare") <= 10 + 30 * 0.2
 
 
-async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_first_attempt_may_win_after_a_hedge(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     joined = asyncio.Event()
 
     async def once_joined(request: Asked, wire: Wire) -> None:
@@ -164,7 +166,7 @@ FINAL_ENDS = {
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first ends", "hedge ends"])
 @pytest.mark.parametrize("final", FINAL_ENDS)
-async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_the_hedge(
+async def test_dropped_attempt_is_a_hedge_loss(
     final: str, is_first: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     status, body = FINAL_ENDS[final]
@@ -188,7 +190,7 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
     assert summarize(record).lost_cost == 10 * 150 + 600
 
 
-async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_disconnect_stops_both_attempts(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang(), "spare": hang()}
     async with resilient_proxy(tmp_path, upstream, HEDGE) as proxy:
         asking = asyncio.ensure_future(ask(proxy))
@@ -215,13 +217,13 @@ class OpenResponse(HttpUpstreamResponse):
         self.left = True
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_is_left() -> None:
+async def test_response_of_a_cancelled_hedge_is_closed() -> None:
     answer, ended = OpenResponse(), asyncio.Event()
 
     async def first(why: AttemptReason) -> HttpUpstreamResponse:
         try:
             await asyncio.Event().wait()
-        finally:  # it takes its time to be cancelled
+        finally:  # cancellation is slow
             await ended.wait()
         raise AssertionError
 

@@ -26,7 +26,9 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
         yield proxy
 
 
-async def test_sends_our_key_and_the_model(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_upstream_gets_our_key_and_the_model(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(RANKED))
 
     response = await proxy.send("/v1/rerank", {**RERANK, "model": "search-answers"}, BEARER)
@@ -58,7 +60,7 @@ async def test_gemini_key_header_works(proxy: Proxy, upstream: ScriptedUpstream)
     response = await proxy.send(GEMINI, body, {"x-goog-api-key": KEY})
     assert response.status == 200
     response = await proxy.send(GEMINI, headers=BEARER, method="GET")
-    assert response.status == 404  # a model of this name, which the proxy itself looks up
+    assert response.status == 404  # read as a model name by the proxy's own route
 
     [events] = upstream.requests
     assert (events.path, events.json) == (GEMINI, body)
@@ -96,7 +98,7 @@ async def test_gemini_key_works_on_listed_paths_only(proxy: Proxy) -> None:
         pytest.param("/v1/files/a", "POST", 405, id="another method of an id"),
     ],
 )
-async def test_nothing_passes_that_is_not_listed(
+async def test_unlisted_paths_are_refused(
     path: str, method: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     reader, writer = await proxy.connect()
@@ -123,7 +125,7 @@ async def test_key_without_access_is_refused(proxy: Proxy, upstream: ScriptedUps
     assert upstream.requests == []
 
 
-async def test_finds_the_deployment(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_call_selects_its_deployment(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({}))
     by_name = {**BEARER, "x-headrace-deployment": "search-answers"}
 
@@ -146,7 +148,9 @@ async def test_finds_the_deployment(proxy: Proxy, upstream: ScriptedUpstream) ->
     assert [request.json.get("model") for request in upstream.requests] == ["rerank-1"] * 3
 
 
-async def test_uses_other_path_of_host(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_other_base_path_of_the_host_is_used(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer([{"index": 0, "score": 0.5}]))
 
     assert (await proxy.send("/rank", {"query": "q"}, BEARER)).json == [{"index": 0, "score": 0.5}]
@@ -154,7 +158,7 @@ async def test_uses_other_path_of_host(proxy: Proxy, upstream: ScriptedUpstream)
     assert [request.path for request in upstream.requests] == ["/v2/rank"]
 
 
-async def test_a_query_passes_by_its_names(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_listed_query_parameters_pass(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"object": "list", "data": []}))
 
     path = "/v1/files?limit=2&api_key=sk-x&purpose=batch%20%26&after=a"
@@ -173,7 +177,9 @@ async def test_a_query_passes_by_its_names(proxy: Proxy, upstream: ScriptedUpstr
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
-async def test_success_passes(status: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_response_passes_unchanged(
+    status: int, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(b"" if status == 204 else {"deleted": True}, status))
 
     response = await proxy.send("/v1/files/file-1", headers=BEARER, method="DELETE")
@@ -195,7 +201,7 @@ async def test_success_passes(status: int, proxy: Proxy, upstream: ScriptedUpstr
         (503, 503, "upstream_unavailable"),
     ],
 )
-async def test_a_refusal_is_told_in_our_own_form(
+async def test_upstream_error_has_our_form(
     upstream_status: int, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     fields = {"error": {"message": "No such file sk-upstream-secret", "type": "oops"}}
@@ -210,7 +216,9 @@ async def test_a_refusal_is_told_in_our_own_form(
     assert record.billing.cost == 0
 
 
-async def test_refuses_what_calls_refuse(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_invalid_bodies_are_refused_like_in_other_calls(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     for name in ("api_base", "api_key", "fallbacks"):
         response = await proxy.send("/v1/rerank", {**RERANK, name: "x"}, BEARER)
         assert response.status == 400
@@ -224,7 +232,7 @@ async def test_refuses_what_calls_refuse(proxy: Proxy, upstream: ScriptedUpstrea
 @pytest.mark.parametrize(
     ("path", "times"), [("/v1/rerank", 2), ("/v1/moderations", 1)], ids=["idempotent", "not"]
 )
-async def test_only_what_changes_nothing_is_sent_again(
+async def test_only_safe_methods_are_retried(
     path: str, times: int, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer({}))
@@ -319,5 +327,5 @@ COHERE = {
         ({}, None),
     ],
 )  # fmt: skip
-def test_usage_is_read_in_whatever_words(data: dict[str, Any], tokens: Tokens | None) -> None:
+def test_usage_is_read_in_any_form(data: dict[str, Any], tokens: Tokens | None) -> None:
     assert find_tokens(data) == tokens

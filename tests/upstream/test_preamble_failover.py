@@ -114,7 +114,7 @@ async def served(
     keepalives: int = 0,
     **scripts: Script,
 ) -> Served:
-    """Send a call. With ``keepalives`` the gate opens once so many have come."""
+    """Send a call. The gate opens after ``keepalives`` of them."""
     seconds = SILENCE_S if keepalives else 0.0
     async with serving(folder, upstream, family, extra, seconds) as (proxy, client):
         upstream.by_model = scripts
@@ -141,7 +141,9 @@ def starts(family: str, raw: bytes) -> int:
 
 
 @families
-async def test_falls_back(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_failure_after_the_preamble_falls_back(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     primary, spare = fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])
     call = await served(family, tmp_path, upstream, primary=primary, spare=spare)
 
@@ -156,7 +158,9 @@ async def test_falls_back(family: str, tmp_path: Path, upstream: ScriptedUpstrea
 
 
 @families
-async def test_no_retry_of_text(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_failure_after_text_is_not_retried(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     primary = fails_after(family, PREAMBLES[family] + 1)
     call = await served(family, tmp_path, upstream, primary=primary)
 
@@ -167,7 +171,9 @@ async def test_no_retry_of_text(family: str, tmp_path: Path, upstream: ScriptedU
 
 
 @families
-async def test_total_failure(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_failure_of_all_targets_is_an_error(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     failure = fails_after(family, PREAMBLES[family])
     call = await served(family, tmp_path, upstream, primary=failure, spare=failure)
 
@@ -178,7 +184,9 @@ async def test_total_failure(family: str, tmp_path: Path, upstream: ScriptedUpst
 
 
 @families
-async def test_retries_target(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_same_target_is_retried_after_the_preamble(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     extra = "    retry: {times: 1, on: [500, 502, 503, 529, invalid, connect], wait: 1ms}\n"
     scripts = [fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])]
 

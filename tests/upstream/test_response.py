@@ -51,7 +51,7 @@ ROLE = Frame((Start("id", "model", None), Begin(TEXT), Delta(TEXT, "")))
         (UsageReport(None, {}),),
     ],
 )
-def test_announcements_are_a_preamble(events: tuple[Event, ...]) -> None:
+def test_frames_without_content_are_a_preamble(events: tuple[Event, ...]) -> None:
     assert is_preamble([ROLE, Frame(events)])
 
 
@@ -70,24 +70,24 @@ def test_content_ends_a_preamble(event: Event) -> None:
     assert not is_preamble([ROLE, Frame((event,))])
 
 
-def test_a_preamble_is_bounded() -> None:
+def test_preamble_is_bounded() -> None:
     assert is_preamble([ROLE] * MAX_PREAMBLE_FRAMES)
     assert not is_preamble([ROLE] * (MAX_PREAMBLE_FRAMES + 1))
     assert not is_preamble([ROLE, Frame((), size=1)])
 
 
-def test_bytes_that_are_not_read_are_content() -> None:
+def test_unread_bytes_are_content() -> None:
     assert not is_preamble([Frame((Native(),), raw=b"a")])
 
 
-def test_what_is_left_is_read() -> None:
+def test_remaining_rate_limit_is_read() -> None:
     body = {"x-ratelimit-remaining-requests": "59", "x-ratelimit-remaining-tokens": "149984"}
 
     assert read_remaining_rate_limit(body) == {"requests": 59, "tokens": 149984}
 
 
 @for_each("text", ["", "-1", "1e9", "59, 60", "٣", "9" * 400, "none"])
-def test_what_is_no_plain_number_is_not_known(text: str) -> None:
+def test_invalid_remaining_rate_limit_is_unknown(text: str) -> None:
     assert read_remaining_rate_limit({"x-ratelimit-remaining-requests": text}) == {}
 
 
@@ -118,13 +118,13 @@ GET, CANCEL, DELETE, ITEMS = (
         ({}, False),
     ],
 )
-def test_what_has_a_bill(document: Json, billed: bool) -> None:
+def test_finished_background_response_has_a_bill(document: Json, billed: bool) -> None:
     assert has_bill(document) is billed
 
 
 @dataclass
 class Slow:
-    """A store that hears whoever asks, and answers once it may."""
+    """A store that records its callers and responds once it is released."""
 
     owners: dict[str, str] = field(default_factory=dict)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -165,7 +165,7 @@ async def test_disconnect_during_billing_loses_no_bill(other_flag: bool, twice: 
     with pytest.raises(asyncio.CancelledError):
         await asking
 
-    is_billed = twice or not other_flag  # in doubt nothing is lost
+    is_billed = twice or not other_flag  # an uncertain bill is kept
     assert (attempt.is_billed, attempt.bill) == (is_billed, None)
     assert (attempt.meter.reported is not None) is is_billed
 
@@ -176,7 +176,9 @@ OTHER_VALUES = {"Authorization": "Bearer hr-search-key"}
 @pytest.mark.parametrize(
     "name", ["smol", "search-answers", "openai/smol", "openai%2Fsmol"], ids=str
 )
-async def test_any_name_finds_model(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_model_is_found_by_any_name(
+    name: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     response = await proxy.send(f"{proxy.url}/v1/models/{name}", headers=OTHER_VALUES, method="GET")
 
     assert response.status == 200
@@ -187,7 +189,7 @@ async def test_any_name_finds_model(name: str, proxy: Proxy, upstream: ScriptedU
 
 
 @pytest.mark.parametrize("name", ["gpt-4o-mini", "support-chat", "nobody-has-it", "a/b/c"])
-async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
+async def test_model_of_another_key_is_not_found(name: str, proxy: Proxy) -> None:
     response = await proxy.send(f"/v1/models/{name}", headers=OTHER_VALUES, method="GET")
 
     assert response.status == 404
@@ -202,7 +204,7 @@ async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
     assert record.outcome == "client_error"
 
 
-async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy) -> None:
+async def test_head_of_model_list_has_no_body(proxy: Proxy) -> None:
     listed = await proxy.send("/v1/models", headers=OTHER_VALUES, method="GET")
     head = await proxy.send("/v1/models", headers=OTHER_VALUES, method="HEAD")
 
@@ -210,7 +212,7 @@ async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy) -> None:
     assert int(head.headers["content-length"]) == len(listed.raw)
 
 
-async def test_a_stranger_learns_of_no_model(proxy: Proxy) -> None:
+async def test_unknown_key_gets_no_models(proxy: Proxy) -> None:
     for name in ("smol", "nobody-has-it"):
         async with proxy.client.get(f"/v1/models/{name}") as response:
             body = await response.json()
@@ -243,7 +245,7 @@ async def test_listed_ids_work(client: ClientSession, upstream: ScriptedUpstream
     async with client.get("/v1/models", headers=FIRST_DOCUMENT) as response:
         names = [model["id"] for model in (await response.json())["data"]]
 
-    for name in names:  # whatever comes of it: it was a deployment's
+    for name in names:  # the listed id belongs to a deployment
         body = {"model": name, "prompt": "Hi"}
         async with client.post("/v1/completions", headers=FIRST_DOCUMENT, json=body) as response:
             assert response.headers.get("x-headrace-deployment"), (name, await response.text())
@@ -333,21 +335,21 @@ def data(media_type: str, size: int) -> dict[str, Any]:
     }
 
 
-def test_only_what_its_upstream_cannot_count_is_counted_here() -> None:
+def test_tokens_are_estimated_only_for_upstreams_without_count() -> None:
     assert is_counted_here(plan("openai"), count_call("Hello"))
     assert not is_counted_here(plan("anthropic"), count_call("Hello"))
     chat = count_call("Hello", "/v1/messages", max_tokens=4)
     assert not is_counted_here(plan("openai"), chat)
 
 
-def test_every_text_counts() -> None:
+def test_every_text_counts_as_tokens() -> None:
     short, long = estimate_tokens(count_call("x" * 40)), estimate_tokens(count_call("x" * 440))
 
     assert long - short == 100
     assert estimate_tokens(count_call("x" * 40, system="y" * 400)) - short >= 100
 
 
-def test_a_picture_counts_as_one_and_a_file_by_its_size() -> None:
+def test_image_and_file_have_token_estimates() -> None:
     nothing = estimate_tokens(count_call([{"type": "text", "text": "x"}]))
     image = estimate_tokens(count_call([{"type": "text", "text": "x"}, data("image/png", 300_000)]))
     small = estimate_tokens(

@@ -1,4 +1,4 @@
-"""Retries, breakers and places, over real sockets: what the policy allows, and no more."""
+"""Retries, circuit breakers and slots, over real sockets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VIRTUAL_KEY = {"x-portkey-virtual-key": "resilient"}
 async def resilient_proxy(
     folder: Path, upstream: ScriptedUpstream, text: str, of_upstream: str = ""
 ) -> AsyncIterator[Proxy]:
-    """The world, its deployment ``resilient`` saying more, and its upstream ``openai`` too."""
+    """Run the default policies with additions to deployment ``resilient`` and its upstream."""
     policies = world(upstream.url).replace(RESILIENT, f"{RESILIENT}    {text}\n")
     policies = policies.replace("dialect: openai,", f"dialect: openai,{of_upstream}", 1)
     async with running_proxy(folder / "policies", policies) as proxy:
@@ -58,7 +58,9 @@ def models(upstream: ScriptedUpstream) -> list[str]:
     [answer({}, 503), answer({}, 429, "retry-after: 0"), answer({}, 529), cut_before_head()],
     ids=["503", "429", "529", "cut"],
 )
-async def test_retries_failed(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_failed_attempt_is_retried(
+    failure: Script, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     text = "retry: {times: 2, wait: 1ms}"
     async with resilient_proxy(tmp_path, upstream, text) as proxy:
         upstream.then(failure, failure, answer(legacy()))
@@ -85,7 +87,7 @@ async def test_retries_failed(failure: Script, tmp_path: Path, upstream: Scripte
     ],
     ids=["tries used up", "long wait"],
 )
-async def test_next_target_is_asked(
+async def test_next_target_is_tried(
     retry: str, failure: Script, requests: list[str], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with resilient_proxy(tmp_path, upstream, f"retry: {{{retry}}}") as proxy:
@@ -97,7 +99,9 @@ async def test_next_target_is_asked(
 
 
 @pytest.mark.parametrize("failure", [answer({}, 400), answer({}, 422)], ids=["400", "422"])
-async def test_no_retry_of(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_other_failures_are_not_retried(
+    failure: Script, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as proxy:
         upstream.answer_with(failure)
 
@@ -114,7 +118,7 @@ async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUps
         headers = {"x-portkey-api-key": KEY, "x-portkey-request-timeout": "300"}
         reply = await ask(proxy, headers=headers)
 
-    assert reply.status in (408, 503)  # its time is up in the middle of a try, or before one
+    assert reply.status in (408, 503)  # the deadline passes during an attempt or before one
     assert 1 <= len(upstream.requests) < 9
 
 
@@ -167,7 +171,7 @@ async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUp
     assert len(upstream.requests) == 1
 
 
-async def test_full_upstream_sheds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_full_upstream_sheds_load(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with resilient_proxy(tmp_path, upstream, "", "max_concurrency: 1,") as proxy:
         upstream.by_model = {"gpt-4o-mini": hang()}
         first_call = asyncio.ensure_future(ask(proxy, model="gpt-4o-mini"))
@@ -176,7 +180,7 @@ async def test_full_upstream_sheds(tmp_path: Path, upstream: ScriptedUpstream) -
         reply = await ask(proxy, model="gpt-4o-mini")
         assert (reply.status, reply.error["code"]) == (503, "upstream_busy")
         assert reply.headers["retry-after"] == "1"
-        assert (await ask(proxy)).status == 200  # its fallback is elsewhere
+        assert (await ask(proxy)).status == 200  # served by the fallback
 
         first_call.cancel()
         await upstream.requests[0].closed.wait()
@@ -184,7 +188,7 @@ async def test_full_upstream_sheds(tmp_path: Path, upstream: ScriptedUpstream) -
         assert (await ask(proxy, model="gpt-4o-mini")).status == 200
 
 
-async def test_picks_least_loaded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_least_loaded_target_is_selected(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     targets = "[{upstream: openai, model: left}, {upstream: portkey, model: right}]"
     policies = world(upstream.url) + f"  even: {{balance: least_loaded, targets: {targets}}}\n"
     policies = policies.replace(REACH, f"{REACH}even, ")
@@ -225,7 +229,9 @@ FIRST_EVENTS = {
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
-async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_failure_falls_back(
+    failure: Script, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.by_model = {"primary": failure, "spare": answer(legacy())}
 
     reply = await ask(proxy)
@@ -244,7 +250,7 @@ async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstr
 
 
 @pytest.mark.parametrize("failure", FIRST_EVENTS.values(), ids=FIRST_EVENTS.keys())
-async def test_a_stream_falls_back_before_its_first_event(
+async def test_stream_falls_back_before_its_first_event(
     failure: Script, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     events = stream(legacy_events(" Par", "is."), is_done=False)

@@ -1,4 +1,4 @@
-"""When a target is asked again, what goes elsewhere, and which failure the client gets."""
+"""Retry waits, retries of requests that create state, and the error for the client."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_failures_have_policy_names(failure: ProxyError, name: int | str | None)
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 0.5), (2, 1.0), (3, 1.5)])
-def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, seconds: float) -> None:
+def test_wait_doubles_up_to_its_bound_with_jitter(tries: int, seconds: float) -> None:
     assert retry_delay(RETRY, unavailable(503), tries, lambda: 0.5) == seconds
 
 
@@ -83,11 +83,11 @@ def test_never_waits_without_reason(values: tuple[Retry | None, ProxyError, int]
     assert retry_delay(*values, lambda: 0.5) is None
 
 
-def test_what_a_target_asks_for_is_the_least_that_is_waited() -> None:
+def test_retry_after_is_the_minimum_wait() -> None:
     assert retry_delay(RETRY, unavailable(429, request=2.5), 1, lambda: 0.5) == 2.5
 
 
-def test_upstream_that_asks_for_no_retry_gets_none() -> None:
+def test_upstream_may_forbid_retries() -> None:
     failure = unavailable(429)
     failure.should_retry = False
 
@@ -129,13 +129,13 @@ PROCESSED: dict[str, Script] = {
 
 
 @asynccontextmanager
-async def leaning(
+async def stored_response_call(
     folder: Path, upstream: ScriptedUpstream, path: str, body: Json, answered: Json
 ) -> AsyncIterator[Send]:
     policy_text = policy(upstream.url).replace(", api_key", ", breaker: off, api_key")
     async with house(folder, upstream, policy_text) as context:
         upstream.answer_with(answer(response()))
-        await context.id_of()  # a connection rests
+        await context.id_of()  # leaves an idle connection
         upstream.answer_with(answer(answered))
         headers = {**BEARER, "x-headrace-deployment": "resilient"}
 
@@ -148,7 +148,7 @@ async def leaning(
 
 
 @asynccontextmanager
-async def passing(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Send]:
+async def passthrough_call(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Send]:
     repeated = "{times: 1, on: [503], wait: 1ms}"
     spare = "[{upstream: openai, model: rerank-2, price: {input: 3, output: 0}}]"
     policy_text = policies(upstream.url, retry=f"{repeated}\n    fallback: {spare}")
@@ -159,21 +159,21 @@ async def passing(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sen
         async def send() -> int:
             return (await proxy.send("/v1/moderations", {"input": "x"})).status
 
-        assert await send() == 200  # a connection rests
+        assert await send() == 200  # leaves an idle connection
         yield send
 
 
-def made_in_the_background(folder: Path, upstream: ScriptedUpstream) -> Any:
+def background_call(folder: Path, upstream: ScriptedUpstream) -> Any:
     body = {"model": "primary", "input": "Go on.", "background": True}
-    return leaning(folder, upstream, "/v1/responses", body, QUEUED)
+    return stored_response_call(folder, upstream, "/v1/responses", body, QUEUED)
 
 
-def a_conversation(folder: Path, upstream: ScriptedUpstream) -> Any:
-    return leaning(folder, upstream, "/v1/conversations", {}, TALK)
+def conversation_call(folder: Path, upstream: ScriptedUpstream) -> Any:
+    return stored_response_call(folder, upstream, "/v1/conversations", {}, TALK)
 
 
-@pytest.mark.parametrize("kind", [made_in_the_background, a_conversation, passing])
-async def test_what_must_be_sent_once_goes_elsewhere_where_nothing_was_done(
+@pytest.mark.parametrize("kind", [background_call, conversation_call, passthrough_call])
+async def test_request_creating_state_is_retried_only_if_unprocessed(
     kind: Callable[[Path, ScriptedUpstream], Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     observed: dict[str, tuple[bool, int]] = {}
@@ -225,11 +225,11 @@ FIELD = InvalidField("tools", "cannot be served")
         ", ".join(e.code for e in error_item) if isinstance(error_item, list) else error_item.code
     ),
 )
-def test_reports_most_useful_failure(failures: Sequence[ProxyError], event: ProxyError) -> None:
+def test_most_useful_failure_is_reported(failures: Sequence[ProxyError], event: ProxyError) -> None:
     assert choose_most_useful_error(failures) is event
 
 
-def test_to_choose_part_by_part_is_to_choose_at_once() -> None:
+def test_choice_of_error_is_associative() -> None:
     for failures in permutations([REFUSED, DOWN, SLOW, KEY, OPEN, BUSY, FIELD], 3):
         rejected, *other_values = failures
         assert choose_most_useful_error(
@@ -257,7 +257,7 @@ EVENTS = [
     "text", ["description: plain", "hedge: {after: 1ms}", "hedge: {after: 5s}"]
 )
 @pytest.mark.parametrize(("first_text", "second", "events"), EVENTS)
-async def test_targets_in_turn_and_at_once_are_told_of_alike(
+async def test_sequential_and_parallel_failures_have_equal_errors(
     first_text: str, second: str, events: tuple[int, str], text: str, tmp_path: Path,
     upstream: ScriptedUpstream,
 ) -> None:  # fmt: skip
@@ -270,7 +270,7 @@ async def test_targets_in_turn_and_at_once_are_told_of_alike(
 
 
 @pytest.mark.parametrize(("first_text", "second", "events"), EVENTS)
-async def test_a_list_of_models_that_all_fail_is_told_of_alike(
+async def test_model_list_of_failures_has_one_error(
     first_text: str,
     second: str,
     events: tuple[int, str],

@@ -34,7 +34,7 @@ def for_messages() -> Call:
 
 
 def documents(raw: bytes, cuts: Iterable[int] = ()) -> list[bytes]:
-    """Return the data of the events in the bytes of a stream, cut at positions."""
+    """Return the data of the events of a stream whose bytes are cut at these positions."""
     reader = sse.EventReader(1 << 20)
     ends = [*cuts, len(raw)]
     pieces = [raw[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
@@ -75,7 +75,7 @@ def read_documents(
 
 
 def _parsed(raw: bytes) -> Json | None:
-    """Return a document, None for one that no frame reader accepts."""
+    """Return a document, or None for one that frame readers refuse."""
     halves = Documents().read_halves(raw)
     try:
         return halves or Documents().read(raw)

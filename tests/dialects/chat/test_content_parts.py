@@ -42,12 +42,12 @@ TEXT = {"type": "text", "text": "Paris."}
         ([{"type": "unheard-of", "text": "Paris.", "x": "y"}], PartTexts("", "Paris.", "")),
     ],
 )
-def test_parts_say_thoughts_texts_and_refusals(parts: list[Any], texts: PartTexts) -> None:
+def test_parts_contain_thoughts_texts_and_refusals(parts: list[Any], texts: PartTexts) -> None:
     assert read_part_texts(parts) == texts
 
 
 @for_each("odd", ODD, ids=repr)
-def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
+def test_only_strings_of_invalid_parts_are_read(odd: Any) -> None:
     parts = [odd, {"type": "thinking", "thinking": odd}, {"type": "refusal", "refusal": odd}]
 
     texts = read_part_texts([*parts, {"type": "text", "text": odd}, {"type": odd}])
@@ -69,11 +69,11 @@ def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
             {"content": None, "refusal": "No."}),
     ],
 )  # fmt: skip
-def test_a_message_says_its_parts_in_texts(message: dict[str, Any], joined: dict[str, Any]) -> None:
+def test_message_has_its_parts_as_texts(message: dict[str, Any], joined: dict[str, Any]) -> None:
     assert join_text_parts(message) == joined
 
 
-def test_a_legacy_completion_is_the_text_and_has_the_thoughts_beside_it() -> None:
+def test_legacy_completion_has_text_and_separate_thoughts() -> None:
     answer = chat("", choices=[{"index": 0, "message": {"content": [THINKING, TEXT]}}])
 
     document = ChatToLegacy().feed(answer)
@@ -102,7 +102,7 @@ REDACTED = {"type": "redacted_thinking", "data": "x"}
         ({"content": [TEXT]}, ..., ()),
     ],
 )
-def test_names_dropped_thoughts(message: Any, remaining: Any, names: tuple[str, ...]) -> None:
+def test_dropped_thoughts_are_named(message: Any, remaining: Any, names: tuple[str, ...]) -> None:
     body = {"messages": [{"role": "user", "content": [THINKING]}, {"role": "assistant", **message}]}
 
     document, dropped = remove_thoughts(body)
@@ -125,7 +125,7 @@ TOKENS = {
 }
 
 
-def test_log_probabilities_survive_both_ways() -> None:
+def test_logprobs_survive_both_conversions() -> None:
     answer = legacy(choices=[{"index": 0, "text": " Paris", "logprobs": TOKENS}])
 
     context = LegacyToChat(streamed=False).feed(answer)
@@ -139,7 +139,7 @@ def token_objects(*tokens: str) -> dict[str, Any]:
     return {"content": [{"token": token, "logprob": -0.1, "top_logprobs": []} for token in tokens]}
 
 
-def test_the_places_of_tokens_go_on_from_chunk_to_chunk() -> None:
+def test_token_offsets_continue_across_chunks() -> None:
     turn, logprobs = ChatToLegacy(), LegacyLogprobs()
 
     def chat(index: int, *tokens: str) -> dict[str, Any]:
@@ -167,7 +167,7 @@ ODD_LOGPROBS: list[Any] = [
 
 
 @for_each("logprobs", ODD_LOGPROBS)
-def test_whatever_stands_for_them_breaks_nothing(logprobs: Any) -> None:
+def test_invalid_logprobs_raise_nothing(logprobs: Any) -> None:
     to_legacy_logprobs(logprobs, 0)
     to_chat_logprobs(logprobs)
     for choices in (5, [5], [{"index": [], "text": 5, "logprobs": logprobs}]):

@@ -1,4 +1,4 @@
-"""A whole answer made of the events of a stream."""
+"""Merging of streamed chat chunks into a whole response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.for_each import for_each
 
 
 def events(*deltas: Any, finish: str = "stop") -> list[dict[str, Any]]:
-    """A chat stream of these deltas."""
+    """Return a chat stream of these deltas."""
     frame = {k: v for k, v in chat_events()[0].items() if k != "choices"}
     fields = [
         {**frame, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
@@ -25,11 +25,11 @@ def message(*deltas: Any, **how: Any) -> Any:
 
 
 @pytest.mark.parametrize("full_value", [legacy(" Paris."), chat("Paris.")], ids=["legacy", "chat"])
-def test_a_whole_answer_cut_into_events_is_itself_again(full_value: Any) -> None:
+def test_split_response_is_merged_to_the_original(full_value: Any) -> None:
     assert merge_chunks(split_into_chunks(full_value)) == full_value
 
 
-def test_choices_are_told_apart_and_put_in_order() -> None:
+def test_choices_are_separated_and_sorted() -> None:
     frame = {"id": "cmpl-1", "object": "text_completion"}
     pieces = [(1, "b"), (0, "a"), (1, "B"), (0, "A")]
     fields = [{**frame, "choices": [{"index": i, "text": t}]} for i, t in pieces]
@@ -37,7 +37,7 @@ def test_choices_are_told_apart_and_put_in_order() -> None:
     assert [c["text"] for c in merge_chunks(fields)["choices"]] == ["aA", "bB"]
 
 
-def test_usage_is_the_last_one_said_and_none_where_none_was() -> None:
+def test_last_usage_is_kept_if_any() -> None:
     first_document, *other_items = legacy_events("x", with_usage=False)
 
     assert merge_chunks(
@@ -46,7 +46,7 @@ def test_usage_is_the_last_one_said_and_none_where_none_was() -> None:
     assert "usage" not in merge_chunks([{**first_document, "usage": None}, *other_items])
 
 
-def test_the_pieces_of_a_tool_call_become_one() -> None:
+def test_pieces_of_a_tool_call_are_joined() -> None:
     def piece(index: int, arguments: str, **options: Any) -> dict[str, Any]:
         return {"tool_calls": [{"index": index, "function": {"arguments": arguments}, **options}]}
 
@@ -68,7 +68,7 @@ def test_the_pieces_of_a_tool_call_become_one() -> None:
     assert fields["content"] is None
 
 
-def test_what_providers_say_beside_the_text_is_joined_too() -> None:
+def test_other_members_of_providers_are_joined() -> None:
     fields = message(
         {"role": "assistant", "reasoning_content": "Hm"},
         {"role": "assistant", "reasoning_content": "m."},
@@ -98,14 +98,14 @@ def test_logprobs_are_joined_in_both_forms() -> None:
     assert merge_chunks(legacy_said)["choices"][0]["logprobs"]["tokens"] == ["a", "b"]
 
 
-def test_what_makes_no_sense_breaks_nothing() -> None:
+def test_invalid_deltas_raise_nothing() -> None:
     fields = merge_chunks([{"choices": None}, {"choices": ["x", {"index": "?", "text": "a"}]}, {}])
 
     assert fields["choices"] == [{"index": "?", "text": "a"}]
 
 
 @for_each("other_value", [5, {}, ["a"], True, None])
-def test_what_is_no_text_takes_no_text_away(other_value: Any) -> None:
+def test_value_of_another_type_removes_no_text(other_value: Any) -> None:
     part = {"type": "text", "text": "a"}
     fields = [{"content": [{**part, "text": text}]} for text in ("a", other_value, "b")]
 
@@ -115,7 +115,7 @@ def test_what_is_no_text_takes_no_text_away(other_value: Any) -> None:
     assert message({"refusal": "a"}, {"refusal": other_value}, {"refusal": "b"})["refusal"] == "ab"
 
 
-def test_calls_of_one_index_stay_apart() -> None:
+def test_different_calls_of_one_index_stay_separate() -> None:
     def call(id_: str | None, name: str | None, arguments: str) -> dict[str, Any]:
         return {"index": 0, "id": id_, "function": {"name": name, "arguments": arguments}}
 
@@ -137,8 +137,8 @@ def calls_of(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("count", [1, 30_000])
-def test_many_pieces_are_joined_in_one_go(count: int) -> None:
-    """Were each joined to all before it, the larger would take minutes."""
+def test_many_pieces_are_joined_in_linear_time(count: int) -> None:
+    """With quadratic time the larger one would take minutes."""
     pieces = [{"content": "ab " * 30} for _ in range(count)]
     calls = [{"tool_calls": calls_of(count)}, {"tool_calls": calls_of(count)}]
 
@@ -148,7 +148,7 @@ def test_many_pieces_are_joined_in_one_go(count: int) -> None:
     assert [call["function"]["arguments"] for call in fields["tool_calls"]] == ["xx"] * count
 
 
-def test_the_events_stay_as_they_are() -> None:
+def test_merged_chunks_are_not_changed() -> None:
     values = events(
         {"content": "a", "audio": {"data": "A"}}, {"content": "b", "audio": {"data": "B"}}
     )
@@ -159,13 +159,13 @@ def test_the_events_stay_as_they_are() -> None:
     assert repr(values) == text_before
 
 
-def test_items_are_told_apart_by_what_can_tell_them_apart() -> None:
+def test_items_without_usable_index_are_appended() -> None:
     odd = [{"index": [1], "a": "x"}, {"index": None, "a": "y"}]
 
     assert message({"content": "c", "b": odd}, {"b": odd})["b"] == odd + odd
 
 
-def test_events_as_deep_as_they_may_be_are_put_together() -> None:
+def test_deepest_allowed_chunks_are_merged() -> None:
     deep: dict[str, Any] = {"x": 1}
     for _ in range(120):
         deep = {"index": 0, "parts": [deep]}
@@ -202,7 +202,7 @@ SOURCE: dict[str, Any] = {"type": "reference", "reference_ids": [1]}
         ([[], ""], []),
     ],
 )
-def test_lists_of_parts_and_texts_make_one_content(pieces: list[Any], content: Any) -> None:
+def test_part_lists_and_texts_become_one_content(pieces: list[Any], content: Any) -> None:
     deltas = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
 
     document = merge_chunks([{"object": "chat.completion.chunk", **piece} for piece in deltas])

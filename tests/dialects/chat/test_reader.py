@@ -57,7 +57,7 @@ def value_at(doc: Any, slot: tuple[Any, ...]) -> Any:
     return doc
 
 
-def test_a_chunk_like_the_one_before_it_is_one_delta() -> None:
+def test_chunk_of_the_same_shape_is_one_delta() -> None:
     frames = read_all(chunk({"content": "a"}), chunk({"content": "b"}), chunk({"content": "c"}))
 
     assert [[type(event) for event in frame.events] for frame in frames] == [
@@ -70,7 +70,7 @@ def test_a_chunk_like_the_one_before_it_is_one_delta() -> None:
 
 
 @pytest.mark.parametrize("index", [True, 1.0, "1", 1])
-def test_a_choice_has_one_number_however_it_is_written(index: Any) -> None:
+def test_choice_index_is_normalized(index: Any) -> None:
     second_doc = {**HEAD, "choices": [{"index": index, "delta": {"content": "b"}}]}
     first = {**HEAD, "choices": [{"index": 1, "delta": {"content": "a"}}]}
 
@@ -106,7 +106,7 @@ def test_each_choice_of_a_chunk_has_its_own_frames() -> None:
     assert docs[2][0] == {"index": 1, "delta": {}, "logprobs": None, "finish_reason": "stop"}
 
 
-def test_members_beside_a_text_stay_in_its_first_document() -> None:
+def test_other_members_stay_in_the_first_document_of_a_text() -> None:
     doc_of_both = chunk(
         {"role": "assistant", "content": "a", "refusal": "b", "mood": "calm"}, note="n"
     )
@@ -120,7 +120,7 @@ def test_members_beside_a_text_stay_in_its_first_document() -> None:
     assert "note" not in docs[1]
 
 
-def test_a_name_has_its_slot_and_an_id_is_made_for_other_families() -> None:
+def test_name_has_a_slot_and_missing_id_is_created() -> None:
     opening = chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]})
 
     [begin] = [item for item in events(opening, b"[DONE]") if isinstance(item, Begin)]  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_a_name_has_its_slot_and_an_id_is_made_for_other_families() -> None:
     assert crossing_begin.call.id == "call_c_0"
 
 
-def test_placeholder_arguments_give_way_to_the_real_ones() -> None:
+def test_placeholder_arguments_are_replaced_by_real_ones() -> None:
     opening = chunk({"tool_calls": [call(0, "{}", "f", id="a")]})
 
     real = read_all(opening, chunk({"tool_calls": [call(0, '{"a":1}')]}), crossing=True)
@@ -149,7 +149,7 @@ def test_placeholder_arguments_give_way_to_the_real_ones() -> None:
     assert texts(text) == [("arguments", "{}"), ("text", "x")]
 
 
-def test_arguments_that_are_an_object_become_text_for_other_families() -> None:
+def test_object_arguments_become_text_for_other_families() -> None:
     function = {"name": "f", "arguments": {"a": 1}}
     opening = chunk({"tool_calls": [{"index": 0, "function": function}]})
     old = chunk({"function_call": function})
@@ -171,7 +171,7 @@ def test_content_parts_are_texts_of_their_kinds() -> None:
     assert [item.get("text") for item in first] == [None, "", ""]
 
 
-def test_log_probabilities_are_beside_their_text() -> None:
+def test_logprobs_are_attached_to_their_text() -> None:
     doc = chunk({"content": "a"})
     doc["choices"][0]["logprobs"] = {"content": [{"token": "a"}]}
 
@@ -195,7 +195,7 @@ def test_log_probabilities_are_beside_their_text() -> None:
         {"choices": [{"index": 0, "delta": "text"}]},
     ],
 )
-def test_a_member_without_an_event_is_native(change: Json) -> None:
+def test_unmapped_member_is_native(change: Json) -> None:
     reader = FAMILIES["chat"].reader(ReadOptions(call_for(), inspect=True))
 
     frames = [frame for doc in (chunk({"content": "a"}), {**chunk({}), **change})
@@ -263,7 +263,7 @@ def test_done_completes_a_stream_without_a_finish_reason() -> None:
     assert written("chat", frames).count(b"finish_reason") == 1
 
 
-def test_too_many_parts_are_an_error_only_if_they_are_kept_apart() -> None:
+def test_too_many_parts_are_an_error_only_if_separated() -> None:
     def read_many(**options: Any) -> None:
         reader = FAMILIES["chat"].reader(ReadOptions(call_for(), **options))
         for number in range(MAX_PARTS + 2):
@@ -277,7 +277,7 @@ def test_too_many_parts_are_an_error_only_if_they_are_kept_apart() -> None:
         read_many(inspect=True)
 
 
-def test_a_whole_answer_is_one_frame_or_a_stream() -> None:
+def test_whole_response_is_one_frame_or_a_stream() -> None:
     message = {"role": "assistant", "content": "a", "reasoning": "b", "annotations": ["c"],
                "tool_calls": [{"id": "1", "type": "function",
                                "function": {"name": "f", "arguments": "{}"}}]}  # fmt: skip

@@ -27,12 +27,12 @@ from tests.for_each import for_each
         ({}, {}),
     ],
 )
-def test_a_flag_becomes_a_count(fields: dict[str, Any], count: dict[str, Any]) -> None:
+def test_logprobs_flag_becomes_a_count(fields: dict[str, Any], count: dict[str, Any]) -> None:
     assert requests.convert_logprobs_to_count(fields) == count
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], [[1]]])
-def test_a_chat_takes_one_text_as_prompt(prompt: Any) -> None:
+def test_chat_takes_one_text_as_prompt(prompt: Any) -> None:
     with pytest.raises(InvalidField, match="prompt"):
         requests.convert_legacy_to_chat({"prompt": prompt})
 
@@ -53,12 +53,12 @@ def test_text_parts_of_a_message_are_joined() -> None:
         {"role": "user", "content": 5},
     ],
 )
-def test_what_is_not_text_cannot_become_a_prompt(message: dict[str, Any]) -> None:
+def test_other_content_than_text_cannot_become_a_prompt(message: dict[str, Any]) -> None:
     with pytest.raises(InvalidField, match="messages"):
         requests.convert_chat_to_legacy({"messages": [message]})
 
 
-def test_the_output_bound_of_a_chat_becomes_that_of_a_completion() -> None:
+def test_output_bound_of_a_chat_is_renamed_for_completions() -> None:
     request = requests.convert_chat_to_legacy({"messages": [], "max_completion_tokens": 7})
 
     assert request["max_tokens"] == 7
@@ -101,7 +101,7 @@ def assistant(**options: Any) -> Json:
     ({"seed": 7, "random_seed": None}, {"random_seed": 7}),
     ({"seed": None, "random_seed": 3}, {"random_seed": 3}),
 ])  # fmt: skip
-def test_fields_get_the_names_of_the_provider(values: Json, expected: Json) -> None:
+def test_fields_are_renamed_for_the_provider(values: Json, expected: Json) -> None:
     assert adapt_chat_to_provider(values, PROVIDERS["mistral"]) == (expected, ())
 
 
@@ -126,7 +126,7 @@ def test_calls_carry_a_required_thought(fields: Json, thought: str | None) -> No
     assert message(REQUIRED, fields)[0].get("reasoning_content") == thought
 
 
-def test_members_that_a_provider_refuses_are_left_out() -> None:
+def test_members_refused_by_a_provider_are_dropped() -> None:
     extra = {"extra_content": {"google": {"thought_signature": "x"}}}
     fields = assistant(
         reasoning_content="So.", refusal=None, audio=None, tool_calls=[{**CALL, **extra}]
@@ -136,7 +136,7 @@ def test_members_that_a_provider_refuses_are_left_out() -> None:
 
 
 @for_each("short", SHORT)
-def test_ids_become_short_and_still_belong_together(short: Provider) -> None:
+def test_shortened_call_ids_still_match(short: Provider) -> None:
     call, _ = message(short, assistant())
     result, _ = message(short, {"role": "tool", "tool_call_id": "call_1", "content": "x"})
     stored, _ = message(short, assistant(tool_calls=[{**CALL, "id": "D681PevKs"}]))
@@ -150,7 +150,7 @@ def test_ids_become_short_and_still_belong_together(short: Provider) -> None:
                   {"role": "tool", "tool_call_id": 5}, {"role": "tool"},
                   *({"role": "assistant", "reasoning_content": "So.", "tool_calls": [call]}
                     for call in ODD_CALLS)])  # fmt: skip
-def test_odd_messages_are_left_to_the_provider(odd: Any) -> None:
+def test_invalid_messages_are_forwarded(odd: Any) -> None:
     for traits in SHORT:
         document, _ = adapt_chat_to_provider({"messages": [odd]}, traits)
         stored = {"reasoning_content"} if traits.thoughts == "refused" else set()
@@ -159,7 +159,7 @@ def test_odd_messages_are_left_to_the_provider(odd: Any) -> None:
         assert adapt_chat_to_provider({"messages": "x"}, traits)[0] == {"messages": "x"}
 
 
-def test_developer_becomes_system_where_that_is_unknown() -> None:
+def test_developer_role_becomes_system_if_unknown() -> None:
     fields = {"role": "developer", "content": "Be brief."}
 
     assert message(REQUIRED, fields)[0] == {**fields, "role": "system"}
@@ -169,7 +169,7 @@ def test_developer_becomes_system_where_that_is_unknown() -> None:
     {"has_short_ids": True}, {"signs_calls": True}, {"renamed": (MAX_TOKENS,)},
     *({"thoughts": thoughts} for thoughts in get_args(Thoughts) if thoughts != "optional"),
 ])  # fmt: skip
-def test_every_trait_changes_a_chat_by_itself(traits: Json) -> None:
+def test_every_trait_alone_changes_a_chat(traits: Json) -> None:
     """The provider takes all fields of OpenAI's chat."""
     row = Provider(name="own", **traits)
     upstream = Upstream("own", "openai", "https://example.com/v1", traits=row)

@@ -40,14 +40,14 @@ def numbers(*fragments: Json, max_calls: int = 100) -> list[int]:
     return [calls.renumber(fragment, 0, ())["index"] for fragment in fragments]
 
 
-def test_an_id_that_is_new_begins_a_call_only_with_a_name() -> None:
+def test_new_id_begins_a_call_only_with_a_name() -> None:
     started = part(name="f", id="a", index=0)
 
     assert numbers(started, part(name="f", id="b", index=0)) == [0, 1]
     assert numbers(started, part("{", id="b", index=0)) == [0, 0]
 
 
-def test_a_name_alone_behind_a_whole_call_begins_another_once_it_says_something() -> None:
+def test_repeated_name_begins_a_call_with_its_arguments() -> None:
     document, repeated = part("{}", "f", index=0), part("", "f", index=0)
 
     assert numbers(document, repeated, part(" ", index=0)) == [0, 0, 0]
@@ -59,7 +59,7 @@ def test_a_name_alone_behind_a_whole_call_begins_another_once_it_says_something(
     assert last_document == {"index": 1, **part("{}", "f")}
 
 
-def test_another_name_without_an_id_is_another_call() -> None:
+def test_other_name_without_id_is_another_call() -> None:
     assert numbers(part(name="f", index=0), part(name="g", index=0)) == [0, 1]
 
 
@@ -74,7 +74,7 @@ def test_another_name_without_an_id_is_another_call() -> None:
         ({}, "", "call_2"),
     ],
 )
-def test_a_call_without_an_id_gets_one(id_: object, answer: object, output: str) -> None:
+def test_call_without_id_gets_one(id_: object, answer: object, output: str) -> None:
     assert add_call_id({"id": id_}, answer, 2)["id"] == output
 
 
@@ -91,7 +91,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=4), VALUES), st.lists(st.integers(0, 99)), st.booleans())
-def test_finds_end_of_object_at_any_cut(value: Json, cuts: list[int], spaced: bool) -> None:
+def test_end_of_object_is_found_at_any_cut(value: Json, cuts: list[int], spaced: bool) -> None:
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaced else None).decode()
     end, observed = ObjectEnd(), 0
     for a, b in pairwise(sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})):
@@ -106,7 +106,7 @@ def test_finds_end_of_object_at_any_cut(value: Json, cuts: list[int], spaced: bo
 
 
 @for_each("text", ["", " ", "1", '"a"', "[]", "{}1", "{}{}", '{"a', '{"a": "}'])
-def test_what_is_no_whole_object_is_not_over(text: str) -> None:
+def test_incomplete_object_has_no_end(text: str) -> None:
     end = ObjectEnd()
     end.feed("arguments", text)
 
@@ -151,7 +151,7 @@ def test_signature_returns_with_the_call(signature: str) -> None:
         assert get_signature(returned["messages"][0]["tool_calls"][0]) == signature
 
 
-def test_id_has_only_letters_that_ids_may_have() -> None:
+def test_id_has_only_allowed_characters() -> None:
     output = make_client_call_id("call_1", "Eg+/x==")
 
     assert set(output) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -176,7 +176,7 @@ def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
     "text",
     [f"call_1{MARK}", f"{MARK}QQ", f"call_1{MARK}é", f"call_1{MARK}_w", "call_1", "", 5, None],
 )
-def test_id_that_holds_no_signature_stays(text: Any) -> None:
+def test_id_without_signature_is_unchanged(text: Any) -> None:
     for form, member in CALL_LISTS.items():
         body = loop(form, text)
         document, results = remove_signatures(body, member)
@@ -201,7 +201,7 @@ def test_unsigned_call_gets_placeholder(calls: list[Json], expected: list[str | 
 
 
 @for_each("odd", ["x", None, 5, [], [None]])
-def test_odd_calls_are_left_to_the_provider(odd: Any) -> None:
+def test_invalid_calls_are_forwarded(odd: Any) -> None:
     for calls in ([odd], [call(), odd], [odd, call()], odd):
         body = {"messages": [{"role": "assistant", "tool_calls": calls}]}
 
@@ -216,14 +216,14 @@ VALUE: Any = {
 }
 
 
-def test_one_string_is_taken_out_with_what_tells_its_items_apart() -> None:
+def test_kept_text_keeps_identifying_members() -> None:
     assert keep_only_text(VALUE, ("a", 1, "b"), "new") == {
         "a": [{"index": 7, "type": "t", "b": "new"}]
     }
     assert keep_only_text("x", (), "new") == "new"
 
 
-def test_blanked_values_leave_the_original_alone() -> None:
+def test_blanking_values_does_not_change_the_original() -> None:
     result = blank_texts(VALUE, [("a", 0), ("a", 1, "b")])
 
     assert result == {**VALUE, "a": ["", {"type": "t", "index": 7, "b": ""}]}

@@ -71,7 +71,7 @@ def documents_of(body: bytes) -> list[Json]:
     return [json.loads(document) for document in documents(body) if document != b"[DONE]"]
 
 
-def test_usage_alone_goes_only_to_clients_that_asked_for_it() -> None:
+def test_bare_usage_chunk_is_sent_only_on_request() -> None:
     frames = frames_of(chat_events("x"))
 
     for wants_usage in (True, False):
@@ -84,7 +84,7 @@ def test_keep_alives_are_comments() -> None:
     assert writer(call_for()).feed(Frame(())).startswith(b":")
 
 
-def test_a_whole_answer_is_made_from_the_events_of_another_family() -> None:
+def test_whole_response_is_made_from_another_family() -> None:
     [full_value] = [
         json.loads(data) for data in map(writer(call_for(), is_whole=True).feed, FOREIGN) if data
     ]
@@ -98,7 +98,7 @@ def test_a_whole_answer_is_made_from_the_events_of_another_family() -> None:
 
 
 @pytest.mark.parametrize("family", ["chat", "completions"])
-def test_a_stream_is_one_document_for_a_client_without_a_stream(family: FamilyName) -> None:
+def test_stream_becomes_one_document_for_unstreamed_client(family: FamilyName) -> None:
     docs = chat_events("Pa", "ris") if family == "chat" else legacy_events("Pa", "ris")
 
     for client in ("chat", "completions"):
@@ -118,7 +118,7 @@ def whole_frame(doc: Json, number: int = 0, **options: Any) -> Frame:
                  json.dumps(doc).encode(), number, **options)  # fmt: skip
 
 
-def test_several_models_answer_in_one_document() -> None:
+def test_responses_of_several_models_are_one_document() -> None:
     call = replace(call_for("completions", "multimodel"), requested_models=("a", "b"))
     fault = Frame((Fault("The upstream is down.", "upstream_unavailable"), STOP), model_call=1,
                   last=True)  # fmt: skip
@@ -132,7 +132,7 @@ def test_several_models_answer_in_one_document() -> None:
     assert full_value["choices"][1]["finish_reason"] == "error"
 
 
-def test_enkrypt_gets_detections_in_whole_answers_and_at_the_finish_of_streams() -> None:
+def test_enkrypt_clients_get_detections() -> None:
     call = call_for("completions", "enkrypt")
     docs = legacy_events("x", with_usage=False)
     docs[0]["hook_results"] = {"before_request_hooks": [{"id": "theirs", "verdict": False}]}
@@ -156,7 +156,7 @@ def test_enkrypt_gets_detections_in_whole_answers_and_at_the_finish_of_streams()
     assert full_value["prompt"] == []
 
 
-def test_portkey_gets_hook_results_and_those_of_its_upstream() -> None:
+def test_portkey_clients_get_own_and_upstream_hook_results() -> None:
     call = call_for("chat", "portkey")
     extension = Frame(
         (Extension("hook_results", {"after_request_hooks": [{"id": "t"}]}),), "messages"
@@ -170,12 +170,12 @@ def test_portkey_gets_hook_results_and_those_of_its_upstream() -> None:
     assert [hook["id"] for hook in hooks["after_request_hooks"]] == ["t"]
 
 
-def test_a_failure_ends_a_stream_with_an_event() -> None:
+def test_failure_ends_a_stream_with_an_event() -> None:
     assert writer(call_for()).fail(b"{}") == b"data: {}\n\n"
     assert writer(call_for(), is_whole=True).fail(b"{}") == b""
 
 
-def test_weights_are_those_of_large_frames() -> None:
+def test_weight_counts_large_frames() -> None:
     result = writer(call_for(), is_whole=True)
     frame = whole_frame(chat("x"), size=100_000)
 
@@ -186,7 +186,7 @@ def test_weights_are_those_of_large_frames() -> None:
     assert writer(call_for()).weight(frame) == 100_000
 
 
-def test_log_probabilities_of_completions_have_the_form_that_the_client_reads() -> None:
+def test_legacy_logprobs_have_the_form_of_the_client() -> None:
     tokens = {"content": [{"token": "x", "logprob": -1.0, "bytes": None, "top_logprobs": []}]}
     docs = [{**legacy("x"), "choices": [{"index": 0, "text": "x", "logprobs": tokens}]}]
     frames = frames_of(docs, "completions")
@@ -204,7 +204,7 @@ def test_log_probabilities_of_completions_have_the_form_that_the_client_reads() 
         {"function_call": {"name": "f", "arguments": "a"}},
     ],
 )
-def test_a_text_without_a_document_stays_in_its_member(delta: Json) -> None:
+def test_text_without_document_stays_in_its_member(delta: Json) -> None:
     doc = {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     [first_frame, *_], _ = read_documents("chat", [doc, b"[DONE]"], inspect=True)
     part = next(event.part for event in first_frame.events if isinstance(event, Delta))

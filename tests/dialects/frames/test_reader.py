@@ -1,4 +1,4 @@
-"""Frames of an answer are the same, and so is its fault, however the bytes were cut."""
+"""Frames and errors of a response are the same at any cut of its bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DONE = event(b"[DONE]")
 
 
 class TextReader:
-    """Reads documents with a text. One with ``end`` ends the answer."""
+    """Reads documents with a text. One with ``end`` ends the response."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.texts: list[str] = []
@@ -134,7 +134,7 @@ def test_nothing_is_read_after_the_end() -> None:
     assert (texts(frames), frames[-1].last, fault) == ([], True, None)
 
 
-def test_halves_of_a_pair_are_joined_in_rewritten_documents() -> None:
+def test_split_surrogate_pair_is_joined_in_rewritten_documents() -> None:
     wire = event(b'{"text": "\\ud83d"}') + event(b'{"text": "\\ude00"}') + DONE
 
     frames, fault = read(stream_reader(rewrite=lambda doc: {**doc, "more": 1}), [wire])
@@ -143,7 +143,7 @@ def test_halves_of_a_pair_are_joined_in_rewritten_documents() -> None:
 
 
 @pytest.mark.parametrize(("end", "fault"), [(DONE, None), (b"", "upstream_invalid_response")])
-def test_frames_that_wait_for_their_place_precede_the_end(end: bytes, fault: str | None) -> None:
+def test_reordered_frames_precede_the_end(end: bytes, fault: str | None) -> None:
     frames, code = read(stream_reader(order=LastWord()), [TEXTS + end])
 
     assert (texts(frames), code) == (["Par", "is.", ""], fault)
@@ -151,14 +151,14 @@ def test_frames_that_wait_for_their_place_precede_the_end(end: bytes, fault: str
 
 
 @pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
-def test_frames_ahead_of_a_fault_are_left(order: LastWord | None) -> None:
+def test_frames_before_an_error_are_returned(order: LastWord | None) -> None:
     frames, fault = read(stream_reader(order=order), [TEXTS + event(b"{oops")])
 
     assert (texts(frames), fault) == (["Par", "is.", ""], "upstream_invalid_response")
 
 
 @pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
-def test_half_a_character_at_the_end_is_invalid(order: LastWord | None) -> None:
+def test_incomplete_character_at_the_end_is_invalid(order: LastWord | None) -> None:
     wire = event(b'{"text": "a\\ud83d"}') + DONE
 
     frames, fault = read(stream_reader(order=order), [wire])
@@ -166,7 +166,7 @@ def test_half_a_character_at_the_end_is_invalid(order: LastWord | None) -> None:
     assert (texts(frames), fault) == (["a"], "upstream_invalid_response")
 
 
-def test_a_fault_at_done_does_not_wait_for_the_end_of_the_bytes() -> None:
+def test_error_at_done_is_raised_at_once() -> None:
     reader = stream_reader(order=LastWord())
     text, end_document = reader.feed(event(b'{"text": "a\\ud83d"}') + DONE)
 
@@ -184,7 +184,7 @@ def test_raw_bytes_have_no_line_breaks() -> None:
     assert frame.raw == b'{"text":"Paris"}'
 
 
-def test_an_error_document_ends_a_stream_with_its_error() -> None:
+def test_error_document_ends_a_stream_with_its_error() -> None:
     error = event(b'{"error": {"message": "overloaded", "code": 503}, "usage": {"a": 1}}')
     reader = stream_reader()
     [document] = reader.feed(error)
@@ -194,7 +194,7 @@ def test_an_error_document_ends_a_stream_with_its_error() -> None:
     assert caught.value.usage == {"a": 1}
 
 
-def test_an_error_message_may_end_in_half_a_character() -> None:
+def test_error_message_may_end_in_an_incomplete_character() -> None:
     error = event(b'{"error": {"message": "overloaded \\ud83d", "param": "\\ud83d"}}')
     reader = stream_reader()
     [document] = reader.feed(error)
@@ -204,7 +204,7 @@ def test_an_error_message_may_end_in_half_a_character() -> None:
     assert caught.value.message.encode().endswith(b"overloaded ?")
 
 
-def test_a_large_document_has_its_size_and_estimate() -> None:
+def test_large_document_has_size_and_estimate() -> None:
     text = b"a" * LARGE_BYTES
     wire = b'{"texts": [], "text": "%b"}' % text
 
@@ -214,11 +214,11 @@ def test_a_large_document_has_its_size_and_estimate() -> None:
 
 
 @pytest.mark.parametrize("wire", [b"{}", b'{"texts": {}}', b"[]", b"{oops"])
-def test_a_document_that_is_no_answer_is_invalid(wire: bytes) -> None:
+def test_document_without_response_is_invalid(wire: bytes) -> None:
     assert read(whole_reader(), [wire]) == ([], "upstream_invalid_response")
 
 
-def test_a_whole_answer_is_bounded() -> None:
+def test_whole_response_is_bounded() -> None:
     with pytest.raises(ResponseTooLarge):
         whole_reader(limit=10).feed(b"a" * 11)
 
@@ -259,7 +259,7 @@ SHAPE = {"id": is_name, "usage": {"tokens": is_number}}
         (SHAPE, [], False),
     ],
 )
-def test_value_fits_a_shape(shape: Shape, value: Any, fit: bool) -> None:
+def test_value_matches_a_shape(shape: Shape, value: Any, fit: bool) -> None:
     assert has_shape(value, shape) is fit
 
 
@@ -278,7 +278,7 @@ def fed(*frames: Frame) -> list[tuple[str, Json | None, bytes | None]]:
     return [(frame.events[0].text, frame.doc, frame.raw) for frame in results]  # type: ignore[union-attr]
 
 
-def test_a_pair_is_whole_in_the_second_delta() -> None:
+def test_surrogate_pair_is_joined_in_the_second_delta() -> None:
     assert fed(delta("A " + HIGH), delta(LOW + " b"), delta("c")) == [
         ("A ", {"text": "A "}, None),
         ("\U0001f600 b", {"text": "\U0001f600 b"}, None),
@@ -286,13 +286,13 @@ def test_a_pair_is_whole_in_the_second_delta() -> None:
     ]
 
 
-def test_halves_of_two_parts_stay_apart() -> None:
+def test_surrogates_of_two_parts_are_not_joined() -> None:
     frames = delta(HIGH), delta("x", OTHER_PART), delta(LOW)
 
     assert [text for text, *_ in fed(*frames)] == ["", "x", "\U0001f600"]
 
 
-def test_both_halves_in_one_text_are_a_pair() -> None:
+def test_surrogates_in_one_text_are_joined() -> None:
     assert fed(delta(HIGH + LOW))[0][0] == "\U0001f600"
 
 
@@ -310,12 +310,12 @@ def test_both_halves_in_one_text_are_a_pair() -> None:
         (Frame((Attach(PART, "signature", {"of": [HIGH]}),)),),
     ],
 )
-def test_a_half_alone_is_invalid(frames: tuple[Frame, ...]) -> None:
+def test_lone_surrogate_is_invalid(frames: tuple[Frame, ...]) -> None:
     with pytest.raises(UpstreamInvalid):
         fed(*frames)
 
 
-def test_the_end_of_another_text_leaves_a_half() -> None:
+def test_end_of_another_text_keeps_a_pending_surrogate() -> None:
     joiner = SurrogateJoiner()
     joiner.feed(delta(HIGH, Part("text", 0, choice=1)))
     joiner.feed(delta(HIGH))

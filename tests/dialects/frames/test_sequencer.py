@@ -1,4 +1,4 @@
-"""Parts that take turns leave one after the other, with all of their text."""
+"""Interleaved parts are released one after the other, with all of their text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FINISH, LAST_FRAME = Frame((Finish(0, "stop"),)), Frame((STOP,), last=True)
 
 
 def sequenced(frames: Iterable[Frame]) -> list[Frame]:
-    """Return the frames of one answer in sequence, with their order checked before and after."""
+    """Return the sequenced frames of a response. Checks their order before and after."""
     sequencer = Sequencer()
     out = [item for frame in checked(frames, split=True) for item in sequencer.feed(frame)]
     return checked([*out, *sequencer.end()], split=True, sequenced=True)
@@ -60,7 +60,7 @@ def flat(kinds: Iterable[Closing]) -> list[Part]:
     return [Part("text", number, closing=closing) for number, closing in enumerate(kinds)]
 
 
-def test_a_tool_call_ends_with_its_json() -> None:
+def test_tool_call_ends_with_its_json() -> None:
     a, b = (Part("arguments", number, closing="json") for number in range(2))
     frames = [
         START,
@@ -83,7 +83,7 @@ def test_a_tool_call_ends_with_its_json() -> None:
         sequenced([*frames[:-2], frame_of(Delta(a, "x")), FINISH, LAST_FRAME])
 
 
-def test_children_of_an_item_follow_one_another() -> None:
+def test_children_of_an_item_are_sequenced() -> None:
     item = Part("item", 0)
     children = [Part("text", number, parent=item) for number in range(3)]
     frames = [START, frame_of(Begin(item)), *(frame_of(Begin(part)) for part in children)]
@@ -98,7 +98,7 @@ def test_children_of_an_item_follow_one_another() -> None:
     assert texts(sequenced(frames)) == ["", "00", "11", "22"]
 
 
-def test_children_that_wait_at_a_cut_follow_the_open_one() -> None:
+def test_waiting_children_follow_the_open_one_at_a_cut() -> None:
     item = Part("item", 0)
     a, b, c = (Part("text", number, parent=item) for number in range(3))
     frames = [
@@ -113,7 +113,7 @@ def test_children_that_wait_at_a_cut_follow_the_open_one() -> None:
     assert texts(sequenced(frames)) == ["", "a", "b", "c"]
 
 
-def test_items_that_wait_at_a_cut_follow_the_open_one() -> None:
+def test_waiting_items_follow_the_open_one_at_a_cut() -> None:
     items = [Part("item", number) for number in range(2)]
     children = [Part("text", 0, parent=item) for item in items]
     frames = [START, *(frame_of(Begin(part)) for part in (*items, *children))]
@@ -122,7 +122,7 @@ def test_items_that_wait_at_a_cut_follow_the_open_one() -> None:
     assert texts(sequenced(frames)) == ["", "0", "", "1"]
 
 
-def test_frames_ahead_of_a_fault_are_left() -> None:
+def test_frames_before_an_error_are_returned() -> None:
     a, b, c = (Part("arguments", number, closing="json") for number in range(3))
     frames = [
         START,
@@ -141,7 +141,7 @@ def test_frames_ahead_of_a_fault_are_left() -> None:
     assert texts([*out, *sequencer.end()]) == ["{}", "{}", "{}"]
 
 
-def test_deltas_that_wait_are_joined_in_their_document() -> None:
+def test_waiting_deltas_are_joined_in_their_document() -> None:
     a, b = flat(["marked", "marked"])
     sequencer = Sequencer()
     for event in (Begin(a), Begin(b)):
@@ -157,7 +157,7 @@ def test_deltas_that_wait_are_joined_in_their_document() -> None:
     assert texts([begin, delta]) == ["xyz"]
 
 
-def test_what_waits_is_bounded() -> None:
+def test_waiting_text_is_bounded() -> None:
     sequencer = Sequencer()
     sequencer.feed(frame_of(Begin(Part("text", 0))))
     with pytest.raises(ResponseTooLarge, match="interleaved"):
@@ -165,7 +165,7 @@ def test_what_waits_is_bounded() -> None:
             sequencer.feed(frame_of(Begin(Part("text", number + 1))))
 
 
-def test_replaced_copies_the_path_alone() -> None:
+def test_replacing_copies_only_the_path() -> None:
     doc = {"a": [{"b": "x"}, {"b": "y"}], "c": {}}
     document = replace_at_slot(doc, ("a", 1, "b"), "z")
 

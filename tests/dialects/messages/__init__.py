@@ -1,1 +1,1 @@
-"""Tests of the room of the same name."""
+"""Tests of `proxy.dialects.messages`."""

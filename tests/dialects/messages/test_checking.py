@@ -1,4 +1,4 @@
-"""What a Messages request may hold: what is wrong is told by its place."""
+"""Validation of Messages requests, with the path of an invalid part."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ WRONG = [
 
 
 @for_each(("messages", "place"), WRONG)
-def test_what_is_wrong_is_told_by_its_place(messages: list[Any], place: str) -> None:
+def test_error_names_the_invalid_part(messages: list[Any], place: str) -> None:
     with pytest.raises(InvalidField) as refused:
         check(*messages)
 
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_told_by_its_place(messages: list[Any], place: str) -> 
     assert str(refused.value).startswith(f"{place}: ")
 
 
-def test_what_the_system_says_is_looked_at_too() -> None:
+def test_system_prompt_is_validated() -> None:
     with pytest.raises(InvalidField) as refused:
         check(HELLO, system=[TEXT, {"type": "text"}])
 
@@ -95,7 +95,7 @@ def test_what_the_system_says_is_looked_at_too() -> None:
         [assistant({"type": "thinking", "thinking": "", "signature": ""})],
     ],
 )
-def test_what_messages_may_say_passes(messages: list[Any]) -> None:
+def test_valid_messages_pass(messages: list[Any]) -> None:
     check(*messages)
 
 
@@ -114,12 +114,12 @@ def test_usage_survives_conversion(usage: Json) -> None:
 
 
 @for_each("usage", [None, 5, [], "5"])
-def test_usage_that_is_no_object_is_none(usage: Any) -> None:
+def test_usage_of_another_type_is_none(usage: Any) -> None:
     assert to_chat_usage(usage) is None
 
 
 @for_each("count", [None, "5", 1.5, [5], {}])
-def test_count_that_is_no_number_is_not_trusted(count: Any) -> None:
+def test_invalid_count_is_ignored(count: Any) -> None:
     assert read_usage(to_chat_usage({"input_tokens": count or None, "output_tokens": 3})) is None
 
 
@@ -135,7 +135,7 @@ def test_count_that_is_no_number_is_not_trusted(count: Any) -> None:
         (7, {"invalid": 7}),
     ],
 )
-def test_arguments_are_an_object_or_invalid(arguments: Any, expected: Json) -> None:
+def test_arguments_must_be_an_object(arguments: Any, expected: Json) -> None:
     assert parse_arguments(arguments, lambda value: {"invalid": value}) == expected
 
 

@@ -1,4 +1,4 @@
-"""A chat as a Messages request: each part, each wish, and what Messages cannot say."""
+"""Conversion of chat requests to Messages: parts, options, and unsupported fields."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TOOL = {"type": "function", "function": FUNCTION}
 HELLO = {"role": "user", "content": "Hello"}
 
 
-def crossed(*messages: Any, **options: Any) -> dict[str, Any]:
+def to_messages(*messages: Any, **options: Any) -> dict[str, Any]:
     return convert_from_chat({"model": "m", "messages": [*messages], **options})
 
 
-def test_what_the_system_says_stands_by_itself() -> None:
-    document = crossed(
+def test_system_messages_become_the_system_field() -> None:
+    document = to_messages(
         {"role": "system", "content": "Be brief."},
         {"role": "developer", "content": "Be kind."},
         HELLO,
@@ -28,12 +28,12 @@ def test_what_the_system_says_stands_by_itself() -> None:
 
     assert [block["text"] for block in document["system"]] == ["Be brief.", "Be kind."]
     assert document["messages"] == [HELLO]
-    assert crossed({"role": "system", "content": "Be brief."}, HELLO)["system"] == "Be brief."
+    assert to_messages({"role": "system", "content": "Be brief."}, HELLO)["system"] == "Be brief."
 
 
-def test_a_tool_loop_crosses() -> None:
+def test_tool_loop_is_converted() -> None:
     call = {"id": "c1", "type": "function"}
-    document = crossed(
+    document = to_messages(
         HELLO,
         {
             "role": "assistant",
@@ -68,7 +68,7 @@ def test_pictures_and_files_become_sources() -> None:
     data = "data:application/pdf;base64,AAAA"
     file = {"type": "file", "file": {"filename": "a.pdf", "file_data": data}}
 
-    [message] = crossed({"role": "user", "content": [picture, linked, file]})["messages"]
+    [message] = to_messages({"role": "user", "content": [picture, linked, file]})["messages"]
 
     value, two, three = message["content"]
     assert value["source"] == {"type": "base64", "media_type": "image/png", "data": "AAAA"}
@@ -76,9 +76,9 @@ def test_pictures_and_files_become_sources() -> None:
     assert (three["type"], three["title"]) == ("document", "a.pdf")
 
 
-def test_bounds_stops_and_wishes_have_their_names() -> None:
+def test_options_are_renamed() -> None:
     schema = {"name": "x", "schema": {"type": "object"}}
-    document = crossed(
+    document = to_messages(
         HELLO,
         max_tokens=9,
         max_completion_tokens=5,
@@ -94,11 +94,11 @@ def test_bounds_stops_and_wishes_have_their_names() -> None:
     config = document["output_config"]
     assert (config["effort"], config["format"]["schema"]) == ("low", {"type": "object"})
     assert document["service_tier"] == "standard_only"
-    assert crossed(HELLO, reasoning_effort="none")["thinking"] == {"type": "disabled"}
-    assert crossed(HELLO)["max_tokens"] > 0
+    assert to_messages(HELLO, reasoning_effort="none")["thinking"] == {"type": "disabled"}
+    assert to_messages(HELLO)["max_tokens"] > 0
 
 
-def test_what_is_left_out_is_named() -> None:
+def test_dropped_fields_are_named() -> None:
     expected = {"metadata": {"a": "b"}, "service_tier": "flex", "tool_choice": "required"}
 
     assert find_lost_fields({**expected, "parallel_tool_calls": False}) == [
@@ -107,7 +107,7 @@ def test_what_is_left_out_is_named() -> None:
         "parallel_tool_calls",
         "tool_choice",
     ]
-    assert crossed(HELLO, **expected).keys() == {"model", "messages", "max_tokens"}
+    assert to_messages(HELLO, **expected).keys() == {"model", "messages", "max_tokens"}
 
 
 def wrong(*messages: Any) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def wrong(*messages: Any) -> dict[str, Any]:
         ("output_config", {"output_config": ["x"], "reasoning_effort": "high"}),
     ],
 )  # fmt: skip
-def test_untranslatable_part_is_refused_by_place(field: str, options: dict[str, Any]) -> None:
+def test_untranslatable_part_is_refused_with_its_path(field: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidField) as refused:
         convert_from_chat({"model": "m", "messages": [HELLO], **options})
 
@@ -145,21 +145,21 @@ def test_untranslatable_part_is_refused_by_place(field: str, options: dict[str, 
 
 
 @pytest.mark.parametrize("effort", [5, True])
-def test_an_effort_that_is_no_word_is_dropped_by_its_name(effort: object) -> None:
+def test_invalid_effort_is_dropped_and_named(effort: object) -> None:
     assert find_lost_fields({"messages": [HELLO], "reasoning_effort": effort}) == [
         "reasoning_effort"
     ]
-    assert "output_config" not in crossed(HELLO, reasoning_effort=effort)
+    assert "output_config" not in to_messages(HELLO, reasoning_effort=effort)
 
 
-def test_arguments_that_are_no_object_are_refused() -> None:
+def test_arguments_of_another_type_are_refused() -> None:
     calls = [{"function": {"arguments": "["}}]
 
     with pytest.raises(InvalidField, match=r"messages.0.tool_calls.0.function.arguments: must"):
-        crossed({"role": "assistant", "tool_calls": calls})
+        to_messages({"role": "assistant", "tool_calls": calls})
 
 
-def test_a_request_of_its_own_form_keeps_all_but_thoughts_that_nobody_signed() -> None:
+def test_messages_request_loses_only_unsigned_thoughts() -> None:
     signed = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     unsigned = {**signed, "signature": ""}
     request = {

@@ -1,4 +1,4 @@
-"""Messages answers as frames: order, coverage of the texts, usage, and bad input."""
+"""Reader of Messages responses: order, texts, usage, and invalid input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def options(**extra: bool) -> ReadOptions:
 
 
 def frames_of(docs: Iterable[Json] | Iterable[tuple[Json, bytes]], **extra: bool) -> list[Frame]:
-    """Return the frames of the documents of one answer, in checked order, the last one marked."""
+    """Return the frames of one response, with checked order and marked end."""
     reader = MESSAGES.reader(options(**extra))
     pairs = [doc if isinstance(doc, tuple) else (doc, orjson.dumps(doc)) for doc in docs]
     frames = [frame for doc, raw in pairs for frame in reader.read(doc, raw)]
@@ -83,14 +83,14 @@ def test_unusual_members_of_a_message_are_native(change: Json, is_native: bool) 
         ({"input_tokens": "5", "output_tokens": 3}, None),
     ],
 )  # fmt: skip
-def test_usage_of_a_whole_answer(used: Json, tokens: Tokens | None) -> None:
+def test_usage_of_a_whole_response_is_read(used: Json, tokens: Tokens | None) -> None:
     [frame] = frames_of([message(usage=used)], whole=True)
 
     [report] = [event for event in frame.events if isinstance(event, UsageReport)]
     assert (report.tokens, report.native) == (tokens, used)
 
 
-def test_usage_of_the_end_wins_and_absent_counts_stay() -> None:
+def test_final_usage_wins_and_missing_counts_stay() -> None:
     used = {"output_tokens": 30, "cache_read_input_tokens": 7, "input_tokens": None}
 
     matches = all_events(frames_of(message_events(text_events(0, "a"), usage=used), inspect=True))
@@ -140,7 +140,7 @@ def test_arguments_in_the_start_of_a_call_get_a_delta_of_their_own() -> None:
     assert unsplit.text == '{"a":1}'
 
 
-def test_ids_that_are_no_names_do_not_cross_to_an_inspected_client() -> None:
+def test_invalid_ids_are_replaced_in_inspected_streams() -> None:
     script = message_events(block_events(0, {**TOOL_USE, "id": "a zebra"}))
     script[0]["message"]["id"] = "the zebra"
 
@@ -166,12 +166,12 @@ def test_document_of_another_family_yields_nothing(event: Json, mode: dict[str, 
 
 @for_each("index", [None, "0", [1], {"a": 1}, 1.5])
 @for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
-def test_odd_index_breaks_nothing(index: Any, mode: dict[str, bool]) -> None:
+def test_invalid_index_raises_no_internal_error(index: Any, mode: dict[str, bool]) -> None:
     script = message_events(
         [{**text_event, "index": index} for text_event in text_events(0, "a", "b")]
     )
 
-    if index is not None and mode == {"inspect": True}:  # clients may read it as a number
+    if index is not None and mode == {"inspect": True}:  # clients may convert it to a number
         with pytest.raises(UpstreamInvalid, match="invalid index"):
             frames_of(script, **mode)
         return
@@ -183,7 +183,7 @@ def test_odd_index_breaks_nothing(index: Any, mode: dict[str, bool]) -> None:
 @for_each("value", [None, 5, "x", [], {"type": 5}, {"type": ["x"], "text": 5}])
 @for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
 @for_each("kind", ["message_start", "content_block_start", "content_block_delta", "message_delta"])
-def test_member_of_the_wrong_type_breaks_nothing(
+def test_member_of_wrong_type_raises_no_internal_error(
     kind: str, mode: dict[str, bool], value: Any
 ) -> None:
     members = dict.fromkeys(("message", "content_block", "delta", "usage"), value)
@@ -214,7 +214,7 @@ def test_block_without_an_end_ends_with_the_message(inspect: bool) -> None:
         (message_events()[:1], "second message"),
     ],
 )
-def test_refuses_events_out_of_order(
+def test_events_out_of_order_are_refused(
     script: list[Json], problem: str, mode: dict[str, bool]
 ) -> None:
     with pytest.raises(UpstreamInvalid, match=problem):
@@ -234,7 +234,7 @@ def test_open_and_ended_blocks_are_bounded(mode: dict[str, bool]) -> None:
             frames_of([message_events()[0], *script], **mode)
 
 
-def test_stream_that_is_not_inspected_may_open_any_number_of_blocks() -> None:
+def test_uninspected_stream_may_open_any_number_of_blocks() -> None:
     starts = [text_events(index, "a")[0] for index in range(2 * MAX_BLOCKS)]
 
     reader = MessageReader(options())
@@ -248,7 +248,7 @@ def test_stream_that_is_not_inspected_may_open_any_number_of_blocks() -> None:
 
 
 @for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
-def test_stop_without_a_message_is_refused(mode: dict[str, bool]) -> None:
+def test_stop_without_message_is_refused(mode: dict[str, bool]) -> None:
     with pytest.raises(UpstreamInvalid, match="before the response was complete"):
         frames_of([{"type": "ping"}, {"type": "message_stop"}], **mode)
 
@@ -276,6 +276,6 @@ def test_whole_answer_is_one_frame_with_its_bytes() -> None:
     ]
 
 
-def test_content_block_that_is_no_object_is_refused() -> None:
+def test_content_block_of_another_type_is_refused() -> None:
     with pytest.raises(UpstreamInvalid, match="content block that is not an object"):
         frames_of([message(content=["text"])], whole=True)

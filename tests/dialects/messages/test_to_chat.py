@@ -1,4 +1,4 @@
-"""A Messages request as a chat: each block, each wish, and what a chat cannot say."""
+"""Conversion of Messages requests to chats: blocks, options, and unsupported fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ODD_BLOCKS: tuple[dict[str, Any], ...] = (
 """Blocks with something of a type that it never has."""
 
 
-def crossed(*messages: Any, **options: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def to_chat_request(*messages: Any, **options: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     body = {"model": "m", "max_tokens": 64, "messages": [*messages], **options}
     return convert_to_chat(body, keeps_thoughts=False)
 
@@ -35,13 +35,13 @@ def user(*blocks: Any) -> dict[str, Any]:
     return {"role": "user", "content": [*blocks]}
 
 
-def test_texts_and_pictures_become_parts() -> None:
+def test_texts_and_images_become_parts() -> None:
     pictures = (
         {"type": "image", "source": DATA},
         {"type": "image", "source": {"type": "url", "url": "https://a.test/a.png"}},
     )
 
-    chat, losses = crossed(user(TEXT, *pictures), user(TEXT))
+    chat, losses = to_chat_request(user(TEXT, *pictures), user(TEXT))
 
     assert losses == ()
     [parts, value] = [message["content"] for message in chat["messages"]]
@@ -56,7 +56,7 @@ def test_documents_become_texts_and_files() -> None:
     inner = {"type": "content", "content": [TEXT]}
     result = {"type": "search_result", "source": "a.test", "title": "A", "content": [TEXT]}
 
-    chat, _ = crossed(
+    chat, _ = to_chat_request(
         user(
             {"type": "document", "title": "Sky", "source": plain},
             {"type": "document", "source": inner},
@@ -72,13 +72,13 @@ def test_documents_become_texts_and_files() -> None:
     assert file["file_data"] == "data:application/pdf;base64,AAAA"
 
 
-def test_a_tool_loop_crosses() -> None:
+def test_tool_loop_is_converted() -> None:
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     call = {"type": "tool_use", "id": "t1", "name": "look_up", "input": {"place": "Paris"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": [TEXT]}
     failed = {"type": "tool_result", "tool_use_id": "t2", "is_error": True, "content": "no"}
 
-    chat, losses = crossed(
+    chat, losses = to_chat_request(
         user(TEXT),
         {"role": "assistant", "content": [thought, TEXT, call]},
         user(result, failed, {"type": "text", "text": "And?"}),
@@ -100,11 +100,11 @@ def test_a_tool_loop_crosses() -> None:
     assert chat["tools"][0]["function"]["parameters"] == {"type": "object"}
 
 
-def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
+def test_image_of_a_tool_follows_its_result() -> None:
     output = {"type": "tool_result", "tool_use_id": "t1"}
     output["content"] = [{"type": "image", "source": DATA}]  # type: ignore[assignment]
 
-    chat, _ = crossed(user(output))
+    chat, _ = to_chat_request(user(output))
 
     assert [message["role"] for message in chat["messages"]] == ["tool", "user"]
 
@@ -123,17 +123,17 @@ def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
 def test_reasoning_models_get_effort(
     model: str, fields: dict[str, Any], effort: str | None
 ) -> None:
-    chat, losses = crossed(user(TEXT), **fields, model=model)
+    chat, losses = to_chat_request(user(TEXT), **fields, model=model)
 
     assert chat.get("reasoning_effort") == effort
     assert losses == (() if effort else tuple(fields))
     assert ("max_completion_tokens" in chat) is (model == "gpt-5")
 
 
-def test_a_schema_is_one_in_both() -> None:
+def test_json_schema_is_converted() -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
 
-    chat, _ = crossed(user(TEXT), output_config={"format": form})
+    chat, _ = to_chat_request(user(TEXT), output_config={"format": form})
 
     assert chat["response_format"]["json_schema"]["schema"] == {"type": "object"}
 
@@ -163,15 +163,17 @@ def test_a_schema_is_one_in_both() -> None:
         *(("messages.0.content.0", {"messages": [user(block)]}) for block in ODD_BLOCKS),
     ],
 )  # fmt: skip
-def test_what_a_chat_cannot_say_is_refused_by_name(field: str, options: dict[str, Any]) -> None:
+def test_unsupported_field_is_refused_by_name(field: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidField) as refused:
-        crossed(**{"messages": [user(TEXT)], **options})
+        to_chat_request(**{"messages": [user(TEXT)], **options})
 
     assert refused.value.param == field
 
 
-def test_whose_call_it_is_crosses_and_other_metadata_are_named() -> None:
-    chat, losses = crossed(user(TEXT), metadata={"user_id": "u1", "x": 1}, service_tier="auto")
+def test_user_id_is_converted_and_other_metadata_dropped() -> None:
+    chat, losses = to_chat_request(
+        user(TEXT), metadata={"user_id": "u1", "x": 1}, service_tier="auto"
+    )
 
     assert (chat["user"], losses) == ("u1", ("metadata",))
 
@@ -236,7 +238,7 @@ async def test_loaded_tool_is_named_to_the_model(
 
 
 @for_each("name", [None, 5, {}])
-async def test_reference_without_a_name_is_refused(
+async def test_tool_reference_without_name_is_refused(
     name: Any, client: aiohttp.ClientSession
 ) -> None:
     status, refused = await ask(client, body("search-answers", {**LOADED, "tool_name": name}))

@@ -1,4 +1,4 @@
-"""Frames as Messages answers: the recorded streams, other families, and whole answers."""
+"""Writer of Messages responses: recorded streams, other families, and whole responses."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def written(frames: Iterable[Frame], *, is_whole: bool = False) -> bytes:
 
 
 def message_of(frames: Iterable[Frame]) -> Json:
-    """Return the message that a client puts together from a stream."""
+    """Return the message that a client assembles from a stream."""
     return accumulated(events_of(written(frames)))
 
 
 def answer_of(
     *parts: Sequence[Event], start: Sequence[Event] = (), end: Sequence[Event] = ()
 ) -> list[Frame]:
-    """Return the frames of an answer of another family."""
+    """Return the frames of a response of another family."""
     started = Start("id", "model", 1)
     frames = [
         Frame((started, *start), "chat"),
@@ -78,7 +78,7 @@ def part_of(kind: Kind, *texts: str, name: str = "", signature: str = "") -> lis
     return [Begin(part, call), *(Delta(part, text) for text in texts), End(part)]
 
 
-def test_whole_answer_is_written_with_its_bytes() -> None:
+def test_whole_response_keeps_its_bytes() -> None:
     raw = orjson.dumps(RICH, option=orjson.OPT_INDENT_2)
     [frame] = frames_of([(RICH, raw)], whole=True)
 
@@ -104,7 +104,7 @@ def test_stream_becomes_a_whole_answer() -> None:
     )
 
 
-def test_answer_of_another_family_becomes_blocks() -> None:
+def test_response_of_another_family_becomes_blocks() -> None:
     frames = answer_of(
         part_of("reasoning", "Hm", "."),
         part_of("text", "", "a", "b"),
@@ -130,7 +130,7 @@ def test_answer_of_another_family_becomes_blocks() -> None:
     assert json.loads(written(frames, is_whole=True)) == output
 
 
-def test_arguments_that_are_no_object_are_wrapped_in_a_whole_answer() -> None:
+def test_arguments_of_another_type_are_wrapped() -> None:
     frames = answer_of(part_of("arguments", "[1", name="f"))
 
     [block] = json.loads(written(frames, is_whole=True))["content"]
@@ -164,7 +164,7 @@ def test_unknown_usage_is_zero() -> None:
     assert message_of(answer_of())["usage"] == {"input_tokens": 0, "output_tokens": 0}
 
 
-def test_stream_of_nothing_begins_and_ends() -> None:
+def test_empty_stream_has_start_and_end() -> None:
     names = [name for name, _ in events_of(written([Frame((), last=True)]))]
 
     assert names == ["message_start", "message_delta", "message_stop"]
@@ -220,7 +220,7 @@ def test_each_tool_call_of_a_whole_chat_is_a_block() -> None:
         {},
     ],
 )
-def test_block_is_put_together_from_its_events(block: Json) -> None:
+def test_block_is_assembled_from_its_events(block: Json) -> None:
     document = message(block, container={"id": "c"}, stop_sequence="x")
     accumulator = MessageAccumulator()
 
@@ -231,12 +231,12 @@ def test_block_is_put_together_from_its_events(block: Json) -> None:
 
 
 @for_each("content", [None, "text", 5, {}])
-def test_content_that_is_no_list_has_no_blocks(content: object) -> None:
+def test_content_of_another_type_has_no_blocks(content: object) -> None:
     assert [event["type"] for event in make_stream_events(message(content=content))] == [
         *("message_start", "message_delta", "message_stop")
     ]
 
 
-def test_block_that_is_no_object_is_refused() -> None:
+def test_block_of_another_type_is_refused() -> None:
     with pytest.raises(UpstreamInvalid, match="content block that is not an object"):
         [*make_stream_events(message(content=[["text"]]))]

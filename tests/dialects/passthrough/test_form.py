@@ -1,4 +1,4 @@
-"""Forms that are passed on: which are refused, however their bytes are cut."""
+"""Multipart forms on passthrough paths: forwarded or refused at any cut of their bytes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32",
 @for_each("field", ["session", "tools", "session[tools]", "extra_body"])
 @for_each("chosen", [b'{"model": "gpt-4o"}', b'[{"server_url": "x"}]', b'{"file_id": "f"}'])
 @for_each("form", UNREADABLE_BY_SOME.values(), ids=UNREADABLE_BY_SOME)
-def test_ambiguous_json_chooses_nothing(form: bytes, chosen: bytes, field: str) -> None:
+def test_ambiguous_json_in_a_field_is_ignored(form: bytes, chosen: bytes, field: str) -> None:
     encodings = ENCODINGS if form == b"%s" else ("utf-8",)
     for encoding in encodings:
         value = form % chosen.decode().encode(encoding)
@@ -180,13 +180,13 @@ async def forwarded_body(text: str, size: int, target: Target = TARGET) -> bytes
 
 @for_each("size", [1, 2, 3, 7, 64, 10_000])
 @for_each("text", GOOD)
-async def test_a_form_passes_as_it_came(text: str, size: int) -> None:
+async def test_valid_form_is_forwarded_unchanged(text: str, size: int) -> None:
     assert await forwarded_body(text, size) == text.encode()
 
 
 @for_each("size", [1, 2, 3, 7, 64, 10_000])
 @for_each("text", BAD.values(), ids=BAD)
-async def test_what_is_odd_or_not_the_clients_never_passes_whole(text: str, size: int) -> None:
+async def test_malformed_or_forbidden_form_is_never_completed(text: str, size: int) -> None:
     upload, response = FormUpload(Pieces(text, size), TYPE, TARGET), b""
     with pytest.raises(InvalidField):
         while piece := await upload.read():
@@ -194,7 +194,7 @@ async def test_what_is_odd_or_not_the_clients_never_passes_whole(text: str, size
     assert len(response) < max(1, len(text.encode()))
 
 
-async def test_what_an_upstream_accepts_passes() -> None:
+async def test_accepted_fields_pass() -> None:
     accepting = replace(OPENAI, accepts=frozenset({"provider"}))
     text = part("provider") + END
 
@@ -203,7 +203,7 @@ async def test_what_an_upstream_accepts_passes() -> None:
         await forwarded_body(text, 5)
 
 
-def test_it_keeps_little_of_what_passes() -> None:
+def test_parser_buffer_is_bounded() -> None:
     parts = FormParts(b"x1", TARGET)
     parts.feed(part("file", "").removesuffix("\r\n").encode())
     for _ in range(100):
@@ -218,7 +218,7 @@ def test_it_keeps_little_of_what_passes() -> None:
         *("multipart/mixed; boundary=x1", "application/x-www-form-urlencoded"),
     ],
 )
-def test_a_type_names_one_boundary(media_type: str) -> None:
+def test_content_type_has_one_boundary(media_type: str) -> None:
     assert is_form(media_type)
     with pytest.raises(InvalidField):
         FormUpload(Pieces("", 1), media_type, TARGET)

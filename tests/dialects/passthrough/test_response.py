@@ -1,4 +1,4 @@
-"""Requests and answers that are passed on: which headers pass, and what is read of bodies."""
+"""Passthrough requests and responses: headers, bodies that are read, and usage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LIMIT = 1000
         ({}, 200, "application/octet-stream", False),
     ],
 )
-def test_json_alone_is_read_and_what_is_empty(
+def test_only_json_and_empty_bodies_are_read(
     headers: Mapping[str, str], status: int, media_type: str | None, read: bool
 ) -> None:
     head = parse_passthrough_head(status, headers, LIMIT)
@@ -53,7 +53,7 @@ def test_json_alone_is_read_and_what_is_empty(
     assert head.media_type == (media_type or headers["content-type"])
 
 
-def test_a_client_sees_how_a_file_is_called() -> None:
+def test_only_content_disposition_is_forwarded() -> None:
     nosniff = ("x-content-type-options", "nosniff")
 
     assert select_passthrough_headers({"set-cookie": "a"}) == (nosniff,)
@@ -71,7 +71,7 @@ def document(raw: bytes) -> PassthroughDocument:
 
 
 @for_each("raw", [b'{"a": [1]}', b' [1, "b"]', b'"text"', b"true"])
-def test_a_document_leaves_as_it_came_or_as_it_was_changed(raw: bytes) -> None:
+def test_document_keeps_its_bytes_unless_changed(raw: bytes) -> None:
     reader = document(raw)
     [frame] = reader.read(reader.close()[0])
     writer = PassthroughWriter(parse_passthrough_head(200, {}, LIMIT))
@@ -86,7 +86,7 @@ def tokens_in(reader: PassthroughBytes, piece: bytes) -> Tokens | None:
     return reports[0].tokens if reports else None
 
 
-def test_no_document_is_no_answer_of_one() -> None:
+def test_missing_document_is_invalid() -> None:
     reader = document(b"")
     [frame] = reader.read(reader.close()[0])
 
@@ -98,7 +98,7 @@ def test_no_document_is_no_answer_of_one() -> None:
         document(b"a" * 1001)
 
 
-def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
+def test_bytes_pass_in_bounded_pieces() -> None:
     reader = PassthroughBytes(0, "audio/mpeg", find_tokens)
 
     pieces = reader.feed(b"a" * 200_000)
@@ -108,7 +108,7 @@ def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
     assert reader.end()[0].last
 
 
-def test_events_pass_as_they_come_and_tell_their_usage() -> None:
+def test_events_pass_unchanged_and_usage_is_read() -> None:
     reader = PassthroughBytes(0, "text/event-stream; charset=utf-8", find_tokens)
     result = b'event: done\ndata: {"type":"done","usage":{"total_tokens":7}}\n\n'
 
@@ -127,7 +127,7 @@ def test_events_pass_as_they_come_and_tell_their_usage() -> None:
         assert tokens_in(reader, odd) is None
 
 
-def test_an_event_that_is_too_large_passes_unread() -> None:
+def test_too_large_event_passes_unread() -> None:
     reader = PassthroughBytes(0, "text/event-stream", find_tokens)
     for _ in range(200):
         assert tokens_in(reader, b"data: " + b"a" * 65530) is None
@@ -160,13 +160,13 @@ def built(
         ("https://h/at/{model}", "/v1/rerank", "https://h/at/rerank-1/rerank"),
     ],
 )
-def test_the_path_stands_after_that_of_the_upstream(base_url: str, prompt: str, url: str) -> None:
+def test_path_is_appended_to_the_upstream_path(base_url: str, prompt: str, url: str) -> None:
     upstream = replace(OPENAI, base_url=base_url)
 
     assert built(PassthroughPath(prompt), prompt, upstream=upstream).url == url
 
 
-def test_a_query_is_the_policys_and_what_is_listed_of_the_clients() -> None:
+def test_query_merges_policy_and_listed_client_parameters() -> None:
     upstream = replace(OPENAI, query="api-version=1")
 
     result = built(FILE, "/v1/files/a", "limit=2&x=3&limit=%C3%A9", upstream=upstream)
@@ -191,7 +191,7 @@ def test_names_are_bounded() -> None:
                 read_passthrough(HEAD, {name: odd})
 
 
-def test_a_media_type_is_a_short_line() -> None:
+def test_media_type_is_a_short_line() -> None:
     assert check_media_type("multipart/form-data; boundary=x") == "multipart/form-data; boundary=x"
     for odd in ("", "a" * 300, "a\tb", "\xff", " a"):
         with pytest.raises(InvalidField):

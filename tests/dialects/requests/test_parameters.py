@@ -34,11 +34,11 @@ KNOWN_VALUES = OPENAI.fields["completions"]
 BODY = {"prompt": "Hi", "temperature": 1.5}
 
 
-def test_a_body_that_no_rule_changes_is_the_very_same() -> None:
+def test_body_without_overrides_is_not_copied() -> None:
     assert apply_parameters("completions", BODY, UNCHANGED, KNOWN_VALUES) is BODY
 
 
-def test_the_body_that_was_given_is_not_changed() -> None:
+def test_overrides_do_not_change_the_original_body() -> None:
     apply_parameters("completions", BODY, ParameterOverrides({"temperature": 0.0}), KNOWN_VALUES)
 
     assert BODY["temperature"] == 1.5
@@ -76,7 +76,7 @@ def test_the_body_that_was_given_is_not_changed() -> None:
             {"n_predict": 50, "options": {"num_predict": 7}, "max_tokens": 7}),
     ],
 )  # fmt: skip
-def test_a_parameter_is_set_or_capped_under_the_name_that_the_request_uses(
+def test_override_applies_under_the_name_in_the_request(
     endpoint: Endpoint, fields: Json, setting: Json, cap: Json, result: Json
 ) -> None:
     overrides = ParameterOverrides(setting, cap)
@@ -96,7 +96,7 @@ def lists_of(drop: set[str]) -> dict[str, Any]:
     return {"drops": drop, "refuses": NOT_THE_CLIENTS - drop}
 
 
-def test_what_nobody_lists_is_all_there_and_the_very_same() -> None:
+def test_unlisted_fields_pass_without_copying() -> None:
     body = {"messages": [{"content": "Hi"}], "tools": [{"function": {"name": "f"}}], "odd": [1]}
 
     allowed, dropped = filter_fields(body, upstream())
@@ -106,7 +106,7 @@ def test_what_nobody_lists_is_all_there_and_the_very_same() -> None:
     assert all(allowed[name] is body[name] for name in body)
 
 
-def test_what_is_dropped_within_a_field_leaves_the_clients_body_as_it_was() -> None:
+def test_dropping_nested_fields_does_not_change_the_body() -> None:
     body = {"tools": [{"type": "a"}, dict(TOOL)]}
     lists = lists_of({"tools[].server_url", "tools[].headers"})
 
@@ -117,7 +117,7 @@ def test_what_is_dropped_within_a_field_leaves_the_clients_body_as_it_was() -> N
     assert body == {"tools": [{"type": "a"}, TOOL]}
 
 
-def test_what_is_dropped_at_the_top_is_dropped_within_a_group_of_options() -> None:
+def test_dropped_field_is_dropped_in_option_groups() -> None:
     body = {"seed": 1, "extra_body": {"seed": 2, "tools": [{"seed": 3}]}}
 
     allowed, dropped = filter_fields(body, upstream(**lists_of({"seed"})))
@@ -125,7 +125,7 @@ def test_what_is_dropped_at_the_top_is_dropped_within_a_group_of_options() -> No
     assert (allowed, dropped) == ({"extra_body": {"tools": [{"seed": 3}]}}, ["seed"])
 
 
-def test_an_id_in_the_place_of_what_has_one_is_dropped_and_accepted_by_its_name() -> None:
+def test_id_in_place_of_an_object_is_dropped_unless_accepted() -> None:
     body = {"tools": [{"container": "cntr_1"}, {"container": {"type": "auto"}}], "container": "c"}
     names = {"tools[].container.id", "container.id"}
 
@@ -137,7 +137,7 @@ def test_an_id_in_the_place_of_what_has_one_is_dropped_and_accepted_by_its_name(
     assert accepted == body
 
 
-def test_an_outer_name_stands_for_all_that_is_within_it() -> None:
+def test_accepted_field_includes_nested_fields() -> None:
     body = {"tools": [{"retrieval": {"anything": 1}}]}
     with pytest.raises(InvalidField):
         filter_fields(body, upstream())
@@ -147,13 +147,13 @@ def test_an_outer_name_stands_for_all_that_is_within_it() -> None:
 
 
 @pytest.mark.parametrize("body", [{"apiKey": "a"}, {"extra_body": {"apiKey": "a"}}], ids=str)
-def test_another_spelling_is_told_beside_the_name_that_it_stands_for(body: Json) -> None:
+def test_error_names_spelling_and_field(body: Json) -> None:
     with pytest.raises(InvalidField, match=r"api_key: .*, also not as .apiKey., unless"):
         filter_fields(body, upstream())
 
 
 @pytest.mark.parametrize("name", sorted(LIMITED))
-def test_a_dearer_word_is_refused_and_an_accepted_field_has_any(name: str) -> None:
+def test_more_expensive_option_is_refused_unless_accepted(name: str) -> None:
     with pytest.raises(InvalidField, match="price"):
         filter_fields({name: "dearer"}, upstream())
 
@@ -164,7 +164,7 @@ def test_a_dearer_word_is_refused_and_an_accepted_field_has_any(name: str) -> No
 
 
 @for_each("item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"a": "b"}]])
-def test_many_tools_are_looked_through_at_once(item: Any) -> None:
+def test_many_tools_are_filtered_in_linear_time(item: Any) -> None:
     body = {"tools": [item] * 10_000}
 
     assert lines(lambda: filter_fields(body, upstream())) < 20 * 10_000
@@ -188,11 +188,11 @@ def question(upstream: Upstream, *, path: str = "/v1/completions", **fields: Any
         ("https://api.example.test/v2", "https://api.example.test/v2/completions"),
     ],
 )
-def test_a_base_without_a_path_gets_the_dialects_own(base: str, url: str) -> None:
+def test_base_url_without_path_gets_the_dialect_prefix(base: str, url: str) -> None:
     assert question(replace(UPSTREAM, base_url=base)).url == url
 
 
-def test_usage_is_asked_for_in_streams_only_where_it_must_be() -> None:
+def test_stream_usage_is_requested_only_if_needed() -> None:
     fireworks = replace(UPSTREAM, dialect="fireworks")
 
     assert json.loads(question(UPSTREAM, stream=True).body)["stream_options"] == {
@@ -202,7 +202,7 @@ def test_usage_is_asked_for_in_streams_only_where_it_must_be() -> None:
     assert "stream_options" not in json.loads(question(fireworks, stream=True).body)
 
 
-def test_headers_are_ours_and_the_policys() -> None:
+def test_headers_come_from_dialect_and_policy() -> None:
     headers = question(replace(UPSTREAM, headers=(("X-Team", Secret("t")),))).headers
 
     assert headers.keys() == {
@@ -216,7 +216,7 @@ def test_headers_are_ours_and_the_policys() -> None:
     assert headers["accept-encoding"] == "identity"
 
 
-def test_a_call_is_put_into_a_targets_form_once_and_anew_where_anything_differs() -> None:
+def test_translated_request_is_reused_for_equal_targets() -> None:
     request = {"model": "asked", "messages": [{"role": "user", "content": "p"}], "stream": True}
     call = read_call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), request)
     target, other_target = Target(UPSTREAM, "served"), Target(UPSTREAM, "other")

@@ -1,4 +1,4 @@
-"""What becomes of a field on its way to an upstream of another dialect."""
+"""Translation of request fields for upstreams of other dialects."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def target(dialect: str, **options: Any) -> Target:
     return Target(Upstream("one", dialect, "http://127.0.0.1:9", **options), "m")
 
 
-def crossed(received: str, upstream_dialect: str, **fields: Any) -> Any:
+def translated_request(received: str, upstream_dialect: str, **fields: Any) -> Any:
     return translate(DIALECTS[received], LEGACY, {**BODY, **fields}, target(upstream_dialect))
 
 
-def test_a_field_that_neither_knows_passes_with_its_value() -> None:
-    assert crossed("openai", "scale", new_thing=[1, {"a": None}]).body["new_thing"] == [
+def test_field_unknown_to_both_dialects_is_forwarded() -> None:
+    assert translated_request("openai", "scale", new_thing=[1, {"a": None}]).body["new_thing"] == [
         1,
         {"a": None},
     ]
 
 
 @pytest.mark.parametrize("value", [None, 1, 1.0])
-def test_a_default_is_left_out_without_a_word(value: Any) -> None:
-    fitted = crossed("fireworks", "openai", repetition_penalty=value)
+def test_field_with_default_value_is_dropped_silently(value: Any) -> None:
+    fitted = translated_request("fireworks", "openai", repetition_penalty=value)
 
     assert fitted.dropped_fields == ()
     assert "repetition_penalty" not in fitted.body
 
 
-def test_a_field_that_tunes_is_dropped_and_named() -> None:
-    assert crossed("fireworks", "openai", repetition_penalty=1.2).dropped_fields == (
+def test_tuning_field_is_dropped_and_named() -> None:
+    assert translated_request("fireworks", "openai", repetition_penalty=1.2).dropped_fields == (
         "repetition_penalty",
     )
 
@@ -54,7 +54,9 @@ def test_a_field_that_tunes_is_dropped_and_named() -> None:
         ("chat", "anthropic", False, False),
     ],
 )
-def test_codex_metadata(endpoint: Any, dialect: str, open_ranges: bool, is_sent: bool) -> None:
+def test_codex_metadata_is_dropped_silently(
+    endpoint: Any, dialect: str, open_ranges: bool, is_sent: bool
+) -> None:
     paths = {"x-codex-turn-metadata": '{"cwd": "C:/secret-project"}'}
     body = {"model": "m", "input": "Hi", "client_metadata": paths}
     target_item = target(dialect, open_ranges=open_ranges)
@@ -73,7 +75,9 @@ def test_codex_metadata(endpoint: Any, dialect: str, open_ranges: bool, is_sent:
         ("openai", "anthropic", [{"type": "compaction"}]),
     ],
 )
-def test_drops_field_of_same_name(received: str, upstream_dialect: str, value: Any) -> None:
+def test_field_of_the_same_name_but_other_meaning_is_dropped(
+    received: str, upstream_dialect: str, value: Any
+) -> None:
     endpoints: dict[str, Any] = {"anthropic": "chat", "openai": "responses"}
     body: dict[str, Any] = {"model": "m", "max_tokens": 9, "context_management": value}
     if received == "anthropic":
@@ -88,7 +92,7 @@ def test_drops_field_of_same_name(received: str, upstream_dialect: str, value: A
     assert "context_management" not in fitted.body
 
 
-def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
+def test_dropped_field_of_two_spellings_is_named_once() -> None:
     context = target("openai", drops=frozenset({"provider"}), refuses=frozenset())
     names = ["provider", "PROVIDER", "\uff50rovider", "Provider"]
     body = {**BODY, **dict.fromkeys(names, 1)}
@@ -112,16 +116,16 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
         ("fireworks", "openai", {"response_format": {"type": "json_object"}}),
     ],
 )
-def test_refuses_shaping_field_by_name(
+def test_field_that_shapes_the_response_is_refused(
     received: str, upstream_dialect: str, field: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidField) as refused:
-        crossed(received, upstream_dialect, **field)
+        translated_request(received, upstream_dialect, **field)
 
     assert refused.value.param in field
 
 
-def test_an_upstream_may_take_more_than_its_dialect() -> None:
+def test_upstream_may_accept_more_than_its_dialect() -> None:
     fitted = translate(
         DIALECTS["fireworks"],
         LEGACY,
@@ -132,18 +136,20 @@ def test_an_upstream_may_take_more_than_its_dialect() -> None:
     assert (fitted.body["top_k"], fitted.dropped_fields) == (40, ())
 
 
-def test_an_upstream_without_the_endpoint_is_named() -> None:
+def test_upstream_without_the_endpoint_is_named() -> None:
     with pytest.raises(InvalidField, match="no embeddings endpoint"):
         translate(DIALECTS["openai"], ("embeddings", "embeddings"), BODY, target("scale"))
 
 
 @for_each("upstream_dialect", ["openai", "portkey", "scale", "multimodel", "enkrypt"])
-def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(upstream_dialect: str) -> None:
+def test_default_behavior_of_the_upstream_is_not_reported(upstream_dialect: str) -> None:
     name = "context_length_exceeded_behavior"
 
-    assert crossed("fireworks", upstream_dialect, **{name: "error"}).dropped_fields == ()
-    assert crossed("fireworks", upstream_dialect, **{name: "truncate"}).dropped_fields == (name,)
-    assert crossed("fireworks", upstream_dialect).dropped_fields == ()
+    assert translated_request("fireworks", upstream_dialect, **{name: "error"}).dropped_fields == ()
+    assert translated_request(
+        "fireworks", upstream_dialect, **{name: "truncate"}
+    ).dropped_fields == (name,)
+    assert translated_request("fireworks", upstream_dialect).dropped_fields == ()
 
 
 @for_each(
@@ -156,14 +162,16 @@ def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(upstream_di
         ("scale", True, False),
     ],
 )
-def test_warns_where_stop_text_differs(upstream_dialect: str, value: bool, dropped: bool) -> None:
-    fitted = crossed("scale", upstream_dialect, include_stop_str_in_output=value)
+def test_differing_stop_text_behavior_is_reported(
+    upstream_dialect: str, value: bool, dropped: bool
+) -> None:
+    fitted = translated_request("scale", upstream_dialect, include_stop_str_in_output=value)
 
     assert fitted.dropped_fields == (("include_stop_str_in_output",) if dropped else ())
 
 
-def test_the_time_a_client_allows_is_kept_by_the_proxy_and_so_not_lost() -> None:
-    assert crossed("scale", "openai", inference_timeout=3).dropped_fields == ()
+def test_client_timeout_is_applied_by_the_proxy() -> None:
+    assert translated_request("scale", "openai", inference_timeout=3).dropped_fields == ()
 
 
 @for_each(
@@ -173,7 +181,7 @@ def test_the_time_a_client_allows_is_kept_by_the_proxy_and_so_not_lost() -> None
         ("multimodel", {"logprobs": True}, None, ("logprobs",)),
     ],
 )
-def test_names_dropped_fields(
+def test_dropped_fields_are_named(
     dialect: str, options: dict[str, Any], bound: int | None, dropped: tuple[str, ...]
 ) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "p"}], **options}
@@ -194,7 +202,9 @@ ONE_ANSWER: list[tuple[str, Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("received", "endpoint", "body"), ONE_ANSWER)
-def test_responses_has_one_answer(received: str, endpoint: Any, body: dict[str, Any]) -> None:
+def test_several_choices_are_refused_for_responses(
+    received: str, endpoint: Any, body: dict[str, Any]
+) -> None:
     def translated(number: int | None) -> Any:
         ends: Any = endpoint, "chat"
         fields = {**body, "n": number}
@@ -233,7 +243,7 @@ def test_thoughts_in_chat_requests_are_dropped(upstream_dialect: str, endpoint: 
     assert "thinking" not in str(fitted.body)
 
 
-def test_thoughts_go_back_to_an_upstream_of_the_same_form_as_they_came() -> None:
+def test_thoughts_return_unchanged_within_one_family() -> None:
     openai, body = DIALECTS["openai"], {"model": "m", "messages": THOUGHTS}
 
     fitted = translate(openai, ("chat", "chat"), body, target("openai"))
@@ -251,7 +261,7 @@ def test_thoughts_go_back_to_an_upstream_of_the_same_form_as_they_came() -> None
         ({}, (), ParameterOverrides(set={"max_tokens": 32000}), 32000, ()),
     ],
 )
-def test_an_upstream_of_messages_has_a_bound_and_one_that_nobody_said_is_told(
+def test_assumed_messages_bound_is_reported(
     fields: dict[str, Any],
     maximum: Any,
     changes: ParameterOverrides,

@@ -112,7 +112,7 @@ def test_forwarded_fields_equal_translated_ones(
     if request is not None:
         endpoints = call.head.endpoint, route.endpoint
         long = translate(dialect, endpoints, call.body, target, changes)
-        assert long.body == request.body  # a field that is set may stand elsewhere
+        assert long.body == request.body  # set fields may be in another position
         assert {name: type(value) for name, value in long.body.items()} == {
             name: type(value) for name, value in request.body.items()
         }
@@ -140,7 +140,7 @@ def test_parameters_equal_applied_overrides(
     target, spoken = Target(target_upstream, model), DIALECTS[target_upstream.dialect]
     endpoint = choose_target_endpoint(call.head.endpoint, target)
     known_names = spoken.fields.get(endpoint, {}).keys() | target_upstream.accepts
-    with suppress(InvalidField):  # what was sent before is known already
+    with suppress(InvalidField):  # fill the cache
         route_for(call.head.endpoint, DIALECTS[call.head.dialect], target)
         if is_sent:
             translate_request(call, target, changes)
@@ -157,7 +157,7 @@ def test_parameters_equal_applied_overrides(
 @for_each("dialect", ["openai", "portkey", "enkrypt"])
 @for_each("changes", CHANGES[:3], ids=str)
 @for_each("bounded", [{}, {"max_tokens": 256}], ids=str)
-def test_forwards_usual_fields(
+def test_common_fields_are_forwarded(
     dialect: str, changes: ParameterOverrides, bounded: dict[str, int]
 ) -> None:
     usual = {**FIELDS["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
@@ -171,7 +171,7 @@ def test_forwards_usual_fields(
     assert route_for("chat", OPENAI, target) is route
 
 
-def test_does_not_forward_values_out_of_range() -> None:
+def test_values_out_of_range_are_not_forwarded() -> None:
     route = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
 
     hot = {**FIELDS["chat"], "temperature": 3}
@@ -179,7 +179,7 @@ def test_does_not_forward_values_out_of_range() -> None:
     assert forward_fields(route, "chat", hot, "gpt-4o", UNCHANGED) is None
 
 
-def test_bounds_cache_of_numbers() -> None:
+def test_cache_of_numbers_is_bounded() -> None:
     changes = ParameterOverrides(cap={"max_tokens": 9})
     route = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
 

@@ -1,1 +1,1 @@
-"""Responses in chat's form and back."""
+"""Tests of `proxy.dialects.responses`."""

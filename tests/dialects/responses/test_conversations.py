@@ -60,16 +60,16 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[H
         yield running
 
 
-async def about(
+async def call_conversation(
     context: House, path: str = "", method: str = "GET", body: Any = None, **options: str
 ) -> tuple[int, Json, dict[str, str]]:
     return await context.send(f"/v1/conversations{path}", method, body, **options)
 
 
 async def create_conversation(context: House, to: str = "support-chat", **fields: Any) -> str:
-    """Return the id that a client gets of a conversation that is made by a deployment."""
+    """Create a conversation with a deployment and return its id for the client."""
     context.upstream.answer_with(answer(TALK))
-    status, body, _ = await about(
+    status, body, _ = await call_conversation(
         context, method="POST", body=fields, **{"x-headrace-deployment": to}
     )
     assert status == 200, body
@@ -77,13 +77,13 @@ async def create_conversation(context: House, to: str = "support-chat", **fields
 
 
 async def item_of(context: House, talk: str) -> str:
-    """Return the id that a client gets of the item of a conversation."""
+    """Return the client's id of the item of a conversation."""
     context.upstream.answer_with(answer(PAGE))
-    _, page, _ = await about(context, f"/{talk}/items")
+    _, page, _ = await call_conversation(context, f"/{talk}/items")
     return str(page["data"][0]["id"])
 
 
-async def test_one_is_made_where_the_deployment_says_and_leads_back_there(gateway: House) -> None:
+async def test_conversation_is_created_at_its_target_and_found_again(gateway: House) -> None:
     text = await create_conversation(gateway, "resilient", items=[QUESTION], metadata={"a": "b"})
 
     assert text.startswith("conv_")
@@ -100,14 +100,14 @@ async def test_one_is_made_where_the_deployment_says_and_leads_back_there(gatewa
 
 
 @every_way
-async def test_its_key_reaches_it_for_nothing(
+async def test_calls_about_a_conversation_are_free(
     method: str, end: str, request_body: Json | None, document: Json, gateway: House
 ) -> None:
     text = await create_conversation(gateway)
     end = end.replace("{item}", await item_of(gateway, text) if "{item}" in end else "")
     gateway.upstream.answer_with(answer(document))
 
-    status, body, headers = await about(gateway, f"/{text}{end}", method, request_body)
+    status, body, headers = await call_conversation(gateway, f"/{text}{end}", method, request_body)
 
     assert status == 200, body
     assert body.keys() == document.keys()
@@ -161,14 +161,16 @@ async def test_any_model_of_upstream_continues_it(
         ({"conversation": "conv_1", "previous_response_id": "resp_1"}, 400, "conversation"),
     ],
 )
-async def test_refuses_foreign_ids(fields: Json, status: int, param: str, gateway: House) -> None:
+async def test_ids_of_other_keys_are_refused(
+    fields: Json, status: int, param: str, gateway: House
+) -> None:
     answered, body = await gateway.ask(**fields)
 
     assert (answered, body["error"]["param"]) == (status, param)
     assert gateway.upstream.requests == []
 
 
-async def test_it_goes_nowhere_else(gateway: House) -> None:
+async def test_conversation_stays_at_its_target(gateway: House) -> None:
     text = await create_conversation(gateway, "resilient")
     elsewhere = await gateway.ask(conversation=text)
     other_key = await gateway.ask(conversation=text, key=OTHER_KEY)
@@ -180,13 +182,13 @@ async def test_it_goes_nowhere_else(gateway: House) -> None:
     assert on == 200
 
 
-async def test_guards_read_what_is_written_and_what_is_shown(gateway: House) -> None:
+async def test_guards_inspect_written_and_returned_items(gateway: House) -> None:
     text = await create_conversation(gateway, "guarded")
     request_count = len(gateway.upstream.requests)
     fields = {"items": [{**QUESTION, "content": "The forbidden word."}]}
-    refused = await about(gateway, f"/{text}/items", "POST", fields)
+    refused = await call_conversation(gateway, f"/{text}/items", "POST", fields)
     gateway.upstream.then(answer({**TALK, "metadata": {"to": EMAIL}}))
-    outputs = await about(gateway, f"/{text}")
+    outputs = await call_conversation(gateway, f"/{text}")
 
     assert (refused[0], refused[1]["error"]["code"]) == (400, "guardrail_blocked")
     assert len(gateway.upstream.requests) == request_count + 1
@@ -194,20 +196,24 @@ async def test_guards_read_what_is_written_and_what_is_shown(gateway: House) -> 
 
 
 @pytest.mark.parametrize("end", ["/items", "/items/{item}"])
-async def test_guards_of_answers_read_its_items(end: str, gateway: House) -> None:
+async def test_output_guards_inspect_items(end: str, gateway: House) -> None:
     text = await create_conversation(gateway, "guarded")
     item = {**ASKED, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
     known_text = await item_of(gateway, text)
     gateway.upstream.answer_with(answer(item if "{item}" in end else {**PAGE, "data": [item]}))
 
-    status, body, _ = await about(gateway, f"/{text}{end.replace('{item}', known_text)}")
+    status, body, _ = await call_conversation(
+        gateway, f"/{text}{end.replace('{item}', known_text)}"
+    )
 
     assert (status, EMAIL in json.dumps(body)) == (200, False), body
     assert "Ask " in json.dumps(body)
 
 
 @pytest.mark.parametrize("words", [1, 60_000], ids=["small", "large"])
-async def test_list_restores_masks(words: int, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_listed_items_have_restored_values(
+    words: int, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     async def echo(request: Asked, wire: Wire) -> None:
         [item] = request.json["items"]
         content = [{"type": "input_text", "text": item["content"]}]
@@ -221,7 +227,7 @@ async def test_list_restores_masks(words: int, upstream: ScriptedUpstream, tmp_p
         value = await create_conversation(context, "guarded")
         upstream.then(echo)
         fields = {"items": [{**QUESTION, "content": text}]}
-        status, body, _ = await about(context, f"/{value}/items", "POST", fields)
+        status, body, _ = await call_conversation(context, f"/{value}/items", "POST", fields)
 
     assert status == 200, body
     assert EMAIL not in upstream.requests[-1].json["items"][0]["content"]
@@ -242,29 +248,29 @@ async def test_retry_guard_blocks_stored_answer(upstream: ScriptedUpstream, tmp_
     assert (in_one, len(upstream.requests) - 2) == (1, 2)
 
 
-async def test_null_metadata_takes_them_away(gateway: House) -> None:
+async def test_null_metadata_is_forwarded(gateway: House) -> None:
     text = await create_conversation(gateway, metadata=None)
     assert gateway.last.json == {"metadata": None}
 
-    await about(gateway, f"/{text}", "POST", {"metadata": None, "items": None})
+    await call_conversation(gateway, f"/{text}", "POST", {"metadata": None, "items": None})
 
     assert gateway.last.json == {"metadata": None}
 
 
-async def test_what_is_written_is_sent_once(gateway: House) -> None:
+async def test_writes_are_not_repeated_after_a_lost_response(gateway: House) -> None:
     text = await create_conversation(gateway, "resilient")
     fields = {"items": [QUESTION]}
     gateway.upstream.then(cut_before_head())
-    lost_count, _, _ = await about(gateway, f"/{text}/items", "POST", fields)
+    lost_count, _, _ = await call_conversation(gateway, f"/{text}/items", "POST", fields)
     lost_at = len(gateway.upstream.requests)
     gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(PAGE))
-    later, _, _ = await about(gateway, f"/{text}/items", "POST", fields)
+    later, _, _ = await call_conversation(gateway, f"/{text}/items", "POST", fields)
 
     assert (lost_count, lost_at) == (502, 2)
     assert (later, len(gateway.upstream.requests)) == (200, 4)
 
 
-async def test_its_answers_are_not_kept(gateway: House) -> None:
+async def test_responses_of_a_conversation_are_not_cached(gateway: House) -> None:
     text = await create_conversation(gateway, "kept")
     gateway.upstream.answer_with(answer(response()))
     for _ in range(2):
@@ -273,14 +279,16 @@ async def test_its_answers_are_not_kept(gateway: House) -> None:
     assert len(gateway.upstream.requests) == 3
 
 
-async def test_items_have_the_providers_ids_again_where_they_are_written(gateway: House) -> None:
+async def test_written_items_have_ids_of_the_provider(gateway: House) -> None:
     text = await create_conversation(gateway)
     item = await item_of(gateway, text)
     gateway.upstream.answer_with(answer(PAGE))
     reference = {"type": "item_reference", "id": item}
 
-    status, _, _ = await about(gateway, f"/{text}/items", "POST", {"items": [reference]})
-    count_after, _, _ = await about(
+    status, _, _ = await call_conversation(
+        gateway, f"/{text}/items", "POST", {"items": [reference]}
+    )
+    count_after, _, _ = await call_conversation(
         gateway, f"/{text}/items?after={item}&limit=1&include[]=a.b&x=y"
     )
 
@@ -301,20 +309,20 @@ async def test_items_have_the_providers_ids_again_where_they_are_written(gateway
         ({"items": [{"type": "item_reference", "id": "msg_1"}]}, "items.0.id"),
     ],
 )
-async def test_errors_use_names_of_client(fields: Json, param: str, gateway: House) -> None:
+async def test_errors_use_ids_of_the_client(fields: Json, param: str, gateway: House) -> None:
     headers = {"x-headrace-deployment": "support-chat"}
 
-    status, body, _ = await about(gateway, method="POST", body=fields, **headers)
+    status, body, _ = await call_conversation(gateway, method="POST", body=fields, **headers)
 
     assert status in (400, 404), body
     assert body["error"]["param"].startswith(param), body
     assert gateway.upstream.requests == []
 
 
-async def test_a_key_of_several_deployments_names_one(gateway: House) -> None:
-    status, body, _ = await about(gateway, method="POST", body={})
-    alone, _, _ = await about(gateway, method="POST", body={"other": 1}, key=OTHER_KEY)
-    chat, refused, _ = await about(
+async def test_key_with_several_deployments_must_name_one(gateway: House) -> None:
+    status, body, _ = await call_conversation(gateway, method="POST", body={})
+    alone, _, _ = await call_conversation(gateway, method="POST", body={"other": 1}, key=OTHER_KEY)
+    chat, refused, _ = await call_conversation(
         gateway, method="POST", body={}, **{"x-headrace-deployment": "chatting"}
     )
 
@@ -328,7 +336,7 @@ async def test_a_key_of_several_deployments_names_one(gateway: House) -> None:
 
 @pytest.mark.parametrize("ways", [WAYS[:4], WAYS[4:]])
 @pytest.mark.parametrize("document", [{}, {"id": 1}, {"object": "conversation"}, {"data": [1]}])
-async def test_what_is_no_such_document_is_the_upstreams_fault(
+async def test_unexpected_document_is_an_upstream_error(
     ways: list[tuple[str, str, Json | None, Json]], document: Json, gateway: House
 ) -> None:
     text = await create_conversation(gateway)
@@ -337,13 +345,13 @@ async def test_what_is_no_such_document_is_the_upstreams_fault(
 
     for method, end, fields, _ in ways:
         path = f"/{text}{end.replace('{item}', item)}"
-        status, body, _ = await about(gateway, path, method, fields)
+        status, body, _ = await call_conversation(gateway, path, method, fields)
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
-async def test_it_is_explained_and_counted_as_any_call(gateway: House) -> None:
+async def test_conversation_calls_are_explained_and_counted(gateway: House) -> None:
     value = await create_conversation(gateway)
-    _, _, headers = await about(gateway, f"/{value}")
+    _, _, headers = await call_conversation(gateway, f"/{value}")
 
     text = await gateway.explanation(headers["x-request-id"])
     lines = (await gateway.proxy.metrics()).splitlines()

@@ -1,4 +1,4 @@
-"""How a response ends, whole and streamed, and what each end is counted as and costs."""
+"""Ends of responses, whole and streamed, with their outcome and cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.for_each import for_each
             "server_error"),
     ],
 )  # fmt: skip
-def test_a_failure_is_an_error_by_its_code(document: Json, code: Any, kind: str) -> None:
+def test_failed_response_is_an_error_by_its_code(document: Json, code: Any, kind: str) -> None:
     failure = find_failure(document)
 
     assert failure is not None
@@ -56,11 +56,11 @@ def test_a_failure_is_an_error_by_its_code(document: Json, code: Any, kind: str)
         {"type": ["response.failed"], "status": {}},
     ],
 )
-def test_what_has_not_failed_is_no_failure(document: Json) -> None:
+def test_other_statuses_are_no_failure(document: Json) -> None:
     assert find_failure(document) is None
 
 
-def test_a_failure_has_its_usage_beside_it() -> None:
+def test_failed_response_has_usage() -> None:
     failed = response(status="failed")
 
     for document in (failed, {"type": "response.failed", "response": failed}):
@@ -74,7 +74,7 @@ def test_a_failure_has_its_usage_beside_it() -> None:
 
 ITEM = text_item(" Paris.")
 SORRY = {"code": "server_error", "message": "Sorry."}
-PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
+PRICED = 11_000  # nano-USD: 5 tokens at 1,000 and 3 at 2,000
 SERVED = (200, "success", "provider", "useful")
 PAID_IN_VAIN = (502, "upstream_error", "provider", "abandoned")
 ESTIMATED = (502, "upstream_error", "partial_estimate", "abandoned")
@@ -92,7 +92,7 @@ ENDS: list[tuple[str, Json, tuple[int, str, str, str]]] = [
 
 @pytest.fixture
 async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
-    """One target, which serves chats by Responses too."""
+    """One target that serves Responses and chats."""
     price = "price: {input: 1, output: 2}"
     only = f"{{upstream: openai, model: gpt-4o-mini, endpoint: responses, {price}}}"
     text = policy(upstream.url, targets=only)
@@ -103,7 +103,7 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[H
 
 
 async def chat(context: House, **options: Any) -> int:
-    """Ask as a client of chats, and return the status."""
+    """Send a chat and return the status."""
     request = {
         "model": "gpt-4o-mini",
         "messages": [{"role": "user", "content": "Go on."}],
@@ -124,7 +124,7 @@ async def chat(context: House, **options: Any) -> int:
 )
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("way", ["whole", "stream"])
-async def test_each_end_is_counted_as_what_it_is(
+async def test_each_end_has_its_outcome_and_cost(
     end: tuple[str, Json, tuple[int, str, str, str]], client: str, way: str, gateway: House
 ) -> None:
     status, options, (answered, outcome, source, use) = end
@@ -154,7 +154,9 @@ async def test_each_end_is_counted_as_what_it_is(
 
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
-async def test_what_is_not_finished_is_no_answer(status: str, client: str, gateway: House) -> None:
+async def test_unfinished_response_is_an_upstream_error(
+    status: str, client: str, gateway: House
+) -> None:
     gateway.upstream.answer_with(answer(response(status=status, usage=None, output=[])))
 
     received = await chat(gateway) if client == "chat" else (await gateway.ask())[0]
@@ -164,17 +166,19 @@ async def test_what_is_not_finished_is_no_answer(status: str, client: str, gatew
     assert record.error.code == "upstream_invalid_response"
 
 
-async def test_one_that_says_its_usage_is_finished_whatever_it_calls_itself(gateway: House) -> None:
+async def test_response_with_usage_counts_as_finished(gateway: House) -> None:
     gateway.upstream.answer_with(answer(response(status="in_progress")))
 
     assert (await gateway.ask())[0] == 200
 
 
-async def test_failure_and_retry_are_both_paid(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_failure_and_retry_are_both_billed(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     failed = response(status="failed", error=SORRY)
     upstream.then(answer(failed), answer(response()))
 
-    async with house(tmp_path / "policies", upstream) as context:  # one target, and one behind it
+    async with house(tmp_path / "policies", upstream) as context:  # a target and a fallback
         status, _ = await context.ask()
         [record] = await context.proxy.sink.wait(1)
 
@@ -183,7 +187,7 @@ async def test_failure_and_retry_are_both_paid(upstream: ScriptedUpstream, tmp_p
     assert uses == [("retried", PRICED), ("useful", PRICED)]
 
 
-async def test_usage_that_nobody_can_read_leaves_the_estimate(gateway: House) -> None:
+async def test_invalid_usage_is_billed_by_estimate(gateway: House) -> None:
     usage = {"input_tokens": "5", "output_tokens": -3}
     gateway.upstream.answer_with(answer(response(status="failed", error=SORRY, usage=usage)))
 

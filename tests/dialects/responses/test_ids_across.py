@@ -31,7 +31,7 @@ REPLY = response(text_item("Hi."))
 
 
 class Use(NamedTuple):
-    """A way in which a client says an id, and what the upstream answers."""
+    """A place where a client sends an id, and the response of the upstream."""
 
     method: str
     path: str
@@ -70,7 +70,7 @@ VALUES: dict[str, Json] = {
 
 
 def world(upstream: str) -> str:
-    """Two keys that reach the deployments of one credential, of which one has another name."""
+    """Policies with two keys that share an upstream credential, and a renamed deployment."""
     alone, pair = "deployments: [support-chat]}", "deployments: [support-chat, kept, guarded]}"
     assert alone in policy(upstream)
     upper, sep, remainder = policy(upstream).replace(alone, pair).partition("  resilient:\n")
@@ -78,7 +78,7 @@ def world(upstream: str) -> str:
 
 
 async def send(context: House, use: Use, ids: Json, key: str, **headers: str) -> tuple[int, str]:
-    """Send ids in one way. Return the status and the body."""
+    """Send ids in one place. Return status and body."""
     context.upstream.answer_with(answer(use.shown, use.status))
     body = None if use.body is None else json.dumps(use.body)
     for name, value in ids.items():
@@ -95,7 +95,7 @@ async def send(context: House, use: Use, ids: Json, key: str, **headers: str) ->
 
 
 async def ids_of(context: House, **request: Any) -> Json:
-    """Return the ids that a client is given, by the names of what they are of."""
+    """Return the ids that a client gets, by the name of their object."""
     item = text_item("See ann@example.com.")
     full_value = {**WITH_CONTAINERS, "output": [RAN, item]}
     ran = [
@@ -106,7 +106,7 @@ async def ids_of(context: House, **request: Any) -> Json:
         ran, item_events(1, item, "See ann@", "example.com."), document=full_value
     )
     document: Json = {}
-    for _ in range(2):  # the second is kept
+    for _ in range(2):  # the second one is cached
         context.upstream.answer_with(
             stream(events, is_done=False) if "stream" in request else answer(full_value)
         )
@@ -137,17 +137,17 @@ async def test_id_works_for_its_key(text: str, upstream: ScriptedUpstream, tmp_p
             if ids["model"] == "gpt-4o-mini" and not use.path.startswith(PLACE):
                 alias = {"x-headrace-deployment": "chat-of-support"}
                 assert (await send(context, use, ids, KEY, **alias))[0] == 200, name
-        await refused(context, ids, OTHER_KEY)
+        await assert_refused(context, ids, OTHER_KEY)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)) as replica:
         for name, use in USES.items():
             assert (await send(replica, use, ids, KEY))[0] == 200, name
-        await refused(replica, ids, OTHER_KEY)
+        await assert_refused(replica, ids, OTHER_KEY)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as house_after:
-        await refused(house_after, ids, KEY)
+        await assert_refused(house_after, ids, KEY)
 
 
-async def refused(context: House, ids: Json, key: str) -> None:
-    """Check that no upstream hears of ids from a key."""
+async def assert_refused(context: House, ids: Json, key: str) -> None:
+    """Check that no upstream receives ids from a key."""
     request_count = len(context.upstream.requests)
     for name, use in USES.items():
         status, text = await send(context, use, ids, key)
@@ -163,7 +163,7 @@ async def test_forged_ids_are_unknown(upstream: ScriptedUpstream, tmp_path: Path
         of_another_kind = {"resp": ids["conv"], "conv": ids["resp"]}
         of_another_kind |= {"item": ids["resp"], "talked": ids["conv"]}
         for other_ids in (native, forged, of_another_kind, dict.fromkeys(native, "x" * 3000)):
-            await refused(context, {**ids, **other_ids}, KEY)
+            await assert_refused(context, {**ids, **other_ids}, KEY)
 
 
 async def test_shared_answer_leaks_no_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ NAMING: dict[str, Json] = {
 
 
 def listing(upstream: str, accepts: str = "") -> str:
-    """Return a policy that lists paths, and whose upstream may accept fields."""
+    """Return policies with listed paths and accepted fields."""
     upper, sep, remainder = policy(upstream).partition("  resilient:\n")
     text = upper + LISTED + sep + remainder
     return text.replace("openai: {dialect: openai,", f"openai: {{dialect: openai, {accepts}")
@@ -288,8 +288,8 @@ async def test_ids_in_requests_require_accepts(
         async with house(tmp_path / "policies", upstream, policies) as context:
             matches.append(await post(context, path, NAMING[name]))
 
-    (refused, error), (accepted, _) = matches
-    assert (refused, accepted) == (400, 200)
+    (assert_refused, error), (accepted, _) = matches
+    assert (assert_refused, accepted) == (400, 200)
     assert "unless the upstream accepts" in error["error"]["message"]
     [request] = upstream.requests
     sent_body = {field: request.json[field] for field in NAMING[name]}
@@ -333,11 +333,11 @@ async def test_listed_paths_refuse_account_state(
     body: Json, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
-        status, refused = await post(context, "/v1/anything", body)
+        status, assert_refused = await post(context, "/v1/anything", body)
 
-    assert status == 400, refused
+    assert status == 400, assert_refused
     message = "clients may not set this field, unless the upstream accepts"
-    assert message in refused["error"]["message"]
+    assert message in assert_refused["error"]["message"]
     assert upstream.requests == []
 
 

@@ -1,4 +1,4 @@
-"""Events without numbers get those that their server would have given."""
+"""Events without numbers get those that a complete server would send."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def delta(text: str, **where: Any) -> Json:
 
 
 def thought_events(index: int, *summary: str) -> list[Json]:
-    """The events of thoughts that are summed up in several parts."""
+    """Return the events of reasoning with a summary of several parts."""
     item: Json = {"id": f"rs_{index}", "type": "reasoning", "summary": []}
     events: list[Json] = [
         {"type": "response.output_item.added", "output_index": index, "item": item}
@@ -65,7 +65,7 @@ def thought_events(index: int, *summary: str) -> list[Json]:
 
 
 def parts_events(index: int, *parts: Json) -> list[Json]:
-    """The events of a message that has several parts."""
+    """Return the events of a message with several parts."""
     item: Json = {"id": f"msg_{index}", "type": "message", "role": "assistant", "content": []}
     events: list[Json] = [
         {"type": "response.output_item.added", "output_index": index, "item": item}
@@ -105,7 +105,7 @@ def test_adds_missing_numbers_of_events(stream: list[Json], left_out: tuple[str,
     assert places(numbered(*(drop_members(event, *left_out) for event in stream))) == places(stream)
 
 
-def test_items_without_any_id_are_told_by_their_order() -> None:
+def test_items_without_id_are_identified_by_order() -> None:
     bare = [drop_members(document, "item_id", *NUMBERS) for document in STREAM]
     bare = [
         {**document, "item": drop_members(document["item"], "id")}
@@ -117,7 +117,7 @@ def test_items_without_any_id_are_told_by_their_order() -> None:
     assert places(numbered(*bare)) == places(STREAM)
 
 
-def test_calls_that_take_turns_are_known_by_their_ids() -> None:
+def test_interleaved_calls_are_identified_by_id() -> None:
     events = [added(0, id="a"), added(1, id="b")]
     events += [delta(name, item_id=name, output_index=index) for index, name in enumerate("ab")] * 2
 
@@ -126,7 +126,7 @@ def test_calls_that_take_turns_are_known_by_their_ids() -> None:
     assert [document["output_index"] for document in results] == [0, 1, 0, 1, 0, 1]
 
 
-def test_an_item_that_nobody_has_added_is_one_of_its_own() -> None:
+def test_item_that_was_not_added_is_a_new_item() -> None:
     events = [added(0, id="a"), delta("1", item_id="a"), delta("2", item_id="b")]
     events += [delta("3", item_id="a"), delta("4", item_id="b")]
 
@@ -135,7 +135,7 @@ def test_an_item_that_nobody_has_added_is_one_of_its_own() -> None:
     assert [document["output_index"] for document in results] == [0, 0, 1, 0, 1]
 
 
-def test_an_item_may_have_another_id_in_its_events() -> None:
+def test_events_of_an_item_may_have_another_id() -> None:
     events = [added(0, id="a"), added(1, id="b"), delta("1", item_id="x"), delta("2", item_id="y")]
     events += [delta("3", item_id="x"), delta("4", item_id="y")]
 
@@ -144,7 +144,7 @@ def test_an_item_may_have_another_id_in_its_events() -> None:
     assert [document["output_index"] for document in results] == [0, 1, 0, 1, 0, 1]
 
 
-def test_a_call_may_be_known_by_the_id_of_the_call() -> None:
+def test_call_may_be_identified_by_call_id() -> None:
     events = [added(0, call_id="c1"), added(1, call_id="c2"), delta("1", item_id="c1")]
     result = {
         "type": "response.output_item.done",
@@ -156,7 +156,7 @@ def test_a_call_may_be_known_by_the_id_of_the_call() -> None:
     assert [document["output_index"] for document in results] == [0, 1, 0, 0]
 
 
-def test_items_of_one_id_are_told_by_their_type() -> None:
+def test_items_with_equal_ids_are_identified_by_type() -> None:
     message = {"type": "response.output_item.added", "item": {"type": "message", "id": "x"}}
     text = {"type": "response.output_text.delta", "item_id": "x", "delta": "a"}
 
@@ -165,7 +165,7 @@ def test_items_of_one_id_are_told_by_their_type() -> None:
     assert [document["output_index"] for document in results] == [0, 0, 1, 0]
 
 
-def test_a_part_begins_after_the_end_of_another_also_where_no_event_says_so() -> None:
+def test_part_begins_after_the_end_of_another() -> None:
     where = {"item_id": "msg_1"}
     text: list[Json] = [
         {"type": "response.output_text.delta", **where, "delta": "a"},
@@ -179,13 +179,13 @@ def test_a_part_begins_after_the_end_of_another_also_where_no_event_says_so() ->
 
 
 @for_each("odd", [None, "0", True, 1.0, []])
-def test_what_is_no_number_is_none(odd: Any) -> None:
+def test_invalid_numbers_are_replaced(odd: Any) -> None:
     [document] = numbered({**added(0, id="a"), "output_index": odd, "sequence_number": odd})
 
     assert (document["output_index"], document["sequence_number"]) == (0, 0)
 
 
-def test_numbers_of_any_size_lead_to_none_that_cannot_be_written() -> None:
+def test_huge_numbers_stay_serializable() -> None:
     maximum = 2**64 - 1
     events = [
         {**added(maximum, id="a"), "sequence_number": maximum},
@@ -197,13 +197,13 @@ def test_numbers_of_any_size_lead_to_none_that_cannot_be_written() -> None:
     assert results[1]["output_index"] == results[1]["sequence_number"] == 2**53 + 1
 
 
-def test_events_that_nobody_reads_are_not_counted() -> None:
+def test_unread_events_are_not_counted() -> None:
     events: list[Json] = [{"type": 1}, {"type": "a\nb"}, {}, {"type": "response.created"}]
 
     assert numbered(*events) == [*events[:3], {**events[3], "sequence_number": 0}]
 
 
-def test_what_is_kept_of_a_stream_is_bounded() -> None:
+def test_state_of_a_stream_is_bounded() -> None:
     numbers = EventNumbers()
     for index in range(MAX_NUMBERED_ITEMS):
         numbers.add_missing(added(index, id=f"fc_{index}"))
@@ -218,7 +218,7 @@ def test_what_is_kept_of_a_stream_is_bounded() -> None:
         numbers.add_missing(delta("1", item_id="fc_1"))
 
 
-def test_an_id_that_is_new_with_each_event_is_of_the_item_that_is_open() -> None:
+def test_changing_ids_belong_to_the_open_item() -> None:
     events = [drop_members(added(0, id="a"), "output_index")]
     events += [delta("1", item_id=f"x{index}") for index in range(3 * MAX_NUMBERED_ITEMS)]
 

@@ -1,4 +1,4 @@
-"""Streams of Responses become frames: texts once, in their order, with what belongs to them."""
+"""Reader of Responses streams: each text once, in order, with attached members."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STREAM = response_events(
 )
 
 
-def test_the_events_of_a_stream() -> None:
+def test_events_of_a_stream_are_read() -> None:
     events = [event for frame in read(STREAM, inspect=True) for event in frame.events]
 
     [start] = [item for item in events if isinstance(item, Start)]
@@ -59,7 +59,7 @@ def test_the_events_of_a_stream() -> None:
         ("incomplete", None, (0, "stop", None)),
     ],
 )
-def test_why_a_response_ends(status: str, details: Any, finish: Any) -> None:
+def test_finish_reason_of_a_response_is_read(status: str, details: Any, finish: Any) -> None:
     document = response(status=status, incomplete_details=details)
     end = {"type": f"response.{status}", "response": document}
 
@@ -69,7 +69,7 @@ def test_why_a_response_ends(status: str, details: Any, finish: Any) -> None:
 
 
 @for_each("options", SPLIT)
-def test_a_text_without_deltas_comes_ahead_of_its_end(options: dict[str, bool]) -> None:
+def test_text_without_deltas_precedes_its_end(options: dict[str, bool]) -> None:
     ends = [event for event in STREAM if not event["type"].endswith(".delta")]
 
     frames = read(ends, **options)
@@ -79,7 +79,7 @@ def test_a_text_without_deltas_comes_ahead_of_its_end(options: dict[str, bool]) 
 
 
 @for_each("delta", ["is Paris", "It is Paris", "It"])
-def test_a_text_that_begins_with_its_part_goes_on(delta: str) -> None:
+def test_text_in_the_start_of_a_part_continues(delta: str) -> None:
     events = item_events(0, MESSAGE, delta)
     events[1]["part"]["text"] = "It "
     stream = response_events(events, document=response(MESSAGE))
@@ -88,7 +88,7 @@ def test_a_text_that_begins_with_its_part_goes_on(delta: str) -> None:
     assert [*texts(read(stream, inspect=True)).values()] == [expected]
 
 
-def test_an_unknown_member_is_told_to_guards() -> None:
+def test_unknown_member_is_inspected() -> None:
     stream = [
         {**document, "new": "text"} if "delta" in document else document for document in STREAM
     ]
@@ -108,7 +108,7 @@ def test_an_unknown_member_is_told_to_guards() -> None:
         "text",
     ],
 )
-def test_an_odd_part_is_told_to_guards(inner: Any) -> None:
+def test_unusual_part_is_inspected(inner: Any) -> None:
     stream = [
         {**document, "part": inner} if "part" in document else document for document in STREAM
     ]
@@ -121,7 +121,7 @@ def test_an_odd_part_is_told_to_guards(inner: Any) -> None:
     assert len(natives) >= 2
 
 
-def test_log_probabilities_and_citations_are_attached() -> None:
+def test_logprobs_and_citations_are_attached() -> None:
     [added, part, delta, *remainder] = item_events(0, MESSAGE, "It is Paris.")
     where = {name: delta[name] for name in ("item_id", "output_index", "content_index")}
     cited = {"type": "response.output_text.annotation.added", **where, "annotation_index": 0}
@@ -137,7 +137,7 @@ def test_log_probabilities_and_citations_are_attached() -> None:
     ]
 
 
-def test_texts_of_tools_of_the_provider_are_read_for_own_clients_only() -> None:
+def test_provider_tool_texts_are_read_for_own_clients_only() -> None:
     item = {"type": "mcp_call", "id": "mcp_1", "arguments": "", "name": "f"}
     where = {"item_id": "mcp_1", "output_index": 0}
     command = {"type": "response.shell_call_output_content.delta", "command_index": 0}
@@ -164,7 +164,7 @@ def test_texts_of_tools_of_the_provider_are_read_for_own_clients_only() -> None:
     assert texts(read(stream, crossing=True)) == {}
 
 
-def test_a_call_without_a_beginning_has_its_name_for_other_clients() -> None:
+def test_call_without_start_has_its_name_for_other_clients() -> None:
     stream = [event for event in STREAM if event.get("item", {}).get("status") != "in_progress"]
 
     frames = read(stream, crossing=True)
@@ -188,13 +188,13 @@ def text_delta(index: int, text: str = "x") -> Json:
     ],
 )
 @for_each("options", SPLIT)
-def test_an_event_out_of_order_is_refused(event: Json, rule: str, options: Any) -> None:
+def test_event_out_of_order_is_refused(event: Json, rule: str, options: Any) -> None:
     with pytest.raises(UpstreamInvalid, match=rule):
         read([*STREAM[:-1], event], **options)
     assert read([*STREAM[:-1], event])
 
 
-def test_what_follows_the_end_is_left_out() -> None:
+def test_events_after_the_end_are_dropped() -> None:
     assert len(read([*STREAM, text_delta(9)])) == len(STREAM)
     assert len(texts(read([*STREAM, text_delta(9)], inspect=True))) == 2
 
@@ -210,7 +210,7 @@ def test_open_items_and_parts_are_bounded() -> None:
 
 
 @for_each("event", [{}, {"type": ["x"]}, {"type": "a\nb"}])
-def test_an_event_without_a_name_is_left_out(event: Json) -> None:
+def test_event_without_name_is_dropped(event: Json) -> None:
     assert len(read([STREAM[0], event, *STREAM[1:]])) == len(STREAM)
 
 
@@ -219,7 +219,7 @@ ODD = [None, 1, "x", ["x"], {"x": ["x"]}, True, 1.5, -1, 2**60]
 
 @for_each("value", ODD)
 @for_each("options", [{}, *SPLIT])
-def test_odd_values_anywhere_never_break_a_stream(value: Any, options: Any) -> None:
+def test_invalid_values_never_break_a_stream(value: Any, options: Any) -> None:
     for index, event in enumerate(STREAM):
         for name in event.keys() - {"type"}:
             changed = [*STREAM[:index], {**event, name: value}, *STREAM[index + 1 :]]
@@ -229,7 +229,7 @@ def test_odd_values_anywhere_never_break_a_stream(value: Any, options: Any) -> N
                 assert options or name == "output_index"
 
 
-def test_a_delta_like_the_one_before_is_one_frame_with_its_bytes() -> None:
+def test_delta_of_the_same_shape_keeps_its_bytes() -> None:
     reader = ResponsesReader(ReadOptions(call=CALL))
     raws = [
         orjson.dumps({**document, "sequence_number": 1}) for document in [*STREAM[:5], STREAM[4]]

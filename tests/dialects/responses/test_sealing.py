@@ -1,4 +1,4 @@
-"""Ids are sealed for one key, deployment and target: one form each, and nothing forged opens."""
+"""Ids are sealed for one key, deployment and target. Forged ids do not open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def asking(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0])
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,300}", fullmatch=True), st.text(max_size=99))
-def test_what_is_sealed_opens_for_its_key_alone(native_id: str, key: str) -> None:
+def test_sealed_id_opens_only_for_its_key(native_id: str, key: str) -> None:
     sealed = IDS.seal(key, *STORED_AT, native_id)
 
     assert sealed.startswith("resp_")
@@ -43,7 +43,7 @@ def test_what_is_sealed_opens_for_its_key_alone(native_id: str, key: str) -> Non
     assert IDS.open(sealed, key + "x") is None
 
 
-def test_each_part_of_the_place_gives_another_id_that_shows_none() -> None:
+def test_sealed_id_depends_on_each_part_and_hides_all() -> None:
     key, deployment, target = PLACE
     other_item = [("other", deployment, target), (key, "other", target), (key, deployment, "other")]
     result = {
@@ -60,7 +60,7 @@ def test_each_part_of_the_place_gives_another_id_that_shows_none() -> None:
 
 
 @given(st.data())
-def test_no_other_character_opens(data: st.DataObject) -> None:
+def test_changed_character_does_not_open(data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(SEALED) - 1))
     other_text = data.draw(st.characters(codec="utf-8").filter(lambda c: c != SEALED[index]))
 
@@ -74,7 +74,7 @@ def test_no_other_character_opens(data: st.DataObject) -> None:
     + [SEALED + end for end in ("=", "==", "A", "\n", " ")]
     + ["resp_\ud800" + "A" * 40, "resp_" + "é" * 40, SEALED.upper()],
 )
-def test_nothing_else_opens(text: str) -> None:
+def test_arbitrary_text_does_not_open(text: str) -> None:
     assert IDS.open(text, PLACE[0]) is None
 
 
@@ -93,7 +93,7 @@ def test_other_spellings_of_the_same_bytes_do_not_open() -> None:
         assert [letter for letter in equivalents if IDS.open(letter, PLACE[0])] == []
 
 
-def test_an_old_secret_opens_and_seals_no_more() -> None:
+def test_old_secret_opens_but_does_not_seal() -> None:
     ids, ids_before = ResponseIds.from_secrets([NEW, OLD]), ResponseIds.from_secrets([OLD])
     given_before = ids_before.seal(*PLACE, "resp_1")
 
@@ -105,15 +105,15 @@ def test_an_old_secret_opens_and_seals_no_more() -> None:
 
 
 @for_each("own_text", ["", ".", "..", "../x", "a/b", "a b", "é", "x" * 2000, "a\n"])
-def test_what_is_no_id_of_a_provider_passes_as_it_came(own_text: str) -> None:
+def test_other_texts_are_not_sealed(own_text: str) -> None:
     assert IDS.seal(*PLACE, own_text) == own_text
 
 
-def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
+def test_id_with_too_long_names_is_not_sealed() -> None:
     assert IDS.seal("k", "d", "t" * MAX_SEALED_LENGTH, "resp_1") == "resp_1"
 
 
-def test_the_secret_and_the_providers_id_show_nowhere() -> None:
+def test_repr_hides_secret_and_provider_id() -> None:
     pin = IDS.open(SEALED, PLACE[0])
 
     assert NEW not in repr(IDS)
@@ -138,7 +138,7 @@ def test_documents_and_events_get_sealed_ids() -> None:
     assert place.seal(odd) is None
 
 
-def test_the_id_that_a_call_leans_on_keeps_the_form_that_its_client_has() -> None:
+def test_previous_response_id_is_returned_sealed() -> None:
     old = ResponseIds.from_secrets([OLD]).seal(*PLACE, "resp_0")
     ids = ResponseIds.from_secrets([NEW, OLD])
     pin = ids.open(old, PLACE[0])
@@ -152,7 +152,7 @@ def test_the_id_that_a_call_leans_on_keeps_the_form_that_its_client_has() -> Non
     assert (document["id"], document["previous_response_id"]) == (SEALED, old)
 
 
-def test_a_call_is_pinned_where_its_id_leads() -> None:
+def test_call_goes_to_the_target_of_its_id() -> None:
     call = asking(SEALED)
 
     assert call.state_ref == StateRef(SEALED, *STORED_AT, "resp_1")
@@ -161,7 +161,7 @@ def test_a_call_is_pinned_where_its_id_leads() -> None:
 
 
 @for_each("text", ["", "resp_1", SEALED[:-1], "x" * 100_000])
-def test_an_unknown_id_is_not_found(text: str) -> None:
+def test_unknown_id_is_not_found(text: str) -> None:
     with pytest.raises(NotFound) as refused:
         asking(text)
     words = f"Previous response with id '{text[:200]}' not found."
@@ -170,7 +170,7 @@ def test_an_unknown_id_is_not_found(text: str) -> None:
     assert refused.value.param == "previous_response_id"
 
 
-def test_another_keys_id_is_not_found_in_the_same_words() -> None:
+def test_id_of_another_key_has_the_same_error() -> None:
     forged = SEALED[:-1] + ("A" if SEALED[-1] != "A" else "B")
     with pytest.raises(NotFound) as unknown:
         asking(forged)
@@ -194,9 +194,8 @@ def replica(step: int) -> Settings:
 
 
 @for_each("step", range(1, len(ROTATION)))
-def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
-    """While replicas go from one step to the next, any of them opens what any other has sealed,
-    and what was sealed in any step before."""
+def test_every_replica_opens_ids_during_rotation(step: int) -> None:
+    """During each step of a rotation every replica opens the ids of all replicas and steps."""
     replicas = [ResponseIds.from_secrets(replica(number).id_secrets) for number in (step - 1, step)]
     sealed = [
         ResponseIds.from_secrets(replica(number).id_secrets).seal(*PLACE, "resp_1")
@@ -208,7 +207,7 @@ def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
             assert ids.open(text, PLACE[0]) == StateRef(text, *STORED_AT, "resp_1")
 
 
-def test_fingerprints_differ_where_secrets_do_and_reveal_none() -> None:
+def test_fingerprints_differ_by_secret_and_reveal_none() -> None:
     metrics = [Metrics("1") for _ in ROTATION]
     for step, metric in enumerate(metrics):
         telemetry.show_secrets(metric, replica(step))

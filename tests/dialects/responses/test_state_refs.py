@@ -46,7 +46,7 @@ def reference(text: str) -> Json:
 
 
 @for_each("own_text", ["msg_1", "rs_" + "0af1" * 12, "3.x", "resp_1", "fc_A-b.c", "a_b_c"])
-def test_an_id_of_an_item_shows_its_kind_and_opens_for_its_key_alone(own_text: str) -> None:
+def test_item_id_shows_its_kind_and_opens_only_for_its_key(own_text: str) -> None:
     sealed = IDS.seal(*PLACE, own_text, kind=ITEMS)
     pin = IDS.open(sealed, PLACE[0], kind=ITEMS)
 
@@ -60,7 +60,7 @@ def test_an_id_of_an_item_shows_its_kind_and_opens_for_its_key_alone(own_text: s
     assert IDS.open("other_" + sealed.partition("_")[2], PLACE[0], kind=ITEMS) is None
 
 
-def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
+def test_openai_ids_are_not_inspected_as_text() -> None:
     sealed = IDS.seal(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff", kind=ITEMS)
     document = response(text_item("x", sealed))
     full_value = collect_texts(native_walk(document, "responses", is_event=False))
@@ -71,7 +71,7 @@ def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
     assert [text.text for text in texts] == ["item_0", "item_0"]
 
 
-def test_answers_events_and_pages_have_sealed_ids_of_items() -> None:
+def test_responses_events_and_pages_have_sealed_item_ids() -> None:
     place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
     sealed = IDS.seal(*PLACE, "msg_1", kind=ITEMS)
     item = text_item("msg_1")
@@ -89,7 +89,7 @@ def test_answers_events_and_pages_have_sealed_ids_of_items() -> None:
     assert place.seal({"type": "x", "item_id": 7}) is None
 
 
-def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_items() -> None:
+def test_call_goes_to_the_target_of_its_references() -> None:
     first_text, thought = (
         IDS.seal(*PLACE, own_value, kind=ITEMS) for own_value in ("msg_1", "rs_1")
     )
@@ -106,7 +106,7 @@ def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_ite
     assert restore_item_ids(call.body["input"], call.item_ids)[:2] == [reference("msg_1"), THOUGHT]
 
 
-def test_what_an_approval_is_for_is_named_by_the_id_that_its_client_got() -> None:
+def test_approval_request_id_is_the_one_of_the_client() -> None:
     place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
     document = place.seal(response({"type": "mcp_approval_request", "id": "mcpr_1"}))
     assert document is not None
@@ -119,7 +119,7 @@ def test_what_an_approval_is_for_is_named_by_the_id_that_its_client_got() -> Non
     assert sent_value == {**value, "approval_request_id": "mcpr_1", "approve": True}
 
 
-def test_items_that_are_sent_whole_pin_nothing() -> None:
+def test_items_sent_completely_select_no_target() -> None:
     call = asking({**THOUGHT, "id": IDS.seal(*PLACE, "rs_1", kind=ITEMS)})
 
     assert (call.state_ref, len(call.item_ids)) == (None, 1)
@@ -127,7 +127,7 @@ def test_items_that_are_sent_whole_pin_nothing() -> None:
 
 @for_each("place", [("other", STORED_AT[1]), (STORED_AT[0], "openai/other")])
 @for_each("with_response", [False, True])
-def test_references_lead_to_one_target(place: tuple[str, str], with_response: bool) -> None:
+def test_references_must_belong_to_one_target(place: tuple[str, str], with_response: bool) -> None:
     elsewhere = reference(IDS.seal(PLACE[0], *place, "msg_2", kind=ITEMS))
     options: Json = {"previous_response_id": IDS.seal(*PLACE, "resp_1")} if with_response else {}
     items = (
@@ -143,7 +143,7 @@ def test_references_lead_to_one_target(place: tuple[str, str], with_response: bo
 
 
 @for_each("text", ["", "msg_1", "msg_" + "A" * 40, "x" * 100_000, "é"])
-def test_a_reference_that_leads_nowhere_is_not_found_in_the_same_words(text: str) -> None:
+def test_unknown_reference_has_the_same_error(text: str) -> None:
     other_text = IDS.seal("search-box", *STORED_AT, "msg_1", kind=ITEMS)
     for value in (text, other_text):
         with pytest.raises(NotFound) as refused:
@@ -153,7 +153,7 @@ def test_a_reference_that_leads_nowhere_is_not_found_in_the_same_words(text: str
         assert refused.value.param == "input.1.id"
 
 
-def test_a_reference_without_an_id_and_too_many_ids_are_wrong_fields() -> None:
+def test_missing_and_too_many_reference_ids_are_refused() -> None:
     with pytest.raises(InvalidField) as refused:
         asking({"type": "item_reference"})
     assert refused.value.param == "input.0.id"
@@ -185,7 +185,7 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_loop_of_tools_refers_to_what_was_said(streamed: bool, gateway: House) -> None:
+async def test_tool_loop_refers_to_earlier_items(streamed: bool, gateway: House) -> None:
     items = await items_of(gateway)
     assert not PROVIDERS & {item["id"] for item in items}
     document = response(text_item("Sunny."))
@@ -216,7 +216,7 @@ async def test_ids_are_sealed_with_and_without_store(store: bool | None, gateway
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "kept", "guarded", "resilient"])
-async def test_no_item_of_another_key_is_had_by_its_id(model: str, gateway: House) -> None:
+async def test_item_of_another_key_is_not_found(model: str, gateway: House) -> None:
     gateway.upstream.answer_with(answer(response()))
 
     for text in FOREIGN:
@@ -227,7 +227,7 @@ async def test_no_item_of_another_key_is_had_by_its_id(model: str, gateway: Hous
             assert gateway.last.json["input"][0]["id"] != text
 
 
-async def test_an_item_that_is_not_found_is_named_as_its_client_does(gateway: House) -> None:
+async def test_missing_item_is_named_by_the_id_of_the_client(gateway: House) -> None:
     await gateway.ask(input=[{**THOUGHT, "id": "rs_9"}])
     sent_value = gateway.last.json["input"][0]["id"]
     error = {"message": f"Item with id '{sent_value}' not found.", "type": "invalid_request_error"}
@@ -241,7 +241,7 @@ async def test_an_item_that_is_not_found_is_named_as_its_client_does(gateway: Ho
         assert len(message) < 300
 
 
-async def test_it_goes_to_the_target_that_keeps_it_or_nowhere(gateway: House) -> None:
+async def test_call_with_references_stays_at_their_target(gateway: House) -> None:
     stored = answer(response(text_item("x")))
     gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), stored)
     [in_thread] = await items_of(gateway)
@@ -267,7 +267,7 @@ async def test_it_goes_to_the_target_that_keeps_it_or_nowhere(gateway: House) ->
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_guards_read_both_sides_and_write_sealed_ids(streamed: bool, gateway: House) -> None:
+async def test_guarded_calls_have_sealed_ids(streamed: bool, gateway: House) -> None:
     item = text_item("Write to ann@example.com.")
     document = response(item)
     events = response_events(
@@ -293,7 +293,7 @@ async def test_guards_read_both_sides_and_write_sealed_ids(streamed: bool, gatew
     assert len(gateway.upstream.requests) == request_count
 
 
-async def test_the_cache_tells_one_reference_from_another(gateway: House) -> None:
+async def test_references_are_part_of_the_cache_key(gateway: House) -> None:
     first_value, other_value, _ = [item["id"] for item in await items_of(gateway, model="kept")]
     gateway.upstream.answer_with(answer(response()))
 
@@ -304,7 +304,7 @@ async def test_the_cache_tells_one_reference_from_another(gateway: House) -> Non
     assert [record.cache for record in records] == ["miss", "miss", "hit", "miss"]
 
 
-async def test_a_chat_keeps_nothing_to_refer_to(gateway: House) -> None:
+async def test_chat_upstream_stores_nothing_to_refer_to(gateway: House) -> None:
     gateway.upstream.answer_with(answer(chat(" Paris.")))
     [item] = await items_of(gateway, model="chatting")
     request_count = len(gateway.upstream.requests)
@@ -315,7 +315,7 @@ async def test_a_chat_keeps_nothing_to_refer_to(gateway: House) -> None:
     assert len(gateway.upstream.requests) == request_count
 
 
-async def test_a_page_of_items_has_sealed_ids_and_the_next_is_asked_by_one(gateway: House) -> None:
+async def test_pages_of_items_use_sealed_ids(gateway: House) -> None:
     text = await gateway.id_of()
     page = {"object": "list", "data": [text_item("x")], "first_id": "msg_1", "last_id": "msg_1"}
     gateway.upstream.answer_with(answer({**page, "has_more": True}))

@@ -64,20 +64,20 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[H
         yield running
 
 
-async def about(
+async def call_response(
     context: House, text: str, method: str = "GET", suffix: str = "", key: str = KEY
 ) -> tuple[int, Json, dict[str, str]]:
     return await context.send(f"/v1/responses/{text}{suffix}", method, key=key)
 
 
 def items_of(document: Json) -> Json:
-    """Return the members of a document that have ids of items."""
+    """Return the members of a document that contain item ids."""
     names = ("output", "data", "first_id", "last_id")
     return {name: document[name] for name in names if name in document}
 
 
-def bare(document: Json) -> Json:
-    """Return a document without them."""
+def without_item_ids(document: Json) -> Json:
+    """Return a document without item ids."""
     return {name: value for name, value in document.items() if name not in items_of(document)}
 
 
@@ -86,11 +86,11 @@ async def test_reads_are_free(method: str, suffix: str, document: Json, gateway:
     text = await gateway.id_of()
     gateway.upstream.answer_with(answer(document))
 
-    status, body, headers = await about(gateway, text, method, suffix)
+    status, body, headers = await call_response(gateway, text, method, suffix)
 
     assert status == 200, body
     own_document = {"id": text} if "id" in document else {}
-    assert body == {**bare(document), **own_document, **items_of(body)}
+    assert body == {**without_item_ids(document), **own_document, **items_of(body)}
     assert not ID_OF_ITEM.search(json.dumps(body))
     request = gateway.last
     assert (request.method, request.path) == (method, f"/v1/responses/resp_1{suffix}")
@@ -115,18 +115,18 @@ async def test_reads_count_as_calls(
     text = await gateway.id_of(model="guarded")
     gateway.upstream.answer_with(answer(document))
 
-    observed = [(await about(gateway, text, method, suffix))[0] for _ in range(3)]
+    observed = [(await call_response(gateway, text, method, suffix))[0] for _ in range(3)]
 
     assert observed == [200, 200, 429]
 
 
-async def test_guards_of_answers_read_what_is_shown(gateway: House) -> None:
+async def test_output_guards_inspect_stored_responses(gateway: House) -> None:
     text = await gateway.id_of(model="guarded")
     stored = response(text_item("Ask bob@example.com."), instructions="Be ann@example.com.")
     gateway.upstream.then(answer(stored), answer(ITEMS))
 
-    outputs = await about(gateway, text)
-    items = await about(gateway, text, suffix="/input_items")
+    outputs = await call_response(gateway, text)
+    items = await call_response(gateway, text, suffix="/input_items")
 
     for status, body, _ in (outputs, items):
         assert status == 200
@@ -134,7 +134,7 @@ async def test_guards_of_answers_read_what_is_shown(gateway: House) -> None:
     _, body, _ = outputs
     assert (body["id"], body["object"], body["usage"]) == (text, "response", stored["usage"])
     assert body.keys() == stored.keys()
-    assert items[1] == {**bare(ITEMS), **items_of(items[1])}
+    assert items[1] == {**without_item_ids(ITEMS), **items_of(items[1])}
 
 
 async def test_retry_guard_blocks_stored_answer(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -145,18 +145,18 @@ async def test_retry_guard_blocks_stored_answer(upstream: ScriptedUpstream, tmp_
         text = await context.id_of(model="guarded")
         upstream.answer_with(answer(response(text_item("A hippo."), status="cancelled")))
 
-        status, body, _ = await about(context, text, "POST", "/cancel")
+        status, body, _ = await call_response(context, text, "POST", "/cancel")
 
     assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
     assert len(upstream.requests) == 2
 
 
-async def test_a_query_passes_as_far_as_it_is_known(gateway: House) -> None:
+async def test_known_query_parameters_pass(gateway: House) -> None:
     text = await gateway.id_of()
     gateway.upstream.answer_with(answer(ITEMS))
     query = "limit=2&order=asc&after=msg_1&include[]=a.b&include=c&token=x&stream=false"
 
-    status, _, _ = await about(gateway, text, suffix=f"/input_items?{query}")
+    status, _, _ = await call_response(gateway, text, suffix=f"/input_items?{query}")
 
     assert status == 200
     path = gateway.last.path.replace("%5B%5D", "[]")
@@ -182,18 +182,18 @@ async def test_a_query_passes_as_far_as_it_is_known(gateway: House) -> None:
 async def test_wrong_query_is_refused_by_name(query: str, name: str, gateway: House) -> None:
     text = await gateway.id_of()
 
-    status, body, _ = await about(gateway, text, suffix=f"?{query}")
+    status, body, _ = await call_response(gateway, text, suffix=f"?{query}")
 
     assert (status, body["error"]["param"]) == (400, name), body
     assert len(gateway.upstream.requests) == 1
 
 
-async def test_a_response_that_has_failed_is_shown_as_it_is(gateway: House) -> None:
+async def test_failed_response_is_returned(gateway: House) -> None:
     text = await gateway.id_of()
     failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
     gateway.upstream.answer_with(answer(failed))
 
-    status, body, _ = await about(gateway, text)
+    status, body, _ = await call_response(gateway, text)
 
     assert (status, body["status"], body["error"]["code"]) == (200, "failed", "server_error")
 
@@ -204,44 +204,44 @@ async def test_invalid_document_is_fault_of_upstream(document: Any, gateway: Hou
     gateway.upstream.answer_with(answer(document))
 
     for method in ("GET", "DELETE"):
-        status, body, _ = await about(gateway, text, method)
+        status, body, _ = await call_response(gateway, text, method)
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
-async def test_another_method_is_not_allowed(gateway: House) -> None:
-    status, _, headers = await about(gateway, "resp_1", "PUT")
+async def test_other_method_is_not_allowed(gateway: House) -> None:
+    status, _, headers = await call_response(gateway, "resp_1", "PUT")
 
     assert (status, headers["allow"]) == (405, "DELETE, GET, HEAD")
 
 
-async def test_a_long_one_passes_and_is_read_by_guards(gateway: House) -> None:
+async def test_long_response_passes_and_is_inspected(gateway: House) -> None:
     value = await gateway.id_of(model="guarded")
     long = response(text_item("word " * 40_000 + "bob@example.com"))
     gateway.upstream.answer_with(answer(long))
 
-    status, body, _ = await about(gateway, value)
+    status, body, _ = await call_response(gateway, value)
 
     assert status == 200
     text = body["output"][0]["content"][0]["text"]
     assert (len(text) > 200_000, "bob@example.com" in text) == (True, False)
 
 
-async def test_a_head_is_answered_without_a_body(gateway: House) -> None:
+async def test_head_request_has_no_body(gateway: House) -> None:
     text = await gateway.id_of()
 
-    status, body, headers = await about(gateway, text, "HEAD")
+    status, body, headers = await call_response(gateway, text, "HEAD")
 
     assert (status, body) == (200, {})
     assert int(headers["content-length"]) > 100
     assert gateway.last.method == "GET"
 
 
-async def test_a_failing_upstream_is_tried_again_and_no_other_is_asked(gateway: House) -> None:
+async def test_failed_read_is_retried_at_the_same_target_only(gateway: House) -> None:
     text = await gateway.id_of(model="resilient")
     request_count = len(gateway.upstream.requests)
     gateway.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
 
-    status, _, _ = await about(gateway, text, "DELETE")
+    status, _, _ = await call_response(gateway, text, "DELETE")
 
     assert status == 503
     paths = [
@@ -250,12 +250,12 @@ async def test_a_failing_upstream_is_tried_again_and_no_other_is_asked(gateway: 
     assert paths == [("DELETE", "/v1/responses/resp_1")] * 2
 
 
-async def test_nothing_of_it_is_kept(gateway: House) -> None:
+async def test_stored_responses_are_not_cached(gateway: House) -> None:
     value = await gateway.id_of(model="kept")
 
     for text in ("one", "two"):
         gateway.upstream.answer_with(answer(response(text_item(text))))
-        _, body, _ = await about(gateway, value)
+        _, body, _ = await call_response(gateway, value)
         assert body["output"][0]["content"][0]["text"] == text
 
 
@@ -286,7 +286,7 @@ async def ask(context: House, model: str, **body: object) -> tuple[int, str, Jso
 
 @pytest.mark.parametrize("secrets", [(SECRET,), ()], ids=["sealed", "bare"])
 @for_each("is_whole", [True, False])
-async def test_references_to_what_a_chat_said_are_dropped(
+async def test_references_to_chat_output_are_dropped(
     is_whole: bool, secrets: tuple[str, ...], upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     document = thinking(is_whole=is_whole)
@@ -339,7 +339,7 @@ ENDS = [
 ]
 
 
-def test_a_body_has_what_its_path_takes() -> None:
+def test_body_must_match_its_path() -> None:
     fields = {"items": [QUESTION], "metadata": {"a": "b"}, "model": "m"}
     took = {
         key: (call.body, call.warnings)

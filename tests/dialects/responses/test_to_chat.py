@@ -27,7 +27,7 @@ def user(*parts: Any) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": [*parts]}
 
 
-def test_calls_that_follow_what_the_assistant_says_are_one_turn() -> None:
+def test_calls_after_assistant_text_are_one_message() -> None:
     words: dict[str, Any] = {"type": "message", "role": "assistant"}
     words["content"] = [{"type": "output_text", "text": "Let me see."}]
     result = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
@@ -43,7 +43,7 @@ def test_calls_that_follow_what_the_assistant_says_are_one_turn() -> None:
     assert dropped == ()
 
 
-def test_pictures_files_and_sounds_become_parts() -> None:
+def test_images_files_and_audio_become_parts() -> None:
     url, data = "data:image/png;base64,AAAA", "data:application/pdf;base64,AAAA"
     sound = {"data": "AAAA", "format": "wav"}
 
@@ -66,7 +66,7 @@ def test_pictures_files_and_sounds_become_parts() -> None:
     ]
 
 
-def test_a_picture_in_a_result_follows_it() -> None:
+def test_image_in_a_result_follows_it() -> None:
     picture = {"type": "input_image", "image_url": "https://a.test/a.png"}
     output = [{"type": "input_text", "text": "Here."}, picture]
 
@@ -81,7 +81,7 @@ def test_a_picture_in_a_result_follows_it() -> None:
     ]
 
 
-def test_wishes_have_a_chats_names() -> None:
+def test_options_are_renamed_for_chat() -> None:
     form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}
     chat, dropped = chat_of(
         instructions="Be brief.",
@@ -114,7 +114,7 @@ def test_wishes_have_a_chats_names() -> None:
     assert dropped == ("reasoning", "store")
 
 
-def test_thoughts_are_left_out_and_named() -> None:
+def test_thoughts_are_dropped_and_named() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
 
     chat, dropped = chat_of(user({"type": "input_text", "text": "Hi"}), thought)
@@ -135,7 +135,7 @@ def test_thoughts_are_left_out_and_named() -> None:
         {"role": "user", "content": ["a"]},
     ],
 )
-def test_what_a_chat_has_no_word_for_is_refused(item: dict[str, Any]) -> None:
+def test_items_unsupported_by_chat_are_refused(item: dict[str, Any]) -> None:
     with pytest.raises(InvalidField, match=r"input\.0"):
         chat_of(item)
 
@@ -148,12 +148,12 @@ def test_what_a_chat_has_no_word_for_is_refused(item: dict[str, Any]) -> None:
         ("text", {"format": {"type": "grammar"}}),
     ],
 )
-def test_wishes_that_a_chat_has_no_word_for_are_refused(name: str, value: Any) -> None:
+def test_options_unsupported_by_chat_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidField, match=name):
         chat_of(**{name: value})
 
 
-def test_a_tool_that_is_refused_is_told_by_its_place_and_type() -> None:
+def test_refused_tool_is_named_by_path_and_type() -> None:
     tools = [{"type": "function", "name": "f"}, {"type": "namespace", "name": "agents"}]
 
     with pytest.raises(InvalidField, match=r"^tools\.1: type .namespace. is not supported"):
@@ -162,7 +162,7 @@ def test_a_tool_that_is_refused_is_told_by_its_place_and_type() -> None:
 
 @for_each("item", [CALL, {"type": "function_call_output", "output": "ok"}])
 @for_each("call_id", [["c1"], {"a": 1}, 7])
-def test_an_id_of_a_call_that_is_no_string_is_refused(item: dict[str, Any], call_id: Any) -> None:
+def test_call_id_of_another_type_is_refused(item: dict[str, Any], call_id: Any) -> None:
     with pytest.raises(InvalidField, match=r"^input\.1\.call_id: must be a string"):
         chat_of(user({"type": "input_text", "text": "Hi"}), {**item, "call_id": call_id})
 
@@ -194,7 +194,7 @@ def test_messages_become_items() -> None:
     assert document["store"] is False
 
 
-def test_the_result_of_a_custom_tool_is_one_of_its_own() -> None:
+def test_custom_tool_result_keeps_its_type() -> None:
     call = {"id": "c1", "type": "custom", "custom": {"name": "f", "input": "x"}}
 
     document = request_of(
@@ -208,7 +208,7 @@ def test_the_result_of_a_custom_tool_is_one_of_its_own() -> None:
     ]
 
 
-def test_pictures_and_files_become_parts() -> None:
+def test_images_and_files_become_parts() -> None:
     url = "https://a.test/a.png"
     parts = [
         {"type": "image_url", "image_url": {"url": url}},
@@ -225,7 +225,7 @@ def test_pictures_and_files_become_parts() -> None:
     ]
 
 
-def test_wishes_have_the_names_of_responses() -> None:
+def test_options_are_renamed_for_responses() -> None:
     schema = {"name": "n", "schema": {"type": "object"}, "strict": True}
     document = request_of(
         max_tokens=9,
@@ -256,7 +256,7 @@ def test_wishes_have_the_names_of_responses() -> None:
     }
 
 
-def test_what_rules_have_set_has_its_own_name() -> None:
+def test_values_set_by_rules_are_renamed() -> None:
     body = {"model": "m", "input": "p", "max_output_tokens": 9, "max_tokens": 5}
     body |= {"reasoning": {"effort": "high", "summary": "auto"}, "reasoning_effort": "low"}
 
@@ -278,7 +278,7 @@ def test_what_rules_have_set_has_its_own_name() -> None:
         ({"role": "assistant", "tool_calls": [5]}, "messages.0.tool_calls.0"),
     ],
 )
-def test_what_responses_have_no_word_for_is_refused(message: dict[str, Any], place: str) -> None:
+def test_fields_unsupported_by_responses_are_refused(message: dict[str, Any], place: str) -> None:
     with pytest.raises(InvalidField) as refused:
         request_of(message)
 
@@ -288,7 +288,7 @@ def test_what_responses_have_no_word_for_is_refused(message: dict[str, Any], pla
 MARKED = {"type": "mcp", "id": "another's", "call_id": "another's"}
 
 
-def test_no_member_of_a_tool_or_a_part_says_of_which_type_it_is() -> None:
+def test_nested_type_member_does_not_change_the_type() -> None:
     function = {"name": "f", "arguments": "{}", "role": "system", "content": "x", **MARKED}
     document = request_of(
         {"role": "user", "content": [{"type": "file", "file": {"file_data": "data:,x", **MARKED}}]},

@@ -1,4 +1,4 @@
-"""Answers for Responses clients: as received, or written anew with the texts that were shown."""
+"""Writer of Responses: unchanged bytes, or documents with the released texts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def masked(frames: list[Frame]) -> list[Frame]:
 
 
 @for_each("index", range(len(STREAM)))
-def test_from_the_first_event_without_bytes_all_are_written(index: int) -> None:
+def test_events_are_rewritten_from_the_first_changed_one(index: int) -> None:
     frames = read(STREAM)
     frames[index] = frames[index]._replace(raw=None)
 
@@ -67,7 +67,7 @@ def test_from_the_first_event_without_bytes_all_are_written(index: int) -> None:
     assert [event["type"] for event in streamed(raw)] == [event["type"] for event in STREAM]
 
 
-def test_a_masked_text_has_no_log_probabilities() -> None:
+def test_masked_text_has_no_logprobs() -> None:
     stream = item_events(0, MESSAGE, "It is ", "Paris.")
     stream = [{**e, "logprobs": [{"token": "x"}]} if "delta" in e else e for e in stream]
     frames = masked(read(response_events(stream, document=response(MESSAGE)), inspect=True))
@@ -85,7 +85,7 @@ def test_a_masked_text_has_no_log_probabilities() -> None:
     assert len(streamed(stored_data)[-1]["response"]["output"][0]["content"][0]["logprobs"]) == 2
 
 
-def test_a_keepalive_is_a_comment_before_the_response_and_an_event_after() -> None:
+def test_keepalive_is_a_comment_before_the_start() -> None:
     frames = read(STREAM)
 
     raw = written([KEEPALIVE, frames[0], KEEPALIVE, *frames[1:]])
@@ -98,7 +98,7 @@ def test_a_keepalive_is_a_comment_before_the_response_and_an_event_after() -> No
     ]
 
 
-def test_a_delta_of_a_stage_continues_its_text() -> None:
+def test_delta_added_by_a_guard_continues_its_text() -> None:
     frames = read(STREAM, inspect=True)
     [index] = [n for n, frame in enumerate(frames) if "It is " in str(frame.events)]
     [part] = [event.part for event in frames[index].events if isinstance(event, Delta)]
@@ -109,7 +109,7 @@ def test_a_delta_of_a_stage_continues_its_text() -> None:
     assert full_value["output"][0]["content"][0]["text"] == "It is all of Paris."
 
 
-def test_a_stream_that_a_stage_ends_has_its_items() -> None:
+def test_stream_ended_by_a_guard_has_its_items() -> None:
     frames = read(STREAM[:8], inspect=True)
 
     ended = streamed(written([*without_bytes(frames), STOP]))[-1]
@@ -120,7 +120,7 @@ def test_a_stream_that_a_stage_ends_has_its_items() -> None:
     assert ended["response"]["incomplete_details"] == {"reason": "content_filter"}
 
 
-def test_the_request_is_repeated_as_its_client_wrote_it() -> None:
+def test_echoed_request_is_that_of_the_client() -> None:
     document = response(MESSAGE, instructions="as the upstream got it")
     call = CALL.__class__(head=CALL.head, body={**CALL.body, "instructions": "Be brief."})
     frames = without_bytes(read(response_events(item_events(0, MESSAGE, "x"), document=document)))
@@ -133,7 +133,7 @@ def test_the_request_is_repeated_as_its_client_wrote_it() -> None:
 
 
 @for_each("stops_at", [0, 2, 5])
-def test_an_error_has_what_sdks_raise(stops_at: int) -> None:
+def test_error_has_the_members_that_sdks_raise(stops_at: int) -> None:
     writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False, verdicts=lambda: ()))
     data_before = b"".join(map(writer.feed, read(STREAM[:stops_at])))
     error = {"message": "m", "code": "c", "type": "t", "param": None}
@@ -146,7 +146,7 @@ def test_an_error_has_what_sdks_raise(stops_at: int) -> None:
     assert failed["sequence_number"] == stops_at + 1
 
 
-def test_a_blocked_stream_fails_with_a_code_that_codex_does_not_retry() -> None:
+def test_blocked_stream_has_a_code_codex_does_not_retry() -> None:
     writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False, verdicts=lambda: ()))
     error = {"message": "m", "code": "guardrail_blocked", "type": "t", "param": None}
 
@@ -165,13 +165,13 @@ def test_stream_becomes_a_whole_answer(options: dict[str, bool]) -> None:
     assert full_value["output"] == [MESSAGE, FUNCTION_CALL]
 
 
-def test_a_whole_answer_passes_as_it_came() -> None:
+def test_whole_response_keeps_its_bytes() -> None:
     raw = json.dumps(response(MESSAGE)).encode()
 
     assert written(read([raw], whole=True), is_whole=True) == raw
 
 
-def test_an_inspected_whole_answer_repeats_the_request() -> None:
+def test_inspected_response_echoes_the_request() -> None:
     frames = without_bytes(read([response(MESSAGE, instructions="x")], whole=True, inspect=True))
 
     assert frames[0].doc is not None
@@ -180,7 +180,7 @@ def test_an_inspected_whole_answer_repeats_the_request() -> None:
 
 
 @for_each("item", [None, 5, "text", []])
-def test_output_items_that_are_no_objects_pass_unchanged(item: object) -> None:
+def test_output_items_of_other_types_pass_unchanged(item: object) -> None:
     events = response_events(document={**response(), "output": [item]})
 
     sent_items = documents(written(read(events)))
@@ -197,7 +197,7 @@ def stream(*events: Event, reason: FinishReason = "stop") -> list[Frame]:
     return [START, *parts, Frame((Finish(0, reason),)), USED, Frame((Stop(),), last=True)]
 
 
-def says(*texts: tuple[str, str]) -> list[Event]:
+def response_events_of(*texts: tuple[str, str]) -> list[Event]:
     """Return the events of parts, each with a kind and a text."""
     events: list[Event] = []
     for number, (kind, text) in enumerate(texts):
@@ -211,7 +211,7 @@ def items(frames: Sequence[Frame]) -> list[Json]:
     return output
 
 
-def test_log_probabilities_are_beside_their_text() -> None:
+def test_logprobs_are_attached_to_their_text() -> None:
     part, listed = Part("text", 0), [{"token": "A", "logprob": -1}]
     attached = Frame((Delta(part, "A"), Attach(part, "logprobs", {"content": listed})))
 
@@ -231,20 +231,26 @@ def test_log_probabilities_are_beside_their_text() -> None:
         ("content_filter", "incomplete", {"reason": "content_filter"}),
     ],
 )
-def test_why_an_answer_ends(reason: FinishReason, status: str, details: Json | None) -> None:
-    document = accumulated(written(stream(*says(("text", "A")), reason=reason)))
+def test_status_follows_the_finish_reason(
+    reason: FinishReason, status: str, details: Json | None
+) -> None:
+    document = accumulated(written(stream(*response_events_of(("text", "A")), reason=reason)))
 
     assert (document["status"], document["incomplete_details"]) == (status, details)
 
 
-def test_an_empty_answer_is_an_empty_message() -> None:
-    for frames in ([Frame((Stop(),), last=True)], stream(), stream(*says(("code", "x")))):
+def test_empty_response_is_an_empty_message() -> None:
+    for frames in (
+        [Frame((Stop(),), last=True)],
+        stream(),
+        stream(*response_events_of(("code", "x"))),
+    ):
         [item] = items(frames)
         assert item["content"][0]["text"] == ""
 
 
-def test_a_whole_answer_has_the_same_items() -> None:
-    frames = stream(*says(("reasoning", "Hm."), ("text", "A|B")))
+def test_whole_response_has_the_same_items() -> None:
+    frames = stream(*response_events_of(("reasoning", "Hm."), ("text", "A|B")))
 
     full_value = orjson.loads(written(frames, is_whole=True))
     assert full_value == accumulated(written(frames))
@@ -263,7 +269,7 @@ DOCUMENT = response(THOUGHT, SEARCH, MESSAGE, FUNCTION_CALL, CUSTOM)
 VALUES = ["Hm.", "So", "It is Paris.", '{"place": "Paris"}', "x"]
 
 
-def test_a_whole_answer_is_one_frame() -> None:
+def test_whole_response_is_one_frame() -> None:
     [frame] = read([DOCUMENT], whole=True)
 
     matches = [type(event) for event in frame.events]
@@ -275,7 +281,7 @@ def test_a_whole_answer_is_one_frame() -> None:
             assert value_at(frame.doc, event.slot) == event.text
 
 
-def test_clients_of_other_families_get_no_items_of_the_provider() -> None:
+def test_other_families_get_no_provider_items() -> None:
     [frame] = read([DOCUMENT], whole=True, crossing=True)
 
     started = [event.part.kind for event in frame.events if isinstance(event, Begin)]
@@ -283,7 +289,7 @@ def test_clients_of_other_families_get_no_items_of_the_provider() -> None:
     assert [*texts([frame]).values()][:2] == ["Hm.", "\n\nSo"]
 
 
-def test_clients_of_other_families_get_the_reasoning_instead_of_its_summary() -> None:
+def test_other_families_get_reasoning_not_its_summary() -> None:
     item = {**THOUGHT, "content": [{"type": "reasoning_text", "text": "Long."}]}
 
     results = texts(read([response(item)], whole=True, crossing=True))
@@ -292,7 +298,7 @@ def test_clients_of_other_families_get_the_reasoning_instead_of_its_summary() ->
 
 
 @for_each("options", [{}, {"inspect": True}, {"crossing": True}])
-def test_a_whole_answer_may_become_a_stream(options: dict[str, bool]) -> None:
+def test_whole_response_may_become_a_stream(options: dict[str, bool]) -> None:
     frames = read([DOCUMENT], whole=True, stream=True, **options)
 
     assert [*texts(frames).values()] == VALUES
@@ -303,7 +309,7 @@ def test_a_whole_answer_may_become_a_stream(options: dict[str, bool]) -> None:
 
 
 @for_each("status", ["queued", "in_progress"])
-def test_a_response_in_the_background_may_be_unfinished(status: str) -> None:
+def test_background_response_may_be_unfinished(status: str) -> None:
     document = response(status=status, background=True, output=[], usage=None)
 
     assert kinds(read([document], whole=True)) == ["Start"]
@@ -320,7 +326,7 @@ def test_items_are_objects(output: list[Any]) -> None:
 
 @for_each("value", [None, 1, "x", [], ["x"], {}, {"type": "output_text", "text": ["x"]}])
 @for_each("options", [{}, {"inspect": True}, {"crossing": True}, {"stream": True}])
-def test_odd_values_in_items_never_break_an_answer(value: Any, options: Any) -> None:
+def test_invalid_values_in_items_never_break_a_response(value: Any, options: Any) -> None:
     for item in (MESSAGE, THOUGHT, FUNCTION_CALL):
         for name in item:
             changed = {**item, name: value}

@@ -152,7 +152,9 @@ async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUp
     assert sent_value.json == {**REQUEST, **request, "model": "anthropic-model"}
 
 
-async def test_errors_are_anthropics(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_errors_have_the_form_of_anthropic(
+    client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     upstream.answer_with(answer(error, 529, "retry-after: 7"))
 
@@ -167,7 +169,9 @@ async def test_errors_are_anthropics(client: ClientSession, upstream: ScriptedUp
     assert headers["retry-after"] == "7"
 
 
-async def test_id_is_for_sdks(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_message_id_is_in_the_header_for_sdks(
+    client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(message(), 200, "request-id: req_theirs"))
 
     _, _, headers = await ask(client, "via-anthropic")
@@ -177,7 +181,7 @@ async def test_id_is_for_sdks(client: ClientSession, upstream: ScriptedUpstream)
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
 @pytest.mark.parametrize("thread", [{"type": "create"}, {"previous_message_id": "msg_1"}])
-async def test_a_thread_that_the_provider_keeps_is_refused_so_that_its_client_sends_all(
+async def test_provider_thread_is_refused(
     thread: Json, to: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     turn = {"role": "user", "content": [RESULT]}
@@ -191,7 +195,7 @@ async def test_a_thread_that_the_provider_keeps_is_refused_so_that_its_client_se
 
 
 @pytest.mark.parametrize("container", ["container_1", {"id": "container_1", "skills": []}])
-async def test_a_container_of_any_tenant_is_refused_and_one_to_be_made_passes(
+async def test_existing_container_is_refused_and_new_one_passes(
     container: Any, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message()))
@@ -228,7 +232,7 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
             'tools.0: type "bash_20250124" is not supported'),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_is_told_by_its_place(
+async def test_error_names_the_invalid_part(
     options: Json, to: str | None, text: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message() if to else chat()))
@@ -263,7 +267,7 @@ async def count(
         return response.status, await response.read(), _lower(response)
 
 
-async def test_an_upstream_of_messages_counts_for_nothing(
+async def test_token_count_of_a_messages_upstream_is_free(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     text = b'{"input_tokens": 14, "context_management": {"original_input_tokens": 20}}'
@@ -281,7 +285,7 @@ async def test_an_upstream_of_messages_counts_for_nothing(
     assert (record.outcome, record.billing.tokens.total, record.billing.cost) == ("success", 0, 0)
 
 
-async def test_a_count_for_a_chat_is_an_estimate_and_says_so(
+async def test_token_count_for_a_chat_upstream_is_an_estimate(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     status, raw, headers = await count(client, "support-chat")
@@ -313,7 +317,7 @@ async def test_picture_is_not_text(client: ClientSession, upstream: ScriptedUpst
         (answer({"type": "error", "error": {"type": "overloaded_error"}}, 529), 529),
     ],
 )
-async def test_what_is_no_count_is_an_error(
+async def test_invalid_token_count_is_an_upstream_error(
     script: Any, status: int, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(script)
@@ -328,7 +332,7 @@ async def test_what_is_no_count_is_an_error(
     ("text", "sent_text"),
     [("2024-01-01", "2024-01-01"), ("not; one", "2023-06-01"), (None, "2023-06-01")],
 )
-async def test_an_upstream_is_told_a_version_whatever_the_client_says(
+async def test_upstream_gets_a_version_header(
     text: str | None, sent_text: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
@@ -358,7 +362,7 @@ KEPT_BACK = {
 
 
 @for_each("deployment", ["via-anthropic", "support-chat"])
-async def test_headers_of_the_vendor_reach_its_upstreams_alone(
+async def test_vendor_headers_reach_only_its_upstreams(
     deployment: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     is_vendor = deployment == "via-anthropic"
@@ -382,7 +386,7 @@ async def test_headers_of_the_vendor_reach_its_upstreams_alone(
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
-async def test_an_answer_for_clients_of_openai_is_dated_by_when_it_was_asked_for(
+async def test_openai_clients_get_the_time_of_the_request(
     path: str, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     words = text_events(0, "Paris.")

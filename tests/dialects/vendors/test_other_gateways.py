@@ -1,4 +1,4 @@
-"""Headers of other gateways: each is obeyed, noted as a property, or told to be ignored."""
+"""Headers of other gateways: applied, recorded as properties, or reported as ignored."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HONOURED: dict[str, tuple[str, str, object]] = {
 
 
 @for_each("name", HONOURED)
-def test_a_header_with_a_meaning_is_obeyed(name: str) -> None:
+def test_supported_header_is_applied(name: str) -> None:
     value, field, expected = HONOURED[name]
 
     head = read_head(**{name: value})
@@ -58,13 +58,13 @@ def test_a_header_with_a_meaning_is_obeyed(name: str) -> None:
     assert (getattr(head, field), head.warnings) == (expected, ())
 
 
-def test_every_header_that_is_known_is_shown_to_be_obeyed() -> None:
+def test_every_supported_header_has_a_case() -> None:
     read_by_the_cache = {name for name, meaning in MEANINGS.items() if meaning == "cache"}
 
     assert (MEANINGS.keys() | PROPERTIES.keys()) - read_by_the_cache <= HONOURED.keys()
 
 
-def test_every_header_that_is_known_stands_in_the_documents() -> None:
+def test_every_supported_header_is_documented() -> None:
     page = (Path(__file__).parents[3] / "docs/dialects.md").read_text().lower()
     section = page.partition("## headers of other gateways")[2].partition("\n## ")[0]
 
@@ -84,13 +84,13 @@ def test_every_header_that_is_known_stands_in_the_documents() -> None:
         *("cf-aig-cache-ttl", "cf-aig-max-attempts", "cf-aig-custom-cost", "cf-aig-collect-log"),
     ],
 )
-def test_a_header_without_a_meaning_is_named_once(name: str) -> None:
+def test_ignored_header_is_named_once(name: str) -> None:
     assert read_head(**{name: "1"}).warnings == (
         f"headers ignored because the policy decides: {name}",
     )
 
 
-def test_all_that_is_ignored_is_named_in_one_warning_of_bounded_length() -> None:
+def test_ignored_headers_share_a_bounded_warning() -> None:
     head = read_head(**{f"helicone-{n}-{'x' * 200}": "1" for n in range(50)})
 
     (warning,) = head.warnings
@@ -99,7 +99,7 @@ def test_all_that_is_ignored_is_named_in_one_warning_of_bounded_length() -> None
 
 
 @pytest.mark.parametrize("name", ["helicone-cache-enabled", "cf-aig-skip-cache"])
-def test_headers_of_the_cache_are_read_by_it_and_not_ignored(name: str) -> None:
+def test_cache_headers_are_not_reported_as_ignored(name: str) -> None:
     assert read_head(**{name: "true"}).warnings == ()
 
 
@@ -117,7 +117,7 @@ def test_headers_of_the_cache_are_read_by_it_and_not_ignored(name: str) -> None:
         ("x-litellm-tags", "a:" + "b" * (MAX_NAME + 1)),
     ],
 )
-def test_refuses_malformed_routing_value(name: str, value: str) -> None:
+def test_malformed_routing_value_is_refused(name: str, value: str) -> None:
     with pytest.raises(BadRequest) as refused:
         read_head(**{name: value})
 
@@ -125,11 +125,11 @@ def test_refuses_malformed_routing_value(name: str, value: str) -> None:
 
 
 @for_each("value", ["", "{", "[1]", "null", '"x"', "[" * 5000, "{}", '{"a": [1]}'])
-def test_metadata_that_only_inform_are_left_out_where_they_cannot_be_read(value: str) -> None:
+def test_unreadable_metadata_is_ignored(value: str) -> None:
     assert read_head(cf_aig_metadata=value).properties == ()
 
 
-def test_properties_are_few_short_and_printable() -> None:
+def test_properties_are_bounded_and_printable() -> None:
     items = {f"helicone-property-{n}": "v" for n in range(100)}
     head = read_head(**items, **{"x-title": "a\x01\udcff" + "b" * 1000})
     odd = dict(head.properties)
@@ -151,20 +151,20 @@ def test_properties_are_few_short_and_printable() -> None:
         ("helicone-user-id", "hr-key-of-the-caller"),
     ],
 )
-def test_what_has_the_callers_key_in_it_is_noted_nowhere(name: str, value: str) -> None:
+def test_property_containing_the_key_is_dropped(name: str, value: str) -> None:
     head = read_head(**{name: value})
 
     assert (head.properties, head.session, head.user, head.warnings) == ((), None, None, ())
 
 
-def test_a_property_may_be_called_as_what_is_none() -> None:
+def test_property_may_have_the_name_of_another_header() -> None:
     head = read_head(helicone_property_max_tokens="7", helicone_auth="Bearer sk-1")
 
     assert head.properties == (("max-tokens", "7"),)
     assert head.warnings == ("headers ignored because the policy decides: helicone-auth",)
 
 
-def test_our_own_headers_and_those_of_the_dialect_come_first() -> None:
+def test_headrace_and_dialect_headers_take_precedence() -> None:
     portkey = {"x-portkey-metadata": '{"_user": "p"}', "x-portkey-request-timeout": "1000"}
     foreign = {"helicone-user-id": "h", "x-litellm-timeout": "9", "x-litellm-tags": "b:2"}
 
@@ -175,7 +175,7 @@ def test_our_own_headers_and_those_of_the_dialect_come_first() -> None:
 
 
 @for_each("dialect", DIALECTS)
-def test_they_count_in_every_dialect(dialect: str) -> None:
+def test_gateway_headers_apply_in_every_dialect(dialect: str) -> None:
     (method, path), _ = next(iter(DIALECTS[dialect].client.routes.items()))
     headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else KEY
 
@@ -188,25 +188,25 @@ def chat(metadata: object) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": "x"}], "metadata": metadata}
 
 
-def test_tags_of_the_metadata_are_tags_and_go_to_no_upstream() -> None:
+def test_tags_in_metadata_are_not_forwarded() -> None:
     call = read_call(read_head(), chat({"tags": ["team:support", "beta"], "job": "7"}))
 
     assert call.head.tags == (("team", "support"), ("beta", None))
     assert call.body["metadata"] == {"job": "7"}
 
 
-def test_metadata_of_tags_alone_are_none() -> None:
+def test_metadata_with_only_tags_is_removed() -> None:
     assert "metadata" not in read_call(read_head(), chat({"tags": []})).body
 
 
 @for_each("metadata", [{"tags": "a"}, {"tags": [1]}, {"job": "7"}, None, {}])
-def test_other_metadata_pass_as_they_are(metadata: object) -> None:
+def test_other_metadata_is_unchanged(metadata: object) -> None:
     call = read_call(read_head(), chat(metadata))
 
     assert (call.head.tags, call.body["metadata"]) == ((), metadata)
 
 
-def test_too_many_tags_in_the_metadata_are_refused() -> None:
+def test_too_many_tags_in_metadata_are_refused() -> None:
     with pytest.raises(BadRequest) as refused:
         read_call(read_head(), chat({"tags": ["t"] * (MAX_WORDS + 1)}))
 
@@ -217,7 +217,7 @@ MODEL = {"id": "gpt-4o", "object": "model", "created": 0, "owned_by": "openai"}
 
 
 @pytest.mark.parametrize("route", INFO_PATHS)
-def test_a_model_is_its_name_and_whose_it_is(route: str) -> None:
+def test_model_entry_has_name_and_owner(route: str) -> None:
     call = Call(RequestHead("openai", "models", route, "req_1"), {})
 
     answer = make_model_info(call, {0: {"object": "list", "data": [MODEL]}})
@@ -228,14 +228,14 @@ def test_a_model_is_its_name_and_whose_it_is(route: str) -> None:
 
 
 @pytest.mark.parametrize("parts", [{"object": "list", "data": [MODEL]}, MODEL])
-def test_on_any_other_path_models_stay_as_they_are(parts: dict[str, object]) -> None:
+def test_models_on_other_paths_are_unchanged(parts: dict[str, object]) -> None:
     call = Call(RequestHead("openai", "models", "/v1/models", "req_1"), {})
 
     assert make_model_info(call, {0: parts}) is parts
 
 
 @pytest.mark.parametrize("path", INFO_PATHS)
-async def test_a_key_is_told_of_what_it_may_use(path: str, client: ClientSession) -> None:
+async def test_key_info_lists_usable_models(path: str, client: ClientSession) -> None:
     headers = {"authorization": f"Bearer {OWN}"}
     async with client.get(path, headers=headers) as response:
         event = await response.json()

@@ -1,4 +1,4 @@
-"""Portkey's headers: which are read, which ignored aloud, which refused."""
+"""Portkey headers: applied, ignored with a warning, or refused. Results of guards as hooks."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def read_head(**headers: str) -> RequestHead:
     return parse_head("POST", "/v1/completions", {**KEY, **by_name}, Received("req_1"))
 
 
-def test_any_portkey_header_makes_the_dialect() -> None:
+def test_any_portkey_header_selects_the_dialect() -> None:
     assert find_dialect("/v1/completions", {"x-portkey-trace-id": "t"}).name == "portkey"
     assert find_dialect("/v1/completions", {"authorization": "Bearer x"}).name == "openai"
     assert find_dialect("/v4/beta/completions", {"x-portkey-trace-id": "t"}).name == "scale"
 
 
-def test_the_idle_authorization_is_not_the_credential() -> None:
+def test_unused_authorization_is_no_credential() -> None:
     head = read_head(authorization="Bearer OPENAI_API_KEY")
 
     assert head.digest == sha256(b"pk").digest()
 
 
-def test_a_saved_config_goes_before_a_virtual_key() -> None:
+def test_saved_config_precedes_virtual_key() -> None:
     assert read_head(x_portkey_virtual_key="vk").deployment == "vk"
     assert read_head(x_portkey_virtual_key="vk", x_portkey_config="pc").deployment == "pc"
     assert read_head(x_portkey_config="pc", x_headrace_deployment="own").deployment == "own"
 
 
-def test_a_harmless_inline_config_is_ignored_aloud() -> None:
+def test_harmless_inline_config_is_ignored_with_warning() -> None:
     head = read_head(x_portkey_config='{"cache": {"mode": "simple"}, "retry": {"attempts": 2}}')
 
     assert head.deployment is None
@@ -66,13 +66,13 @@ def test_a_harmless_inline_config_is_ignored_aloud() -> None:
         '{"strategy": {"mode": "single"}, "targets": [{"virtual_key": "vk"}]}',
     ],
 )
-def test_an_inline_config_may_name_one_deployment(config: str) -> None:
+def test_inline_config_may_name_one_deployment(config: str) -> None:
     head = read_head(x_portkey_config=config)
 
     assert (head.deployment, head.warnings) == ("vk", ())
 
 
-def test_a_load_balance_shares_calls_out_by_weight_and_names_all_it_may_reach() -> None:
+def test_load_balance_draws_by_weight_with_alternatives() -> None:
     targets = [{"virtual_key": "a", "weight": 0.25}, {"virtual_key": "b", "weight": 0.75}]
     config = dumps({"strategy": {"mode": "loadbalance"}, "targets": targets})
     drawn: Counter[str | None] = Counter()
@@ -90,7 +90,7 @@ def test_a_load_balance_shares_calls_out_by_weight_and_names_all_it_may_reach() 
     assert (head.deployment, head.alternatives) == ("own", ())
 
 
-def test_a_bearer_counts_where_there_is_no_key_of_portkey() -> None:
+def test_bearer_applies_without_a_portkey_key() -> None:
     headers = {"authorization": "Bearer own", "x-portkey-provider": "openai"}
 
     head = parse_head("POST", "/v1/chat/completions", headers, Received("req_1"))
@@ -98,7 +98,7 @@ def test_a_bearer_counts_where_there_is_no_key_of_portkey() -> None:
     assert (head.dialect, head.digest) == ("portkey", sha256(b"own").digest())
 
 
-def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
+def test_numbers_in_metadata_become_tags() -> None:
     head = read_head(x_portkey_metadata='{"_user": 7, "retries": 2, "share": 0.5, "beta": true}')
 
     assert (head.user, head.tags) == ("7", (("retries", "2"), ("share", "0.5"), ("beta", "true")))
@@ -144,7 +144,7 @@ def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
         {"x_portkey_request_timeout": "0"},
     ],
 )
-def test_refuses_malformed_routing_headers(headers: dict[str, str]) -> None:
+def test_malformed_routing_headers_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(BadRequest) as refused:
         read_head(**headers)
 
@@ -154,13 +154,13 @@ def test_refuses_malformed_routing_headers(headers: dict[str, str]) -> None:
 @for_each(
     ("text", "echoed"), [("tr-1", "tr-1"), ("", "req_1"), ("\u00e9", "req_1"), ("a\x01", "req_1")]
 )
-def test_a_trace_id_is_always_answered(text: str, echoed: str) -> None:
+def test_response_always_has_a_trace_id(text: str, echoed: str) -> None:
     head = read_head(x_portkey_trace_id=text)
 
     assert head.echo == (("x-portkey-trace-id", echoed),)
 
 
-def test_the_time_it_allows_is_milliseconds() -> None:
+def test_timeout_header_is_in_milliseconds() -> None:
     assert read_head(x_portkey_request_timeout="1500").timeout_s == 1.5
 
 
@@ -172,7 +172,7 @@ def test_the_time_it_allows_is_milliseconds() -> None:
         (("nobody-has-it", "support-chat"), 400),
     ],
 )
-async def test_a_key_must_be_allowed_to_use_all_that_a_load_balance_names(
+async def test_key_must_have_access_to_all_balanced_deployments(
     targets: tuple[str, ...], status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     weights = [{"virtual_key": name, "weight": 1 - index} for index, name in enumerate(targets)]
@@ -199,7 +199,7 @@ def hook_verdict(
     )
 
 
-def test_a_guard_is_a_hook_with_one_check() -> None:
+def test_guard_is_a_hook_with_one_check() -> None:
     results = make_hook_results(
         [hook_verdict("flagged"), hook_verdict("passed", "block", "output")]
     )
@@ -218,13 +218,13 @@ def test_a_guard_is_a_hook_with_one_check() -> None:
     ]
 
 
-def test_a_text_that_was_masked_has_passed_transformed() -> None:
+def test_masked_text_is_reported_as_transformed() -> None:
     [hook] = make_hook_results([hook_verdict("masked", "mask")])["before_request_hooks"]
 
     assert (hook["verdict"], hook["transformed"]) == (True, True)
 
 
-def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
+def test_failed_check_fails_no_hook() -> None:
     [hook] = make_hook_results([hook_verdict("failed", error="ZeroDivisionError")])[
         "before_request_hooks"
     ]
@@ -250,7 +250,7 @@ def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
     assert HOOK_DENIED == 446
 
 
-def test_a_block_ends_a_stream_that_has_begun_and_one_in_shadow_lets_it_pass() -> None:
+def test_block_ends_a_started_stream_unless_in_shadow() -> None:
     stage, block = hook_verdict("blocked", "block", "output")
 
     assert choose_status([(stage, block)], flagged=False) == 200

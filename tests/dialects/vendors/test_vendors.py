@@ -23,12 +23,12 @@ def read_for_scale(**fields: Any) -> Any:
     return read_call(SCALE_HEAD, {"model": "openai/gpt-4o-mini", "prompt": "p", **fields})
 
 
-def test_a_field_wins_over_its_alias() -> None:
+def test_field_precedes_its_alias() -> None:
     assert read_for_scale(max_new_tokens=7, max_tokens=9).body["max_tokens"] == 9
 
 
 @pytest.mark.parametrize("fields", [{"logprobs": True, "top_logprobs": 3}, {"logprobs": 3}])
-def test_log_probabilities_are_counted_and_come_back_as_a_flag(fields: dict[str, Any]) -> None:
+def test_scale_logprobs_count_becomes_a_flag(fields: dict[str, Any]) -> None:
     body = read_for_scale(**fields).body
 
     assert body["logprobs"] == 3
@@ -36,12 +36,12 @@ def test_log_probabilities_are_counted_and_come_back_as_a_flag(fields: dict[str,
     assert (sent_body["logprobs"], sent_body["top_logprobs"]) == (True, 3)
 
 
-def test_two_guides_exclude_each_other() -> None:
+def test_guided_decoding_fields_are_exclusive() -> None:
     with pytest.raises(InvalidField, match="guided_regex"):
         read_for_scale(guided_json={}, guided_regex="a")
 
 
-def test_extra_headers_cannot_authenticate_frame_or_route() -> None:
+def test_extra_headers_cannot_authenticate_or_route() -> None:
     extra = {
         "Authorization": "x",
         "x-api-key": "x",
@@ -57,11 +57,11 @@ def test_extra_headers_cannot_authenticate_frame_or_route() -> None:
     }
 
 
-def test_the_time_it_allows_bounds_the_call() -> None:
+def test_timeout_field_bounds_the_call() -> None:
     assert read_for_scale(inference_timeout=2.5).timeout_s == 2.5
 
 
-def test_a_field_that_an_upstream_names_stands_in_the_detail() -> None:
+def test_field_named_by_an_upstream_is_in_the_detail() -> None:
     refused = UpstreamRejected("a.0: too long", upstream_status=422, param="a.0")
 
     response = DIALECTS["scale"].client.refuse(refused, "req_1")
@@ -80,7 +80,7 @@ HEADERS = {
 refuse_for_enkrypt = DIALECTS["enkrypt"].client.refuse
 
 
-def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
+def test_enkrypt_headers_are_read() -> None:
     head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
 
     assert head.digest == sha256(b"ek").digest()
@@ -89,7 +89,7 @@ def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
     assert head.echo == (("x-enkrypt-correlation-id", "req_1"),)
 
 
-def test_context_is_another_name_for_its_context() -> None:
+def test_context_field_has_an_alias() -> None:
     head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
 
     body = read_call(head, {"model": "m", "prompt": None, "context": "c"}).body
@@ -99,7 +99,7 @@ def test_context_is_another_name_for_its_context() -> None:
     assert body["prompt"] == "<|endoftext|>"
 
 
-def test_a_bad_key_is_answered_as_its_gateway_does() -> None:
+def test_invalid_key_error_has_the_form_of_enkrypt() -> None:
     refusal = refuse_for_enkrypt(Unauthorized(), "req_1")
 
     assert refusal.body == {"message": "Unauthorized", "request_id": "req_1"}
@@ -122,7 +122,7 @@ def read_for_fireworks(**fields: Any) -> Any:
     return read_call(FIREWORKS_HEAD, {"model": "accounts/a/models/b", "prompt": "p", **fields})
 
 
-def test_a_json_schema_takes_openais_form_and_comes_back() -> None:
+def test_fireworks_schema_is_converted_both_ways() -> None:
     own_value = {"type": "json_object", "schema": SCHEMA}
 
     chat = read_for_fireworks(response_format=own_value).body
@@ -131,16 +131,16 @@ def test_a_json_schema_takes_openais_form_and_comes_back() -> None:
     assert fireworks.from_chat("completions", chat)["response_format"] == own_value
 
 
-def test_two_output_bounds_exclude_each_other() -> None:
+def test_output_bounds_are_exclusive() -> None:
     with pytest.raises(InvalidField, match="max_completion_tokens"):
         read_for_fireworks(max_tokens=1, max_completion_tokens=1)
 
 
-def test_the_newer_output_bound_is_the_older_on_legacy_completions() -> None:
+def test_newer_output_bound_is_renamed_for_completions() -> None:
     assert read_for_fireworks(max_completion_tokens=7).body["max_tokens"] == 7
 
 
-def test_a_count_of_log_probabilities_is_a_flag_in_chat() -> None:
+def test_logprobs_count_becomes_a_flag_in_chat() -> None:
     messages = [{"role": "user", "content": "hi"}]
 
     body = read_call(FIREWORKS_CHAT_HEAD, {"model": "m", "messages": messages, "logprobs": 2}).body
@@ -165,18 +165,18 @@ def read_for_multimodel(**fields: Any) -> Any:
 @for_each(
     ("name", "value"), [("stream", True), ("n", 2), ("model", ["m", "m"]), ("model", ["m"] * 17)]
 )
-def test_what_this_api_has_no_word_for_is_refused(name: str, value: Any) -> None:
+def test_fields_unsupported_by_multimodel_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidField) as refused:
         read_for_multimodel(**{name: value})
 
     assert refused.value.param == name
 
 
-def test_an_alias_bounds_the_output() -> None:
+def test_alias_bounds_the_output() -> None:
     assert read_for_multimodel(max_new_tokens=9).body["max_tokens"] == 9
 
 
-def test_an_unknown_count_makes_the_sum_unknown() -> None:
+def test_unknown_count_makes_the_total_unknown() -> None:
     call = read_for_multimodel(model=["a", "b"])
     silent = {k: v for k, v in legacy().items() if k != "usage"}
 
@@ -185,7 +185,7 @@ def test_an_unknown_count_makes_the_sum_unknown() -> None:
     assert fields["usage"]["total_tokens"] is None
 
 
-def test_its_own_answer_is_read_as_a_legacy_completion() -> None:
+def test_multimodel_response_is_read_as_completion() -> None:
     call = read_for_multimodel(model=["a", "b"])
 
     answer = multimodel.convert_response_to_chat(
@@ -205,7 +205,7 @@ def test_its_own_answer_is_read_as_a_legacy_completion() -> None:
         (openai.check_top_logprobs, {"top_logprobs": 2}, "top_logprobs"),
     ],
 )
-def test_refuses_conflicting_fields(rule: Any, body: dict[str, Any], param: str) -> None:
+def test_conflicting_fields_are_refused(rule: Any, body: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidField) as refused:
         rule(body)
 
@@ -221,24 +221,24 @@ def test_refuses_conflicting_fields(rule: Any, body: dict[str, Any], param: str)
         ({"api-key": "hr-1", "authorization": "Basic eDp5"}, "hr-1"),
     ],
 )
-def test_a_bearer_counts_before_an_api_key(headers: dict[str, str], key: str) -> None:
+def test_bearer_precedes_api_key(headers: dict[str, str], key: str) -> None:
     head = parse_head("POST", "/v1/chat/completions", headers, Received("r"))
 
     assert head.digest == sha256(key.encode()).digest()
 
 
-def test_waiting_is_told_in_seconds_and_milliseconds() -> None:
+def test_retry_after_is_in_seconds_and_milliseconds() -> None:
     error = UpstreamUnavailable("busy", status=429)
     error.retry_after_s = 1.25
 
     assert openai.retry_headers(error) == (("retry-after", "2"), ("retry-after-ms", "1250"))
 
 
-def test_a_wrong_method_names_the_right_one() -> None:
+def test_wrong_method_error_names_the_allowed_one() -> None:
     assert openai.refuse(MethodNotAllowed("POST"), "r").headers == (("allow", "POST"),)
 
 
-NAMES = list("fgabcde")  # deployments come before models
+NAMES = list("fgabcde")  # deployments precede models
 LIST: Json = {"object": "list", "data": [{"id": name, "created": 0} for name in NAMES]}
 
 
@@ -263,7 +263,7 @@ def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
     assert observed == NAMES
 
 
-def test_behind_the_last_there_is_an_empty_page() -> None:
+def test_page_after_the_last_model_is_empty() -> None:
     assert convert_models(models_head(after_id="z"), LIST) == {
         "data": [],
         "has_more": False,
@@ -272,13 +272,13 @@ def test_behind_the_last_there_is_an_empty_page() -> None:
     }
 
 
-def test_page_behind_an_unknown_model_has_the_later_names() -> None:
+def test_page_after_an_unknown_model_has_later_names() -> None:
     page = convert_models(models_head(after_id="bb"), LIST)
 
     assert [model["id"] for model in page["data"]] == ["f", "g", "c", "d", "e"]
 
 
-def test_model_says_when_it_was_created() -> None:
+def test_model_has_its_creation_date() -> None:
     model = convert_models(models_head(), {"id": "a/b", "object": "model", "created": 86_400})
 
     assert model == {
@@ -291,12 +291,12 @@ def test_model_says_when_it_was_created() -> None:
 
 
 @pytest.mark.parametrize("limit", ["1", "1000", "00020"])
-def test_a_page_of_a_size_passes(limit: str) -> None:
+def test_valid_page_size_is_accepted(limit: str) -> None:
     check_page_size(models_head(limit=limit))
 
 
 @for_each("limit", ["", "0", "1001", "-1", "many", "\N{ARABIC-INDIC DIGIT THREE}"])
-def test_a_page_of_no_size_is_refused(limit: str) -> None:
+def test_invalid_page_size_is_refused(limit: str) -> None:
     with pytest.raises(InvalidField) as refused:
         check_page_size(models_head(limit=limit))
 

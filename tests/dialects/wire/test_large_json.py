@@ -1,4 +1,4 @@
-"""What is read and written in pieces is what the parsers in C read and write, to the byte."""
+"""Reading and writing JSON in pieces gives the same bytes as the C parsers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from proxy.errors import BadRequest
 from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.for_each import for_each
 
-SIZES = st.integers(12, 40)  # two escapes that belong together fit in
+SIZES = st.integers(12, 40)  # large enough for a pair of escapes
 TEXTS = st.text(st.sampled_from('a"\\/\n\t\x01\x7fé漢😀 u0d8\u2028'), max_size=60) | st.text()
 VALUES = st.recursive(
     st.none()
@@ -55,35 +55,37 @@ def read_outcome(read: Any, *requests: Any) -> Any:
 
 
 @given(VALUES, SIZES)
-def test_it_is_written_as_by_the_writer_in_c(value: Any, size: int) -> None:
+def test_pieces_are_written_as_by_the_c_writer(value: Any, size: int) -> None:
     assert b"".join(write_pieces(value, size)) == orjson.dumps(value)
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]), SIZES)
-def test_it_is_read_as_by_the_reader_in_c(value: Any, asc: bool, indent: int, size: int) -> None:
+def test_pieces_are_read_as_by_the_c_reader(value: Any, asc: bool, indent: int, size: int) -> None:
     raw = json.dumps(value, ensure_ascii=asc, indent=indent).encode("utf-8", "surrogatepass")
 
     assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
 
 
 @given(DOCUMENTS, SIZES)
-def test_what_is_no_json_is_refused_alike(text: str, size: int) -> None:
+def test_invalid_json_is_refused_alike(text: str, size: int) -> None:
     raw = text.encode("utf-8", "surrogatepass")
 
     assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
 
 
 @given(st.binary(max_size=60), SIZES)
-def test_bytes_that_are_no_utf_8_are_refused_alike(raw: bytes, size: int) -> None:
+def test_invalid_utf_8_is_refused_alike(raw: bytes, size: int) -> None:
     raw = b'{"a": "' + raw + b'"}'
 
     assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
 
 
 @given(st.lists(st.sampled_from(["\\\\", "\\u0061", "\\ud83d\\ude00", '\\"', "\\n", "é", "ud83d"])))
-def test_a_piece_ends_between_two_characters(marks: list[str]) -> None:
+def test_piece_ends_between_two_characters(marks: list[str]) -> None:
     text, ends = "".join(marks), {0, *accumulate(map(len, marks))}
-    plain = {index for index in range(len(text)) if text[index] in "ud83"}  # of what is no escape
+    plain = {
+        index for index in range(len(text)) if text[index] in "ud83"
+    }  # positions outside escapes
 
     for index in range(len(text) + 1):
         stored_text = trim_incomplete_escape(text[:index])
@@ -92,7 +94,7 @@ def test_a_piece_ends_between_two_characters(marks: list[str]) -> None:
 
 
 @pytest.mark.parametrize("of", [lambda inner: [inner], lambda inner: {"a": inner}])
-def test_it_may_be_as_deep_as_for_the_writer_in_c(of: Any) -> None:
+def test_allowed_depth_is_that_of_the_c_writer(of: Any) -> None:
     value: Any = 1
     for _ in range(MOST_DEPTH):
         value = of(value)
@@ -110,7 +112,7 @@ def test_it_may_be_as_deep_as_for_the_writer_in_c(of: Any) -> None:
 
 
 @for_each("value", ["\ud800", {"\udfff": 1}, [2**64], {1: 2}])
-def test_what_cannot_be_written_is_refused(value: Any) -> None:
+def test_unserializable_value_is_refused(value: Any) -> None:
     with pytest.raises(TypeError):
         dump_pieces(value)
 
@@ -128,7 +130,7 @@ LARGE = {
 
 @for_each("asc", [True, False])
 @for_each("name", LARGE)
-def test_a_large_body_is_read_and_written_the_same(name: str, asc: bool) -> None:
+def test_large_body_survives_a_round_trip(name: str, asc: bool) -> None:
     body = {"prompt": LARGE[name], "more": [LARGE[name][:1000]] * 300, LARGE[name]: None}
     raw = json.dumps(body, ensure_ascii=asc).encode()
 
@@ -138,7 +140,7 @@ def test_a_large_body_is_read_and_written_the_same(name: str, asc: bool) -> None
 
 
 @for_each("name", LARGE)
-def test_no_piece_is_larger_than_a_piece(name: str) -> None:
+def test_size_of_pieces_is_bounded(name: str) -> None:
     body = {"prompt": LARGE[name], LARGE[name]: LARGE[name]}
 
     written = write_pieces(body)
@@ -155,7 +157,7 @@ SHORT_VALUES = {
 
 
 @pytest.mark.parametrize("name", SHORT_VALUES)
-def test_short_values_are_put_together(name: str) -> None:
+def test_short_values_share_a_piece(name: str) -> None:
     full_body = orjson.dumps(SHORT_VALUES[name])
 
     written = write_pieces(SHORT_VALUES[name])
@@ -177,7 +179,7 @@ def exactly(value: object) -> int:
 
 
 @given(JSON, st.integers(1, 9))
-def test_values_are_counted_as_they_are_read(value: object, piece: int) -> None:
+def test_values_are_counted_while_reading(value: object, piece: int) -> None:
     raw = json.dumps(value).encode()
     exact = exactly(json.loads(raw))
 
@@ -188,11 +190,11 @@ def test_values_are_counted_as_they_are_read(value: object, piece: int) -> None:
             assert count_values(raw, exact - 1, size) > exact - 1
 
 
-def test_no_more_is_counted_than_is_asked() -> None:
+def test_counting_stops_at_the_bound() -> None:
     assert 10 < count_values(b"[" + b"1," * 1_000_000, 10) < 100_000
 
 
-def test_a_value_that_is_read_may_be_deep() -> None:
+def test_deep_value_is_read() -> None:
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]

@@ -38,7 +38,7 @@ def test_one_byte_at_a_time_gives_the_same_events() -> None:
 
 
 @given(st.lists(st.sampled_from(["data: ", "data:", "\n", "\n\n", "\r", "x", ": x", " "])))
-def test_events_that_come_whole_are_those_that_come_byte_by_byte(parts: list[str]) -> None:
+def test_whole_events_equal_events_read_byte_by_byte(parts: list[str]) -> None:
     text = "".join(["data: ", *parts, "\n\n"]).encode()
     at_once, bit_by_bit = EventReader(1000), EventReader(1000)
     for reader in (at_once, bit_by_bit):
@@ -50,7 +50,7 @@ def test_events_that_come_whole_are_those_that_come_byte_by_byte(parts: list[str
     assert at_once.close() == bit_by_bit.close()
 
 
-def test_an_event_without_its_blank_line_counts_at_the_end() -> None:
+def test_last_event_needs_no_blank_line() -> None:
     reader = EventReader(100)
 
     assert reader.feed(b"data: x") == []
@@ -70,12 +70,12 @@ def test_event_size_is_bounded(limit: int, piece: bytes, times: int) -> None:
             reader.feed(piece)
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_events_are_read_back() -> None:
     assert EventReader(100).feed(encode_event(b'{"a":1}')) == [b'{"a":1}']
 
 
 @for_each("size", [1, 2, 7, 1000])
-def test_a_long_line_in_small_pieces_is_one_event(size: int) -> None:
+def test_long_line_in_small_pieces_is_one_event(size: int) -> None:
     reader, line = EventReader(10**7), b"data: " + b"xy" * 50_000
 
     observed = [

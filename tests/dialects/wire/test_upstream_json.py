@@ -1,4 +1,4 @@
-"""A large document of an upstream is read as a small one is, and both within the same bounds."""
+"""Large upstream documents are read like small ones and within the same bounds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STRANGE = {
 
 
 def read_outcome(documents: Documents, raw: bytes) -> tuple[Any, str]:
-    """Return what is read, without what made it large, and the code where it is refused."""
+    """Return the document without its padding, or the error code."""
     try:
         document = documents.read(raw)
     except UpstreamError as error:
@@ -62,7 +62,7 @@ def small_and_large(value: str) -> tuple[bytes, bytes]:
 
 
 @for_each("value", STRANGE.values(), ids=STRANGE.keys())
-def test_strange_json_is_read_alike(value: str) -> None:
+def test_unusual_json_is_read_alike(value: str) -> None:
     small, large = small_and_large(value)
 
     assert read_outcome(Documents(), large) == read_outcome(Documents(), small)
@@ -78,7 +78,7 @@ def test_any_text_is_read_or_refused_alike(text: str) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES | NUMBERS | st.lists(NUMBERS)), SIZES)
-def test_numbers_that_are_not_made_are_written_as_they_came(value: Any, size: int) -> None:
+def test_unparsed_numbers_are_written_unchanged(value: Any, size: int) -> None:
     raw = json.dumps(value).encode()
     reader = PieceReader(decode_pieces(raw, size), _response_decoder, size, ValueAllowance(10**9))
 
@@ -87,7 +87,7 @@ def test_numbers_that_are_not_made_are_written_as_they_came(value: Any, size: in
 
 @pytest.mark.parametrize("text", ["[1,]", "[1,,2]", "[,1]", "[1 2]", "[01]", "[1,\n]", "[-]", "[1"])
 @given(size=SIZES)
-def test_what_is_no_list_of_numbers_is_not_written(text: str, size: int) -> None:
+def test_invalid_unparsed_numbers_are_not_written(text: str, size: int) -> None:
     with pytest.raises(ValueError, match=r"value|document"):
         PieceReader(text, _response_decoder, size, ValueAllowance(10**9)).read()
 
@@ -97,7 +97,7 @@ def vectors(count: int, numbers: list[float], **options: Any) -> bytes:
     return orjson.dumps({"object": "list", "data": [item] * count})
 
 
-def test_numbers_of_vectors_do_not_count_and_are_not_made() -> None:
+def test_numbers_of_vectors_are_neither_counted_nor_parsed() -> None:
     raw = vectors(100, [0.123456789] * 3072)
 
     document = Documents(most_values=1000, vectors=True).read(raw)
@@ -107,7 +107,7 @@ def test_numbers_of_vectors_do_not_count_and_are_not_made() -> None:
 
 
 @pytest.mark.parametrize("extra", ["x", [[]] * 20, {"a": [1, "x"]}])
-def test_all_else_beside_vectors_counts(extra: Any) -> None:
+def test_values_next_to_vectors_are_counted(extra: Any) -> None:
     raw = vectors(300, [0.123456789] * 300, beside=extra)
 
     with pytest.raises(ResponseTooLarge):
@@ -131,7 +131,9 @@ def answer(values: int, logprobs: int) -> bytes:
         (1000, 1000, False),
     ],
 )
-def test_more_logprobs_pass(values: int, logprobs: int, *, good: bool, large: bool) -> None:
+def test_logprobs_have_a_higher_bound(
+    values: int, logprobs: int, *, good: bool, large: bool
+) -> None:
     raw = answer(values, logprobs)
     raw = orjson.dumps(PADDING)[:-1] + b"," + raw[1:] if large else raw
 
@@ -143,12 +145,12 @@ def test_more_logprobs_pass(values: int, logprobs: int, *, good: bool, large: bo
 
 
 @for_each("raw", [b"[]", b"1", b"null", b'"x"', b""])
-def test_only_an_object_is_a_document(raw: bytes) -> None:
+def test_document_must_be_an_object(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
         Documents().read(raw)
 
 
-def test_pieces_make_a_document_that_is_taken_once() -> None:
+def test_document_of_pieces_is_taken_once() -> None:
     body = GatheredDocument(4)
 
     assert [*body.feed(b"ab"), *body.feed(b"cd")] == []
@@ -157,7 +159,7 @@ def test_pieces_make_a_document_that_is_taken_once() -> None:
     assert body.close() == [b""]
 
 
-def test_more_than_the_limit_is_refused() -> None:
+def test_too_large_document_is_refused() -> None:
     body = GatheredDocument(3)
     body.feed(b"abc")
 
@@ -195,7 +197,7 @@ REFUSED = {
 
 
 @for_each("raw", REFUSED.values(), ids=REFUSED.keys())
-def test_it_is_refused(raw: bytes) -> None:
+def test_invalid_document_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequest):
         read_json(raw)
 
@@ -213,16 +215,16 @@ def outcome_of_request(raw: bytes) -> str:
 @example(b'{"a":-0.0,"b":1e400}')
 @example(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}")
 @given(st.one_of(JSON_TEXTS, st.lists(st.sampled_from(PARTS)).map(b"".join)))
-def test_what_is_written_as_we_write_it_is_read_as_anything_else(raw: bytes) -> None:
+def test_compact_json_is_validated_like_any_other(raw: bytes) -> None:
     item, other_item = (outcome_of_request(data).partition(" (line") for data in (raw, raw + b" "))
-    assert item[:2] == other_item[:2]  # so we write nothing
+    assert item[:2] == other_item[:2]  # nothing is rewritten
 
 
 @pytest.mark.parametrize(
     ("raw", "place"),
     [(b'{"a": 1,}', " (line 1, column 9)."), (b'{\n "a" 1}', " (line 2, column 6).")],
 )
-def test_a_client_is_told_where_a_small_body_stops_being_json(raw: bytes, place: str) -> None:
+def test_error_of_a_small_body_has_a_position(raw: bytes, place: str) -> None:
     with pytest.raises(BadRequest) as refused:
         read_json(raw)
     assert str(refused.value) == f"The body is not valid JSON in UTF-8{place}"
@@ -241,20 +243,20 @@ VALID_JSON = {
 
 @for_each("size", [0, LARGE_BYTES], ids=["small", "large"])
 @for_each("name", VALID_JSON)
-def test_what_is_json_and_refused_is_told_for_what_it_is(name: str, size: int) -> None:
+def test_refused_valid_json_is_not_called_invalid(name: str, size: int) -> None:
     raw = {**REFUSED, "300 levels": b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}"}[name]
 
     with pytest.raises(BadRequest, match=VALID_JSON[name]):
         read_json(raw + b" " * size)
 
 
-def test_values_keep_what_they_are() -> None:
+def test_values_keep_their_types() -> None:
     raw = b'{"a": 9223372036854775807, "b": 1.0, "c": "\xc3\xa9", "d": [true, null]}'
 
     assert read_json(raw) == {"a": 2**63 - 1, "b": 1.0, "c": "é", "d": [True, None]}
 
 
-def test_values_are_bounded_where_a_bound_is_told() -> None:
+def test_number_of_values_is_bounded() -> None:
     raw = json.dumps({"a": [1, {"b": "2, 3, [4"}]}).encode()
 
     assert count_body_values(raw, 5) == 5

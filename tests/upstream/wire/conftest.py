@@ -1,4 +1,4 @@
-"""The loop that serves, and the one that Python brings: the wall has to hold on both."""
+"""Tests of connections run on uvloop and on asyncio's event loop."""
 
 from __future__ import annotations
 

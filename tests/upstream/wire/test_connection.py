@@ -1,4 +1,4 @@
-"""Connections over real sockets: waiting, holding back, ending, and being used again."""
+"""Upstream connections over real sockets: timeouts, backpressure, ends, and reuse."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ async def test_exchanges_whole_messages(http: HttpClient, upstream: ScriptedUpst
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb: c", "a\rb", "a\0b", "na\u00efve"])
-async def test_refuses_split(value: str, http: HttpClient, upstream: ScriptedUpstream) -> None:
+async def test_header_with_line_break_is_refused(
+    value: str, http: HttpClient, upstream: ScriptedUpstream
+) -> None:
     with pytest.raises(UpstreamUnavailable):
         await http.post(upstream.url, {"x": value}, b"", PATIENT)
 
@@ -93,7 +95,7 @@ USED_ONCE = {
     [pytest.param(v, 1, id=k) for k, v in USED_AGAIN.items()]
     + [pytest.param(v, 2, id=k) for k, v in USED_ONCE.items()],
 )
-async def test_a_connection_is_used_again_when_nothing_speaks_against_it(
+async def test_connection_is_reused_if_allowed(
     script: Script, connections: int, http: HttpClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(script)
@@ -174,7 +176,7 @@ DRIPPING = {
 
 
 @pytest.mark.parametrize(("script", "phase"), [pytest.param(*v, id=k) for k, v in DRIPPING.items()])
-async def test_an_answer_that_drips_is_bounded_too(
+async def test_slowly_dripping_response_times_out(
     script: Script, phase: str, http: HttpClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(script)
@@ -198,7 +200,9 @@ async def test_total_timeout_always_applies(http: HttpClient, upstream: Scripted
     assert timeout_error.value.code == "upstream_total_timeout"
 
 
-async def test_later_request_may_be_shorter(http: HttpClient, upstream: ScriptedUpstream) -> None:
+async def test_later_request_may_have_a_shorter_timeout(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
     upstream.then(sends(OK), hang())
 
     await ask(http, upstream.url)
@@ -217,7 +221,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("script", "kind"), [pytest.param(*v, id=k) for k, v in BROKEN.items()])
-async def test_an_answer_that_is_broken_off_is_none(
+async def test_incomplete_response_is_an_error(
     script: Script, kind: type[UpstreamError], http: HttpClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(script)
@@ -233,7 +237,7 @@ async def test_reset_is_not_end_of_body(http: HttpClient, upstream: ScriptedUpst
     async def reset(request: Asked, wire: Wire) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\n\r\nok")
         await go_on.wait()
-        now = struct.pack("ii", 1, 0)  # do not linger: reset
+        now = struct.pack("ii", 1, 0)  # no linger, so that closing resets the connection
         wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
         wire.cut()
 
@@ -279,12 +283,12 @@ async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedU
     upstream.answer_with(endless)
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
         value_before = -1
-        while value_before < sent_value:  # until both sockets are full and nothing moves any more
+        while value_before < sent_value:  # until the buffers of both sockets are full
             value_before = sent_value
             await asyncio.sleep(0.1)
         first_data = await reply.read() or b""
         read = len(first_data)
-        while read < value_before + 2**20:  # and on it goes
+        while read < value_before + 2**20:  # reading makes it continue
             read += len(await reply.read() or b"")
 
     assert len(first_data) < MAX_BUFFER_BYTES + 2**20
@@ -296,14 +300,14 @@ async def test_buffered_bytes_outlive_connection(upstream: ScriptedUpstream) -> 
 
     async with HttpClient(TRUST) as http:
         reply = await http.post(upstream.url, {}, b"", PATIENT)
-        await asyncio.sleep(0.1)  # so that more has come than is held, and reading has paused
+        await asyncio.sleep(0.1)  # until more arrived than the buffer holds, so reading paused
 
     assert set(await reply.read() or b"") == {ord("x")}
     with pytest.raises(UpstreamInvalid):
         await reply.read()
 
 
-async def test_a_connection_that_ends_as_it_is_made_is_no_bug(http: HttpClient) -> None:
+async def test_connection_closed_on_accept_is_an_upstream_error(http: HttpClient) -> None:
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
@@ -315,7 +319,7 @@ async def test_a_connection_that_ends_as_it_is_made_is_no_bug(http: HttpClient) 
                 await http.post(url, {}, b"x" * 2**20, PATIENT)
 
 
-async def test_nothing_is_sent_on_a_connection_that_has_ended(upstream: ScriptedUpstream) -> None:
+async def test_closed_connection_sends_nothing(upstream: ScriptedUpstream) -> None:
     address = Origin("127.0.0.1", int(upstream.url.rpartition(":")[2]), tls=False)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Finding an upstream: names, several addresses, time to connect, and certificates."""
+"""Dialing: names, several addresses, connect timeouts, and certificates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def close_abruptly(connection: Connection) -> None:
 
 
 async def dialed(book: Book, url: str, patience: float = 2.0) -> str:
-    """Connect by name to the port of a URL; give the address that was reached."""
+    """Connect by name to the port of a URL and return the connected address."""
     port = int(url.rpartition(":")[2])
     return await dialed_by(book.names(), port, patience)
 
@@ -52,7 +52,7 @@ async def test_failed_address_moves_to_the_end(upstream: ScriptedUpstream) -> No
     assert await names.resolve_addresses("openai.test", port) == ["127.0.0.1", "127.0.0.2"]
 
 
-async def test_a_name_that_nobody_knows_cannot_be_reached() -> None:
+async def test_unknown_host_is_an_error() -> None:
     with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
         await dialed(Book(), "http://openai.test:443")
 
@@ -66,7 +66,7 @@ async def test_unreachable_host_is_an_error(host: str) -> None:
 
 @contextmanager
 def black_hole(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
-    """A port whose queue is full, so that a new connection gets no answer."""
+    """A port with a full accept queue, so that connecting hangs."""
     with socket.socket() as listening:
         listening.bind((address, port))
         listening.listen(0)
@@ -103,7 +103,7 @@ async def test_dead_address_gets_only_its_share_of_time(upstream: ScriptedUpstre
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for localhost alone, that nobody trusts who is not told to, and its key."""
+    """A self-signed certificate for localhost, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     path, key = folder / "cert.pem", folder / "key.pem"
     prompt = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test \
@@ -143,7 +143,7 @@ async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path])
 
 
 @pytest.mark.parametrize("event", [False, True], ids=["nobody trusts it", "it names another host"])
-async def test_rejects_invalid_certificate(event: bool, certificate: tuple[Path, Path]) -> None:
+async def test_invalid_certificate_is_rejected(event: bool, certificate: tuple[Path, Path]) -> None:
     trust = load_system_context()
     if event:
         trust.load_verify_locations(certificate[0])
@@ -155,7 +155,7 @@ async def test_rejects_invalid_certificate(event: bool, certificate: tuple[Path,
     assert upstream.requests == []
 
 
-async def test_an_upstream_that_speaks_no_tls_cannot_be_reached() -> None:
+async def test_upstream_without_tls_is_an_error() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -189,7 +189,7 @@ def hang_after_head() -> Any:
     return script
 
 
-async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> None:
+async def test_system_certificates_are_read_once_in_a_thread() -> None:
     trust, context = Trust(None), load_system_context()
     turns = 0
 

@@ -74,12 +74,12 @@ WRONG = {
 
 
 @for_each("raw", [pytest.param(v, id=k) for k, v in WRONG.items()])
-def test_what_could_be_read_in_two_ways_is_refused(raw: bytes) -> None:
+def test_ambiguous_message_is_refused(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
         read_head(raw)
 
 
-def test_names_are_in_lower_case_and_repeats_are_joined() -> None:
+def test_header_names_are_lower_case_and_repeats_joined() -> None:
     head = read_head(written("X-One: 1", "x-one:\t 2 ", "Empty:", "y: ca\u00e9: z"))
 
     assert head.headers == {"x-one": "1, 2", "empty": "", "y": "ca\u00e9: z"}
@@ -108,7 +108,7 @@ FRAMINGS = {
     ("fields", "line", "length", "chunked", "keeps"),
     [pytest.param(*v, id=k) for k, v in FRAMINGS.items()],
 )
-def test_the_head_says_where_the_body_ends_and_whether_the_connection_stays(
+def test_head_determines_body_length_and_keepalive(
     fields: tuple[str, ...], line: str, length: int | None, chunked: bool, keeps: bool
 ) -> None:
     head = read_head(written(*fields, line=line))
@@ -116,7 +116,7 @@ def test_the_head_says_where_the_body_ends_and_whether_the_connection_stays(
     assert (head.length, head.chunked, head.keeps_alive) == (length, chunked, keeps)
 
 
-def test_as_many_fields_and_as_long_a_line_as_allowed_are_read() -> None:
+def test_largest_allowed_head_is_read() -> None:
     count = "".join(f"x{n}: y\r\n" for n in range(MAX_FIELDS))
     long = "x: " + "y" * (MAX_LINE_BYTES - 4) + "\r\n"
 
@@ -130,7 +130,7 @@ values = st.sampled_from(["", "1", "a b", "a\tb", ": c", "\u00e9"])
 
 
 @given(st.lists(st.tuples(names, spaces, values, spaces), max_size=6))
-def test_fields_are_read_as_if_one_by_one(lines: list[tuple[str, str, str, str]]) -> None:
+def test_fast_header_parser_equals_the_line_parser(lines: list[tuple[str, str, str, str]]) -> None:
     plain: dict[str, str] = {}
     for name, _, value, _ in lines:
         known_text = name.lower()
@@ -145,8 +145,8 @@ def test_fields_are_read_as_if_one_by_one(lines: list[tuple[str, str, str, str]]
 
 
 @pytest.mark.parametrize("end", ["\n", "\0", ""])
-def test_a_run_of_spaces_is_gone_through_once(end: str) -> None:
-    """Twice would be squared: this would not come to an end."""
+def test_run_of_spaces_takes_linear_time(end: str) -> None:
+    """Quadratic time would not finish."""
     line = "x:" + " " * 2**20
 
     with pytest.raises(UpstreamInvalid):
@@ -178,7 +178,7 @@ WRONG_CHUNKS = {
 
 
 @for_each("wrong", [pytest.param(v, id=k) for k, v in WRONG_CHUNKS.items()])
-def test_a_wrong_chunk_ends_the_body_but_not_what_came_before_it(wrong: bytes) -> None:
+def test_invalid_chunk_keeps_the_data_before_it(wrong: bytes) -> None:
     body, pieces = Chunked(), list[bytes]()
 
     with pytest.raises(UpstreamInvalid):
@@ -188,7 +188,7 @@ def test_a_wrong_chunk_ends_the_body_but_not_what_came_before_it(wrong: bytes) -
     assert not body.ended
 
 
-def test_extensions_and_trailers_are_thrown_away() -> None:
+def test_chunk_extensions_and_trailers_are_discarded() -> None:
     body, pieces = Chunked(), list[bytes]()
 
     body.feed(b'5;a="b" ; c\r\nhello\r\nA ;x\r\n0123456789\r\n00\r\nx: y\r\nz:\r\n\r\n', pieces)
@@ -209,7 +209,7 @@ def test_bytes_after_end_are_not_body(body: FixedLength | Chunked, data: bytes) 
     assert (pieces, body.ended, body.has_surplus) == ([b"ok"], True, True)
 
 
-def test_only_a_body_without_a_known_end_is_whole_when_the_connection_ends() -> None:
+def test_close_completes_only_bodies_without_length() -> None:
     pieces: list[bytes] = []
     bodies = (FixedLength(3), Chunked(), UntilClose())
     for body in bodies[::2]:
@@ -277,7 +277,9 @@ def cut(raw: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(interim, complete_response, surplus, st.lists(st.integers(0, 400), max_size=12))
-def test_cuts_change_nothing(before: bytes, raw: bytes, after: bytes, places: list[int]) -> None:
+def test_any_cut_gives_the_same_response(
+    before: bytes, raw: bytes, after: bytes, places: list[int]
+) -> None:
     sent_data = before + raw + after
 
     at_once = read([sent_data])
@@ -290,7 +292,7 @@ def test_cuts_change_nothing(before: bytes, raw: bytes, after: bytes, places: li
 
 
 @given(mutated, st.lists(st.integers(0, 400), max_size=12))
-def test_any_cut_of_damaged_bytes_gives_the_same_good_part(raw: bytes, places: list[int]) -> None:
+def test_any_cut_of_damaged_bytes_gives_the_same_prefix(raw: bytes, places: list[int]) -> None:
     at_once = read([raw])
 
     assert read(cut(raw, places)) == at_once
@@ -298,7 +300,7 @@ def test_any_cut_of_damaged_bytes_gives_the_same_good_part(raw: bytes, places: l
 
 
 @given(complete_response, st.integers(0, 400))
-def test_a_response_that_is_broken_off_is_not_whole(raw: bytes, at: int) -> None:
+def test_truncated_response_is_incomplete(raw: bytes, at: int) -> None:
     end = raw.find(b"\r\n\r\n") + 4
     until_the_end = b"chunked" not in raw[:end] and b"content-length" not in raw[:end]
     stored_count = at % max(len(raw), 1)
@@ -317,12 +319,12 @@ def test_a_response_that_is_broken_off_is_not_whole(raw: bytes, at: int) -> None
     ],
     ids=["tls", "version", "bare lf", "html", "endless"],
 )
-def test_nobody_waits_for_the_end_of_what_is_no_head(raw: bytes) -> None:
+def test_invalid_head_fails_before_its_end(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
         Response().feed(raw, [])
 
 
-def test_a_head_is_bounded_however_it_comes() -> None:
+def test_head_is_bounded_at_any_cut() -> None:
     fields = b"".join(b"x%d: %s\r\n" % (n, b"y" * 1000) for n in range(70))
     assert len(fields) > MAX_HEAD_BYTES
 

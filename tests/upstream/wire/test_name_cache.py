@@ -24,7 +24,7 @@ UNKNOWN = socket.gaierror(socket.EAI_NONAME, "no such name")
 
 
 class Book:
-    """A book of names that counts how often it was asked. It may be ``open`` later."""
+    """A resolver that counts lookups and responds once it is ``open``."""
 
     def __init__(self, *addresses: str, failure: OSError = UNKNOWN) -> None:
         self.addresses = addresses
@@ -50,7 +50,7 @@ class Book:
         return NameCache(self.resolve, lambda: self.now, overdue_s)
 
 
-async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
+async def test_lookup_is_shared_and_repeated_when_expired() -> None:
     book = Book("127.0.0.1", "127.0.0.2")
     names = book.names()
 
@@ -62,7 +62,7 @@ async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
     assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.3"]
 
 
-async def test_who_comes_just_when_a_lookup_has_ended_gets_what_it_found() -> None:
+async def test_caller_at_the_end_of_a_lookup_gets_its_result() -> None:
     lookup: Lookup = asyncio.get_running_loop().create_future()
     names = NameCache(lambda host, port, *, type: lookup, lambda: 100.0)
     waiting = asyncio.ensure_future(names.resolve_addresses("openai.test", 443))
@@ -73,7 +73,7 @@ async def test_who_comes_just_when_a_lookup_has_ended_gets_what_it_found() -> No
     assert await waiting == ["127.0.0.1"]
 
 
-async def test_who_comes_just_when_a_lookup_has_failed_is_told_so() -> None:
+async def test_caller_at_the_failure_of_a_lookup_gets_its_error() -> None:
     lookup: Lookup = asyncio.get_running_loop().create_future()
     names = NameCache(lambda host, port, *, type: lookup, lambda: 100.0)
     waiting = asyncio.ensure_future(names.resolve_addresses("openai.test", 443))
@@ -86,14 +86,14 @@ async def test_who_comes_just_when_a_lookup_has_failed_is_told_so() -> None:
 
 
 @for_each("host", ["127.0.0.1", "::1"])
-async def test_an_address_is_not_looked_up(host: str) -> None:
+async def test_ip_address_is_not_looked_up(host: str) -> None:
     book = Book()
 
     assert await book.names().resolve_addresses(host, 443) == [host]
     assert book.asked == 0
 
 
-async def test_a_lookup_goes_on_when_those_who_asked_give_up() -> None:
+async def test_lookup_continues_after_its_callers_give_up() -> None:
     book = Book("127.0.0.1")
     book.open.clear()
     names = book.names()
@@ -107,7 +107,7 @@ async def test_a_lookup_goes_on_when_those_who_asked_give_up() -> None:
     assert book.asked == 1
 
 
-async def test_the_last_addresses_are_good_while_the_resolver_fails() -> None:
+async def test_expired_addresses_are_used_while_the_resolver_fails() -> None:
     book = Book("127.0.0.1", failure=UNAVAILABLE)
     names = book.names()
     await names.resolve_addresses("openai.test", 443)
@@ -115,13 +115,13 @@ async def test_the_last_addresses_are_good_while_the_resolver_fails() -> None:
     book.addresses, book.now = (), book.now + NAME_TTL_S
     for _ in range(5):
         assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.1"]
-    assert book.asked == 2  # it is not asked again at once
+    assert book.asked == 2  # not repeated at once
 
     book.addresses, book.now = ("127.0.0.2",), book.now + NAME_TTL_S
     assert await names.resolve_addresses("openai.test", 443) == ["127.0.0.2"]
 
 
-async def test_the_last_addresses_are_good_while_a_lookup_hangs() -> None:
+async def test_expired_addresses_are_used_while_a_lookup_hangs() -> None:
     book = Book("127.0.0.1")
     names = book.names(overdue_s=0.01)
     await names.resolve_addresses("openai.test", 443)
@@ -139,7 +139,7 @@ async def test_the_last_addresses_are_good_while_a_lookup_hangs() -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_name_that_is_gone_is_gone() -> None:
+async def test_removed_name_is_not_found() -> None:
     book = Book("127.0.0.1")
     names = book.names()
     await names.resolve_addresses("openai.test", 443)
@@ -151,7 +151,7 @@ async def test_a_name_that_is_gone_is_gone() -> None:
 
 
 class Hanging:
-    """A resolver of the system that hangs for some names, and knows one."""
+    """A system resolver that hangs for all names but one."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
@@ -188,7 +188,7 @@ async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: Scripted
     assert len(hanging.asked) == 13  # each name once
 
 
-async def test_there_are_no_more_lookups_at_a_time_than_may_be(hanging: Hanging) -> None:
+async def test_concurrent_lookups_are_bounded(hanging: Hanging) -> None:
     resolve = Resolver(hanging, max_lookups=2)
     asking = [resolve(f"slow{n}", 1, type=1) for n in range(5)]
     async with asyncio.timeout(PATIENCE_S):
@@ -203,12 +203,12 @@ async def test_there_are_no_more_lookups_at_a_time_than_may_be(hanging: Hanging)
     assert MAX_LOOKUPS == 64
 
 
-async def test_a_name_that_is_none_is_told_as_the_system_tells_it() -> None:
+async def test_invalid_name_raises_the_system_error() -> None:
     with pytest.raises((OSError, ValueError)):
         await Resolver()(f"{'a' * 64}.test", 443, type=socket.SOCK_STREAM)
 
 
-def test_a_lookup_that_hangs_does_not_keep_the_process_from_ending() -> None:
+def test_hanging_lookup_does_not_block_exit() -> None:
     program = """
 import asyncio, time
 from proxy.upstream.wire.dialing import Resolver

@@ -1,4 +1,4 @@
-"""The pool: how many connections there are, who waits for one, and which is taken."""
+"""Connection pool: bounds, waiting, reuse and expiry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def used(connection: Connection) -> None:
     await connection.read_head(2)
 
 
-async def test_the_connection_that_rested_last_is_taken_first(upstream: ScriptedUpstream) -> None:
+async def test_last_used_connection_is_reused_first(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(sends(OK))
     pool, origin = pool_of(5), origin_of(upstream)
     first_connection, second = await pool.take(origin, 1), await pool.take(origin, 1)
@@ -57,7 +57,7 @@ async def test_the_connection_that_rested_last_is_taken_first(upstream: Scripted
     pool.close()
 
 
-async def test_waits_in_turn_for_a_bounded_time(upstream: ScriptedUpstream) -> None:
+async def test_calls_wait_in_order_for_a_bounded_time(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(sends(OK))
     pool, origin = pool_of(1), origin_of(upstream)
     lent = await pool.take(origin, 1)
@@ -78,7 +78,7 @@ async def test_waits_in_turn_for_a_bounded_time(upstream: ScriptedUpstream) -> N
     pool.close()
 
 
-async def test_a_connection_at_rest_makes_place_for_another_origin() -> None:
+async def test_idle_connection_is_closed_for_another_origin() -> None:
     async with (
         scripted_upstream() as upstream,
         scripted_upstream() as other_upstream,
@@ -95,14 +95,14 @@ async def test_a_connection_at_rest_makes_place_for_another_origin() -> None:
         await asyncio.gather(*asking, return_exceptions=True)
 
 
-async def test_a_failed_connection_gives_its_place_back() -> None:
+async def test_failed_connection_releases_its_slot() -> None:
     async with HttpClient(TRUST, connections=1) as http:
         for _ in range(3):
             with pytest.raises(UpstreamUnavailable):
                 await http.post("http://127.0.0.1:9/", {}, b"", PATIENT)
 
 
-async def test_a_cancelled_call_gives_its_place_back(upstream: ScriptedUpstream) -> None:
+async def test_cancelled_call_releases_its_slot(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     async with HttpClient(TRUST, connections=1) as http:
         for count in (1, 2, 3):
@@ -114,7 +114,7 @@ async def test_a_cancelled_call_gives_its_place_back(upstream: ScriptedUpstream)
             assert len(upstream.requests) == count
 
 
-async def test_a_connection_is_given_back_once(upstream: ScriptedUpstream) -> None:
+async def test_connection_is_released_once(upstream: ScriptedUpstream) -> None:
     pool, origin = pool_of(1), origin_of(upstream)
     lent = await pool.take(origin, 1)
     pool.give_back(origin, lent)
@@ -128,7 +128,7 @@ async def test_a_connection_is_given_back_once(upstream: ScriptedUpstream) -> No
     pool.close()
 
 
-async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUpstream) -> None:
+async def test_idle_connection_closed_by_the_server_is_dropped(upstream: ScriptedUpstream) -> None:
     async def answer_and_leave(request: Asked, wire: Wire) -> None:
         await wire.send(OK)
         wire.keep = False
@@ -145,7 +145,7 @@ async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUps
 
 
 @for_each("delayed", [OK, b""], ids=["an answer to nothing", "the end"])
-async def test_what_the_loop_has_not_read_yet_ends_a_connection_at_rest_too(delayed: bytes) -> None:
+async def test_unread_close_of_an_idle_connection_is_noticed(delayed: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         pool = pool_of(5)
         origin = Origin("127.0.0.1", int(listening.getsockname()[1]), tls=False)
@@ -163,7 +163,7 @@ async def test_what_the_loop_has_not_read_yet_ends_a_connection_at_rest_too(dela
     pool.close()
 
 
-async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> None:
+async def test_idle_connection_expires(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(sends(OK))
     pool, origin = pool_of(5, keepalive_s=0.05), origin_of(upstream)
     lent = await pool.take(origin, 1)
@@ -194,7 +194,7 @@ async def test_stale_connection_sends_nothing_twice(upstream: ScriptedUpstream) 
 
 
 async def work_and_die(request: Asked, wire: Wire) -> None:
-    await asyncio.sleep(2 * STALE_S)  # what is measured is a delay
+    await asyncio.sleep(2 * STALE_S)  # the test measures a delay
     wire.cut()
 
 
@@ -204,7 +204,9 @@ async def start(request: Asked, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("script", [work_and_die, start])
-async def test_lost_work_is_not_stale(script: Script, upstream: ScriptedUpstream) -> None:
+async def test_late_close_is_not_a_stale_connection(
+    script: Script, upstream: ScriptedUpstream
+) -> None:
     upstream.then(sends(OK), script)
     async with HttpClient(TRUST) as http:
         await ask(http, upstream.url)
@@ -215,7 +217,7 @@ async def test_lost_work_is_not_stale(script: Script, upstream: ScriptedUpstream
     assert (upstream.connections, len(upstream.requests)) == (1, 2)
 
 
-async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: ScriptedUpstream) -> None:
+async def test_response_does_not_wait_for_the_last_chunk(upstream: ScriptedUpstream) -> None:
     ends = asyncio.Event()
 
     async def late_end(request: Asked, wire: Wire) -> None:
@@ -240,7 +242,9 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
 @pytest.mark.parametrize(
     "remainder", [b"", b"4\r\nmore\r\n", b"garbage\r\n"], ids=["never", "more", "no chunk"]
 )
-async def test_endless_response_is_cut(remainder: bytes, upstream: ScriptedUpstream) -> None:
+async def test_endless_unread_response_is_closed(
+    remainder: bytes, upstream: ScriptedUpstream
+) -> None:
     async def endless(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM, piece(b"[DONE]"), remainder)
         await request.closed.wait()
@@ -253,7 +257,7 @@ async def test_endless_response_is_cut(remainder: bytes, upstream: ScriptedUpstr
         await eventually(lambda: http.pool.in_use + http.pool.idle == 0)
 
 
-async def test_closing_client_ends_waiting(upstream: ScriptedUpstream) -> None:
+async def test_closing_the_client_ends_waiting_calls(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang(STREAM, piece(b"[DONE]")))
     async with (
         HttpClient(TRUST, linger_s=60) as http,
@@ -266,7 +270,7 @@ async def test_closing_client_ends_waiting(upstream: ScriptedUpstream) -> None:
         await upstream.requests[0].closed.wait()
 
 
-async def test_leaving_the_client_ends_every_connection(upstream: ScriptedUpstream) -> None:
+async def test_closing_the_client_ends_every_connection(upstream: ScriptedUpstream) -> None:
     upstream.then(sends(OK), hang())
     async with HttpClient(TRUST) as http:
         await ask(http, upstream.url)

@@ -1,4 +1,4 @@
-"""A reader that takes bytes without being woken sees the same bytes, times and faults."""
+"""Readers that take bytes without waking get the same bytes, timeouts and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = b"0\r\n\r\n"
 
 
 class Taker:
-    """Takes bytes, and wants to be woken at those that hold one of its words."""
+    """Takes bytes, and is woken by those that contain one of its words."""
 
     def __init__(self, *words: bytes) -> None:
         self.words = words
@@ -38,7 +38,7 @@ class Taker:
 
 
 class Paced:
-    """An upstream's body, piece by piece as the test wants them."""
+    """An upstream whose body is sent piece by piece by the test."""
 
     def __init__(self, *, ends: bool = True) -> None:
         self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -78,7 +78,7 @@ async def test_end_wakes_reader(http: HttpClient, upstream: ScriptedUpstream) ->
     assert taker.taken == [b"a", b"b", b"c"]
 
 
-async def test_late_waker_finds_data(http: HttpClient, upstream: ScriptedUpstream) -> None:
+async def test_late_reader_finds_data(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(), Taker(b"wake")
     upstream.answer_with(body)
     async with await opened(http, upstream.url) as reply:
@@ -90,7 +90,7 @@ async def test_late_waker_finds_data(http: HttpClient, upstream: ScriptedUpstrea
         body.say(piece(b"after"))
 
         assert await reading is None
-        assert await reply.read() == b"after"  # it went to nobody else
+        assert await reply.read() == b"after"  # no other reader got it
     assert taker.taken == [b"a", b"wake"]
 
 
@@ -113,7 +113,9 @@ async def test_taking_resets_idle_timer(http: HttpClient, upstream: ScriptedUpst
     assert loop.time() - last_at >= 0.29
 
 
-async def test_total_timeout_applies(http: HttpClient, upstream: ScriptedUpstream) -> None:
+async def test_total_timeout_applies_while_taking(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
     body, taker = Paced(), Taker()
     upstream.answer_with(body)
     times = Timeouts(connect=1, first_byte=5, idle=5, total=0.3)
@@ -127,7 +129,7 @@ async def test_total_timeout_applies(http: HttpClient, upstream: ScriptedUpstrea
     assert taker.taken == [b"x"]
 
 
-async def test_fault_reaches_next_waker(http: HttpClient, upstream: ScriptedUpstream) -> None:
+async def test_error_reaches_the_next_reader(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(ends=False), Taker()
     upstream.answer_with(body)
     async with await opened(http, upstream.url) as reply:
@@ -177,7 +179,9 @@ async def test_next_response_is_independent(http: HttpClient, upstream: Scripted
     wakes=st.sets(st.integers(0, 255), max_size=40),
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-async def test_any_cut_same_body(data: list[bytes], cuts: list[int], wakes: set[int]) -> None:
+async def test_any_cut_gives_the_same_body(
+    data: list[bytes], cuts: list[int], wakes: set[int]
+) -> None:
     body_bytes = b"".join(map(piece, data)) + END
     ends = sorted({min(cut, len(body_bytes)) for cut in cuts} | {len(body_bytes)})
     parts = [body_bytes[index:end] for index, end in zip([0, *ends[:-1]], ends, strict=True)]

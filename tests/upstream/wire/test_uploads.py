@@ -37,7 +37,7 @@ async def pieces(size: int) -> AsyncIterator[bytes]:
 
 
 class Store:
-    """A provider of files: keeps how long each is, and its digest."""
+    """A file server that stores the length and digest of each file."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, int, str, bool]] = []
@@ -109,7 +109,7 @@ def resident() -> int:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_large_upload_passes_in_bounded_memory(
+async def test_large_upload_passes_in_bounded_memory(
     chunked: bool, tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
 ) -> None:
     expected = hashlib.sha256(PIECE * (SIZE // len(PIECE))).hexdigest()
@@ -130,7 +130,9 @@ async def test_a_large_upload_passes_in_bounded_memory(
     assert record.billing.cost == 0
 
 
-async def test_bounds_memory(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
+async def test_large_download_passes_in_bounded_memory(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (_, proxy, client):
         count_before, size = resident(), 0
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
@@ -148,12 +150,14 @@ async def test_bounds_memory(tmp_path: Path, aiohttp_raw_server: AiohttpRawServe
     assert record.outcome == "success"
 
 
-async def test_slow_client_waits(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
+async def test_slow_client_slows_the_download(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
             await response.content.readany()
             value_before = -1
-            while store.read != value_before:  # until nothing moves any more
+            while store.read != value_before:  # until all buffers are full
                 value_before = store.read
                 await asyncio.sleep(0.2)
             assert store.read < SIZE // 2
@@ -162,7 +166,9 @@ async def test_slow_client_waits(tmp_path: Path, aiohttp_raw_server: AiohttpRawS
     assert record.outcome == "client_abort"
 
 
-async def test_leaving_ends_upload(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
+async def test_disconnect_ends_the_upload(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, _):
         _, writer = await proxy.connect()
         writer.write(
@@ -178,7 +184,9 @@ async def test_leaving_ends_upload(tmp_path: Path, aiohttp_raw_server: AiohttpRa
     assert store.seen == []
 
 
-async def test_early_refusal(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
+async def test_early_refusal_reaches_the_client(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
         store.refuse_at = MIB
         headers = {**BEARER, "content-type": "application/pdf"}
@@ -190,7 +198,7 @@ async def test_early_refusal(tmp_path: Path, aiohttp_raw_server: AiohttpRawServe
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_an_upload_is_bounded_by_what_is_listed(
+async def test_upload_is_bounded_by_the_listed_size(
     chunked: bool, tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
 ) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
@@ -203,13 +211,15 @@ async def test_an_upload_is_bounded_by_what_is_listed(
             ) as response:
                 assert response.status == 413
         except aiohttp.ClientConnectionError:
-            assert not chunked  # it was cut off while it sent what nobody reads
+            assert not chunked  # closed while it sent unread bytes
         [record] = await proxy.sink.wait()
     assert record.error.code == "request_too_large"
     assert store.seen == []
 
 
-async def test_cut_response(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
+async def test_cut_response_is_an_error(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
         store.cut_at = MIB
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
@@ -221,7 +231,7 @@ async def test_cut_response(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
 
 
 class Transport:
-    """A transport of a socket, or of one over TLS."""
+    """A transport of a socket, with or without TLS."""
 
     def __init__(self, own_value: socket.socket, tls: object = None) -> None:
         self._info = {"socket": own_value, "ssl_object": tls}
@@ -230,7 +240,7 @@ class Transport:
         return self._info.get(name, default)
 
 
-def test_it_reads_what_had_come_once_the_first_is_closed() -> None:
+def test_duplicate_socket_reads_after_the_first_is_closed() -> None:
     ours, theirs = socket.socketpair()
     spare = DuplicateSocket(Transport(ours))  # type: ignore[arg-type]
     theirs.send(b"refused")
@@ -243,7 +253,7 @@ def test_it_reads_what_had_come_once_the_first_is_closed() -> None:
     assert spare.read(100) == b""
 
 
-def test_there_is_none_of_what_is_encrypted() -> None:
+def test_tls_connection_has_no_duplicate_socket() -> None:
     ours, theirs = socket.socketpair()
     theirs.send(b"secret")
 
@@ -254,7 +264,7 @@ def test_there_is_none_of_what_is_encrypted() -> None:
 
 @asynccontextmanager
 async def early(answer: bytes, read_bytes: int) -> AsyncIterator[tuple[str, asyncio.Future[int]]]:
-    """A provider that answers once so much of a request has come, and counts what it gets."""
+    """A server that responds after ``read_bytes`` of a request and counts its bytes."""
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -272,7 +282,7 @@ async def early(answer: bytes, read_bytes: int) -> AsyncIterator[tuple[str, asyn
         yield f"http://127.0.0.1:{port}", future
 
 
-async def test_a_large_body_goes_out_whole(http: HttpClient, upstream: ScriptedUpstream) -> None:
+async def test_large_body_is_sent_completely(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.then(sends(OK), sends(OK))
     body = bytes(range(256)) * 2**16
 
@@ -283,8 +293,10 @@ async def test_a_large_body_goes_out_whole(http: HttpClient, upstream: ScriptedU
     assert upstream.connections == 1
 
 
-async def test_large_body_needs_no_socket(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    """The second descriptor only helps to read a refusal that comes before the body is out."""
+async def test_large_body_needs_no_second_descriptor(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    """The second descriptor only serves to read an early refusal."""
     upstream.then(sends(OK), sends(OK), sends(OK))
     body = bytes(256) * 2**12
     assert await ask(http, upstream.url) == b"ok"
@@ -327,7 +339,7 @@ REFUSALS = {
 
 @contextmanager
 def refusing(answer: bytes, times: int) -> Iterator[str]:
-    """A server that answers and closes before it has read a request, so that bytes meet a reset."""
+    """A server that responds and closes before it reads, so that later bytes cause a reset."""
 
     def serve() -> None:
         for _ in range(times):
