@@ -21,7 +21,7 @@ from proxy.dialects.wire import large_json, strict_json
 from proxy.errors import words
 from proxy.fields import token_bounds
 from proxy.guards import engine
-from proxy.guards.kinds import KINDS, evidence, passages, pii, secrets
+from proxy.guards.kinds import KINDS, evidence, passages
 from proxy.guards.services import judge, moderation, presidio, webhook
 from proxy.guards.text import base64_text
 from proxy.guards.text import documents as guard_documents
@@ -241,10 +241,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("ledger.md", "more than a twentieth of the time", 20, reconcile.IDLE_FACTOR),
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, passages.MAX_PROMPT),
     ("limits.md", "for a context of 64 KiB", 64 * KIB, evidence.MAX_CONTEXT),
-    ("limits.md", "`pii` withholds at most the last 400 characters", 400, pii.LOOKBACK),
-    ("limits.md", "`secrets` 4,096", 4096, secrets.SecretsConfig().reach),
     ("limits.md", "parts of one message beyond 64 KiB", 64 * KIB, joined_parts.MAX_JOINED),
-    ("limits.md", "joined for 256 characters", 256, joined_parts.WINDOW),
     ("guards.md", "the first 256 of the next", 256, joined_parts.WINDOW),
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, guard_documents.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, base64_text.MOST_RUN),
@@ -291,7 +288,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "plus a burst of 10", 10, health.MAX_SAVED_RETRIES),
     (
         "policies.md",
-        "1024 at least where it sets no known bound",
+        "its maximum output counts as 1024 tokens",
         1024,
         token_bounds.ASSUMED_TOKENS,
     ),
