@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -247,8 +247,14 @@ def targets(endpoint: Endpoint) -> dict[str, Target]:
     }
 
 
-def upstream_row(clients: Sequence[Dialect], endpoint: Endpoint, target: Target) -> tuple[str, ...]:
-    """Return the cells of an upstream.
+Cell = tuple[str, ...]
+MAX_EXCEPTIONS = 3  # upstreams at which an entry of the row "all" does not apply
+
+
+def upstream_row(
+    clients: Sequence[Dialect], endpoint: Endpoint, target: Target
+) -> tuple[Cell, ...]:
+    """Return the cells of an upstream, each with its entries.
 
     A field whose result depends on the client's dialect is listed with the dialects.
     """
@@ -265,27 +271,63 @@ def upstream_row(clients: Sequence[Dialect], endpoint: Endpoint, target: Target)
         if note and {results.get(f"`{name}`") for name in STOPS} & {"passed", "mapped"}:
             clients_by_note.setdefault(note, []).append(client.name)
     cells = {
-        result: ", ".join(
+        result: tuple(
             title if names == clients_by_field[title] else f"{title} ({', '.join(names)})"
             for title, names in sorted(fields.items())
         )
         for result, fields in clients_by_result.items()
     }
-    notes = [f"{note} ({', '.join(names)})" for note, names in clients_by_note.items()]
-    notes += [f"{cells['implied']} implied"] if "implied" in cells else []
-    return (*(cells.get(column, "") for column in COLUMNS), "; ".join(notes))
+    notes = tuple(f"{note} ({', '.join(names)})" for note, names in clients_by_note.items())
+    notes += tuple(f"{title} implied" for title in cells.get("implied", ()))
+    return (*(cells.get(column, ()) for column in COLUMNS), notes)
+
+
+def common_entries(rows: Mapping[str, tuple[Cell, ...]], column: int) -> dict[str, list[str]]:
+    """Return the entries of a column that most upstreams have, with the other upstreams."""
+    entries = sorted({entry for row in rows.values() for entry in row[column]})
+    others = {
+        entry: [name for name, row in rows.items() if entry not in row[column]] for entry in entries
+    }
+    return {
+        entry: names
+        for entry, names in others.items()
+        if len(names) <= min(MAX_EXCEPTIONS, len(rows) // 2 - 1)
+    }
+
+
+def _join_by_exceptions(entries: Mapping[str, list[str]]) -> str:
+    """Return entries by the upstreams at which they do not apply."""
+    by_exceptions: dict[str, list[str]] = {}
+    for entry, names in sorted(entries.items(), key=lambda item: (len(item[1]), item[1])):
+        by_exceptions.setdefault(", ".join(names), []).append(entry)
+    return "; ".join(
+        (f"except at {names}: " if names else "") + ", ".join(group)
+        for names, group in by_exceptions.items()
+    )
 
 
 def table(clients: Sequence[Dialect], endpoint: Endpoint) -> Iterator[str]:
-    """Yield a row per group of upstreams with the same results."""
+    """Yield a row for entries of most upstreams, then one per group of equal upstreams."""
     yield "| upstream | mapped | dropped | refused | by the proxy | notes |"
     yield "|---|---|---|---|---|---|"
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for name, upstream in targets(endpoint).items():
-        row = upstream_row(clients, endpoint, upstream)
-        rows.setdefault(row, []).append(name.removeprefix("a "))
-    for row, names in rows.items():
-        yield f"| {', '.join(names)} | {' | '.join(row)} |"
+    rows = {
+        name.removeprefix("a "): upstream_row(clients, endpoint, upstream)
+        for name, upstream in targets(endpoint).items()
+    }
+    common = [common_entries(rows, column) for column in range(len(COLUMNS) + 1)]
+    cells = (_join_by_exceptions(entries) for entries in common)
+    if any(common):
+        yield f"| all | {' | '.join(cells)} |"
+    names_by_row: dict[tuple[str, ...], list[str]] = {}
+    for name, row in rows.items():
+        rest = tuple(
+            ", ".join(entry for entry in cell if entry not in entries)
+            for cell, entries in zip(row, common, strict=True)
+        )
+        names_by_row.setdefault(rest, []).append(name)
+    for rest, names in names_by_row.items():
+        if any(rest):
+            yield f"| {', '.join(names)} | {' | '.join(rest)} |"
 
 
 def partly_declared(clients: Sequence[Dialect], endpoint: Endpoint) -> Iterator[str]:
@@ -311,7 +353,7 @@ def tables() -> Iterator[str]:
             yield f"### {'Messages' if family == 'messages' else api}"
             yield ""
             if lines := [*partly_declared(clients, endpoint)]:
-                yield "These fields exist only in the dialects before the colon:"
+                yield "Only clients of the dialects before the colon can send these fields:"
                 yield ""
                 yield from lines
                 yield ""
