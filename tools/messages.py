@@ -34,9 +34,14 @@ NO_MESSAGE = re.compile(
 NOT_PROSE = re.compile(
     r"SELECT |INSERT |UPDATE |CREATE |DELETE FROM|[A-Z]+\(|json_extract|unixepoch|PRAGMA|\(\?|"
     r"\\[bsdw]|charset=|-src 'self'|^[a-z]+-?[a-z/-]*, [a-z/-]+(, [a-z-]+)*$|^HTTP/|HTTP/1\.1$|"
-    r"word 1 of 2|^# |^[A-Z]{3,}(, | )[A-Z]{3,}|^Expected dot|^Pause on PRI"
+    r"word 1 of 2|^# |^[,.;:(]|^and \{|^[A-Z]{3,}(, | )[A-Z]{3,}|^Expected dot|^Pause on PRI"
 )
-"""SQL, patterns, headers, samples and file templates."""
+"""SQL, patterns, headers, samples, file templates, and parts that begin with punctuation."""
+SAYS_SOMETHING = re.compile(
+    r"\b(?:must|may|cannot|not|is|are|was|were|has|have|does?|requires?|use[ds]?|set|send|add|run|"
+    r"dropped|ignored|changed|rejected|failed|retried|returned|expired|reserve[ds]?|available)\b"
+)
+"""Occurs in a message. Shorter texts than four words without such a word are parts of others."""
 
 
 def page() -> Iterator[str]:
@@ -80,8 +85,10 @@ def _messages(module: ast.Module) -> Iterator[str]:
     for text in _texts(module, skipped):
         words = " ".join(text.split())
         plain = re.sub(r"\{\w*\}", "", words)
-        has_words = len(re.findall(r"[A-Za-z]{2,}", plain)) > 1 and " " in plain.strip()
-        if has_words and not NOT_PROSE.search(words):
+        has_words = len(re.findall(r"[A-Za-z]{2,}", plain)) > (
+            1 if SAYS_SOMETHING.search(plain) else 3
+        )
+        if has_words and " " in plain.strip() and not NOT_PROSE.search(words):
             yield words
 
 
@@ -94,6 +101,10 @@ class _Inliner(ast.NodeTransformer):
             match part:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if _text(value):
                     assigned.setdefault(name, []).append(part)
+                case ast.AugAssign(target=ast.Name(id=name), value=value) if name in assigned:
+                    start = assigned[name][-1]
+                    start.value = ast.BinOp(start.value, ast.Add(), value)
+                    part.value = ast.Constant(None)
                 case _:
                     pass
         moved: list[ast.Assign] = []
