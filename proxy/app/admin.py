@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from pathlib import Path
 
 from proxy import server
 from proxy.app import telemetry
@@ -27,14 +26,12 @@ from proxy.policy.store import PolicyStore
 from proxy.runtime.background import run_in_background
 from proxy.runtime.frozen import frozen
 from proxy.server.admin import Access, AdminSources, Readiness, make_admin_handler
-from proxy.server.console import Console, ConsoleFiles, ConsolePages
+from proxy.server.console import Console, ConsolePages
 from proxy.server.sessions import Sessions
 from proxy.telemetry import Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.log import CallLog
 from proxy.upstream.health import Health
-
-STATIC = Path(__file__).parents[1] / "console" / "static"
 
 
 @frozen
@@ -167,7 +164,7 @@ async def _console(
     sessions = Sessions(settings.admin_token, time.monotonic)
     with closing(thread), closing(ledger_thread):
         async with run_in_background(_sample(context, series)):
-            yield Console(pages, ConsoleFiles(STATIC), sessions, readiness.is_stopping)
+            yield Console(pages, sessions, readiness.is_stopping)
 
 
 async def _sample(context: Context, series: TimeSeries) -> None:

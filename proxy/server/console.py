@@ -6,7 +6,6 @@ The API is documented in docs/console.md. It only reads: nothing here changes a 
 from __future__ import annotations
 
 import asyncio
-import gzip
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from proxy.console.limits import LimitStates
     from proxy.console.policies import PolicyPage
 
+STATIC = Path(__file__).parents[1] / "console" / "static"
 API = "/api/v1/"
 FILES = "/console/"
 SESSION = f"{API}session"
@@ -57,13 +57,6 @@ MAX_BODY = 1024 * 1024
 MAX_TOKEN_BODY = 4096
 MAX_BODIES = 8
 """Maximum number of concurrent requests to ``try``."""
-MEDIA_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-}
 HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": (
@@ -82,32 +75,6 @@ class SignIn(BaseModel):
     """Form that begins a session."""
 
     token: str
-
-
-class ConsoleFiles:
-    """The files of the page, read and compressed at the first request of each."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[str, tuple[bytes, bytes]] = {}
-        self._names: frozenset[str] = frozenset()
-
-    def response(self, name: str, accept_encoding: str) -> web.Response | None:
-        """Return the response with a file, None if there is no such file."""
-        if not self._names:
-            paths = (path for path in self._folder.rglob("*") if path.suffix in MEDIA_TYPES)
-            self._names = frozenset(path.relative_to(self._folder).as_posix() for path in paths)
-        if name not in self._names:
-            return None
-        if name not in self._read:
-            content = (self._folder / name).read_bytes()
-            self._read[name] = content, gzip.compress(content, mtime=0)
-        content, compressed = self._read[name]
-        headers = {**HEADERS, "vary": "accept-encoding"}
-        headers["content-type"] = MEDIA_TYPES[Path(name).suffix]
-        if "gzip" in accept_encoding:
-            return web.Response(body=compressed, headers={**headers, "content-encoding": "gzip"})
-        return web.Response(body=content, headers=headers)
 
 
 @frozen
@@ -133,12 +100,12 @@ class Console:
     def __init__(
         self,
         pages: ConsolePages,
-        files: ConsoleFiles,
         sessions: Sessions,
         is_stopping: Callable[[], bool],
     ) -> None:
         self._pages = pages
-        self._files = files
+        files = (path for path in STATIC.rglob("*") if path.is_file())
+        self._files = {f"{FILES}{path.relative_to(STATIC).as_posix()}": path for path in files}
         self.sessions = sessions
         self._is_stopping = is_stopping
         self._streams = asyncio.Semaphore(MAX_STREAMS)
@@ -156,9 +123,10 @@ class Console:
             return problem(405, f"Use {methods[0]}.", allow=", ".join(methods))
         if path.startswith(API):
             return await self._api(request, path.removeprefix(API))
-        name = "index.html" if path == "/" else path.removeprefix(FILES)
-        file = self._files.response(name, request.headers.get("accept-encoding", ""))
-        return file if file is not None else problem(404, "The console has no such file.")
+        file = self._files.get(f"{FILES}index.html" if path == "/" else path)
+        if file is None:
+            return problem(404, "The console has no such file.")
+        return web.FileResponse(file, headers=HEADERS)
 
     async def _api(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         handlers = {

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hmac
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
-from secrets import token_bytes
+from secrets import token_urlsafe
 
 from proxy.telemetry.log import Quota
 
@@ -19,17 +17,15 @@ MAX_ENDED = 4096  # more than the 3,600 sessions that can begin within 12 hours
 
 @dataclass(slots=True)
 class Sessions:
-    """Sessions of browsers that sent the admin token. ``now`` returns monotonic seconds.
+    """Sessions of browsers that sent the admin token, until a restart.
 
-    A session is a time and its signature, so the process stores only those that were ended. All end
-    at a restart.
+    ``now`` returns monotonic seconds. At most 3,600 sessions can begin before the first one ends.
     """
 
     token: str | None = field(repr=False)
     now: Callable[[], float]
-    _key: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
     _quota: Quota = field(init=False)
-    _ended: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_ENDED))
+    _ends: dict[str, float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._quota = Quota(self.now, SIGN_INS_PER_MINUTE, SIGN_INS_PER_MINUTE)
@@ -41,23 +37,17 @@ class Sessions:
         sent = token.encode("utf-8", "surrogateescape")
         if self.token is None or not hmac.compare_digest(sent, self.token.encode()):
             return None
-        end = str(int(self.now() + SESSION_S))
-        return f"{end}.{self._sign_expiry(end)}"
+        now, session = self.now(), token_urlsafe(32)
+        self._ends = {name: end for name, end in self._ends.items() if end > now}
+        self._ends[session] = now + SESSION_S
+        return session
 
     def is_valid(self, session: str) -> bool:
-        """Return True if a session was made by this process and has not ended."""
-        end, _, signature = session.partition(".")
-        expected = self._sign_expiry(end)
-        is_signed = hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode())
-        return is_signed and int(end) > self.now() and session not in self._ended
+        return self._ends.get(session, 0.0) > self.now()
 
     def end(self, session: str) -> None:
         """End a session before its time."""
-        if self.is_valid(session):
-            self._ended.append(session)
-
-    def _sign_expiry(self, end: str) -> str:
-        return hmac.new(self._key, end.encode("utf-8", "replace"), sha256).hexdigest()
+        self._ends.pop(session, None)
 
 
 def has_token(token: str, headers: Mapping[str, str]) -> bool:

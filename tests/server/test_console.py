@@ -272,16 +272,7 @@ def test_session_ends_and_cannot_be_forged() -> None:
     session = sessions.sign_in(TOKEN)
     assert session is not None
     assert sessions.is_valid(session)
-    end, _, signature = session.partition(".")
-    for forged in (
-        "",
-        ".",
-        end,
-        f"{int(end) + 1}.{signature}",
-        f"{end}.",
-        "x.y",
-        f"-1.{signature}",
-    ):
+    for forged in ("", session[:-1], f"{session}x", session.lower()):
         assert not sessions.is_valid(forged)
     assert not Sessions(TOKEN, lambda: seconds[0]).is_valid(session)
     access = Access(token=TOKEN, sessions=sessions)
