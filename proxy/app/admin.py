@@ -11,22 +11,15 @@ from proxy import server
 from proxy.app import telemetry
 from proxy.app.context import Context, since_epoch
 from proxy.console.calls import RecentCalls
-from proxy.console.limits import LimitStates
-from proxy.console.money import MoneyPage
-from proxy.console.overview import Overview
-from proxy.console.page_thread import PageThread
-from proxy.console.policies import PolicyPage
-from proxy.console.series import SAMPLE_S, TimeSeries
-from proxy.console.trial import TryPage
+from proxy.console.series import SAMPLE_S, Sources, TimeSeries
 from proxy.limits.stores.store import CounterStore
-from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 from proxy.policy.store import PolicyStore
 from proxy.runtime.background import run_in_background
 from proxy.runtime.frozen import frozen
 from proxy.server.admin import Access, AdminSources, Readiness, make_admin_handler
-from proxy.server.console import Console, ConsolePages
+from proxy.server.console import Console
 from proxy.server.sessions import Sessions
 from proxy.telemetry import Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
@@ -91,9 +84,10 @@ async def admin(
     async with AsyncExitStack() as opened:
         console, recent = None, observed.calls.recent
         if recent is not None:
-            console = await opened.enter_async_context(
-                _console(context, observed, recent, readiness)
-            )
+            series = TimeSeries(context.metrics, since_epoch)
+            console = _console(context, observed, recent, series, readiness)
+            opened.enter_context(closing(console))
+            await opened.enter_async_context(run_in_background(_sample(context, series)))
         sources = AdminSources(
             settle=observed.emitters.tell,
             look=telemetry.LimitGauges(context.metrics, observed.counters, since_epoch).look,
@@ -108,63 +102,29 @@ async def admin(
         yield make_admin_handler(sources, readiness, access)
 
 
-@asynccontextmanager
-async def _console(
-    context: Context, observed: Observed, recent: RecentCalls, readiness: Readiness
-) -> AsyncIterator[Console]:
-    settings, metrics, candidate = context.settings, context.metrics, observed.calls.candidate
-    policies, series, ledger = observed.policies, TimeSeries(metrics, since_epoch), settings.ledger
-    thread, ledger_thread = PageThread("console"), PageThread("ledger-pages")
-
-    def snapshot() -> Snapshot:
-        return policies.current
-
-    limits = LimitStates(
-        store=observed.counters,
-        counters=lambda: metrics.roster.counters,
-        snapshot=snapshot,
-        denied=series.denied,
-    )
-    pages = ConsolePages(
-        thread=thread,
-        ledger_thread=ledger_thread,
-        overview=Overview(
-            listen=lambda: readiness.listen,
-            series=series,
-            metrics=metrics,
-            policies=policies,
-            health=observed.health,
-            now=since_epoch,
-            candidate=candidate,
-        ),
-        limits=limits,
-        calls=recent,
-        policy=PolicyPage(
-            policies=policies,
-            folder=settings.policies,
-            metrics=metrics,
-            series=series,
-            now=since_epoch,
-            candidate=candidate,
-            candidate_folder=settings.candidate,
-        ),
-        money=MoneyPage(
-            path=ledger.path if ledger is not None and ledger.kind == "sqlite" else None,
-            snapshot=snapshot,
-            limits=lambda: (limit for limit, _ in metrics.roster.counters),
-            now=since_epoch,
-        ),
-        trial=TryPage(
-            active=snapshot,
-            limits=limits,
-            thread=thread,
-            candidate=candidate.current if candidate is not None else None,
-        ),
+def _console(
+    context: Context,
+    observed: Observed,
+    recent: RecentCalls,
+    series: TimeSeries,
+    readiness: Readiness,
+) -> Console:
+    settings, ledger = context.settings, context.settings.ledger
+    sources = Sources(
+        policies=observed.policies,
+        folder=settings.policies,
+        candidate=observed.calls.candidate,
+        candidate_folder=settings.candidate,
+        metrics=context.metrics,
+        series=series,
+        health=observed.health,
+        counters=observed.counters,
+        ledger=ledger.path if ledger is not None and ledger.kind == "sqlite" else None,
+        listen=lambda: readiness.listen,
+        now=since_epoch,
     )
     sessions = Sessions(settings.admin_token, time.monotonic)
-    with closing(thread), closing(ledger_thread):
-        async with run_in_background(_sample(context, series)):
-            yield Console(pages, sessions, readiness.is_stopping)
+    return Console(sources, recent, sessions, readiness.is_stopping)
 
 
 async def _sample(context: Context, series: TimeSeries) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
@@ -14,10 +12,9 @@ from pydantic import BaseModel, Field
 
 from proxy.console import Data, InvalidQuery
 from proxy.console.overview import in_ms
+from proxy.console.series import Sources
 from proxy.ledger.render import as_csv
 from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending
-from proxy.policy.decide.snapshot import Snapshot
-from proxy.types.limit import Limit
 
 MAX_GROUPS = 50
 COUNTS = ("calls", "tokens_in", "tokens_out", "saved", "attempts", "unpriced", "estimated")
@@ -36,69 +33,62 @@ class MoneyQuery(BaseModel):
     format: Literal["json", "csv"] = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class MoneyPage:
-    """Reads a ledger. ``path`` is None without a SQLite ledger. ``now`` is seconds since 1970."""
+def read_money(sources: Sources, query: MoneyQuery) -> Data:
+    """Return the spend of the last days, and blocks while the ledger is read.
 
-    path: Path | None
-    snapshot: Callable[[], Snapshot]
-    limits: Callable[[], Iterable[Limit]]
-    now: Callable[[], float]
+    Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``Unusable``.
+    """
+    by, now = _dimension(sources, query.by), _now(sources)
+    page = {"by": by, "options": _options(sources)}
+    if sources.ledger is None:
+        return {"ledger": None, **page}
+    starts = period_starts(now, query.days, query.unit)
+    times = [in_ms(start.timestamp()) for start in starts]
+    columns = {"period": period_column(times)}
+    report = read_bounded(sources.ledger, ("period", by), starts[0], now.astimezone(UTC), columns)
+    return {
+        "ledger": str(sources.ledger),
+        **page,
+        "unit": query.unit,
+        "zone": str(now.tzinfo),
+        "times": times,
+        "now": in_ms(now.timestamp()),
+        "groups": _groups(report.lines, len(starts)),
+        "total": _sums([report.total]),
+        "losses": [
+            {"cause": line.group[0], "nano": line.cost, "attempts": line.attempts}
+            for line in report.losses
+        ],
+    }
 
-    def data(self, query: MoneyQuery) -> Data:
-        """Return the spend of the last days, and blocks while the ledger is read.
 
-        Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``Unusable``.
-        """
-        by, zone = self._dimension(query.by), self._zone()
-        now = datetime.fromtimestamp(self.now(), zone)
-        if self.path is None:
-            return {"ledger": None, "by": by, "options": self._options()}
-        starts = period_starts(now, query.days, query.unit)
-        times = [in_ms(start.timestamp()) for start in starts]
-        columns = {"period": period_column(times)}
-        report = read_bounded(self.path, ("period", by), starts[0], now.astimezone(UTC), columns)
-        return {
-            "ledger": str(self.path),
-            "by": by,
-            "options": self._options(),
-            "unit": query.unit,
-            "zone": str(zone),
-            "times": times,
-            "now": in_ms(self.now()),
-            "groups": _groups(report.lines, len(starts)),
-            "total": _sums([report.total]),
-            "losses": [
-                {"cause": line.group[0], "nano": line.cost, "attempts": line.attempts}
-                for line in report.losses
-            ],
-        }
+def read_csv(sources: Sources, query: MoneyQuery) -> str:
+    """Return the spend of the last days by group, as ``headrace usage --format csv`` does."""
+    if sources.ledger is None:
+        raise InvalidQuery("There is no SQLite ledger.")
+    by, now = _dimension(sources, query.by), _now(sources)
+    start = period_starts(now, query.days, "day")[0]
+    return as_csv(read_bounded(sources.ledger, (by,), start, now.astimezone(UTC))) + "\n"
 
-    def csv(self, query: MoneyQuery) -> str:
-        """Return the spend of the last days by group, as ``headrace usage --format csv`` does."""
-        if self.path is None:
-            raise InvalidQuery("There is no SQLite ledger.")
-        now = datetime.fromtimestamp(self.now(), self._zone())
-        start = period_starts(now, query.days, "day")[0]
-        by = self._dimension(query.by)
-        return as_csv(read_bounded(self.path, (by,), start, now.astimezone(UTC))) + "\n"
 
-    def _options(self) -> list[str]:
-        return [*(f"tag.{name}" for name in self.snapshot().tags), *DIMENSIONS]
+def _options(sources: Sources) -> list[str]:
+    return [*(f"tag.{name}" for name in sources.snapshot.tags), *DIMENSIONS]
 
-    def _dimension(self, by: str | None) -> str:
-        options = self._options()
-        by = by or ("tag.team" if "tag.team" in options else "deployment")
-        if by not in options:
-            raise InvalidQuery(f"by must be one of {', '.join(options)}.")
-        return by
 
-    def _zone(self) -> tzinfo:
-        """Return the time zone of the first budget, otherwise UTC."""
-        for limit in self.limits():
-            if limit.is_budget:
-                return ZoneInfo(limit.calendar.zone)
-        return UTC
+def _dimension(sources: Sources, by: str | None) -> str:
+    options = _options(sources)
+    by = by or ("tag.team" if "tag.team" in options else "deployment")
+    if by not in options:
+        raise InvalidQuery(f"by must be one of {', '.join(options)}.")
+    return by
+
+
+def _now(sources: Sources) -> datetime:
+    """Return the time in the zone of the first budget, otherwise in UTC."""
+    budgets = (limit for limit, _ in sources.metrics.roster.counters if limit.is_budget)
+    budget = next(budgets, None)
+    zone = UTC if budget is None else ZoneInfo(budget.calendar.zone)
+    return datetime.fromtimestamp(sources.now(), zone)
 
 
 def period_starts(now: datetime, days: int, unit: str) -> list[datetime]:

@@ -15,6 +15,7 @@ from proxy.console.series import (
     RANGES,
     VERDICTS,
     Sample,
+    Sources,
     TimeSeries,
     Totals,
     quantile,
@@ -23,13 +24,10 @@ from proxy.errors.words import counted
 from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Rejection
-from proxy.policy.review.compare import Candidate
 from proxy.policy.store import PolicyStore
-from proxy.runtime.frozen import frozen
 from proxy.telemetry.catalog.table import LONG_SECONDS, SECONDS, SHORT_SECONDS
-from proxy.telemetry.metrics import CIRCUITS, Metrics
+from proxy.telemetry.metrics import CIRCUITS
 from proxy.types import Target
-from proxy.upstream.health import Health
 
 NO_FAILURES = frozenset({"1xx", "2xx", "3xx", "4xx", "cancelled"})
 """Results of attempts that are not failures of the upstream."""
@@ -56,154 +54,142 @@ class Notice(NamedTuple):
     runbook: str
 
 
-@frozen
-class Overview:
-    """Builds the data of the page. ``now`` returns seconds since 1970.
+def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
+    """Return the page for a range of ``RANGES``. Times are milliseconds since 1970."""
+    series = sources.series
+    earlier = series.totals_before(RANGES[range_name][0] * RANGES[range_name][1])
+    totals, sample = series.totals(), series.current().counters
+    upstreams = list(_upstreams(sources, earlier, totals))
+    return {
+        "now": in_ms(sources.now()),
+        "instance": {
+            "name": socket.gethostname(),
+            "version": proxy.__version__,
+            "listen": sources.listen(),
+            "started": in_ms(series.started_at),
+        },
+        "deployment": _example_deployment(sources.snapshot),
+        "series": _series(series, range_name),
+        "spend": {
+            "nano": round(sample["spend"] * NANO),
+            "saved_nano": round(sample["saved"] * NANO),
+        },
+        "calls": round(sum(totals.by("headrace_requests_total", 3).values())),
+        "upstreams": upstreams,
+        "outcomes": _by_label(totals.increase(earlier, "headrace_requests_total", 3)),
+        "retries": _by_label(totals.increase(earlier, "headrace_upstream_repeats_total", 2)),
+        "fallbacks": sum(totals.increase(earlier, "headrace_fallbacks_total").values()),
+        "skipped": sum(totals.increase(earlier, "headrace_upstream_skipped_total").values()),
+        "limits": limits,
+        "policy": {
+            **active_revision(sources.policies),
+            "candidate": sources.candidate and sources.candidate.current().revision,
+        },
+        "attention": [n._asdict() for n in _attention(sources.policies, upstreams, limits)],
+    }
 
-    ``listen`` returns the address at which calls are served.
-    """
 
-    listen: Callable[[], str]
-    series: TimeSeries
-    metrics: Metrics
-    policies: PolicyStore
-    health: Health
-    now: Callable[[], float]
-    candidate: Candidate | None = None
+def _series(series: TimeSeries, range_name: str) -> Data:
+    points = list(series.points(range_name))
 
-    def data(self, range_name: str, limits: Limits) -> Data:
-        """Return the page for a range of ``RANGES``. Times are milliseconds since 1970."""
-        earlier = self.series.totals_before(RANGES[range_name][0] * RANGES[range_name][1])
-        totals = self.series.totals()
-        upstreams = list(self._upstreams(earlier, totals))
-        return {
-            "now": in_ms(self.now()),
-            "instance": {
-                "name": socket.gethostname(),
-                "version": proxy.__version__,
-                "listen": self.listen(),
-                "started": in_ms(self.series.started_at),
-            },
-            "deployment": example_deployment(self.policies.current),
-            "series": self._series(range_name),
-            "spend": self._spend(),
-            "calls": round(sum(totals.by("headrace_requests_total", 3).values())),
-            "upstreams": upstreams,
-            "outcomes": _by_label(totals.increase(earlier, "headrace_requests_total", 3)),
-            "retries": _by_label(totals.increase(earlier, "headrace_upstream_repeats_total", 2)),
-            "fallbacks": sum(totals.increase(earlier, "headrace_fallbacks_total").values()),
-            "skipped": sum(totals.increase(earlier, "headrace_upstream_skipped_total").values()),
-            "limits": limits,
-            "policy": {
-                **active_revision(self.policies),
-                "candidate": self.candidate.current().revision if self.candidate else None,
-            },
-            "attention": [n._asdict() for n in self._attention(upstreams, limits)],
+    def values(value: Callable[[Sample, Sample], float | None]) -> list[float | None]:
+        """Return a value of each point, None where one of its samples is unknown."""
+        return [value(a, b) if a is not None and b is not None else None for _, a, b in points]
+
+    def changes(name: str) -> list[float | None]:
+        return values(lambda a, b: b.counters.get(name, 0.0) - a.counters.get(name, 0.0))
+
+    def quantiles(name: str, share: float, edges: Sequence[float]) -> list[float | None]:
+        return values(lambda a, b: quantile(share, edges, a.histograms[name], b.histograms[name]))
+
+    seconds = values(lambda a, b: max(1.0, b.time - a.time))
+    return {
+        "step": RANGES[range_name][0] * 1000,
+        "times": [in_ms(time) for time, _, _ in points],
+        "outcomes": {
+            name: [
+                n if n is None or s is None else n / s
+                for n, s in zip(changes(name), seconds, strict=True)
+            ]
+            for name in OUTCOMES
+        },
+        "verdicts": {name: changes(f"guard_{name}") for name in VERDICTS},
+        **{name: changes(name) for name in ("spend", "lookups", "hits")},
+        "in_flight": [None if end is None else end.in_flight for _, _, end in points],
+        **{
+            f"{name}_{label}_ms": quantiles(name, share, edges)
+            for name, edges in (("first_token", MS), ("overhead", SHORT_MS))
+            for label, share in (("p50", 0.5), ("p99", 0.99))
+        },
+    }
+
+
+def _upstreams(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Data]:
+    metrics = sources.metrics
+    attempts = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1)
+    failures: dict[tuple[str, ...], float] = {}
+    results = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1, 2)
+    for (upstream, model, result), number in results.items():
+        if result not in NO_FAILURES:
+            failures[upstream, model] = failures.get((upstream, model), 0.0) + number
+    circuits: dict[tuple[str, ...], float] = {}
+    for labels, gauge in metrics.series("headrace_circuit_state").items():
+        circuits[labels[:2]] = max(circuits.get(labels[:2], 0.0), gauge.value)
+    names = {int(value): name for name, value in CIRCUITS.items()}
+    remaining = metrics.series("headrace_upstream_ratelimit_remaining_requests")
+    seconds = max(1.0, totals.time - earlier.time)
+    for target in _targets(sources.snapshot):
+        key = (target.upstream.name, target.model)
+        count = attempts.get(key, 0.0)
+        failed = failures.get(key, 0.0)
+        p99_ms = quantile(
+            0.99, LONG_MS, earlier.durations.get(key, ()), totals.durations.get(key, ())
+        )
+        yield {
+            "upstream": key[0],
+            "model": key[1],
+            "circuit": names[int(circuits.get(key, 0.0))],
+            "in_flight": sources.health.in_flight(*key),
+            "max_concurrency": target.upstream.max_concurrency,
+            "per_second": count / seconds,
+            "failed": failed / count if count else None,
+            "p99_ms": p99_ms,
+            "remaining_requests": remaining[key].value if key in remaining else None,
         }
 
-    def _spend(self) -> Data:
-        """Return the spend and savings since the start of the process, in nano-USD."""
-        sample = self.series.current().counters
-        return {"nano": round(sample["spend"] * NANO), "saved_nano": round(sample["saved"] * NANO)}
 
-    def _series(self, range_name: str) -> Data:
-        points = list(self.series.points(range_name))
-
-        def values(value: Callable[[Sample, Sample], float | None]) -> list[float | None]:
-            """Return a value of each point, None where one of its samples is unknown."""
-            return [value(a, b) if a is not None and b is not None else None for _, a, b in points]
-
-        def changes(name: str) -> list[float | None]:
-            return values(lambda a, b: b.counters.get(name, 0.0) - a.counters.get(name, 0.0))
-
-        def quantiles(name: str, share: float, edges: Sequence[float]) -> list[float | None]:
-            return values(
-                lambda a, b: quantile(share, edges, a.histograms[name], b.histograms[name])
-            )
-
-        seconds = values(lambda a, b: max(1.0, b.time - a.time))
-        return {
-            "step": RANGES[range_name][0] * 1000,
-            "times": [in_ms(time) for time, _, _ in points],
-            "outcomes": {
-                name: [
-                    n if n is None or s is None else n / s
-                    for n, s in zip(changes(name), seconds, strict=True)
-                ]
-                for name in OUTCOMES
-            },
-            "verdicts": {name: changes(f"guard_{name}") for name in VERDICTS},
-            **{name: changes(name) for name in ("spend", "lookups", "hits")},
-            "in_flight": [None if end is None else end.in_flight for _, _, end in points],
-            **{
-                f"{name}_{label}_ms": quantiles(name, share, edges)
-                for name, edges in (("first_token", MS), ("overhead", SHORT_MS))
-                for label, share in (("p50", 0.5), ("p99", 0.99))
-            },
-        }
-
-    def _upstreams(self, earlier: Totals, totals: Totals) -> Iterator[Data]:
-        attempts = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1)
-        failures: dict[tuple[str, ...], float] = {}
-        results = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1, 2)
-        for (upstream, model, result), number in results.items():
-            if result not in NO_FAILURES:
-                failures[upstream, model] = failures.get((upstream, model), 0.0) + number
-        circuits: dict[tuple[str, ...], float] = {}
-        for labels, gauge in self.metrics.series("headrace_circuit_state").items():
-            circuits[labels[:2]] = max(circuits.get(labels[:2], 0.0), gauge.value)
-        names = {int(value): name for name, value in CIRCUITS.items()}
-        remaining = self.metrics.series("headrace_upstream_ratelimit_remaining_requests")
-        seconds = max(1.0, totals.time - earlier.time)
-        for target in targets(self.policies.current):
-            key = (target.upstream.name, target.model)
-            count = attempts.get(key, 0.0)
-            failed = failures.get(key, 0.0)
-            p99_ms = quantile(
-                0.99, LONG_MS, earlier.durations.get(key, ()), totals.durations.get(key, ())
-            )
-            yield {
-                "upstream": key[0],
-                "model": key[1],
-                "circuit": names[int(circuits.get(key, 0.0))],
-                "in_flight": self.health.in_flight(*key),
-                "max_concurrency": target.upstream.max_concurrency,
-                "per_second": count / seconds,
-                "failed": failed / count if count else None,
-                "p99_ms": p99_ms,
-                "remaining_requests": remaining[key].value if key in remaining else None,
-            }
-
-    def _attention(self, upstreams: Sequence[Data], limits: Limits) -> Iterator[Notice]:
-        for target in upstreams:
-            if target["circuit"] == "open":
-                yield Notice(
-                    level="error",
-                    text=f"Circuit open: {target['upstream']}/{target['model']}",
-                    note="Calls go to the other targets of their deployment.",
-                    link="#/calls?outcome=upstream_error",
-                    runbook="circuit-open",
-                )
-        if self.policies.rejection is not None:
-            problems = len(self.policies.rejection.problems)
+def _attention(
+    policies: PolicyStore, upstreams: Sequence[Data], limits: Limits
+) -> Iterator[Notice]:
+    for target in upstreams:
+        if target["circuit"] == "open":
             yield Notice(
                 level="error",
-                text=f"Policy reload rejected, {counted(problems, 'problem')}",
-                note=f"Revision {self.policies.current.revision} stays active.",
-                link="#/policy?at=revision",
-                runbook="reload-failing",
+                text=f"Circuit open: {target['upstream']}/{target['model']}",
+                note="Calls go to the other targets of their deployment.",
+                link="#/calls?outcome=upstream_error",
+                runbook="circuit-open",
             )
-        if limits is None:
-            yield Notice(
-                level="error",
-                text="The limit store does not answer",
-                note="Limits use their fallback, and their state is unknown.",
-                link="#/policy?at=limits",
-                runbook="limit-store-away",
-            )
-        for limit in limits or ():
-            if limit["kind"] == "usd" and limit["mode"] == "enforce":
-                yield from _refusing_budget(limit)
+    if policies.rejection is not None:
+        problems = len(policies.rejection.problems)
+        yield Notice(
+            level="error",
+            text=f"Policy reload rejected, {counted(problems, 'problem')}",
+            note=f"Revision {policies.current.revision} stays active.",
+            link="#/policy?at=revision",
+            runbook="reload-failing",
+        )
+    if limits is None:
+        yield Notice(
+            level="error",
+            text="The limit store does not answer",
+            note="Limits use their fallback, and their state is unknown.",
+            link="#/policy?at=limits",
+            runbook="limit-store-away",
+        )
+    for limit in limits or ():
+        if limit["kind"] == "usd" and limit["mode"] == "enforce":
+            yield from _refusing_budget(limit)
 
 
 def _refusing_budget(limit: Mapping[str, Any]) -> Iterator[Notice]:
@@ -234,7 +220,7 @@ def active_revision(store: PolicyStore) -> Data:
     }
 
 
-def targets(snapshot: Snapshot) -> list[Target]:
+def _targets(snapshot: Snapshot) -> list[Target]:
     """Return the targets of all deployments, each upstream and model once."""
     by_id: dict[str, Target] = {}
     for deployment in snapshot.deployments.values():
@@ -243,7 +229,7 @@ def targets(snapshot: Snapshot) -> list[Target]:
     return list(by_id.values())
 
 
-def example_deployment(snapshot: Snapshot) -> str | None:
+def _example_deployment(snapshot: Snapshot) -> str | None:
     """Return the simplest deployment of a key, for the example of an empty page."""
     owned = [d.deployment for key in snapshot.keys.values() for d in key.deployments.values()]
     served = [deployment for deployment in owned if not deployment.only_passthrough]

@@ -2,66 +2,65 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from proxy.console import Data
 from proxy.console.overview import active_revision, in_ms, rejection_data
-from proxy.console.series import TimeSeries
+from proxy.console.series import Sources
 from proxy.policy import schema
-from proxy.policy.decide.rules import Rule
-from proxy.policy.decide.snapshot import Deployment, Snapshot
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read
 from proxy.policy.files.source import KeyPath, PolicyError
-from proxy.policy.review.compare import Candidate
-from proxy.policy.store import PolicyStore
-from proxy.telemetry.metrics import Metrics
 
 HOUR_S = 3600.0
-Increase = Callable[..., Mapping[tuple[str, ...], float]]
+Uses = Callable[..., Mapping[tuple[str, ...], int]]
 """Returns the increase of a counter in the last hour, by the labels at positions."""
+
+
+class FileTexts(NamedTuple):
+    """Parts of a revision that only its files contain."""
+
+    revision: str
+    config: schema.PoliciesConfig
+    warnings: list[str]
 
 
 @dataclass(slots=True)
 class PolicyPage:
-    """Builds the data of the page. ``folder`` and ``candidate_folder`` are the policy folders.
+    """Builds the data of the page.
 
     Guards, conditions, descriptions and warnings are in the files only. The first request of a
     revision reads them. They are unknown if the files have already changed and were rejected.
     """
 
-    policies: PolicyStore
-    folder: Path
-    metrics: Metrics
-    series: TimeSeries
-    now: Callable[[], float]
-    candidate: Candidate | None = None
-    candidate_folder: Path | None = None
-    _texts: Data = field(default_factory=dict)
+    sources: Sources
+    _texts: FileTexts | None = None
 
     def data(self) -> Data:
         """Return the page. It blocks while files are read. Times are milliseconds since 1970."""
-        snapshot = self.policies.current
-        texts = self._file_texts(snapshot)
-        earlier, totals = self.series.totals_before(HOUR_S), self.series.totals()
-        increase = partial(totals.increase, earlier)
+        sources, snapshot = self.sources, self.sources.snapshot
+        texts = self._read_texts(snapshot)
+        config = None if texts is None else texts.config
+        earlier, totals = sources.series.totals_before(HOUR_S), sources.series.totals()
+
+        def uses(name: str, *positions: int) -> dict[tuple[str, ...], int]:
+            increase = totals.increase(earlier, name, *positions)
+            return {labels: round(count) for labels, count in increase.items()}
+
         return {
-            "now": in_ms(self.now()),
-            **active_revision(self.policies),
-            "folder": str(self.folder),
-            "deployments": [
-                _deployment(deployment, snapshot, increase, texts)
-                for deployment in snapshot.deployments.values()
-            ],
-            "rules": list(_rules(snapshot, increase, texts)),
-            "guards": list(_guards(snapshot, increase, texts)) if texts else None,
-            "keys": list(self._keys(snapshot)),
+            "now": in_ms(sources.now()),
+            **active_revision(sources.policies),
+            "folder": str(sources.folder),
+            "deployments": list(_deployments(snapshot, uses, config)),
+            "rules": list(_rules(snapshot, uses, config)),
+            "guards": None if config is None else list(_guards(snapshot, uses, config)),
+            "keys": list(_keys(sources, snapshot)),
             "tags": [
                 {
                     "name": name,
@@ -71,125 +70,111 @@ class PolicyPage:
                 }
                 for name, tag in snapshot.tags.items()
             ],
-            "warnings": texts.get("warnings"),
-            "candidate": self._candidate(),
+            "warnings": None if texts is None else texts.warnings,
+            "candidate": _candidate(sources),
         }
 
-    def _file_texts(self, snapshot: Snapshot) -> Data:
-        """Return what only the files of the active revision say, empty if they have changed."""
-        if self._texts.get("revision") == snapshot.revision:
+    def _read_texts(self, snapshot: Snapshot) -> FileTexts | None:
+        """Return the texts of the active revision, None if the files have changed."""
+        if self._texts is not None and self._texts.revision == snapshot.revision:
             return self._texts
         from proxy.policy.review.check import warnings  # noqa: PLC0415  # its lints load guards
 
         try:
-            loaded = read(self.folder)
-            if loaded.revision == snapshot.revision:
-                problems = warnings(loaded, snapshot, datetime.now(UTC))
-                self._texts = {
-                    "revision": snapshot.revision,
-                    "config": loaded.policies,
-                    "warnings": [str(problem) for problem in problems],
-                }
-                return self._texts
+            loaded = read(self.sources.folder)
+            if loaded.revision != snapshot.revision:
+                return None
+            problems = warnings(loaded, snapshot, datetime.now(UTC))
         except (PolicyError, OSError):
-            pass
-        return {}
-
-    def _keys(self, snapshot: Snapshot) -> Iterator[Data]:
-        last_used: dict[str, float] = {}
-        series = self.metrics.series("headrace_key_last_used_timestamp_seconds")
-        for labels, gauge in series.items():
-            last_used[labels[0]] = max(last_used.get(labels[0], 0.0), gauge.value)
-        now = datetime.fromtimestamp(self.now(), UTC)
-        expiries: dict[str, list[datetime | None]] = {}
-        for credential in snapshot.credentials.values():
-            expiries.setdefault(credential.key.name, []).append(credential.expires_at)
-        for key in snapshot.keys.values():
-            times = expiries.get(key.name, [])
-            ends = [time for time in times if time is not None]
-            yield {
-                "name": key.name,
-                "deployments": list(key.deployments),
-                "tags": dict(key.tags),
-                "last_used": in_ms(last_used[key.name]) if key.name in last_used else None,
-                "expires": in_ms(max(ends).timestamp())
-                if ends and len(ends) == len(times)
-                else None,
-                "rejected": snapshot.rejection_reason(key.name, now),
-                "source": snapshot.source_of("keys", key.name),
-            }
-
-    def _candidate(self) -> Data | None:
-        if self.candidate is None:
             return None
-        decided = {
-            labels: counter.value
-            for labels, counter in self.metrics.series("headrace_candidate_decisions_total").items()
-        }
-        explanation = self.candidate.explain()
-        return {
-            "revision": explanation.revision,
-            "folder": str(self.candidate_folder),
-            "rejected": rejection_data(self.candidate.rejection()),
-            "same": round(sum(n for (kind, _), n in decided.items() if kind == "same")),
-            "changes": [decision.data() for decision in explanation.decisions],
+        self._texts = FileTexts(loaded.revision, loaded.policies, list(map(str, problems)))
+        return self._texts
+
+
+def _keys(sources: Sources, snapshot: Snapshot) -> Iterator[Data]:
+    last_used: dict[str, float] = {}
+    series = sources.metrics.series("headrace_key_last_used_timestamp_seconds")
+    for (name, *_), gauge in series.items():
+        last_used[name] = max(last_used.get(name, 0.0), gauge.value)
+    ends: dict[str, list[float]] = {}
+    for credential in snapshot.credentials.values():
+        end = credential.expires_at
+        ends.setdefault(credential.key.name, []).append(end.timestamp() if end else math.inf)
+    now = datetime.fromtimestamp(sources.now(), UTC)
+    for name, key in snapshot.keys.items():
+        end_at = max(ends.get(name, ()), default=math.inf)
+        yield {
+            "name": name,
+            "deployments": list(key.deployments),
+            "tags": dict(key.tags),
+            "last_used": in_ms(last_used[name]) if name in last_used else None,
+            "expires": None if end_at == math.inf else in_ms(end_at),
+            "rejected": snapshot.rejection_reason(name, now),
+            "source": snapshot.source_of("keys", name),
         }
 
 
-def _deployment(
-    deployment: Deployment, snapshot: Snapshot, increase: Increase, texts: Mapping[str, Any]
-) -> Data:
-    config: schema.PoliciesConfig | None = texts.get("config")
-    section = config.deployments.get(deployment.name) if config is not None else None
-    weights = dict(
-        zip(
-            deployment.routes.candidates.targets, deployment.routes.candidates.weights, strict=False
-        )
-    )
-    path = ("deployments", deployment.name)
-    lists: tuple[tuple[str, Sequence[Any]], ...] = (
-        ("target", deployment.routes.targets),
-        ("fallback", deployment.fallback),
-    )
+def _candidate(sources: Sources) -> Data | None:
+    if sources.candidate is None:
+        return None
+    results = sources.metrics.series("headrace_candidate_decisions_total").items()
+    explanation = sources.candidate.explain()
     return {
-        "name": deployment.name,
-        "description": section.description if section is not None else "",
-        "policy": section.policy if section is not None else None,
-        "tags": dict(deployment.tags),
-        "keys": [key.name for key in snapshot.keys.values() if deployment.name in key.deployments],
-        "calls": round(increase("headrace_requests_total", 0).get((deployment.name,), 0.0)),
-        "targets": [
+        "revision": explanation.revision,
+        "folder": str(sources.candidate_folder),
+        "rejected": rejection_data(sources.candidate.rejection()),
+        "same": round(sum(counter.value for (kind, _), counter in results if kind == "same")),
+        "changes": [decision.data() for decision in explanation.decisions],
+    }
+
+
+def _deployments(
+    snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None
+) -> Iterator[Data]:
+    calls = uses("headrace_requests_total", 0)
+    for name, deployment in snapshot.deployments.items():
+        section = config.deployments.get(name) if config is not None else None
+        path, candidates = ("deployments", name), deployment.routes.candidates
+        weights = dict(zip(candidates.targets, candidates.weights, strict=False))
+        targets = [
             {
                 "role": role,
                 "upstream": target.upstream.name,
                 "model": target.model,
                 "weight": weights.get(target) if role == "target" else None,
-                "source": snapshot.source_of(
-                    *path, "targets" if role == "target" else "fallback", index
-                ),
+                "source": snapshot.source_of(*path, section_name, index),
             }
-            for role, targets in lists
+            for role, section_name, targets in (
+                ("target", "targets", deployment.routes.targets),
+                ("fallback", "fallback", deployment.fallback),
+            )
             for index, target in enumerate(targets)
-        ],
-        "source": snapshot.source_of(*path),
-    }
+        ]
+        yield {
+            "name": name,
+            "description": section.description if section is not None else "",
+            "policy": section.policy if section is not None else None,
+            "tags": dict(deployment.tags),
+            "keys": [key.name for key in snapshot.keys.values() if name in key.deployments],
+            "calls": calls.get((name,), 0),
+            "targets": targets,
+            "source": snapshot.source_of(*path),
+        }
 
 
-def _rules(snapshot: Snapshot, increase: Increase, texts: Mapping[str, Any]) -> Iterator[Data]:
-    applied = increase("headrace_policy_rules_total", 1)
-    shadowed = increase("headrace_policy_shadow_rules_total", 1)
-    conditions = dict(_conditions(texts.get("config")))
-    rules: dict[str, Rule] = {}
-    for deployment in snapshot.deployments.values():
-        for rule in deployment.rules:
-            rules.setdefault(rule.name, rule)
+def _rules(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None) -> Iterator[Data]:
+    applied = uses("headrace_policy_rules_total", 1)
+    shadowed = uses("headrace_policy_shadow_rules_total", 1)
+    conditions = dict(_conditions(config))
+    deployments = snapshot.deployments.values()
+    rules = {rule.name: rule for deployment in deployments for rule in deployment.rules}
     for rule in rules.values():
         yield {
             "name": rule.name,
             "when": conditions.get(rule.name),
             "effect": "; ".join(text for _, text in rule.effects()),
             "mode": "shadow" if rule.shadow else "enforce",
-            "applied": round((shadowed if rule.shadow else applied).get((rule.name,), 0.0)),
+            "applied": (shadowed if rule.shadow else applied).get((rule.name,), 0),
             "source": snapshot.source_of(*rule.path),
         }
 
@@ -205,21 +190,17 @@ def _conditions(config: schema.PoliciesConfig | None) -> Iterator[tuple[str, str
             yield f"{name}/{rule.name}", text
 
 
-def _guards(snapshot: Snapshot, increase: Increase, texts: Mapping[str, Any]) -> Iterator[Data]:
+def _guards(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig) -> Iterator[Data]:
     """Yield the guards of the policies, with their verdicts in the last hour."""
-    verdicts = increase("headrace_guard_decisions_total", 0, 1, 2)
-    for owner, path, is_shadow, stage, guards in _guard_lists(texts.get("config")):
+    verdicts = uses("headrace_guard_decisions_total", 0, 1, 2)
+    for owner, path, is_shadow, stage, guards in _guard_lists(config):
         for index, guard in enumerate(guards):
-            name = guard.name or guard.guard
-            counts = {
-                labels[2]: round(count)
-                for labels, count in verdicts.items()
-                if labels[:2] == (name, stage)
-            }
+            key = guard.name or guard.guard, stage
+            counts = {labels[2]: n for labels, n in verdicts.items() if labels[:2] == key}
             yield {
                 "policy": owner,
                 "stage": stage,
-                "name": name,
+                "name": guard.name or guard.guard,
                 "action": guard.action,
                 "mode": "shadow" if is_shadow or guard.mode == "shadow" else "enforce",
                 "inspected": sum(counts.values()),
@@ -229,10 +210,10 @@ def _guards(snapshot: Snapshot, increase: Increase, texts: Mapping[str, Any]) ->
 
 
 def _guard_lists(
-    config: schema.PoliciesConfig | None,
+    config: schema.PoliciesConfig,
 ) -> Iterator[tuple[str, KeyPath, bool, str, Sequence[Any]]]:
     """Yield the guards of each policy and rule: owner, path, shadow mode, stage and guards."""
-    for name, policy in (config.policies if config is not None else {}).items():
+    for name, policy in config.policies.items():
         owners: list[tuple[str, KeyPath, Any]] = [(name, ("policies", name), policy)]
         owners += [
             (f"{name}/{rule.name}", ("policies", name, "rules", index), rule)

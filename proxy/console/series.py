@@ -1,13 +1,20 @@
-"""Time series of the last hour, sampled from the counters of the process."""
+"""Time series of the last hour, and the other parts of the process that the pages read."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from proxy.call.attempts import CallOutcome
+from proxy.limits.stores.store import CounterStore
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.compare import Candidate
+from proxy.policy.store import PolicyStore
+from proxy.runtime.frozen import frozen
 from proxy.telemetry.metrics import Metrics
+from proxy.upstream.health import Health
 
 SAMPLE_S = 5
 MAX_SAMPLES = 3600 // SAMPLE_S + 1
@@ -166,6 +173,31 @@ class TimeSeries:
             if number > -count:
                 yield time, previous, sample
             previous = sample
+
+
+@frozen
+class Sources:
+    """Parts of the process. ``now`` returns seconds since 1970.
+
+    ``folder`` and ``candidate_folder`` are the policy folders. ``ledger`` is None without a SQLite
+    ledger. ``listen`` returns the address at which calls are served.
+    """
+
+    policies: PolicyStore
+    folder: Path
+    candidate: Candidate | None
+    candidate_folder: Path | None
+    metrics: Metrics
+    series: TimeSeries
+    health: Health
+    counters: CounterStore
+    ledger: Path | None
+    listen: Callable[[], str]
+    now: Callable[[], float]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.policies.current
 
 
 def quantile(

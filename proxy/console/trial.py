@@ -6,8 +6,8 @@ Nothing is sent, counted or stored. Guards that call a service are not asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from proxy.console import Data, InvalidQuery
 from proxy.console.limits import LimitStates, limit_row
 from proxy.console.page_thread import PageThread
+from proxy.console.series import Sources
 from proxy.errors import ProxyError
 from proxy.errors.words import quoted
 from proxy.limits.claims import estimate_claims, estimate_cost
@@ -26,6 +27,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import explain, preview
 from proxy.policy.review.sample_call import sample_call
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, Plan
 from proxy.types.limit import Claim, CounterState
 
@@ -46,19 +48,18 @@ class Trial(BaseModel):
     at: AwareDatetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TryPage:
     """Decides trials under the active policies and the candidate, if there is one."""
 
-    active: Callable[[], Snapshot]
+    sources: Sources
     limits: LimitStates
     thread: PageThread
-    candidate: Callable[[], Snapshot] | None = None
 
     async def run(self, trial: Trial, now: datetime) -> Data:
         """Return the decisions on a trial. Raises ``InvalidQuery`` and ``RequestError``."""
-        active = self.active()
-        candidate = self.candidate() if self.candidate is not None else None
+        active, source = self.sources.snapshot, self.sources.candidate
+        candidate = None if source is None else source.current()
         trial = trial.model_copy(update={"at": trial.at or now})
         page: Data = {"active": await self._result(active, trial)}
         if candidate is None or trial.key not in candidate.keys:

@@ -10,28 +10,26 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from aiohttp import web
 from pydantic import BaseModel
 
-from proxy.console import InvalidQuery, parse_query, to_json
+from proxy.console import Data, InvalidQuery, parse_query, to_json
 from proxy.console.calls import CallsQuery, RecentCalls
-from proxy.console.money import MoneyPage, MoneyQuery
-from proxy.console.overview import Overview, RangeQuery
+from proxy.console.limits import LimitStates
+from proxy.console.money import MoneyQuery, read_csv, read_money
+from proxy.console.overview import RangeQuery, build_overview
 from proxy.console.page_thread import PageThread, TooManyPages
+from proxy.console.policies import PolicyPage
+from proxy.console.series import Sources
 from proxy.console.trial import Trial, TryPage
 from proxy.dialects.wire.strict_json import MOST_VALUES, count_body_values, read_json
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import Unusable
 from proxy.policy.review import MAX_CALLS
-from proxy.runtime.frozen import frozen
 from proxy.server.sessions import COOKIE, SESSION_S, SIGN_INS_PER_MINUTE, Sessions, has_token
-
-if TYPE_CHECKING:
-    from proxy.console.limits import LimitStates
-    from proxy.console.policies import PolicyPage
 
 STATIC = Path(__file__).parents[1] / "console" / "static"
 API = "/api/v1/"
@@ -77,20 +75,6 @@ class SignIn(BaseModel):
     token: str
 
 
-@frozen
-class ConsolePages:
-    """Sources of the pages. ``ledger_thread`` reads the ledger, which takes longer."""
-
-    thread: PageThread
-    ledger_thread: PageThread
-    overview: Overview
-    limits: LimitStates
-    calls: RecentCalls
-    policy: PolicyPage
-    money: MoneyPage
-    trial: TryPage
-
-
 class Console:
     """Handles console requests that the access control has admitted.
 
@@ -99,11 +83,22 @@ class Console:
 
     def __init__(
         self,
-        pages: ConsolePages,
+        sources: Sources,
+        calls: RecentCalls,
         sessions: Sessions,
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._pages = pages
+        self._sources = sources
+        self._calls = calls
+        self._thread = PageThread("console")
+        self._ledger_thread = PageThread("ledger-pages")  # takes longer
+        self._limits = LimitStates(
+            store=sources.counters,
+            counters=lambda: sources.metrics.roster.counters,
+            snapshot=lambda: sources.snapshot,
+            denied=sources.series.denied,
+        )
+        self._policy = PolicyPage(sources)
         files = (path for path in STATIC.rglob("*") if path.is_file())
         self._files = {f"{FILES}{path.relative_to(STATIC).as_posix()}": path for path in files}
         self.sessions = sessions
@@ -112,6 +107,11 @@ class Console:
         self._overviews: dict[str, tuple[float, bytes]] = {}
         self._overview_lock = asyncio.Lock()
         self._bodies = asyncio.Semaphore(MAX_BODIES)
+
+    def close(self) -> None:
+        """Build no more pages."""
+        self._thread.close()
+        self._ledger_thread.close()
 
     @staticmethod
     def owns(path: str) -> bool:
@@ -130,11 +130,11 @@ class Console:
 
     async def _api(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         handlers = {
-            "overview": self._overview,
-            "calls": self._calls,
+            "overview": self._get_overview,
+            "calls": self._list_calls,
             "calls/stream": self._stream,
-            "policy": self._policy,
-            "money": self._money,
+            "policy": self._get_policy,
+            "money": self._get_money,
             "try": self._try,
             "session": self._session,
         }
@@ -143,7 +143,7 @@ class Console:
             if handler := handlers.get(name):
                 return await handler(request)
             if section == "calls" and call_id:
-                return await self._call(call_id)
+                return await self._get_call(call_id)
         except TooManyPages:
             return problem(503, "Too many pages are open. Try again.", **{"retry-after": "5"})
         except InvalidQuery as error:
@@ -154,22 +154,20 @@ class Console:
             return problem(503, f"The ledger {error}.")
         return problem(404, "Unknown path. docs/console.md lists the paths of this API.")
 
-    async def _overview(self, request: web.BaseRequest) -> web.Response:
+    async def _get_overview(self, request: web.BaseRequest) -> web.Response:
         """Return an overview that is at most ``OVERVIEW_S`` old, so all readers share a build."""
-        range_name, pages = parse_query(RangeQuery, request.query).range, self._pages
+        range_name = parse_query(RangeQuery, request.query).range
         async with self._overview_lock:
             now = asyncio.get_running_loop().time()
             built_at, page = self._overviews.get(range_name, (now - OVERVIEW_S, b""))
             if now - built_at >= OVERVIEW_S:
-                limits = await pages.limits.read()
-                page = await pages.thread.run(
-                    lambda: to_json(pages.overview.data(range_name, limits))
-                )
+                limits = await self._limits.read()
+                page = await self._build(build_overview, self._sources, range_name, limits)
                 self._overviews[range_name] = now, page
         return data(page)
 
-    async def _calls(self, request: web.BaseRequest) -> web.Response:
-        calls, rows = self._pages.calls, list[bytes]()
+    async def _list_calls(self, request: web.BaseRequest) -> web.Response:
+        calls, rows = self._calls, list[bytes]()
         last_id = calls.last_id
         for call in reversed(calls.calls_after(parse_query(CallsQuery, request.query).after)):
             rows.append(calls.row_json(call))
@@ -177,42 +175,40 @@ class Console:
                 await asyncio.sleep(0)
         return data(b'{"last":"%s","calls":[%s]}' % (last_id.encode(), b",".join(rows)))
 
-    async def _call(self, call_id: str) -> web.Response:
-        calls = self._pages.calls
-        call = calls.find(call_id)
+    async def _get_call(self, call_id: str) -> web.Response:
+        call = self._calls.find(call_id)
         if call is None:
             text = (
                 f"This call is not stored. Only the last {MAX_CALLS:,} calls since the start are."
             )
             return problem(404, text)
-        return await self._page(partial(calls.details, call))
+        return data(await self._build(self._calls.details, call))
 
-    async def _policy(self, request: web.BaseRequest) -> web.Response:
-        limits, policy = await self._pages.limits.read(), self._pages.policy
-        return await self._page(lambda: {**policy.data(), "limits": limits})
+    async def _get_policy(self, request: web.BaseRequest) -> web.Response:
+        limits = await self._limits.read()
+        return data(await self._build(lambda: {**self._policy.data(), "limits": limits}))
 
-    async def _money(self, request: web.BaseRequest) -> web.Response:
+    async def _get_money(self, request: web.BaseRequest) -> web.Response:
         query = parse_query(MoneyQuery, request.query)
-        page, thread = self._pages.money, self._pages.ledger_thread
+        thread = self._ledger_thread
         if query.format == "csv":
-            text = await thread.run(partial(page.csv, query))
+            text = await thread.run(partial(read_csv, self._sources, query))
             return web.Response(text=text, headers={**HEADERS, "content-type": "text/csv"})
-        money = await thread.run(partial(page.data, query))
-        limits = await self._pages.limits.read()
-        return await self._page(lambda: {**money, "limits": limits})
+        money = await thread.run(partial(read_money, self._sources, query))
+        return data(await self._build(dict, money, limits=await self._limits.read()))
 
     async def _try(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
             raise TooManyPages
         async with self._bodies:
             body = await read_body(request, MAX_BODY)
-            trial = await self._pages.thread.run(lambda: parse_query(Trial, parse_body(body)))
-            result = await self._pages.trial.run(trial, datetime.now(UTC))
-            return await self._page(lambda: result)
+            trial = await self._thread.run(lambda: parse_query(Trial, parse_body(body)))
+            page = TryPage(self._sources, self._limits, self._thread)
+            return data(await self._build(dict, await page.run(trial, datetime.now(UTC))))
 
-    async def _page(self, build: Callable[[], Any]) -> web.Response:
-        """Return a page that is built and serialized in the thread of the pages."""
-        return data(await self._pages.thread.run(lambda: to_json(build())))
+    async def _build(self, build: Callable[..., Data], *args: Any, **fields: Any) -> bytes:
+        """Build and serialize a page in the thread of the pages."""
+        return await self._thread.run(lambda: to_json(build(*args, **fields)))
 
     async def _session(self, request: web.BaseRequest) -> web.Response:
         sessions = self.sessions
@@ -261,7 +257,7 @@ class Console:
 
     async def _send_calls(self, response: web.StreamResponse, after: str) -> None:
         """Write events until a shutdown. Raises ``TimeoutError`` if the browser is too slow."""
-        calls, now = self._pages.calls, asyncio.get_running_loop().time
+        calls, now = self._calls, asyncio.get_running_loop().time
         events, sent_at = b"retry: 1000\n\n", now()
         while not self._is_stopping():
             new_calls = calls.calls_after(after)[:MAX_EVENTS]
