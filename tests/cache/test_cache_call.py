@@ -28,7 +28,7 @@ from tests.doubles import (
     piece,
     stream,
 )
-from tests.server.test_exchange import settled
+from tests.server.test_exchange import stable_value
 from tests.test_pipeline import BEARER, ROUTES, reply_text
 
 ROUTE = ROUTES["openai"]
@@ -185,7 +185,7 @@ async def test_oversize_response_is_not_held(cached: Cached, upstream: ScriptedU
     async with aiohttp.ClientSession(base_url=cached.url, read_bufsize=1024) as slow:
         stuck = await slow.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True))
         listener = asyncio.gather(ask(cached, streamed=True))
-        await settled(lambda: counted[0])
+        await stable_value(lambda: counted[0])
         assert counted[0] < 900
         stuck.close()
         [(status, result, raw)] = await listener

@@ -30,7 +30,7 @@ from tests.doubles import (
     stream,
 )
 from tests.fakes import Unguarded
-from tests.server.test_exchange import settled
+from tests.server.test_exchange import stable_value
 from tests.test_pipeline import BEARER, reply_text
 
 
@@ -103,9 +103,9 @@ async def test_listeners_outlive_leader_client(cached: Cached, upstream: Scripte
 
     leading = asyncio.ensure_future(cache.serve(plan, call, new_record(), leader, forward))
     joining = asyncio.ensure_future(cache.serve(plan, call, new_record(), listener, forward))
-    await settled(lambda: len(listener.frames))
+    await stable_value(lambda: len(listener.frames))
     was_sent.set()
-    await settled(lambda: len(listener.frames))
+    await stable_value(lambda: len(listener.frames))
     leading.cancel()
     gate.set()
 

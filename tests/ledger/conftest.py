@@ -1,4 +1,4 @@
-"""Stores of the embedded ledger whose files are let go of when a test ends."""
+"""Ledger stores whose files are closed when a test ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Dying = Callable[[SqliteStore], SqliteStore]
 
 
 class Stores(Protocol):
-    """Makes the store of a process of its own, and the counters of its calls."""
+    """Creates the store of a separate process and its call counters."""
 
     def __call__(
         self, path: Path, crashes: list[Crash] | None = None, logs: list[Path | None] | None = None
@@ -25,7 +25,7 @@ class Stores(Protocol):
 
 @pytest.fixture
 def dying() -> Iterator[Dying]:
-    """Take a store whose process dies when the test ends: nothing is noted, the file is closed."""
+    """Register a store that ends like a killed process: its file is closed without counts."""
     stores: list[SqliteStore] = []
 
     def take(store: SqliteStore) -> SqliteStore:

@@ -1,4 +1,4 @@
-"""What the ledger's tests share: finished records, a proxy that keeps a ledger, rows as read."""
+"""Helpers for ledger tests: finished records, a proxy with a ledger, and rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNPRICED = replace(PRICED, prices=())
 def finished(
     *targets: Target, team: str = "support", fields: dict[str, Any] | None = None
 ) -> Record:
-    """Return a finished call: the last target answered, with 5 input and 3 output tokens."""
+    """Return a finished call whose last target used 5 input and 3 output tokens."""
     record = new_record()
     record.set_head(HEAD)
     record.call = Call(HEAD, {"prompt": "Hi"}, requested_models=("gpt-4o-mini",))
@@ -88,7 +88,7 @@ def book(keeping: Ledger, *records: Record) -> None:
 
 
 def as_version(path: Path, version: int) -> None:
-    """Make a ledger the file that an earlier version of Headrace would have made of its rows."""
+    """Convert a ledger file to the schema of an earlier version."""
     tables = {name: kept(path, name) for name in ("runs", "calls", "attempts")}
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()

@@ -1,4 +1,4 @@
-"""A ledger that was meddled with, or that lost rows silently, is found out."""
+"""The audit of a ledger finds changes and silently lost rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ MEDDLED = (
 def path(tmp_path: Path) -> Path:
     calls = (finished(PRICED, PRICED), finished(), finished(UNPRICED), finished())
     calls[0].charges = [BudgetCharge("month", "tag.team:support", 44_000)]
-    calls[2].charges = [BudgetCharge("month", "tag.team:support", 1_000)]  # as estimated
+    calls[2].charges = [
+        BudgetCharge("month", "tag.team:support", 1_000)
+    ]  # more than the recorded cost
     return written(tmp_path / "ledger", *calls)
 
 
@@ -74,7 +76,7 @@ def test_consistent_ledger_is_valid(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "script"), MEDDLED)
-def test_each_kind_of_meddling_is_named(words: str, script: str, path: Path) -> None:
+def test_each_kind_of_tampering_is_named(words: str, script: str, path: Path) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.executescript(script)
 
@@ -94,7 +96,7 @@ def test_zero_token_counts_of_old_versions_are_valid(path: Path) -> None:
     assert audit(path).violations == ()
 
 
-def test_there_is_a_case_for_every_check() -> None:
+def test_every_check_has_a_case() -> None:
     for check in CHECKS:
         assert any(words in check for words, _ in MEDDLED), check
 
@@ -127,7 +129,7 @@ async def test_usage_command_prints_totals(path: Path) -> None:
     assert "tag.NAME. For a tag, use tag.team" in why
 
 
-def test_what_is_no_ledger_cannot_be_checked(tmp_path: Path) -> None:
+def test_other_file_cannot_be_checked(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
     with pytest.raises(Unusable, match="is not a Headrace ledger"):
@@ -135,7 +137,7 @@ def test_what_is_no_ledger_cannot_be_checked(tmp_path: Path) -> None:
 
 
 def test_audit_reports_calls_that_are_never_written(tmp_path: Path) -> None:
-    """Its counts lie beside the ledger; the writing thread has not written for long."""
+    """The counts file is next to the ledger, whose thread has not written for long."""
     path, fake_log = tmp_path / "ledger", FakeLog()
     keeping = ledger_at(path, fake_log)
     slept: list[float] = []
@@ -155,7 +157,7 @@ def test_audit_reports_calls_that_are_never_written(tmp_path: Path) -> None:
 
 
 def test_old_ledger_is_polled_without_migration(path: Path) -> None:
-    """A copy of a large ledger for each check would last long, and fill the disk."""
+    """Copying a large ledger for each check would be slow and fill the disk."""
     as_version(path, FIRST_VERSION)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("UPDATE runs SET closed_ms = NULL, settled = settled - 1")

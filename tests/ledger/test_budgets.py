@@ -1,4 +1,4 @@
-"""Budgets that outlive the process that counted them, by what the ledger knows."""
+"""Budgets are restored from the ledger after a restart."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ policies:
 MONTH = Limit("month", KINDS["usd"], 10**9, Calendar("month"))
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
-COST = 22_000  # of each finished record, in nano-USD
+COST = 22_000  # nano-USD per finished record
 SUPPORT, SEARCH = "tag.team:support", "tag.team:search"
 CALL = BudgetQuery(MONTH, ("tag.team",), frozenset({"support-chat"}))
 RULED = BudgetQuery(MONTH, ("tag.team",), None)
@@ -98,7 +98,7 @@ async def test_calls_before_a_budget_are_attributed_by_scope(
 
 
 def at(minutes: int, *charges: tuple[str, str, int], team: str = "support") -> Record:
-    """A call of so many minutes after noon, and what it was charged of which budgets."""
+    """Return a call some minutes after noon, with charges to budgets."""
     record = finished(team=team)
     record.started_at = NOON + timedelta(minutes=minutes)
     record.charges = [BudgetCharge(*charge) for charge in charges]
@@ -154,7 +154,7 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
     assert max(len(row["scope"]) for row in kept(path, "budgets")) < 100
 
 
-async def test_a_ledger_that_is_not_there_cannot_tell(tmp_path: Path) -> None:
+async def test_missing_ledger_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unusable):
         await read_budget_spend(tmp_path / "none.db", CALL, [SUPPORT], 0)
 
@@ -163,7 +163,7 @@ async def test_late_charge_moves_the_complete_since_mark(tmp_path: Path) -> None
     path = written(tmp_path / "ledger", at(0), at(3, ("month", SUPPORT, 7)))
     assert await of(path, CALL) == {SUPPORT: COST + 7, SEARCH: 0}
 
-    written(path, at(0, ("month", SUPPORT, 5)))  # it took long
+    written(path, at(0, ("month", SUPPORT, 5)))  # a long call
 
     assert await of(path, CALL) == {SUPPORT: 5 + 7, SEARCH: 0}
 
@@ -215,10 +215,10 @@ async def gauges(proxy: Any, client: ClientSession) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("first_item", [["research"] * 3 + ["support"], ["research"] * 3, []])
-async def test_rule_recall(
+async def test_budget_of_a_rule_is_recalled(
     first_item: list[str], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    """Research spends by itself more than the budget of support allows."""
+    """Research spends more than the budget of support allows."""
     path = tmp_path / "ledger.db"
     costs = {"research": 90_000, "support": 15_000}
 
@@ -261,7 +261,7 @@ LIMITS = {
 
 @dataclass
 class House:
-    """Calls drawn from a seed, under some of the limits each, into a real ledger."""
+    """Writes random calls under some limits each to a real ledger."""
 
     path: Path
     draw: random.Random
@@ -276,7 +276,7 @@ class House:
         draw = self.draw
         target: Target = draw.choice((PRICED, PRICED, UNPRICED))
         record = finished(target, fields={"usage": usage(draw.randrange(20), draw.randrange(20))})
-        if draw.random() < 0.2:  # nothing was asked
+        if draw.random() < 0.2:  # no attempt
             record.attempts.clear()
             record.used_attempts.clear()
         names = draw.sample(sorted(LIMITS, key=lambda bound: bound.limit.name), draw.randint(1, 5))

@@ -79,7 +79,7 @@ def restore(backup: Path, path: Path) -> None:
 
 
 def run_once(path: Path, calls: int) -> FakeLog:
-    """Let a process write so many calls, and return what it has told."""
+    """Write ``calls`` calls in one process and return its log."""
     fake_log = FakeLog()
     keeping = ledger_at(path, fake_log)
     book(keeping, *[finished(PRICED) for _ in range(calls)])
@@ -88,8 +88,10 @@ def run_once(path: Path, calls: int) -> FakeLog:
 
 
 @pytest.mark.parametrize(("count_before", "count_after"), [(0, 1), (0, 3), (5, 2)])
-def test_reports_older_copy(count_before: int, count_after: int, path: Path, store: Stores) -> None:
-    """The last process had written ``before`` calls when the copy was made, and some later."""
+def test_older_copy_is_reported(
+    count_before: int, count_after: int, path: Path, store: Stores
+) -> None:
+    """The copy was made after ``before`` calls of the last process."""
     run_once(path, 4)
     last_store, counters = store(path)
     if count_before:
@@ -145,7 +147,7 @@ def test_replaced_ledger_is_reported(path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "0123456789abcdef 1", "0123456789abcdef -1\n", "\udcff", "é" * 9]
 )
-def test_what_is_no_position_proves_nothing(text: str, path: Path) -> None:
+def test_invalid_position_file_is_ignored(text: str, path: Path) -> None:
     run_once(path, 1)
     position_file(path).write_bytes(text.encode(errors="surrogateescape"))
 

@@ -46,7 +46,7 @@ async def call(client: Client, path: str = ROUTE.path, **fields: Any) -> int:
 async def keeping(
     folder: Path, upstream: ScriptedUpstream, path: Path, kind: str = "sqlite"
 ) -> AsyncIterator[tuple[Served, ClientSession]]:
-    """Run a process that keeps a ledger, and a client of it."""
+    """Run a proxy process with a ledger, and a client."""
     environ = {
         "HEADRACE_LEDGER": f"{kind}:{path}",
         "PYTHONDONTWRITEBYTECODE": "1",  # a file size limit would truncate cached modules
@@ -58,7 +58,9 @@ async def keeping(
         yield served, client
 
 
-async def test_no_text_and_no_key_is_kept(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_ledger_contains_no_text_and_no_key(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     async with ledgered(tmp_path, upstream) as (_, client, _):
         await call(client)
 
@@ -80,7 +82,7 @@ async def test_ledger_is_readable_while_written(tmp_path: Path, upstream: Script
 
 
 async def stopped(served: Served) -> None:
-    """Stop as an operator does; the log is read, so that no full pipe holds anything up."""
+    """Stop a process by SIGTERM. Its log is read so that a full pipe blocks nothing."""
     served.process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(10):
         await served.process.communicate()
@@ -105,7 +107,7 @@ async def test_kill_reports_lost_batch(tmp_path: Path, upstream: ScriptedUpstrea
         await asyncio.gather(*(call(client) for _ in range(10)))
         await eventually(lambda: len(kept(path)) == 10)
         with closing(sqlite3.connect(path, isolation_level=None)) as lock:
-            lock.execute("BEGIN IMMEDIATE")  # so that it is sure that there is a batch to lose
+            lock.execute("BEGIN IMMEDIATE")  # so that a batch is certainly lost
             await asyncio.gather(*(call(client) for _ in range(7)))
             for _ in range(17):
                 await served.line("call")
@@ -134,11 +136,11 @@ async def test_kill_reports_lost_batch(tmp_path: Path, upstream: ScriptedUpstrea
 async def test_kill_after_response_misses_no_call(
     answered: int, under_way: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    """The process dies before it has told the ledger of the calls that ended last."""
+    """The process is killed before the ledger has the last calls."""
     path = tmp_path / "ledger"
     async with keeping(tmp_path / "p", upstream, path) as (served, client):
         with closing(sqlite3.connect(path, isolation_level=None)) as lock:
-            lock.execute("BEGIN IMMEDIATE")  # no row is written
+            lock.execute("BEGIN IMMEDIATE")  # so no row is written
             upstream.by_model = {"primary": hang()}
             waiting = [
                 asyncio.ensure_future(call(client, model="resilient")) for _ in range(under_way)
@@ -156,11 +158,11 @@ async def test_kill_after_response_misses_no_call(
     assert (code, known_count) == (1, 0)
     assert f"crashed: exactly {answered + under_way} calls have no row (" in output
     ended = int(output.partition(" no row (")[2].split()[0])
-    assert ended <= answered  # a call may be killed between its answer and its end
+    assert ended <= answered  # the kill may come between a response and its record
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-async def test_full_disk_delays(kind: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_full_disk_delays_rows(kind: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     async with keeping(tmp_path / "p", upstream, path, kind) as (served, client):
         prlimit(served.process.pid, RLIMIT_FSIZE, (100, RLIM_INFINITY))

@@ -64,7 +64,7 @@ def test_call_has_a_row_and_each_attempt_has_one() -> None:
     assert (attempt["input_tokens"], attempt["output_tokens"], attempt["money"]) == (5, 3, "useful")
 
 
-def test_writes_for_an_hour_and_searches_stand_beside_the_tokens() -> None:
+def test_one_hour_writes_and_searches_have_columns() -> None:
     record = finished()
     used = usage(prompt=9, completion=3)
     used["prompt_tokens_details"] = {"cache_write_tokens": 6}
@@ -78,7 +78,7 @@ def test_writes_for_an_hour_and_searches_stand_beside_the_tokens() -> None:
     assert (attempt["web_searches"], call["tokens"]) == (2, 12)
 
 
-def test_what_is_not_known_is_null_and_never_zero() -> None:
+def test_unknown_values_are_null() -> None:
     stranger = new_record()
     stranger.ended = stranger.started
     call, attempts = rows(stranger)
@@ -118,7 +118,7 @@ def test_sum_with_unknown_part_is_unknown() -> None:
 
 
 @for_each(("price", "total"), [("0.0005", 2), ("0.0007", 4), ("0.0001", 0), ("0.1", 500)])
-def test_a_cost_is_rounded_once_half_to_even(price: str, total: int) -> None:
+def test_cost_is_rounded_once_half_to_even(price: str, total: int) -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(price), output=Decimal(0)),))
 
     assert rows(finished(target))[1][0]["cost_nano_usd"] == total
@@ -153,7 +153,7 @@ def test_replaced_attempt_is_retried_and_unread_is_abandoned() -> None:
     )
 
 
-def test_a_clients_words_are_cut_and_printable() -> None:
+def test_client_values_are_truncated_and_printable() -> None:
     record = finished()
     record.call = Call(HEAD, {}, requested_models=("a\n\x1b[31m\udcff" + "x" * 500,) * 1000)
     record.plan = replace(finished().plan, tags={"feature": "a\u2028b"})  # type: ignore[type-var]
@@ -213,7 +213,7 @@ def test_ledger_from_before_the_first_release_is_refused(path: Path, store: Stor
 
 
 @pytest.mark.parametrize("version", range(FIRST_VERSION, VERSION))
-def test_migrates_old_ledger_after_reading(version: int, path: Path, store: Stores) -> None:
+def test_old_ledger_is_migrated_after_reading(version: int, path: Path, store: Stores) -> None:
     remaining = finished(PRICED)
     remaining.error, remaining.attempts[0].finished = ClientDisconnected(), False
     written(path, finished(PRICED, PRICED), remaining)
@@ -297,7 +297,7 @@ def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path
 
 
 def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
-    """It cannot see that, where its counts cannot be seen, as from another container."""
+    """The migrating process cannot see the counts of a process in another container."""
     fake_log = FakeLog()
     keeping = ledger_at(path, fake_log)
     with closing(sqlite3.connect(path)) as later:

@@ -1,4 +1,4 @@
-"""Sums and counters by any dimension: each call once in a group, unknown costs counted apart."""
+"""Usage by dimension: each call once per group, unknown costs counted separately."""
 
 from __future__ import annotations
 
@@ -50,12 +50,14 @@ def path(tmp_path: Path) -> Path:
     )
 
 
-def test_calls_are_summed_by_what_is_asked_for(path: Path) -> None:
+def test_calls_are_summed_by_requested_dimensions(path: Path) -> None:
     assert groups(summed(path, "tag.team").lines) == [("support", 3, 66_000), ("search", 1, 22_000)]
     assert groups(summed(path, "key", "model").lines) == [
         ("support-widget", "gpt-4o-mini", 4, 88_000)
     ]
-    days = {f"{moment:%Y-%m-%d}" for moment in (NOW, datetime.now(UTC))}  # it may be midnight
+    days = {
+        f"{moment:%Y-%m-%d}" for moment in (NOW, datetime.now(UTC))
+    }  # the test may run at midnight
     lines = groups(summed(path, "day").lines)
     assert [sum(counts) for counts in zip(*(line[1:] for line in lines), strict=True)] == [
         4,
@@ -109,7 +111,7 @@ def test_unpriced_usage_is_a_share_of_its_group(tmp_path: Path) -> None:
     assert (by_group["search"].unpriced, by_group["search"].attempts) == (1, 2)
 
 
-def test_what_was_estimated_is_told(tmp_path: Path) -> None:
+def test_estimated_share_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "guessed", finished(fields={}), finished())
 
     total = summed(path).total
@@ -117,7 +119,7 @@ def test_what_was_estimated_is_told(tmp_path: Path) -> None:
     assert (total.estimated, total.attempts) == (1, 2)
 
 
-def test_only_calls_of_the_time_asked_for_count(tmp_path: Path) -> None:
+def test_only_calls_of_the_requested_period_count(tmp_path: Path) -> None:
     old = finished()
     old.started_at = NOW - timedelta(days=40)
     path = written(tmp_path / "old", old, finished())
@@ -132,12 +134,12 @@ def test_empty_usage_is_zero(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["team", "tag.", "tag.a'b", 'tag.a"', "c.key", ""])
-def test_another_word_is_no_dimension(name: str, path: Path) -> None:
+def test_unknown_dimension_is_refused(name: str, path: Path) -> None:
     with pytest.raises(Unusable, match=r"does not exist\. Available: key, deployment"):
         summed(path, name)
 
 
-def test_another_file_is_told(tmp_path: Path) -> None:
+def test_other_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database at all, but long enough" * 100)
 
     for name, why in (("text", "not a SQLite file"), ("missing", "cannot be opened")):
@@ -145,7 +147,7 @@ def test_another_file_is_told(tmp_path: Path) -> None:
             summed(tmp_path / name)
 
 
-def test_tag_that_no_call_has_is_refused(path: Path) -> None:
+def test_tag_without_calls_is_refused(path: Path) -> None:
     check_tags(path, summed(path, "tag.team"))
     with pytest.raises(Unusable, match=r'^no call in this ledger has the tag "nope"'):
         check_tags(path, summed(path, "tag.nope"))
@@ -159,7 +161,7 @@ def test_period_must_not_end_before_its_start(path: Path) -> None:
 NAME = "0123456789abcdef"
 
 
-def test_a_living_process_is_seen_as_one(tmp_path: Path) -> None:
+def test_running_process_is_alive(tmp_path: Path) -> None:
     counters = CallCounters(tmp_path, NAME)
     counters.begin()
     counters.begin()
@@ -182,7 +184,7 @@ def test_counts_file_stays_unless_settled(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kill_takes_no_count_away(tmp_path: Path) -> None:
+def test_kill_loses_no_count(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib
 from proxy.ledger.crashes import CallCounters
@@ -196,7 +198,7 @@ os.kill(os.getpid(), 9)
     assert read_process_counts(tmp_path, NAME) == ProcessCounts(1000, 999, alive=False)
 
 
-def test_without_a_place_it_counts_for_itself(tmp_path: Path) -> None:
+def test_counters_without_a_file_count_in_memory(tmp_path: Path) -> None:
     for place in (None, tmp_path / "missing"):
         counters = CallCounters(place, NAME)
         counters.begin()
@@ -205,7 +207,7 @@ def test_without_a_place_it_counts_for_itself(tmp_path: Path) -> None:
         counters.close(settled=True)
 
 
-def test_only_drawn_names_are_looked_for(tmp_path: Path) -> None:
+def test_only_random_names_are_read_and_removed(tmp_path: Path) -> None:
     (tmp_path / "headrace-x").write_bytes(bytes(16))
 
     assert read_process_counts(tmp_path, "x") is None
@@ -213,7 +215,7 @@ def test_only_drawn_names_are_looked_for(tmp_path: Path) -> None:
     assert (tmp_path / "headrace-x").exists()
 
 
-def test_a_file_of_something_else_says_nothing(tmp_path: Path) -> None:
+def test_other_counts_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / f"headrace-{NAME}").write_bytes(b"odd")
 
     assert read_process_counts(tmp_path, NAME) is None

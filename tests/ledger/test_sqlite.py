@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def test_a_batch_and_its_count_are_kept_together(path: Path, store: Stores) -> None:
+def test_batch_and_its_count_are_written_together(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.write(batch(1, 2, 3), counted(3))
     kept_in.close(counted(3))
@@ -49,7 +49,7 @@ def test_a_batch_and_its_count_are_kept_together(path: Path, store: Stores) -> N
     assert run["closed_ms"] == 1_700_000_000_000
 
 
-def test_a_batch_of_any_size_is_kept(path: Path, store: Stores) -> None:
+def test_batch_of_any_size_is_written(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.write(batch(*range(1, 3001)), counted(3000))
 
@@ -62,7 +62,7 @@ def test_retried_batch_is_not_stored_twice(path: Path, store: Stores) -> None:
     rows = batch(1, 2)
     kept_in.write(rows, counted(2))
     reopened, _ = store(path)
-    reopened.run = kept_in.run  # the same process, which did not learn that it had worked
+    reopened.run = kept_in.run  # the same process repeats a write whose success it missed
     reopened.write(rows, counted(2))
 
     assert len(kept(path)) == 2
@@ -90,7 +90,7 @@ def test_moved_file_is_replaced_with_its_log(path: Path, store: Stores) -> None:
 
 
 @pytest.mark.parametrize("notice", ["write", "prune", "close"])
-def test_a_file_that_was_deleted_is_told_once(notice: str, path: Path, store: Stores) -> None:
+def test_deleted_file_is_reported_once(notice: str, path: Path, store: Stores) -> None:
     logs: list[Path | None] = []
     kept_in, _ = store(path, logs=logs)
     kept_in.write(batch(1), counted(1))
@@ -124,7 +124,7 @@ def test_replaced_file_keeps_its_log(path: Path, store: Stores) -> None:
     assert logs == [None]
 
 
-def test_waits_for_a_lock(path: Path, store: Stores) -> None:
+def test_write_waits_for_a_lock(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.open()
     with closing(sqlite3.connect(path, isolation_level=None)) as other_connection:
@@ -136,7 +136,7 @@ def test_waits_for_a_lock(path: Path, store: Stores) -> None:
     assert len(kept(path)) == 1
 
 
-def test_schema_allows_every_word_of_a_record(path: Path, store: Stores) -> None:
+def test_schema_allows_every_value_of_a_record(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
         [statement] = file.execute(
@@ -168,7 +168,7 @@ NOTHING = Counts(0, 0, 0, 0)
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """A disk on which only so much of a file fits."""
+    """Limit the size of files, as a full disk does."""
     _, hard = getrlimit(RLIMIT_FSIZE)
     setrlimit(RLIMIT_FSIZE, (size, hard))
     try:
@@ -219,7 +219,7 @@ def test_line_cut_by_full_disk_is_completed_later(tmp_path: Path) -> None:
     assert [line["row"] for line in lines(path)] == ["call", "attempt", "attempt"]
 
 
-def test_a_full_device_may_have_room_later() -> None:
+def test_full_device_may_have_space_later() -> None:
     store = JsonlStore(Path("/dev/full"), "abc")
 
     with pytest.raises(Unwritten, match="ENOSPC"):

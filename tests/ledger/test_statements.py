@@ -1,4 +1,4 @@
-"""SQL of the ledger and reports: rows are inserted once; old ones go, and stay counted."""
+"""SQL of the ledger and usage reports: inserts, pruning, tables, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def charged(seqs: range, budgets: int = 5) -> Rows:
     return Rows([], [], charges)
 
 
-def test_charges_find_the_number_of_their_budget(tmp_path: Path, store: Stores) -> None:
+def test_charges_refer_to_their_budget(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
     for seqs in (range(1, 4), range(4, OVER_ONE_STATEMENT)):
         kept_in.write(charged(seqs), counted(0))
@@ -52,7 +52,7 @@ def test_charges_find_the_number_of_their_budget(tmp_path: Path, store: Stores) 
     assert (rows[0]["started_ms"], rows[0]["cost_nano_usd"], rows[0]["cost_usd"]) == (1, 7, 7e-9)
 
 
-def test_what_is_there_already_stays_as_it_is(tmp_path: Path, store: Stores) -> None:
+def test_existing_rows_are_not_changed(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
     rows = Rows(*batch(1, 2)[:2], charged(range(1, 3)).charges)
     for _ in range(2):
@@ -83,7 +83,7 @@ def ms(moment: datetime) -> int:
 
 
 def aged(days: float, now: datetime = NOW, number: int = 1) -> Any:
-    """A call with two attempts, which together cost 44 micro-USD, so many days ago."""
+    """Return a call some days ago with two attempts that cost 44 micro-USD."""
     record = finished(PRICED, PRICED)
     record.started_at = now - timedelta(days=days)
     record.charges = [BudgetCharge(f"of call {number}", "", 44_000)]
@@ -130,7 +130,7 @@ def test_pruned_rows_stay_counted(path: Path, dying: Dying) -> None:
     assert "3 calls were pruned (cost $0.000132)" in report.text()
 
 
-def test_a_row_that_nobody_pruned_is_still_missed(path: Path, dying: Dying) -> None:
+def test_missing_unpruned_row_is_a_violation(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [200, 100, 1])
     store.prune()
     store.close(Counts(3, 3, 0, 0))
@@ -155,14 +155,14 @@ def test_charges_are_pruned_with_their_calls(path: Path, dying: Dying) -> None:
     assert audit(path).violations == ()
 
 
-def test_prunes_in_batches(path: Path, dying: Dying) -> None:
+def test_rows_are_pruned_in_batches(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [100 + n / 1000 for n in range(PRUNE_BATCH + 3)])
 
     assert (store.prune(), len(kept(path))) == (True, 3)
     assert (store.prune(), len(kept(path))) == (False, 0)
 
 
-def test_prunes_at_intervals(path: Path, dying: Dying) -> None:
+def test_rows_are_pruned_at_intervals(path: Path, dying: Dying) -> None:
     clock = Clock()
     store = filled(dying, path, clock, [200, 89.9999])
     store.prune()
@@ -175,7 +175,7 @@ def test_prunes_at_intervals(path: Path, dying: Dying) -> None:
     assert (early_count, len(kept(path))) == (1, 0)
 
 
-def test_without_a_word_on_it_rows_stay(path: Path, dying: Dying) -> None:
+def test_without_retention_rows_stay(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [2000])
     store.run = replace(store.run, keep_ms=None)
 
@@ -213,7 +213,7 @@ async def test_writer_prunes_in_background(path: Path) -> None:
 
 async def test_prune_command_keeps_rows_for_budgets(path: Path) -> None:
     now = datetime.now(UTC)
-    recent = now - timedelta(seconds=9)  # three commands may take less than the second that is kept
+    recent = now - timedelta(seconds=9)  # younger than the second that the commands keep
     written(path, aged(400, now), aged(100, now), aged(0, recent))
 
     first_count, output = await headrace("ledger", "prune", str(path), "--keep", "365d")
@@ -273,18 +273,18 @@ def test_bars_show_calls_without_costs() -> None:
     assert table(report).splitlines()[2].endswith("█" * BAR)
 
 
-def test_without_groups_there_is_one_line() -> None:
+def test_without_groups_the_table_has_one_line() -> None:
     assert len(table(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 3
     assert len(as_csv(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 2
 
 
-def test_what_a_terminal_would_obey_is_not_shown() -> None:
+def test_terminal_control_characters_are_removed() -> None:
     odd = SpendingLine(("a\x1b[2J",), 1, 0, 0, 0, 0, 0, 0, 0, 0)
 
     assert "\x1b" not in table(SpendingReport(("tag.feature",), SINCE, UNTIL, (odd,), odd))
 
 
-def test_csv_leaves_what_is_unknown_empty() -> None:
+def test_csv_leaves_unknown_values_empty() -> None:
     assert as_csv(REPORT).splitlines() == [
         "tag.team,calls,tokens_in,tokens_out,cost_usd,lost_cost_usd,saved_usd,attempts,unpriced,estimated",
         "support,3,1500,900,2.500000,0.000022,0.000000,3,0.0,0.3333",

@@ -1,4 +1,4 @@
-"""The writing thread: bounded, patient, and never in the way."""
+"""The ledger's writing thread: bounds, retries, and rows set aside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOWHERE = Path("/nonexistent")
 
 
 class Memory:
-    """A store that may be full, and that may be stuck until it is let go."""
+    """A store that may be full or hang until it is released."""
 
     def __init__(self) -> None:
         self.calls: list[Row] = []
@@ -120,7 +120,7 @@ def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
             record = finished(PRICED)
             book(keeping, record)
         keeping.close(0.1)
-        keeping._spool._thread.join(5)  # it may still be waiting for the lock, and get it
+        keeping._spool._thread.join(5)  # it may still get the lock
 
     ledger_at(path, log).close()
 
@@ -132,7 +132,7 @@ def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
 
 
 class Batches(Memory):
-    """A store that notes how many calls it is given at once."""
+    """A store that records the size of batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def test_batch_size_grows_with_the_queue() -> None:
 
 
 class Picky(Memory):
-    """A store that refuses some calls, as a table with a check does, or breaks at them."""
+    """A store that refuses some calls, or raises for them."""
 
     def __init__(self, refuses: dict[int, Exception]) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def test_refused_row_is_set_aside_and_others_are_written(tmp_path: Path) -> None
         ("OverflowError", 200),
     ]
     assert [attempt["cost_nano_usd"] for attempt in lines[0]["attempts"]] == [22_000]
-    # 256, 128 ... 1; fewer where the writer began with some of them
+    # 256, 128 ... 1; fewer if the writer started with a part
     assert store.counts in [Counts(256, 256, 2, failures) for failures in range(2, 10)]
     assert fake_log.drops == {"refused": 2}
     assert [type(error) for error in fake_log.failures] == [OverflowError]
@@ -247,7 +247,7 @@ def test_bills_are_reported_for_written_and_lost_rows(fate: str, tmp_path: Path)
 
 
 class Pruning(Memory):
-    """A store whose pruning breaks in a way that nobody foresaw."""
+    """A store whose pruning raises an unexpected error."""
 
     def prune(self) -> bool:
         raise AttributeError

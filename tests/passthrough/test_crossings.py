@@ -87,7 +87,7 @@ async def sent(
         pytest.param(f"output: [{WORD}]", FORM_BODY, (200, 200), id="a form, guards of answers"),
     ],
 )
-async def test_a_question_is_guarded_or_follows_opaque(
+async def test_request_is_guarded_or_follows_opaque(
     guards: str,
     body: dict[str, Any],
     expected: tuple[int, int],
@@ -126,7 +126,7 @@ HEARD = {"text": f"the hippo at {EMAIL}", "usage": {"input_tokens": 4, "output_t
 @pytest.mark.parametrize(
     ("status", "media_type"), [(204, "application/json"), (200, "text/plain"), (200, "a/b+json")]
 )
-async def test_an_answer_without_a_body_has_nothing_unread(
+async def test_response_without_body_is_not_opaque(
     status: int, media_type: str, guard: str, start: Start, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer(b"", status, media_type=media_type))
@@ -156,7 +156,7 @@ async def test_an_answer_without_a_body_has_nothing_unread(
         pytest.param(f"input: [{PII}]", binary(b"\xffhippo"), (200, 200), id="guards of questions"),
     ],
 )
-async def test_an_answer_is_guarded_or_follows_opaque(
+async def test_response_is_guarded_or_follows_opaque(
     guards: str,
     script: Script,
     expected: tuple[int, int],
@@ -192,7 +192,7 @@ async def test_unsafe_guard_retry_is_blocked(start: Start, upstream: ScriptedUps
 
 
 @pytest.mark.parametrize("script", [answer(HEARD), binary(b"\xffhippo")], ids=["json", "bytes"])
-async def test_captures_text(script: Script, start: Start, upstream: ScriptedUpstream) -> None:
+async def test_text_is_captured(script: Script, start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(script)
     policy = f"output: [{PII}], opaque: allow, capture: {{share: 100%}}"
     proxy = await start(policy)
@@ -203,7 +203,7 @@ async def test_captures_text(script: Script, start: Start, upstream: ScriptedUps
     assert EMAIL not in output
 
 
-async def test_explains_call_without_payload(start: Start, upstream: ScriptedUpstream) -> None:
+async def test_explanation_has_no_payload(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"id": "file-secret"}))
     proxy = await start(f"input: [{FLAG}]")
     _, _, headers = await sent(proxy.client, "/v1/files/file-secret", "GET")
@@ -231,7 +231,7 @@ async def test_upstream_errors_are_guarded(start: Start, upstream: ScriptedUpstr
         ("{name: l, requests: 2 per hour, mode: shadow}", [200, 200, 200]),
     ],
 )
-async def test_limits_count_it(
+async def test_limits_count_passthrough_calls(
     limit: str, codes: list[int], start: Start, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(RANKED))  # 7 tokens at 3 USD per million: 21 micro-USD
@@ -246,7 +246,9 @@ async def test_limits_count_it(
     ]
 
 
-async def test_spent_budget_blocks_unpriced(start: Start, upstream: ScriptedUpstream) -> None:
+async def test_exhausted_budget_blocks_unpriced_calls(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
     upstream.then(answer(RANKED))
     limit = "limits: [{name: l, usd: 0.000021 per day}]"
     proxy = await start(limit)
@@ -255,7 +257,7 @@ async def test_spent_budget_blocks_unpriced(start: Start, upstream: ScriptedUpst
     assert len(upstream.requests) == 1
 
 
-async def test_lease_lasts_to_last_byte(start: Start, upstream: ScriptedUpstream) -> None:
+async def test_lease_is_held_to_the_last_byte(start: Start, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
     async def slowly(request: Asked, wire: Wire) -> None:
@@ -316,7 +318,7 @@ async def test_every_end_leaves_one_bill(
             await sent(proxy.client, **FORM_BODY)
     [record] = await proxy.sink.wait()
     upstream.then(answer({}))
-    assert (await sent(proxy.client, json=RERANK))[0] == 200  # its place is free again
+    assert (await sent(proxy.client, json=RERANK))[0] == 200  # its slot is free again
     metrics = await proxy.metrics()
 
     assert record.outcome == outcome
@@ -350,7 +352,7 @@ async def test_disconnect_releases_everything(
     assert record.attempts[0].error == "cancelled"
 
 
-async def test_untaken_upload_fails_over(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_unread_upload_fails_over(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({}, 503), answer({}))
     async with running(tmp_path, upstream.url, retry="{times: 3, wait: 1ms}") as proxy:
         async with ClientSession(base_url=proxy.url) as client:

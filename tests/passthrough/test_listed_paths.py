@@ -44,7 +44,7 @@ deployments:
 
 
 async def asked(folder: Path, policies: str, named: str | None) -> tuple[list[Any], list[Any]]:
-    """Return the records and the answers of requests by all routes, each with all bodies."""
+    """Return the records and responses of requests on all routes with all bodies."""
     headers = {name: KEY for name in ("apikey", "x-api-key")}
     headers |= {"authorization": f"Bearer {KEY}"}
     headers |= {} if named is None else {"x-headrace-deployment": named}
@@ -62,7 +62,9 @@ async def asked(folder: Path, policies: str, named: str | None) -> tuple[list[An
 
 
 @pytest.mark.parametrize("name", [None, NAME, ALIAS])
-async def test_others_skip(name: str | None, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_passthrough_only_deployment_serves_no_other_call(
+    name: str | None, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     records, answers = await asked(tmp_path / "p", policy(upstream.url, only=True), name)
 
     assert upstream.requests == []
@@ -72,7 +74,9 @@ async def test_others_skip(name: str | None, upstream: ScriptedUpstream, tmp_pat
         assert status != 200 or (MODEL not in text and NAME not in text)
 
 
-async def test_unlisted_target_takes_routes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_target_without_list_serves_routes(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     upstream.answer_with(answer({"id": "x"}))
 
     records, _ = await asked(tmp_path / "p", policy(upstream.url, only=False), None)
@@ -140,7 +144,7 @@ async def post(client: ClientSession, target: str, path: str, body: str) -> tupl
 @pytest.mark.parametrize("body", FORM_BODIES)
 @pytest.mark.parametrize("path", [EDITS, CANCEL.format(id="batch_1")])
 @pytest.mark.parametrize("target", TARGETS)
-async def test_a_body_names_the_model_of_the_target(
+async def test_body_names_the_model_of_the_target(
     target: str, path: str, body: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     requires_model = target in REQUIRED and path == EDITS
@@ -185,7 +189,9 @@ async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 @for_each("media_type", [*JSON_TYPES, *OTHER_TYPES])
-async def test_json_in_disguise(media_type: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_json_of_another_media_type_is_refused(
+    media_type: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     assert await status_of(proxy, MEANT, media_type) == 415
     assert await status_of(proxy, pieces(b" \n", b"\t", MEANT), media_type) == 415
     assert await status_of(proxy, b" [" + MEANT + b"]", media_type) == 415
@@ -199,12 +205,14 @@ async def test_json_in_disguise(media_type: str, proxy: Proxy, upstream: Scripte
 
 
 @for_each("media_type", NO_TYPES)
-async def test_bad_media_type(media_type: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_invalid_media_type_is_refused(
+    media_type: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     assert await status_of(proxy, MEANT, media_type) in {400, 415}
     assert upstream.requests == []
 
 
-async def test_refuses_oversized_json(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_oversized_json_is_refused(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     body = json.dumps({"model": "the-dearest", "more": "a" * 2048}).encode()
 
     assert await status_of(proxy, body, "application/json") == 413
@@ -213,8 +221,10 @@ async def test_refuses_oversized_json(proxy: Proxy, upstream: ScriptedUpstream) 
 
 
 @pytest.mark.parametrize("name", ["Model", "MODEL", "mo_del", "mod-el", "\uff4dodel"])
-async def test_other_model_spelling(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    """Servers in Go read a name in any case, and of two that are one to them the last."""
+async def test_other_spelling_of_model_is_refused(
+    name: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    """Servers in Go match names in any case and take the last of equal ones."""
     body = json.dumps({"model": "rerank-1", name: "the-dearest"}).encode()
 
     assert await status_of(proxy, body, "application/json") == 400
@@ -222,7 +232,7 @@ async def test_other_model_spelling(name: str, proxy: Proxy, upstream: ScriptedU
 
 
 @pytest.mark.parametrize("body", [b"plain {", b"--x\r\n{", b"\x00\x00\x00\x18ftyp{", b" "])
-async def test_passes_other_body(body: bytes, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_other_body_passes(body: bytes, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(RANKED))
     assert await status_of(proxy, body, "application/octet-stream") == 200
     assert [request.body for request in upstream.requests] == [body]
@@ -305,7 +315,7 @@ REFUSED: dict[str, tuple[str, Json, int]] = {
 
 
 @pytest.mark.parametrize(("name", "body", "status"), REFUSED.values(), ids=REFUSED.keys())
-async def test_bad_input_is_refused(
+async def test_invalid_input_is_refused(
     name: str, body: Json, status: int, running: Proxy, upstream: ScriptedUpstream
 ) -> None:
     data, media_type = form("media-1")
@@ -325,7 +335,9 @@ async def test_bad_input_is_refused(
 
 
 @pytest.mark.parametrize("path", ["/images/generations", "/completions"])
-async def test_drops_other_model(path: str, running: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_other_model_field_is_dropped(
+    path: str, running: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(legacy()))
     body = {"model": "media-2", "prompt": "Hi"}
     async with (

@@ -41,7 +41,7 @@ CHUNKED = "transfer-encoding: chunked"
 
 
 def begun(media_type: str, first_data: bytes, *, cut: bool = False) -> Script:
-    """Begin an answer, and then break off, or say nothing until the other side leaves."""
+    """Start a response, then break off, or hang until the proxy disconnects."""
 
     async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, media_type, CHUNKED), piece(first_data))
@@ -98,7 +98,7 @@ ESTIMATE = to_tokens(estimate_quarters(BODY)) * 5000
 
 
 class Price(NamedTuple):
-    """What a deployment says of money: in its policy, of ``REPORTED``, and of what is not known."""
+    """The price of a deployment: in its policy, of ``REPORTED``, and of unknown usage."""
 
     target: str
     path: str
@@ -163,10 +163,10 @@ async def by_path(request: Asked, wire: Wire) -> None:
     await WAYS[request.path.rpartition("/")[2]].script(request, wire)
 
 
-async def go(
+async def make_call(
     client: ClientSession, upstream: ScriptedUpstream, name: str, way: str, method: str
 ) -> None:
-    """Make a call; leave it once its upstream has it, or once it has begun to answer."""
+    """Make a call. Disconnect once its upstream has it or has started to respond."""
     started = asyncio.Event()
     headers = {**BEARER, "x-headrace-deployment": name}
     if way == "total-timeout":
@@ -204,9 +204,9 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
         ) as proxy,
         ClientSession(base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
-        for is_late in (False, True):  # whose time is short goes when nobody else is on its way
+        for is_late in (False, True):  # calls with a short timeout run alone
             some = [charge for charge in calls if (charge[1] == "total-timeout") == is_late]
-            await asyncio.gather(*(go(client, upstream, *charge) for charge in some))
+            await asyncio.gather(*(make_call(client, upstream, *charge) for charge in some))
         records = await proxy.sink.wait(len(calls))
         metrics = await proxy.metrics()
 
@@ -272,7 +272,7 @@ async def post(client: ClientSession, path: str, body: dict[str, Any]) -> tuple[
 async def test_parallel_calls_respect_the_budget(
     maximum: str, served: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    """Each picture costs 0.16005 USD, of 1 USD a day."""
+    """Each image costs 0.16005 USD of 1 USD per day."""
     gate = asyncio.Event()
 
     def held(script: Script) -> Script:
@@ -312,7 +312,7 @@ async def test_claim_covers_guard_route(tmp_path: Path, upstream: ScriptedUpstre
 
     for record in records:
         [claim] = record.limit_decision.claims
-        assert claim.amount >= 10_000_000  # nano-USD: ten tokens there
+        assert claim.amount >= 10_000_000  # nano-USD for ten tokens at the route's target
 
 
 @pytest.mark.parametrize("free", ["/v1/moderations", "{path: /v1/moderations, most_usd: 0.01}"])

@@ -1,4 +1,4 @@
-"""A proxy whose deployments pass paths on, and what its tests have in common."""
+"""A proxy with passthrough paths, and helpers of its tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background tasks, threads and turns at the event loop."""
+"""Background tasks, threads, time slices and fair scheduling."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_work_ends_with_the_block() -> None:
     assert ended == ["ended"]
 
 
-async def test_what_the_block_raises_comes_through_as_it_is() -> None:
+async def test_exception_of_the_block_is_raised_unchanged() -> None:
     ended: list[str] = []
 
     with pytest.raises(KeyError):
@@ -54,7 +54,7 @@ async def test_what_the_block_raises_comes_through_as_it_is() -> None:
     assert ended == ["ended"]
 
 
-async def test_work_that_fails_ends_the_block() -> None:
+async def test_failed_work_ends_the_block() -> None:
     async def failing() -> None:
         raise KeyError
 
@@ -66,7 +66,7 @@ async def test_work_that_fails_ends_the_block() -> None:
 
 
 class Clock:
-    """Time passes by steps of work alone; ``slept`` is how long others have had their turn."""
+    """Clock that advances with work. ``slept`` is the time given to other tasks."""
 
     def __init__(self, step_s: float) -> None:
         self.step_s = step_s
@@ -86,7 +86,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("is_busy", "remainder"), [(True, 1.0), (False, 0.0)])
-async def test_background_work_rests_between_calls(is_busy: bool, remainder: float) -> None:
+async def test_background_work_pauses_between_steps(is_busy: bool, remainder: float) -> None:
     long, short = Clock(3 * STEPS_S), Clock(STEPS_S / 2)
 
     for clock in (long, short):
@@ -96,7 +96,7 @@ async def test_background_work_rests_between_calls(is_busy: bool, remainder: flo
     assert short.slept == pytest.approx([remainder * STEPS_S] * 2)
 
 
-async def test_work_between_calls_ends_with_who_owns_it() -> None:
+async def test_background_work_ends_with_its_owner() -> None:
     clock = Clock(STEPS_S)
 
     async with run_in_background(between_calls(cycle_of(clock), lambda: False, clock.now)):
@@ -106,7 +106,7 @@ async def test_work_between_calls_ends_with_who_owns_it() -> None:
 
 
 def cycle_of(clock: Clock) -> Iterator[None]:
-    """Return work without an end."""
+    """Return endless work."""
     while True:
         yield from clock.steps(1)
 
@@ -144,7 +144,7 @@ async def test_only_work_on_large_bodies_leaves_the_loop() -> None:
 
 
 @pytest.mark.parametrize("size", [0, LARGE_BYTES + 1])
-async def test_what_the_work_raises_comes_through(size: int) -> None:
+async def test_exception_of_the_work_is_raised(size: int) -> None:
     def failing() -> None:
         raise LookupError("why")
 
@@ -152,7 +152,7 @@ async def test_what_the_work_raises_comes_through(size: int) -> None:
         await Offload().run(size, failing, "a")
 
 
-async def test_one_who_asks_for_much_holds_another_up_for_one_piece_of_work() -> None:
+async def test_busy_caller_delays_another_by_one_job() -> None:
     result: list[str] = []
     with ThreadPoolExecutor(1, "bodies") as executor:
         offload = Offload(executor, FairSemaphore(1))
@@ -170,19 +170,19 @@ TABLE: LazyTable[object] = LazyTable(
 )
 
 
-def test_a_table_gives_what_stands_at_the_place_of_a_word() -> None:
+def test_lazy_table_returns_the_object_of_a_name() -> None:
     assert TABLE["sep"] == "/"
     assert TABLE.get("other") is None
 
 
-def test_a_table_knows_its_words_without_importing_what_they_stand_for() -> None:
+def test_lazy_table_has_names_without_importing() -> None:
     assert list(TABLE) == ["sep", "gone", "nameless"]
     assert len(TABLE) == 3
     assert "gone" in TABLE
     assert "other" not in TABLE
 
 
-def test_what_stands_beside_a_table_is_imported_with_any_of_its_words() -> None:
+def test_additional_modules_are_imported_with_any_name() -> None:
     table: LazyTable[object] = LazyTable({"sep": "os.path:sep"}, companion="proxy.is_no_module")
 
     assert "sep" in table
@@ -190,7 +190,7 @@ def test_what_stands_beside_a_table_is_imported_with_any_of_its_words() -> None:
         table["sep"]
 
 
-def test_a_place_that_is_not_there_is_told_when_it_is_asked_for() -> None:
+def test_missing_object_is_reported_on_access() -> None:
     with pytest.raises(ImportError, match="is_no_module"):
         TABLE["gone"]
     with pytest.raises(AttributeError, match="is_no_name"):
@@ -202,7 +202,7 @@ def worked(turn: TimeSlice, clock: Ticks, seconds: float) -> bool:
     return turn.is_over()
 
 
-def test_it_is_over_after_so_much_work_in_all() -> None:
+def test_time_slice_ends_after_total_work() -> None:
     clock = Ticks()
     turn = TimeSlice(clock)
     turn.begin()
@@ -211,7 +211,7 @@ def test_it_is_over_after_so_much_work_in_all() -> None:
     assert worked(turn, clock, SLICE_S * 0.6)
 
 
-def test_waiting_is_no_work() -> None:
+def test_waiting_does_not_use_the_time_slice() -> None:
     clock = Ticks()
     turn = TimeSlice(clock)
 
@@ -221,7 +221,7 @@ def test_waiting_is_no_work() -> None:
         assert not worked(turn, clock, SLICE_S / 20)
 
 
-async def test_others_run_while_it_rests_and_then_another_turn_begins() -> None:
+async def test_pause_lets_others_run_and_starts_a_new_slice() -> None:
     clock = Ticks()
     turn = TimeSlice(clock)
     turn.begin()
@@ -241,19 +241,19 @@ async def rounds(turns: TimeSlices, caller: str, went_on: list[str], *, times: i
         went_on.append(caller)
 
 
-async def test_of_one_caller_s_work_one_piece_goes_on_in_a_round() -> None:
+async def test_one_job_of_a_caller_runs_per_loop_iteration() -> None:
     turns, went_on = TimeSlices(), list[str]()
     tasks = [asyncio.ensure_future(rounds(turns, "search", went_on, times=3)) for _ in range(50)]
     other_task = asyncio.ensure_future(rounds(turns, "support", went_on, times=3))
 
     await other_task
 
-    assert went_on.count("search") <= 4  # fifty times as many where all go on at once
+    assert went_on.count("search") <= 4  # without turns there would be fifty times as many
     await asyncio.gather(*tasks)
     assert went_on.count("search") == 150
 
 
-async def test_work_that_was_cancelled_as_it_rested_holds_up_nobody() -> None:
+async def test_work_cancelled_during_a_pause_delays_nobody() -> None:
     turns, went_on = TimeSlices(), list[str]()
     remaining = asyncio.ensure_future(rounds(turns, "search", went_on))
     stays = asyncio.ensure_future(rounds(turns, "search", went_on))
@@ -273,7 +273,7 @@ async def take(turns: FairSemaphore, caller: str, order: list[str]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_who_asks_for_one_is_next_to_one_who_asks_for_many() -> None:
+async def test_single_job_follows_one_job_of_a_busy_caller() -> None:
     turns, order = FairSemaphore(1), list[str]()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         for caller in "aaaaaaaaabac":
@@ -282,7 +282,7 @@ async def test_one_who_asks_for_one_is_next_to_one_who_asks_for_many() -> None:
     assert "".join(order) == "abacaaaaaaaa"
 
 
-async def test_no_turn_is_lost_with_one_who_leaves() -> None:
+async def test_cancelled_waiters_lose_no_slot() -> None:
     turns, order = FairSemaphore(1), list[str]()
     await turns.take("a")
     tasks = [asyncio.ensure_future(take(turns, caller, order)) for caller in "bbcd"]
@@ -291,7 +291,7 @@ async def test_no_turn_is_lost_with_one_who_leaves() -> None:
     tasks[2].cancel()
     await asyncio.sleep(0)
     turns.give_back("a")
-    tasks[1].cancel()  # to whom it is given already
+    tasks[1].cancel()  # which already has the slot
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*tasks, return_exceptions=True)
         await take(turns, "e", order)
@@ -307,7 +307,7 @@ async def work(turns: FairSemaphore, caller: str, seconds: float, order: list[st
 
 
 async def test_caller_with_less_work_is_served_first() -> None:
-    """FairSemaphore of a caller that take three times as long come a third as often."""
+    """A caller whose work takes three times as long is served a third as often."""
     turns, order = FairSemaphore(1), list[str]()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         for _ in range(4):
@@ -318,8 +318,8 @@ async def test_caller_with_less_work_is_served_first() -> None:
     assert order[:9].count("small") >= 6
 
 
-async def test_caller_saves_no_turns_while_away() -> None:
-    """A caller who worked alone for long is not behind one who comes now."""
+async def test_idle_caller_saves_no_credit() -> None:
+    """A caller that worked alone for long is not behind a new one."""
     turns, order = FairSemaphore(2), list[str]()
     await turns.take("holder")
     for _ in range(100):
@@ -332,7 +332,7 @@ async def test_caller_saves_no_turns_while_away() -> None:
     assert order[100:110].count("new") in (4, 5, 6)
 
 
-async def test_charges_of_idle_turns_are_forgotten() -> None:
+async def test_charges_of_idle_callers_are_dropped() -> None:
     turns = FairSemaphore(1)
     for number in range(3 * MAX_CHARGED):
         async with turns.of(number) as turn:
@@ -341,7 +341,7 @@ async def test_charges_of_idle_turns_are_forgotten() -> None:
     assert not turns._charged
 
 
-def test_places_of_all_callers_are_bounded_and_each_has_one() -> None:
+def test_queue_is_bounded_and_each_caller_has_one_slot() -> None:
     places = Places(32)
     taken_items: list[int] = []
     for caller in range(100):

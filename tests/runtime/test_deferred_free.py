@@ -33,7 +33,7 @@ print(before - resident_kib())
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc keeps what is freed")
-def test_what_is_free_below_what_is_in_use_goes_back_to_the_system() -> None:
+def test_freed_memory_is_returned_to_the_system() -> None:
     ran = subprocess.run([sys.executable, "-c", FREES], capture_output=True, text=True, check=True)
 
     assert int(ran.stdout) > 15_000  # KiB
@@ -41,7 +41,7 @@ def test_what_is_free_below_what_is_in_use_goes_back_to_the_system() -> None:
 
 @pytest.fixture
 def collecting() -> Iterator[None]:
-    """Collect in the usual rounds, and leave all as it was."""
+    """Enable automatic garbage collection, and restore its settings."""
     was_enabled = gc.isenabled()
     gc.enable()
     yield
@@ -68,7 +68,7 @@ def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
 
 
 @pytest.mark.usefixtures("collecting")
-def test_it_goes_on_without_rounds_where_there_were_none() -> None:
+def test_disabled_collection_stays_disabled() -> None:
     count_before = gc.get_freeze_count()
     gc.disable()
     with without_collection():
@@ -88,7 +88,7 @@ def failing(error: Exception, cause: Exception | None = None) -> None:
     raise error
 
 
-def test_neither_its_own_frames_nor_those_of_what_it_came_of_are_kept() -> None:
+def test_tracebacks_of_error_and_causes_are_dropped() -> None:
     stored, cause = ValueError("second"), KeyError("first")
     with pytest.raises(ValueError, match="second"):
         failing(stored, cause)

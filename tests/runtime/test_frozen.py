@@ -24,7 +24,7 @@ class NamedPoint:
         return f"<{self.name}>"
 
 
-def test_a_value_is_equal_to_its_like_and_has_room_for_its_fields_alone() -> None:
+def test_values_are_compared_by_fields_and_have_slots() -> None:
     point = Point(1, ("a",))
 
     assert point == Point(1, marks=("a",)) != replace(point, x=2)
@@ -32,13 +32,13 @@ def test_a_value_is_equal_to_its_like_and_has_room_for_its_fields_alone() -> Non
     assert not hasattr(point, "__dict__")
 
 
-def test_the_type_checker_lets_nobody_set_a_field() -> None:
+def test_type_checker_refuses_to_set_a_field() -> None:
     point = Point(1)
 
     point.x = 2  # type: ignore[misc]  # mypy fails here if it has nothing to ignore
 
 
-def test_what_is_kept_with_a_value_is_no_part_of_it() -> None:
+def test_cache_of_a_value_is_not_compared() -> None:
     point = Point(2)
     point.squares[2] = 4
 
@@ -48,6 +48,6 @@ def test_what_is_kept_with_a_value_is_no_part_of_it() -> None:
     assert replace(point).squares == {}
 
 
-def test_what_a_class_says_itself_is_kept() -> None:
+def test_own_methods_of_a_class_are_kept() -> None:
     assert NamedPoint("A") == NamedPoint("a")
     assert (len({NamedPoint("A"), NamedPoint("a")}), repr(NamedPoint("A"))) == (1, "<A>")

@@ -26,7 +26,7 @@ def test_without_a_collector_there_are_no_exporters() -> None:
     "name",
     ["HEADRACE_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"],
 )
-def test_an_endpoint_selects_otlp_over_http(name: str) -> None:
+def test_endpoint_selects_otlp_over_http(name: str) -> None:
     assert otel_settings({name: "http://c"}) == OtelSettings((HTTP,))
     assert otel_settings({name: ""}) == OtelSettings()
 
@@ -46,20 +46,20 @@ def test_an_endpoint_selects_otlp_over_http(name: str) -> None:
             "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, (HTTP,)),
     ],
 )  # fmt: skip
-def test_selects_exporters(environ: dict[str, str], exporters: tuple[str, ...]) -> None:
+def test_exporters_are_selected(environ: dict[str, str], exporters: tuple[str, ...]) -> None:
     settings = otel_settings(environ)
 
     assert settings.exporters == exporters
     assert settings.warnings == ()
 
 
-def test_a_small_queue_makes_batches_small() -> None:
+def test_small_queue_limits_batches() -> None:
     settings = otel_settings({**ENDPOINT, "OTEL_BSP_MAX_QUEUE_SIZE": "10"})
 
     assert (settings.bounds.max_batch, settings.warnings) == (10, ())
 
 
-def test_a_batch_is_no_larger_than_the_queue() -> None:
+def test_batch_is_no_larger_than_the_queue() -> None:
     settings = otel_settings({**ENDPOINT, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4096"})
 
     assert settings.bounds.max_batch == settings.bounds.max_spans == 2048
@@ -86,7 +86,7 @@ def test_a_batch_is_no_larger_than_the_queue() -> None:
         ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "10"),
     ],
 )
-def test_an_invalid_or_unused_variable_is_named_in_a_warning(name: str, value: str) -> None:
+def test_invalid_or_unused_variable_is_warned_of(name: str, value: str) -> None:
     settings = otel_settings({**ENDPOINT, name: value})
 
     [warning] = settings.warnings
@@ -99,7 +99,7 @@ def test_an_invalid_or_unused_variable_is_named_in_a_warning(name: str, value: s
     ("argument", "used"),
     [("0.5", "0.5"), ("", "1.0"), ("half", "1.0"), ("2", "1.0"), ("nan", "1.0")],
 )
-def test_a_ratio_that_is_invalid_is_replaced(argument: str, used: str) -> None:
+def test_invalid_ratio_is_replaced(argument: str, used: str) -> None:
     environ = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": argument}
 
     settings = otel_settings(ENDPOINT | environ)
@@ -119,7 +119,7 @@ def test_a_ratio_that_is_invalid_is_replaced(argument: str, used: str) -> None:
         ("HEADRACE_LOG_LEVEL", "debug"),
     ],
 )
-def test_variables_that_apply_or_say_none_are_in_no_warning(name: str, value: str) -> None:
+def test_used_or_disabled_variables_have_no_warning(name: str, value: str) -> None:
     assert otel_settings({**ENDPOINT, name: value}).warnings == ()
 
 
@@ -153,7 +153,7 @@ def test_intervals_of_metrics_are_read() -> None:
     assert "OTEL_METRIC_EXPORT_TIMEOUT" in warning
 
 
-def test_the_page_lists_each_variable_as_it_is_used() -> None:
+def test_page_lists_each_variable_as_used() -> None:
     """Prefixes on the page end with ``*``. The last row has the variables without effect."""
     rows = [
         re.findall(r"`(OTEL_[A-Z_]+\*?)`", line.split("|")[1])

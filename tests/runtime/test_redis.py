@@ -43,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A folder with a certificate for this machine, that nobody else knows."""
+    """A folder with a self-signed certificate for localhost."""
     command = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
     names = ("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
     files = ("-keyout", f"{tmp_path}/key.pem", "-out", f"{tmp_path}/cert.pem")
@@ -57,7 +57,7 @@ def secured(folder: Path) -> tuple[str, ...]:
     return (*files, "--tls-ca-cert-file", str(folder / "cert.pem"), "--tls-auth-clients", "no")
 
 
-async def test_a_server_speaks_tls_and_knows_its_users(certificate: Path) -> None:
+async def test_connects_with_tls_and_users(certificate: Path) -> None:
     port = servers.free_port()
     options = (*secured(certificate), "--tls-port", str(port))
     with running_server(certificate / "redis", *options) as server:
@@ -122,7 +122,7 @@ def test_missing_certificate_fails(option: str, scheme: str, certificate: Path) 
     assert WORD not in str(caught.value)
 
 
-async def test_a_cluster_speaks_tls_and_knows_its_users(certificate: Path) -> None:
+async def test_connects_to_cluster_with_tls_and_users(certificate: Path) -> None:
     port = servers.free_port()
     options = (*secured(certificate), "--tls-port", str(port), "--tls-cluster", "yes")
     member = servers.Member(certificate / "redis", options=options)
@@ -145,7 +145,7 @@ async def test_a_cluster_speaks_tls_and_knows_its_users(certificate: Path) -> No
         member.kill()
 
 
-async def test_a_cluster_is_found_by_any_of_its_servers(cluster: Cluster) -> None:
+async def test_cluster_is_found_by_any_of_its_servers(cluster: Cluster) -> None:
     for member in cluster.members:
         async with connected(redis_at(f"redis+cluster://127.0.0.1:{member.port}")) as server:
             for number in range(20):
@@ -157,7 +157,7 @@ async def test_a_cluster_is_found_by_any_of_its_servers(cluster: Cluster) -> Non
     assert all(stored_items)
 
 
-async def test_a_cluster_is_found_though_some_of_its_servers_are_away(cluster: Cluster) -> None:
+async def test_cluster_is_found_with_some_servers_away(cluster: Cluster) -> None:
     absent = f"127.0.0.1:{servers.free_port()}"
     async with connected(
         redis_at(f"redis+cluster://{absent},127.0.0.1:{cluster.members[0].port}")
@@ -165,8 +165,8 @@ async def test_a_cluster_is_found_though_some_of_its_servers_are_away(cluster: C
         assert await s.run("a", "SET", "a", 1) is True
 
 
-async def test_a_slot_that_moves_is_followed(cluster: Cluster) -> None:
-    """Old and new keys, while the slot is on its way and after."""
+async def test_moved_slot_is_followed(cluster: Cluster) -> None:
+    """Old and new keys, during and after the migration of a slot."""
     async with connected(cluster.at) as server:
         for name in ("{s}:kept", "{s}:gone"):
             await server.run(name, "SET", name, 1)
@@ -193,12 +193,12 @@ async def test_a_slot_that_moves_is_followed(cluster: Cluster) -> None:
         assert int(await server.run("{s}:kept", "GET", "{s}:kept")) - 1 - result in (0, 1)
 
 
-async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
+async def test_promoted_replica_is_found(cluster: Cluster) -> None:
     owner = cluster.owner("{s}")
     replica = cluster.replica(owner)
     async with connected(cluster.at, timeout_s=1.0) as server:
         await server.run("{s}", "SET", "{s}", "kept")
-        cluster.replicated(owner, replica)  # else what was written may die with its owner
+        cluster.replicated(owner, replica)  # otherwise writes could be lost with the owner
         owner.kill()
 
         async with asyncio.timeout(PATIENCE_S):
@@ -213,7 +213,7 @@ async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
 
 @for_each("scheme", ["redis", "redis+cluster"])
 @for_each("text", ["?colour=green", "?socket_timeout=soon"])
-def test_what_a_url_may_not_say_is_told_without_quoting_it(scheme: str, text: str) -> None:
+def test_error_of_invalid_url_does_not_quote_it(scheme: str, text: str) -> None:
     position = redis_at(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{text}")
     with pytest.raises(ValueError, match="option after the") as info:
         connect(position.urls, 1.0, cluster=position.cluster)

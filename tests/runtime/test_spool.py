@@ -1,4 +1,4 @@
-"""A spool: bounded, in order, and every item is done, lost with a reason, or still there."""
+"""Spool: bounded and ordered. Each item is written, dropped with a reason, or waiting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL: SpoolBounds[bytes] = SpoolBounds(
 
 
 class Desk:
-    """A writer that may be shut, and that breaks at some items."""
+    """A writer that may block, and raises for some items."""
 
     def __init__(self, breaks_at: bytes = b"") -> None:
         self.breaks_at = breaks_at
@@ -68,7 +68,7 @@ def test_items_are_written_in_order_and_in_batches() -> None:
     assert (spool.waiting, spool.lost, desk.losses) == (0, 0, Counter())
 
 
-def test_where_there_is_no_room_the_newest_are_dropped_all_or_none() -> None:
+def test_items_beyond_the_bound_are_dropped_together() -> None:
     desk = Desk()
     spool = spooled(desk)
     spool.put(*items(8))
@@ -81,7 +81,7 @@ def test_where_there_is_no_room_the_newest_are_dropped_all_or_none() -> None:
     assert (desk.losses, spool.lost) == ({"queue_full": 3}, 3)
 
 
-def test_large_items_are_bounded_by_their_bytes_until_they_are_written() -> None:
+def test_waiting_items_are_bounded_by_bytes() -> None:
     desk = Desk()
     spool = spooled(desk)
     spool.put(b"x" * 60)
@@ -95,7 +95,7 @@ def test_large_items_are_bounded_by_their_bytes_until_they_are_written() -> None
     assert spool._bytes == 0
 
 
-def test_an_item_at_which_the_writer_breaks_is_dropped_and_the_others_go_on() -> None:
+def test_item_that_fails_is_dropped_and_others_written() -> None:
     desk = Desk(breaks_at=b"1")
     spool = spooled(desk)
     spool.put(*items(4))
@@ -107,7 +107,7 @@ def test_an_item_at_which_the_writer_breaks_is_dropped_and_the_others_go_on() ->
     assert [type(error) for error in desk.failures] == [RecursionError]
 
 
-def test_what_the_writer_says_nothing_of_is_given_again() -> None:
+def test_unconfirmed_items_are_written_again() -> None:
     values: list[list[bytes]] = []
     event = threading.Event()
 
@@ -129,7 +129,7 @@ def test_what_the_writer_says_nothing_of_is_given_again() -> None:
     assert desk.losses == {}
 
 
-def test_a_stop_waits_for_what_is_under_way_and_counts_the_rest_once() -> None:
+def test_close_waits_for_the_batch_and_counts_the_rest() -> None:
     desk = Desk()
     spool = spooled(desk)
     spool.put(*items(10))
@@ -143,7 +143,7 @@ def test_a_stop_waits_for_what_is_under_way_and_counts_the_rest_once() -> None:
     assert desk.losses == {"shutdown": 6}
 
 
-def test_what_is_lost_after_a_stop_was_counted_is_not_counted_again() -> None:
+def test_items_lost_after_close_are_not_counted_twice() -> None:
     desk = Desk(breaks_at=b"0")
     spool = spooled(desk)
     spool.put(*items(3))
@@ -156,7 +156,7 @@ def test_what_is_lost_after_a_stop_was_counted_is_not_counted_again() -> None:
     assert desk.losses == {"shutdown": 3, "closed": 1}
 
 
-def test_an_exception_beside_the_writing_is_told_and_ends_nothing() -> None:
+def test_exception_while_idle_is_reported() -> None:
     def broken() -> NoReturn:
         raise AttributeError
 
@@ -170,7 +170,7 @@ def test_an_exception_beside_the_writing_is_told_and_ends_nothing() -> None:
     assert [type(error) for error in desk.failures] == [AttributeError] * 2
 
 
-def test_an_idle_spool_is_called_again_when_it_wanted() -> None:
+def test_idle_callback_runs_at_its_time() -> None:
     calls: list[int] = []
     thrice = threading.Event()
 

@@ -45,7 +45,9 @@ async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy) -> None:
         ),
     ],
 )
-async def test_answers_path(method: str, path: str, status: int, words: str, proxy: Proxy) -> None:
+async def test_path_has_its_status(
+    method: str, path: str, status: int, words: str, proxy: Proxy
+) -> None:
     async with proxy.client.request(method, f"{proxy.admin}{path}") as response:
         assert response.status == status
         assert words in await response.text()
@@ -106,7 +108,7 @@ FOLDER = Address("127.0.0.1", 0)
         ("8081", False),
     ],
 )
-def test_only_names_that_lead_nowhere_else_are_known(host: str, *, known_value: bool) -> None:
+def test_only_hosts_of_this_server_are_accepted(host: str, *, known_value: bool) -> None:
     access = Access(hosts=("headrace",))
 
     assert (access.find_refusal("GET", "/metrics", {"Host": host}) is None) == known_value
@@ -126,7 +128,7 @@ def test_only_names_that_lead_nowhere_else_are_known(host: str, *, known_value: 
         ("PUT", {"Origin": "null"}, False),
     ],
 )
-async def test_no_page_reads_or_changes_anything(
+async def test_requests_of_web_pages_are_refused(
     method: str, headers: dict[str, str], *, may: bool, proxy: Proxy
 ) -> None:
     path = "/loglevel?level=debug&seconds=1"
@@ -154,7 +156,7 @@ async def test_token_protects_all_but_probes(upstream: ScriptedUpstream, tmp_pat
 
 
 @for_each("host", ["0.0.0.0", "::", "10.0.0.7", "headrace"])  # noqa: S104
-def test_where_others_reach_it_there_is_a_token_or_no_start(host: str) -> None:
+def test_reachable_admin_address_requires_a_token(host: str) -> None:
     address = Address(host, 8081)
     fields = {"HEADRACE_ADMIN_TOKEN": TOKEN, "HEADRACE_ADMIN_HOSTS": "headrace, Other"}
 

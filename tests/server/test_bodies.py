@@ -1,4 +1,4 @@
-"""All bodies together are bounded, and one caller cannot take what others need."""
+"""The total size of bodies is bounded, and one caller may take at most half."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUTE = ROUTES["openai"]
 OTHER_TEXT = "hr-search-key"
 
 
-def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
+def test_one_caller_may_take_half_of_the_remainder() -> None:
     bodies = Bodies(100)
     first_share, second, third = shares = [BodyShare(bodies, caller) for caller in "aab"]
     first_share.take(50)
@@ -54,7 +54,7 @@ def test_parsed_size_counts_too_but_a_single_body_is_always_parsed() -> None:
         second.take(1)
 
 
-def test_parsed_size_of_one_body_is_refused_beside_another() -> None:
+def test_parsed_size_is_refused_if_another_body_exists() -> None:
     bodies = Bodies(100)
     first_share, second = BodyShare(bodies, "a"), BodyShare(bodies, "a")
     first_share.take(20)
@@ -77,7 +77,9 @@ async def held_bytes(proxy: Proxy, client: ClientSession) -> float:
     return float(line.split()[1])
 
 
-async def test_one_key_may_fill_half(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_one_key_may_use_half_of_the_bytes(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     size, keys = 100_000, [KEY, "hr-support-key-of-before"]
     own_text, text_before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
     policies = world(upstream.url).replace(
@@ -101,7 +103,7 @@ async def test_one_key_may_fill_half(upstream: ScriptedUpstream, tmp_path: Path)
     assert all(b" 503 " in line for line in refused)
 
 
-async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_unfinished_bodies_are_shed(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     size = 100_000
     async with running_proxy(tmp_path / "p", world(upstream.url), bodies_bytes=4 * size) as proxy:
         host, port = proxy.url.removeprefix("http://").split(":")
@@ -158,7 +160,7 @@ async def raw_response(url: str, request: bytes) -> bytes:
 
 @for_each("encoding", ["gzip", "deflate", "br", "zstd"])
 @for_each("body", [GOOD, b"no such encoding"], ids=["good", "bad"])
-async def test_an_encoded_body_is_refused_as_such_and_a_stranger_before_it(
+async def test_encoded_body_is_refused_after_the_key_check(
     encoding: str, body: bytes, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     known_value = await raw_response(proxy.url, encoded(body, KEY, encoding))
@@ -170,7 +172,7 @@ async def test_an_encoded_body_is_refused_as_such_and_a_stranger_before_it(
     assert upstream.requests == []
 
 
-async def test_no_byte_is_inflated() -> None:
+async def test_encoded_body_is_not_decompressed() -> None:
     read: list[int] = []
 
     async def reading(request: web.BaseRequest) -> web.Response:
@@ -187,7 +189,7 @@ async def test_no_byte_is_inflated() -> None:
     assert read == [len(BOMB)]
 
 
-async def test_bad_coding_logs_no_traceback(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_invalid_coding_logs_no_traceback(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with serving(tmp_path / "p", world(upstream.url)) as (served, url):
         for body in (b"no such encoding", BOMB[:-9]):
             await raw_response(url, encoded(body, "hr-wrong"))
@@ -198,7 +200,7 @@ async def test_bad_coding_logs_no_traceback(tmp_path: Path, upstream: ScriptedUp
     assert all(line.startswith(b"{") for line in fields.splitlines())
 
 
-def test_what_a_library_logs_is_a_line_without_its_words() -> None:
+def test_library_log_becomes_a_line_without_its_text() -> None:
     lines: list[bytes] = []
     log = line_logger(lines.append, LogLevel("info", lambda: 0.0))
     library, handler = logging.getLogger("aiohttp.server"), LibraryLog(log, lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Clients and a draining proxy close connections only after whole answers."""
+"""Clients and a draining proxy close connections only after complete responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.test_pipeline import ROUTES
 
 TIMES = 50
 AT_ONCE = 5  # clients
-LONG = "so " * 40_000  # the last event of Responses repeats it
+LONG = "so " * 40_000  # the last event of Responses contains the whole text
 
 
 POLICIES = {
@@ -89,7 +89,7 @@ def upstream_events(api: str, text: str, status: str) -> list[Any]:
 
 
 def answer_without_end(api: str) -> Script:
-    """Stream the events that the request asks for, and end the body only once the proxy leaves."""
+    """Stream the requested events, and end the body only when the proxy disconnects."""
 
     async def script(request: Asked, wire: Wire) -> None:
         text = LONG if b"long" in request.body else " Paris."
@@ -121,7 +121,7 @@ def user(text: str) -> list[dict[str, str]]:
 def read_and_close(
     url: str, path: str, body: dict[str, Any], last_data: bytes, *, reset: bool
 ) -> None:
-    """Ask, read up to the end of the last event, and close or reset the connection at once."""
+    """Send a request, read to the end of the last event, and close or reset at once."""
     address = urlsplit(url)
     raw = json.dumps(body).encode()
     request = (
@@ -177,7 +177,7 @@ REQUEST = (
 
 
 def lingering(gate: asyncio.Event, *, is_done: bool) -> Script:
-    """A whole stream, whose connection says nothing of its own end before the gate opens."""
+    """A complete stream whose connection stays open until the gate opens."""
 
     async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
@@ -194,7 +194,7 @@ def lingering(gate: asyncio.Event, *, is_done: bool) -> Script:
     ("is_done", "read_to", "outcome"),
     [(True, b"data: [DONE]\n\n", "success"), (False, b"finish_reason", "client_abort")],
 )
-async def test_a_client_that_has_all_and_leaves_has_not_left_early(
+async def test_disconnect_after_the_last_event_is_no_abort(
     *, is_done: bool, read_to: bytes, outcome: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -225,7 +225,7 @@ def request_bytes(*, streamed: bool = False) -> bytes:
 async def stoppable(
     folder: Path, upstream: ScriptedUpstream, grace: float, **options: Any
 ) -> AsyncIterator[tuple[Proxy, asyncio.Event, asyncio.Task[None]]]:
-    """A proxy, what has it stop, and the task that ends once it has stopped."""
+    """Run a proxy. Yield it, its stop event, and the task that ends when it has stopped."""
     up: asyncio.Future[Proxy] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
 
@@ -256,7 +256,9 @@ async def connected(proxy: Proxy) -> Client:
     return Client(*await proxy.connect())
 
 
-async def test_kept_connection_closes_in_grace(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_kept_connection_closes_during_grace(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     async with stoppable(tmp_path / "p", upstream, grace=1.0) as (proxy, stop, serving):
         clients = [await connected(proxy) for _ in range(4)]
         for client in clients:
@@ -276,7 +278,7 @@ async def test_kept_connection_closes_in_grace(upstream: ScriptedUpstream, tmp_p
         await serving
 
 
-async def test_calls_end_whole_during_stop(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_calls_complete_during_stop(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     gate = asyncio.Event()
     upstream.then(answer(legacy()), stream(legacy_events(" Par", "is."), gate=gate))
     async with stoppable(tmp_path / "p", upstream, grace=0.0) as (proxy, stop, serving):
@@ -326,7 +328,7 @@ async def test_busy_client_does_not_delay_stop(upstream: ScriptedUpstream, tmp_p
         await serving
 
 
-async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
+async def test_unfinished_call_is_cancelled_and_cleaned_up() -> None:
     calls, values = Calls(), []
 
     async def call() -> None:

@@ -1,4 +1,4 @@
-"""Answers and passed-on bodies on the wire: back-pressure, stalls, and hidden bugs."""
+"""Responses and passthrough bodies on the wire: backpressure, stalls, and internal errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.test_pipeline import BEARER, ROUTES
 ROUTE = ROUTES["openai"]
 
 
-async def test_slow_client_holds_upstream_back(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_slow_client_slows_the_upstream(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     sent_value = 0
 
     async def endless(request: Asked, wire: Wire) -> None:
@@ -60,7 +60,7 @@ async def test_slow_client_holds_upstream_back(proxy: Proxy, upstream: ScriptedU
     upstream.answer_with(endless)
     async with ClientSession(base_url=proxy.url, read_bufsize=1024) as client:
         response = await client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True))
-        steady = await settled(lambda: sent_value)
+        steady = await stable_value(lambda: sent_value)
         response.close()
 
     assert steady < 32 * 1024 * 1024
@@ -68,8 +68,8 @@ async def test_slow_client_holds_upstream_back(proxy: Proxy, upstream: ScriptedU
     assert record.outcome == "client_abort"
 
 
-async def settled(measure: Any) -> int:
-    """Wait until a number has stopped growing for a while, and give it."""
+async def stable_value(measure: Any) -> int:
+    """Wait until a number stops growing, and return it."""
     last_value = -1
     async with asyncio.timeout(20):
         while (now := measure()) != last_value or now == 0:
@@ -78,7 +78,7 @@ async def settled(measure: Any) -> int:
     return int(last_value)
 
 
-async def test_a_bug_is_a_500_that_names_its_number_only(
+async def test_internal_error_is_a_500_with_only_its_id(
     aiohttp_raw_server: AiohttpRawServer, aiohttp_client: AiohttpClient
 ) -> None:
     class Broken:
@@ -116,7 +116,9 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
     assert b'outcome="proxy_error"' in metrics.render()[0]
 
 
-async def test_events_leave_together(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_available_events_are_sent_in_one_write(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     events = legacy_events("Wells", " rise", " here", with_usage=False)
 
     async def together(request: Asked, wire: Wire) -> None:
@@ -130,7 +132,10 @@ async def test_events_leave_together(proxy: Proxy, upstream: ScriptedUpstream) -
         chunks = [data async for data, ends in response.content.iter_chunks() if data or ends]
 
     assert b"".join(chunks) == b"".join(map(event, events)) + event(b"[DONE]")
-    assert [chunk.count(b"data: ") for chunk in chunks] == [len(events), 1]  # the end by itself
+    assert [chunk.count(b"data: ") for chunk in chunks] == [
+        len(events),
+        1,
+    ]  # the final event is written separately
 
 
 HEAD = f"host: x\r\nauthorization: {BEARER['Authorization']}\r\n"
@@ -166,14 +171,14 @@ async def raw_response(
         pytest.param("content-type: text/x\r\nexpect: magic", 417, id="a wish"),
     ],
 )
-async def test_an_odd_head_is_refused(
+async def test_invalid_head_is_refused(
     fields: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     assert await raw_response(proxy, f"{fields}\r\ncontent-length: 3\r\n\r\nabc") == status
     assert upstream.requests == []
 
 
-async def test_a_get_has_no_body(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_get_has_no_body(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     with_body = "content-type: text/x\r\ncontent-length: 3\r\n\r\nabc"
     assert await raw_response(proxy, with_body, method="GET") == 400
     chunked = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -181,7 +186,7 @@ async def test_a_get_has_no_body(proxy: Proxy, upstream: ScriptedUpstream) -> No
     assert upstream.requests == []
 
 
-async def test_json_is_read_however_it_comes(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_json_is_read_with_any_framing(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     parts = 'transfer-encoding: chunked\r\n\r\n5\r\n{"a":\r\n2\r\n1}\r\n0\r\n\r\n'
     for kind in ("application/json", "Application/JSON; charset=utf-8"):
         assert await raw_response(proxy, f"content-type: {kind}\r\n{parts}") == 200
@@ -205,7 +210,7 @@ async def test_upload_waits_for_100_continue(proxy: Proxy, upstream: ScriptedUps
     assert upstream.requests[0].body == b"abc"
 
 
-async def test_an_upload_that_stops_is_not_waited_for() -> None:
+async def test_stalled_upload_times_out() -> None:
     class Silent:
         headers: ClassVar[dict[str, str]] = {"content-length": "9"}
         raw_path = "/v1/files"

@@ -80,7 +80,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_invalid_framing_is_refused(
+    name: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     status, body = await exchange(proxy, BROKEN[name])
 
     assert status == 400
@@ -91,7 +93,7 @@ async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUp
 
 
 @for_each("name", ENDLESS)
-async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_endless_framing_is_cut(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     """A sender may find the connection reset before it reads the response."""
     with suppress(ConnectionError):
         status, _ = await exchange(proxy, ENDLESS[name])
@@ -107,7 +109,7 @@ async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedU
 
 
 @pytest.mark.parametrize("path", [ROUTE.path, "/v1/models", "/nothing"])
-async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> None:
+async def test_head_response_has_no_body(path: str, proxy: Proxy) -> None:
     """A body would be read as the response to the next request on the connection."""
     request_body = head("Content-Length: 0", "Connection: close").replace(
         f"POST {ROUTE.path}".encode(), f"HEAD {path}".encode()
@@ -121,7 +123,7 @@ async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> Non
     assert body == b""
 
 
-async def test_reads_small_chunks_and_trailers(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_small_chunks_and_trailers_are_read(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     chunks = b"".join(b"%x;a=b\r\n%c\r\n" % (1, number) for number in BODY)
 
     status, _ = await exchange(
@@ -146,7 +148,9 @@ CODINGS = {
 
 
 @for_each("coding", CODINGS)
-async def test_refuses_coding(coding: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_other_transfer_coding_is_refused(
+    coding: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     status, body = await exchange(proxy, [head(coding) + (BODY if LENGTH in coding else CHUNKS)])
 
     assert status == CODINGS[coding]
@@ -154,7 +158,7 @@ async def test_refuses_coding(coding: str, proxy: Proxy, upstream: ScriptedUpstr
     assert upstream.requests == []
 
 
-async def test_chunks_are_no_part_of_http_1_0(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_chunks_in_http_1_0_are_refused(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     status, body = await exchange(proxy, [head(CHUNKED, version="1.0") + CHUNKS])
 
     assert (status, upstream.requests) == (400, [])
@@ -188,7 +192,7 @@ BAD_HOSTS = (
 
 
 @for_each("host", BAD_HOSTS)
-async def test_refuses_bad_host(host: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_invalid_host_is_refused(host: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     status, body = await exchange(
         proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY]
     )
@@ -198,7 +202,7 @@ async def test_refuses_bad_host(host: str, proxy: Proxy, upstream: ScriptedUpstr
 
 
 @for_each("host", GOOD_HOSTS)
-async def test_any_host_is_good(host: str, proxy: Proxy) -> None:
+async def test_valid_host_is_accepted(host: str, proxy: Proxy) -> None:
     status, _ = await exchange(
         proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY]
     )
@@ -217,7 +221,7 @@ async def test_any_host_is_good(host: str, proxy: Proxy) -> None:
         ("", "1.0", 200),
     ],
 )
-async def test_there_is_one_host(
+async def test_exactly_one_host_is_required(
     host: str, version: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     response, _ = await exchange(
@@ -234,7 +238,7 @@ SLICES = len(LARGE) // SLICE
 
 @asynccontextmanager
 async def echoing() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to a server of ours that answers with the length of what it gets."""
+    """A connection to a server that responds with the length of the body."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=f"{len(await request.read())} ")
@@ -254,7 +258,7 @@ async def echoing() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamW
         await runner.cleanup()
 
 
-async def test_a_body_whose_length_is_known_is_not_looked_at_slice_by_slice() -> None:
+async def test_body_of_known_length_is_not_inspected() -> None:
     entered = 0
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -272,8 +276,8 @@ async def test_a_body_whose_length_is_known_is_not_looked_at_slice_by_slice() ->
 
 
 @for_each("cut", [1, 1000, SLICE, SLICE + 1, 70_000, 10**9])
-async def test_what_follows_a_body_of_known_length_is_a_request_of_its_own(cut: int) -> None:
-    """However the bytes are cut: here the second one's head, and then its chunks."""
+async def test_request_after_a_body_of_known_length_is_read(cut: int) -> None:
+    """The bytes are cut within the second request's head and within its chunks."""
     body = LARGE[:20_000] if cut == 1 else LARGE
     sent_data = head(f"Content-Length: {len(body)}") + body + head(CHUNKED) + piece(b"12345") * 900
     sent_data += b"0\r\n\r\n"
@@ -288,7 +292,7 @@ async def test_what_follows_a_body_of_known_length_is_a_request_of_its_own(cut: 
     assert lengths == [b"%d" % len(body), b"4500"]
 
 
-async def test_framing_without_end_is_cut_behind_a_body_of_known_length_too() -> None:
+async def test_endless_framing_after_a_body_is_cut() -> None:
     started = head(f"Content-Length: {len(LARGE)}") + LARGE + head(CHUNKED)
     sent_value = 0
 
@@ -339,5 +343,7 @@ async def test_websocket_is_recognized_in_any_spelling(protocol: str, proxy: Pro
     ("path", "protocol", "status"),
     [("/v1/realtime", "websocket", 404), ("/v1/responses", "h2c", 405)],
 )
-async def test_refuses_other_upgrades(path: str, protocol: str, status: int, proxy: Proxy) -> None:
+async def test_other_upgrades_are_refused(
+    path: str, protocol: str, status: int, proxy: Proxy
+) -> None:
     assert (await upgrade(proxy, path, protocol))[0] == status

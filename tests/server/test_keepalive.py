@@ -1,4 +1,4 @@
-"""Silent streams send keepalives, which change only how a later failure is reported."""
+"""Keepalives of silent streams change only how a later failure is reported."""
 
 from __future__ import annotations
 
@@ -208,7 +208,9 @@ async def test_failure_after_a_keepalive_is_an_error_event(
     ["", GUARD.format("hippo", ""), GUARD.format("hippo", ", action: mask")],
     ids=["unguarded", "blocking", "masking"],
 )
-async def test_records_sent_text(extra: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_only_sent_text_is_recorded(
+    extra: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     """The guards hold the text before the keepalive."""
     gate, remaining = asyncio.Event(), asyncio.Event()
     pending, *events = chat_events("hip", "ster " + "word " * 100)[1:-2]
@@ -233,7 +235,9 @@ async def test_records_sent_text(extra: str, tmp_path: Path, upstream: ScriptedU
 
 
 @pytest.mark.parametrize("text", ["a hippo", "a hipster"])
-async def test_held_text_pings(text: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_held_text_sends_keepalives(
+    text: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     """A masking guard waits for the rest of a word; pings of the upstream or our own pass."""
     gate = asyncio.Event()
     events = message_events(text_events(0, text[:5], text[5:]))
@@ -311,7 +315,9 @@ async def test_shared_response_has_keepalives(tmp_path: Path, upstream: Scripted
     assert {record.outcome for record in records} == {"success"}
 
 
-async def test_early_client_closes_upstream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_disconnect_after_a_keepalive_closes_upstream(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     closed = asyncio.Event()
 
     async def script(request: Asked, wire: Wire) -> None:
@@ -355,7 +361,7 @@ async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstrea
 
 @pytest.mark.parametrize("case", ["whole", "off"])
 async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    """Keepalives of a stream beside them send no head for whole calls or turned-off keepalives."""
+    """A keepalive of a stream sends no head for whole calls or streams without keepalives."""
     gate, event = asyncio.Event(), asyncio.Event()
 
     async def failing(request: Asked, wire: Wire) -> None:

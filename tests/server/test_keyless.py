@@ -1,4 +1,4 @@
-"""What the data port answers without a key: probes, which are no calls."""
+"""Requests without a key: health probes and CORS."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_probe_needs_no_key(path: str, proxy: Proxy) -> None:
     assert response.headers["server"] == "headrace"
 
 
-async def test_a_probe_is_no_call(proxy: Proxy) -> None:
+async def test_probe_is_no_call(proxy: Proxy) -> None:
     for method in ("GET", "HEAD", "POST"):
         await proxy.send("/health", b"", method=method)
     await proxy.send("/v1/models", b"", method="GET")
@@ -48,7 +48,7 @@ async def test_probe_method_error_lists_methods(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health/", "/healthz", "/v1/health"])
-async def test_only_the_very_path_is_a_probe(path: str, proxy: Proxy) -> None:
+async def test_only_the_exact_path_is_a_probe(path: str, proxy: Proxy) -> None:
     assert (await proxy.send(path, b"", method="GET")).status == 404
 
 
@@ -96,9 +96,7 @@ async def list_models(proxy: Proxy, origin: str) -> Reply:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models/a/b", "/nowhere"])
 @pytest.mark.parametrize("origin", [PAGE, "vscode-webview://abc"])
-async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
-    path: str, origin: str, shared: Proxy
-) -> None:
+async def test_preflight_needs_no_key(path: str, origin: str, shared: Proxy) -> None:
     reply = await preflight(shared, path, origin)
 
     output = reply.headers
@@ -124,7 +122,7 @@ async def test_other_origin_is_refused(origin: str, shared: Proxy) -> None:
     assert [record.status for record in await shared.sink.wait(2)] == [405, 200]
 
 
-async def test_page_reads_all_replies(shared: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_pages_may_read_all_responses(shared: Proxy, upstream: ScriptedUpstream) -> None:
     headers = {**BEARER, "origin": PAGE}
     upstream.then(stream(legacy_events("Hi")), cut_before_head(), cut_before_head())
     calls = [
@@ -159,7 +157,7 @@ async def test_cors_is_off_by_default(proxy: Proxy) -> None:
     assert (await preflight(proxy, "/v1/models", PAGE)).status == 405
 
 
-async def test_names_that_are_none_are_not_given_back(shared: Proxy) -> None:
+async def test_invalid_header_names_are_not_echoed(shared: Proxy) -> None:
     names = {"access-control-request-headers": "a, <b>"}
     reply = await preflight(shared, "/v1/models", PAGE, **names)
 
@@ -167,7 +165,7 @@ async def test_names_that_are_none_are_not_given_back(shared: Proxy) -> None:
     assert "access-control-allow-headers" not in reply.headers
 
 
-def test_all_headers_of_ours_are_for_pages_to_read() -> None:
+def test_pages_may_read_all_headrace_headers() -> None:
     listed = re.findall(r"^\| (`.*?) \|", PAGE_OF_HEADERS.read_text(), re.MULTILINE)
     names = {name for cell in listed for name in re.findall(r"`([a-z-]+)`", cell)}
 

@@ -94,8 +94,10 @@ async def test_client_gets_keepalives_while_the_upstream_pings(
     assert record.outcome == "success"
 
 
-async def test_pings_before_first_byte(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    """Of two streams that begin together, that of the upstream with pings gets bytes first."""
+async def test_ping_is_forwarded_before_the_first_event(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """Of two concurrent streams, the one whose upstream sends pings gets bytes first."""
     silence_s, gate = 0.8, asyncio.Event()
     upstream.by_model["smol"] = pinging("chat", gate, first_count=0, every_s=silence_s / 10)
     upstream.by_model["first"] = pinging("chat", gate, first_count=0, every_s=60)

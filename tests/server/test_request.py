@@ -1,4 +1,4 @@
-"""What clients may send, and how: bounds of size, time and form, over raw sockets."""
+"""Requests over raw sockets: bounds of size and time, and invalid forms."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ BODY = json.dumps(ROUTE.body(streamed=False))
         ("Cookie: key=" + KEY + "\r\n" + JSON, 401, "invalid_api_key"),
     ],
 )
-async def test_a_head_that_decides_something_wrongly_is_refused(
+async def test_invalid_deciding_header_is_refused(
     headers: str, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     response, body = await raw(proxy, post(headers, BODY))
@@ -78,7 +78,9 @@ async def test_a_head_that_decides_something_wrongly_is_refused(
     assert upstream.requests == []
 
 
-async def test_deciding_header_comes_once(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_repeated_deciding_header_is_refused(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     for name in MEANINGS:
         status, refusal = await raw(proxy, post(f"{AUTH}{JSON}{name}: 1\r\n{name}: 2\r\n", BODY))
 
@@ -86,14 +88,16 @@ async def test_deciding_header_comes_once(proxy: Proxy, upstream: ScriptedUpstre
     assert upstream.requests == []
 
 
-async def test_bytes_that_are_no_http_are_not_echoed(proxy: Proxy) -> None:
+async def test_invalid_http_is_not_echoed(proxy: Proxy) -> None:
     status, body = await raw(proxy, f"POST / HTTP/1.1\r\nHost: x\r\n{AUTH}bad header\r\n\r\n")
 
     assert status == 400
     assert KEY.encode() not in body
 
 
-async def test_declared_size_is_checked_first(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_declared_size_is_checked_before_reading(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     async with running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy:
         huge = f"{AUTH}{JSON}Expect: 100-continue\r\nContent-Length: 10000000000\r\n"
         status, body = await raw(proxy, post(huge))
@@ -116,7 +120,9 @@ async def test_chunked_body_is_bounded(tmp_path: Path, upstream: ScriptedUpstrea
         assert response.status == 413
 
 
-async def test_serves_curl(proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_curl_request_is_served(
+    proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     body = ROUTE.body(streamed=False, prompt="x" * 2_000_000)
     (tmp_path / "body.json").write_text(json.dumps(body))
     headers = ("-H", AUTH.strip(), "-H", JSON.strip(), "-H", "Expect: 100-continue")
@@ -136,7 +142,7 @@ async def test_serves_curl(proxy: Proxy, upstream: ScriptedUpstream, tmp_path: P
     assert len(upstream.requests[0].json["prompt"]) == 2_000_000
 
 
-async def test_a_client_that_waits_to_be_asked_is_asked(proxy: Proxy) -> None:
+async def test_expect_100_continue_is_answered(proxy: Proxy) -> None:
     head = post(AUTH + JSON + f"Expect: 100-continue\r\nContent-Length: {len(BODY)}\r\n")
 
     status, body = await raw(proxy, head, later=BODY.encode())
@@ -148,7 +154,7 @@ async def test_a_client_that_waits_to_be_asked_is_asked(proxy: Proxy) -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/../v1/completions", "//v1/completions", "/v1/completions%00", "/metrics"]
 )
-async def test_another_path_is_a_404_in_openais_form(path: str, proxy: Proxy) -> None:
+async def test_unknown_path_is_a_404_in_the_form_of_openai(path: str, proxy: Proxy) -> None:
     status, body = await raw(proxy, post(AUTH + JSON, BODY, path))
 
     assert status == 404
@@ -157,7 +163,7 @@ async def test_another_path_is_a_404_in_openais_form(path: str, proxy: Proxy) ->
     assert record.head is None
 
 
-async def test_a_wrong_method_names_the_right_one(proxy: Proxy) -> None:
+async def test_wrong_method_error_lists_allowed_ones(proxy: Proxy) -> None:
     response = await proxy.send("/v1/completions", headers=BEARER, method="GET")
     assert response.status == 405
     assert response.headers["allow"] == "POST"
@@ -172,7 +178,7 @@ UNREAD: dict[str, tuple[str, str, dict[str, str], int]] = {
 
 @for_each("text", [None, "from-the-client"])
 @for_each("case", UNREAD.values(), ids=UNREAD.keys())
-async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
+async def test_unparseable_request_is_recorded_with_its_id(
     case: tuple[str, str, dict[str, str], int], text: str | None, proxy: Proxy
 ) -> None:
     method, path, options, status = case
@@ -193,7 +199,7 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     assert call_attributes(summarize(record))["headrace.request.id"] == name
 
 
-async def test_a_request_id_is_kept_when_it_is_sane(proxy: Proxy) -> None:
+async def test_valid_request_id_is_kept(proxy: Proxy) -> None:
     for text, stored in (("my-id-1", True), ("no spaces please", False)):
         response = await proxy.send(
             "/v1/models", headers={**BEARER, "x-request-id": text}, method="GET"
@@ -201,7 +207,7 @@ async def test_a_request_id_is_kept_when_it_is_sane(proxy: Proxy) -> None:
         assert (response.headers["x-request-id"] == text) == stored
 
 
-async def test_own_via_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_own_via_header_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     await proxy.complete()
     own_text = upstream.requests[0].headers["x-headrace-via"]
     other_value = "0123456789abcdef"
@@ -216,7 +222,7 @@ async def test_own_via_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> No
         assert response.status == status
 
 
-async def test_keeps_via_marks(upstream: ScriptedUpstream, proxy: Proxy) -> None:
+async def test_via_headers_are_kept(upstream: ScriptedUpstream, proxy: Proxy) -> None:
     received = {"x-headrace-via": "0123456789abcdef, nonsense\t"}
 
     response = await proxy.send(ROUTE.path, ROUTE.body(streamed=False), {**BEARER, **received})
@@ -226,7 +232,7 @@ async def test_keeps_via_marks(upstream: ScriptedUpstream, proxy: Proxy) -> None
     assert (first_text, len(second)) == ("0123456789abcdef", 16)
 
 
-async def test_every_response_says_who_decided_what(proxy: Proxy) -> None:
+async def test_every_response_has_decision_headers(proxy: Proxy) -> None:
     headers = (await proxy.send(ROUTE.path, ROUTE.body(streamed=False), BEARER)).headers
 
     assert headers["x-headrace-deployment"] == "support-chat"
@@ -239,11 +245,11 @@ async def test_every_response_says_who_decided_what(proxy: Proxy) -> None:
 
 
 def free(size: int) -> None:
-    """Take any number of bytes."""
+    """Accept any number of bytes."""
 
 
 class Noted(ThreadPoolExecutor):
-    """A thread that counts what it is given."""
+    """An executor that counts its jobs."""
 
     given = 0
 
@@ -252,7 +258,7 @@ class Noted(ThreadPoolExecutor):
         return super().submit(*work, **options)
 
 
-async def test_what_is_large_is_read_by_a_thread_and_nothing_else() -> None:
+async def test_only_large_bodies_are_parsed_in_a_thread() -> None:
     with Noted(1) as noted:
         parsing = Parsing(offload=Offload(noted))
 
@@ -265,7 +271,7 @@ async def test_what_is_large_is_read_by_a_thread_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("size", [10, LARGE_BYTES])
-async def test_too_many_values_are_refused_whether_small_or_large(size: int) -> None:
+async def test_too_many_values_are_refused_at_any_size(size: int) -> None:
     raw = orjson.dumps({"a": ["x" * size, 1, 2]})
 
     assert await Parsing(most_values=5).read(raw, dict, "a", free)
@@ -273,7 +279,9 @@ async def test_too_many_values_are_refused_whether_small_or_large(size: int) -> 
         await Parsing(most_values=4).read(raw, dict, "a", free)
 
 
-async def test_small_values_are_bounded(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_number_of_small_values_is_bounded(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     async with running_proxy(tmp_path / "p", world(upstream.url), body_values=1000) as proxy:
         for count, status in ((990, 200), (1100, 400)):
             body = {**ROUTE.body(streamed=False), "metadata": [{}] * count}
@@ -281,7 +289,7 @@ async def test_small_values_are_bounded(upstream: ScriptedUpstream, tmp_path: Pa
             assert response.status == status, response.raw.decode()
 
 
-async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
+async def test_long_model_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
     for name, route in ROUTES.items():
         good, long = "u" * 256, "u" * 257
         if name in ("openai", "fireworks", "scale-5-chat", "enkrypt-chat", "portkey"):
@@ -289,7 +297,7 @@ async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
                 body = route.body(streamed=False, user=user)
                 response = await proxy.send(route.path, body, route.credential)
                 assert response.status in status, (name, response.raw)
-        if "/deployments/" in route.path:  # which names the model, whatever a body says
+        if "/deployments/" in route.path:  # the path names the model
             continue
         body = {**route.body(streamed=False), "model": long}
         response = await proxy.send(route.path, body, route.credential)
@@ -299,7 +307,7 @@ async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
         assert long not in text
 
 
-SLACK = 32 * 1024  # of what is made once, by the first that is read
+SLACK = 32 * 1024  # for caches that the first body fills
 SHAPES = {
     "objects in objects": b'{"x":[' + b",".join(b'{"a":{}}' for _ in range(20_000)) + b"]}",
     "objects with names of their own": b'{"x":['
@@ -329,7 +337,7 @@ async def test_body_size_estimate_covers_the_parsed_body(shape: str) -> None:
     assert took <= len(raw) + sum(taken_items) + SLACK
 
 
-async def test_a_body_that_may_not_be_taken_is_not_read() -> None:
+async def test_body_beyond_the_budget_is_not_read() -> None:
     def full(size: int) -> None:
         raise Overloaded
 

@@ -64,7 +64,7 @@ async def response_bytes(
 
 @pytest.mark.parametrize("status", [200, 446, 503])
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-async def test_a_whole_response_is_that_of_aiohttp(
+async def test_whole_response_equals_that_of_aiohttp(
     status: int, head: tuple[str, str, str], aiohttp_raw_server: AiohttpRawServer
 ) -> None:
     for body in (b"{}", b"", LARGE):
@@ -88,7 +88,7 @@ async def test_a_whole_response_is_that_of_aiohttp(
 
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("head", list(HEADS.values())[:4], ids=list(HEADS)[:4])
-async def test_a_stream_is_that_of_aiohttp(
+async def test_stream_equals_that_of_aiohttp(
     name: str, head: tuple[str, str, str], aiohttp_raw_server: AiohttpRawServer
 ) -> None:
     pieces = BODIES[name]
@@ -134,7 +134,9 @@ async def test_unsafe_header_is_not_sent(aiohttp_raw_server: AiohttpRawServer) -
     assert started == [False] * 3
 
 
-async def test_client_that_stopped_reading_is_gone(aiohttp_raw_server: AiohttpRawServer) -> None:
+async def test_client_that_stopped_reading_is_disconnected(
+    aiohttp_raw_server: AiohttpRawServer,
+) -> None:
     ended: asyncio.Future[type[BaseException]] = asyncio.get_running_loop().create_future()
 
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
@@ -195,7 +197,7 @@ CASES: dict[str, list[dict[str, str]]] = {
 
 
 def rows() -> dict[str, dict[str, str]]:
-    """Return what the page says of each header: `always`, `some` or `never`, by kind."""
+    """Return `always`, `some` or `never` for each header and kind, as documented."""
     results = {}
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
@@ -205,7 +207,7 @@ def rows() -> dict[str, dict[str, str]]:
 
 
 class Asking:
-    """Makes calls, and gathers the headers of ours of their responses."""
+    """Makes calls and collects the Headrace headers of their responses."""
 
     def __init__(self, client: ClientSession, upstream: ScriptedUpstream) -> None:
         self.client, self.upstream = client, upstream
@@ -214,7 +216,7 @@ class Asking:
         key = {"search": "hr-search-key"}.get(case.get("key", ""), case.get("key", KEY))
         model = case.get("model", "search-answers" if "key" in case else "support-chat")
         sent_body = {"authorization": f"Bearer {key}"}
-        if "key" in case:  # which may not have policies read again, and is warned
+        if "key" in case:  # this key may not refresh policies and gets a warning
             sent_body["x-headrace-refresh-cache"] = "true"
         body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
         body["stream"] = kind == "stream"
@@ -231,7 +233,7 @@ class Asking:
 
 @pytest.fixture
 async def context(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set[str]]]:
-    """Return the headers of ours of all responses, by their kind."""
+    """Return the Headrace headers of all responses by kind."""
     async with running_proxy(tmp_path / "p", world(upstream.url) + POLICIES) as proxy:
         asking = Asking(proxy.client, upstream)
         results = {kind: [await asking.sent(kind, case) for case in CASES[kind]] for kind in KINDS}
@@ -244,13 +246,13 @@ async def context(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[
     return {"whole response": full_list, "stream": results["stream"], "error": refused}
 
 
-async def test_the_page_lists_each_header_of_ours(context: dict[str, list[set[str]]]) -> None:
+async def test_page_lists_each_headrace_header(context: dict[str, list[set[str]]]) -> None:
     sent_value = {name for kind in context.values() for item in kind for name in item}
 
     assert sent_value == set(rows())
 
 
-async def test_each_header_is_sent_when_the_page_says(context: dict[str, list[set[str]]]) -> None:
+async def test_headers_are_sent_as_documented(context: dict[str, list[set[str]]]) -> None:
     wrong = []
     for name, kinds in rows().items():
         for kind, when in kinds.items():
@@ -262,7 +264,7 @@ async def test_each_header_is_sent_when_the_page_says(context: dict[str, list[se
     assert wrong == []
 
 
-def test_the_names_of_the_code_are_those_of_the_page() -> None:
+def test_header_names_match_page() -> None:
     code = (Path(response_module.__file__)).read_text()
     names = set(re.findall(r"\"(x-headrace-[a-z-]+)\"", code))
 
@@ -274,7 +276,7 @@ LIMITS = (REQUESTS, SEVEN, TOKENS, replace(REQUESTS, shadow=True), MONTH, PLACES
 
 
 def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
-    """Return the first of the rates of a kind that have the least share left."""
+    """Return the rate of a kind with the smallest remaining share."""
     standings = [
         standing
         for standing in admission.standings
@@ -286,7 +288,7 @@ def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(LIMITS), st.integers(0, 10**7)), max_size=6))
-def test_clients_read_of_their_tightest_rate_of_each_kind(counted: list[tuple[Limit, int]]) -> None:
+def test_headers_show_the_tightest_rate_of_each_kind(counted: list[tuple[Limit, int]]) -> None:
     readings = [number for _, level in counted for number in (level, -1, 0, 0)]
     admission = to_decision(claims(*[(limit, 1) for limit, _ in counted]), readings)
 

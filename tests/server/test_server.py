@@ -1,4 +1,4 @@
-"""Listening, and old and odd spellings of HTTP over raw sockets."""
+"""Listening addresses, and old and unusual HTTP over raw sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def request(line: str, *fields: str, body: str = BODY) -> bytes:
 
 
 async def until_closed(proxy: Proxy, *pieces: bytes, first_data: bytes = b"") -> bytes:
-    """Send bytes in pieces; return all that comes. The response to ``first`` begins before them."""
+    """Send bytes in pieces and return all received ones. ``first`` is answered before them."""
     reader, writer = await proxy.connect()
     started = b""
     try:
@@ -43,7 +43,7 @@ async def until_closed(proxy: Proxy, *pieces: bytes, first_data: bytes = b"") ->
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(0.02)  # so that it comes in a read of its own
+            await asyncio.sleep(0.02)  # so that the server reads it separately
         async with asyncio.timeout(PATIENCE_S):
             return started + await reader.read()
     finally:
@@ -51,7 +51,9 @@ async def until_closed(proxy: Proxy, *pieces: bytes, first_data: bytes = b"") ->
 
 
 @pytest.mark.parametrize("version", ["0.9", "2.0"])
-async def test_refuses_version(version: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_other_http_version_is_refused(
+    version: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     body = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/{version}", "Host: x"))
 
     assert body.startswith(b"HTTP/1.1 505 ")
@@ -62,7 +64,7 @@ async def test_refuses_version(version: str, proxy: Proxy, upstream: ScriptedUps
 @pytest.mark.parametrize(
     "head", ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.2\r\n\r\n", "GET / HTTP/3\r\n\r\n"]
 )
-async def test_refuses_unparseable_version(head: str, proxy: Proxy) -> None:
+async def test_unparseable_version_is_refused(head: str, proxy: Proxy) -> None:
     body = await until_closed(proxy, head.encode())
 
     assert body.split()[1] == b"505"
@@ -70,7 +72,7 @@ async def test_refuses_unparseable_version(head: str, proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("keep", [(), ("Connection: keep-alive",)])
-async def test_a_stream_for_http_1_0_has_no_chunks_and_ends_with_its_connection(
+async def test_http_1_0_stream_ends_with_its_connection(
     keep: tuple[str, ...], proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is.")))
@@ -86,14 +88,14 @@ async def test_a_stream_for_http_1_0_has_no_chunks_and_ends_with_its_connection(
     assert body.endswith(b"data: [DONE]\n\n")
 
 
-async def test_http_1_0_is_never_asked_to_go_on(proxy: Proxy) -> None:
+async def test_http_1_0_gets_no_100_continue(proxy: Proxy) -> None:
     body = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/1.0", "Expect: 100-continue"))
 
     assert body.startswith(b"HTTP/1.0 200 ")
 
 
 @pytest.mark.parametrize("target", ["http://any.example:80{}", "HTTPS://any.example{}?a=b"])
-async def test_a_target_in_absolute_form_is_taken(target: str, proxy: Proxy) -> None:
+async def test_absolute_request_target_is_accepted(target: str, proxy: Proxy) -> None:
     line = f"POST {target.format(ROUTE.path)} HTTP/1.1"
 
     body = await until_closed(proxy, request(line, "Host: x", "Connection: close"))
@@ -104,7 +106,7 @@ async def test_a_target_in_absolute_form_is_taken(target: str, proxy: Proxy) -> 
 AGENTS = ("User-Agent: one", "user-agent: two")
 
 
-async def test_two_user_agents_are_no_error(proxy: Proxy) -> None:
+async def test_repeated_user_agent_is_accepted(proxy: Proxy) -> None:
     line = f"POST {ROUTE.path} HTTP/1.1"
     request_body = request(line, "Host: x", *AGENTS)
     last_data = request(line, "Host: x", "Connection: close", *AGENTS)
@@ -126,7 +128,7 @@ async def test_body_may_look_like_a_head(proxy: Proxy, upstream: ScriptedUpstrea
     assert upstream.requests[0].json["prompt"] == "user-agent: a\r\nuser-agent: b"
 
 
-async def test_a_head_without_end_is_not_kept_for_ever(proxy: Proxy) -> None:
+async def test_unfinished_head_is_bounded(proxy: Proxy) -> None:
     _, writer = await proxy.connect()
     writer.write(b"GET /v1/models HTTP/1.1\r\n")
     async with asyncio.timeout(PATIENCE_S):
@@ -144,7 +146,7 @@ Connected = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWri
 
 @asynccontextmanager
 async def serving(requests: list[str], linger_s: float = 10.0) -> AsyncIterator[Connected]:
-    """A server that notes the path of each request, reads no body and waits for nothing."""
+    """A server that records paths and reads no bodies."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         requests.append(request.path)
@@ -163,7 +165,7 @@ async def serving(requests: list[str], linger_s: float = 10.0) -> AsyncIterator[
         await runner.cleanup()
 
 
-async def test_who_asks_many_times_at_once_keeps_nobody_waiting() -> None:
+async def test_pipelined_requests_delay_no_other_connection() -> None:
     requests = list[str]()
     async with serving(requests) as connected:
         (reader, asks_much), (single_reader, asks_once) = await connected(), await connected()
@@ -179,7 +181,7 @@ async def test_who_asks_many_times_at_once_keeps_nobody_waiting() -> None:
             writer.close()
 
 
-async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
+async def test_rest_of_an_unread_body_is_no_request() -> None:
     requests = list[str]()
     async with serving(requests) as connected:
         reader, writer = await connected()
@@ -193,7 +195,7 @@ async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
 
 
 @for_each("count", range(29, 40))
-async def test_a_body_that_came_after_its_head_holds_up_no_later_request(count: int) -> None:
+async def test_body_after_its_head_delays_no_later_request(count: int) -> None:
     """aiohttp's parser stops at 32 requests that were not taken, and counts one early."""
     requests = list[str]()
     async with serving(requests) as connected:
@@ -228,7 +230,7 @@ async def test_upgrade_request_is_the_last_of_its_connection(wish: bytes) -> Non
     assert len(requests) == 1
 
 
-async def test_who_does_not_end_a_body_that_nobody_reads_is_cut_after_the_answer() -> None:
+async def test_unfinished_unread_body_closes_the_connection() -> None:
     requests = list[str]()
     async with serving(requests, linger_s=0.05) as connected:
         reader, writer = await connected()
@@ -240,7 +242,7 @@ async def test_who_does_not_end_a_body_that_nobody_reads_is_cut_after_the_answer
     assert requests == ["/unread"]
 
 
-async def test_a_bug_behind_the_server_ends_its_connection_and_shows_nothing() -> None:
+async def test_internal_error_closes_the_connection_silently() -> None:
     requests = list[str]()
     async with serving(requests) as connected:
         reader, writer = await connected()
@@ -268,7 +270,7 @@ async def _answer_pid(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(text=f"{request.remote} {at_once}")
 
 
-async def _rounds_until_all_are_in() -> int:
+async def _loop_iterations_until_connected() -> int:
     async with AsyncExitStack() as opened:
         server = HttpServer(_answer)
         address, _ = await listen(opened, server, Address("127.0.0.1", 0))
@@ -281,8 +283,8 @@ async def _rounds_until_all_are_in() -> int:
         return rounds
 
 
-def test_who_connects_together_does_not_wait_for_a_round_each() -> None:
-    assert uvloop.run(_rounds_until_all_are_in()) <= FEW_CLIENTS
+def test_simultaneous_connections_share_an_iteration() -> None:
+    assert uvloop.run(_loop_iterations_until_connected()) <= FEW_CLIENTS
 
 
 async def _answers() -> list[bytes]:
@@ -299,13 +301,13 @@ async def _answers() -> list[bytes]:
         return [await loop.sock_recv(client, 4096) for client in clients]
 
 
-def test_all_who_connect_together_are_answered_alike() -> None:
+def test_simultaneous_connections_are_all_served() -> None:
     answers = uvloop.run(_answers())
 
     assert [answer.rpartition(b"\r\n")[2] for answer in answers] == [b"127.0.0.1 1"] * MANY_CLIENTS
 
 
-async def test_nobody_is_let_in_once_it_has_stopped() -> None:
+async def test_stopped_server_accepts_no_connection() -> None:
     async with AsyncExitStack() as opened:
         address, stop = await listen(opened, HttpServer(_answer), Address("127.0.0.1", 0))
         await stop()
@@ -315,7 +317,7 @@ async def test_nobody_is_let_in_once_it_has_stopped() -> None:
             socket.create_connection((address.host, address.port))
 
 
-async def test_an_address_that_is_taken_is_named() -> None:
+async def test_address_in_use_is_named() -> None:
     async with AsyncExitStack() as opened:
         address, _ = await listen(opened, HttpServer(_answer), Address("127.0.0.1", 0))
 
@@ -323,7 +325,7 @@ async def test_an_address_that_is_taken_is_named() -> None:
             await listen(opened, HttpServer(_answer), address)
 
 
-def test_an_address_of_another_machine_is_refused_with_its_option() -> None:
+def test_foreign_address_error_names_the_option() -> None:
     with pytest.raises(BadSetting, match=r"^192.0.2.1:80 \(--listen\): Cannot assign requested"):
         require_free({"--listen": Address("192.0.2.1", 80)})
 

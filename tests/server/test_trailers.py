@@ -39,7 +39,7 @@ UPGRADES = [
 
 
 class Watched(HttpServer):
-    """A server that hands out its connections as they are made."""
+    """A server that exposes its connections."""
 
     def __init__(self, handler: Handler) -> None:
         super().__init__(handler)
@@ -57,7 +57,7 @@ class Served:
     heads: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     async def given(self, pieces: Iterable[bytes]) -> bytes:
-        """Feed pieces to a new connection; return what it sends up to its end."""
+        """Feed pieces to a new connection and return all bytes that it sends."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         connection = await self.server.made.get()
         for data in pieces:
@@ -98,7 +98,7 @@ def halves(raw: bytes) -> Iterable[list[bytes]]:
 
 @for_each("is_early", [False, True])
 @for_each("name", TRAILERS)
-async def test_no_request_is_given_the_trailers_of_another(name: str, is_early: bool) -> None:
+async def test_trailers_do_not_reach_the_next_request(name: str, is_early: bool) -> None:
     raw = POST % b"" + piece(BODY) + TRAILERS[name] + NEXT
     async with served(is_early=is_early) as state:
         for pieces in halves(raw):
@@ -110,8 +110,8 @@ async def test_no_request_is_given_the_trailers_of_another(name: str, is_early: 
 
 
 @for_each("count", range(29, 34))
-async def test_a_parser_whose_queue_is_full_gives_nothing_on_either(count: int) -> None:
-    """It keeps what it has not parsed, which may look like the end of the body that it has."""
+async def test_parser_with_a_full_queue_leaks_nothing(count: int) -> None:
+    """Unparsed bytes may look like the end of its body."""
     raw = GET * count + POST % b"" + b"0\r\nx-given: 1\r\n\r\n" + POST % b"" + b"0\r\n\r\n"
     async with served(is_early=False) as state:
         await state.given([raw, NEXT])
@@ -121,7 +121,7 @@ async def test_a_parser_whose_queue_is_full_gives_nothing_on_either(count: int) 
 
 @for_each("upgrade", UPGRADES)
 @for_each("end", [b"0\r\nx-given: 1\r\n\r\n", b"0\r\nx-given: 1\r\n\r\n\n0\r\n\r\n"])
-async def test_upgrade_request_returns_nothing(upgrade: bytes, end: bytes) -> None:
+async def test_bytes_after_an_upgrade_request_are_dropped(upgrade: bytes, end: bytes) -> None:
     request_body = POST % upgrade + piece(BODY) + end
     following = GET.replace(b"\r\n\r\n", b"\r\n" + upgrade + b"\r\n") + POST % b"" + end
     async with served(is_early=False) as state:
@@ -134,7 +134,7 @@ async def test_upgrade_request_returns_nothing(upgrade: bytes, end: bytes) -> No
 
 
 async def test_trailers_stay_with_their_response(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    """On a connection to an upstream that is kept, wherever what came was cut."""
+    """On a kept connection to an upstream, at any cut."""
     raw = head(200, "application/json", "transfer-encoding: chunked")
     raw += piece(json.dumps(legacy()).encode()) + b"0\r\nx-ratelimit-remaining-requests: 7\r\n\r\n"
     pairs = list(halves(raw[-60:]))
