@@ -95,7 +95,7 @@ async def count_functions(name: str, sizes: Sizes = NO_EXTRAS) -> Counts:
         async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
             with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:  # noqa: ASYNC230
                 options = settings(Path(folder), policy, sizes, upstream, collector)
-                async with app.running(options, log_fd=log.fileno()) as running:
+                async with app.run_proxy(options, log_fd=log.fileno()) as running:
                     await _send(running.listen.port, 0, warm_up)
                     await asyncio.sleep(SETTLE_S)
                     counts.loop.enabled = counts.threads.enabled = True

@@ -106,7 +106,7 @@ async def serve(folder: Path, port: int, start_s: float) -> None:
         folder / "policies", listen=Address("127.0.0.1", port), admin=Address("127.0.0.1", 0)
     )
     log = os.open(os.devnull, os.O_WRONLY)
-    async with app.running(settings, log_fd=log) as running:
+    async with app.run_proxy(settings, log_fd=log) as running:
         start = await _longest_stall(start_s, lambda: False)
         revision = running.policies.current.revision
         policy.write_text((folder / "reload.yaml").read_text())

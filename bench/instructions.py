@@ -84,7 +84,7 @@ async def running(name: str) -> AsyncIterator[int]:
                 otel = replace(options.otel, bounds=bounds, sampler=sampler, sampler_arg=ratio)
                 options = replace(options, otel=otel)
             with open(os.devnull, "w") as log:  # noqa: ASYNC230
-                async with proxy.app.running(options, log_fd=log.fileno()) as server:
+                async with proxy.app.run_proxy(options, log_fd=log.fileno()) as server:
                     yield server.listen.port
 
 

@@ -36,7 +36,7 @@ async def profile_calls(parts: str, scenario_name: str, calls: int) -> cProfile.
         async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
             config = settings(Path(folder), parts, NO_EXTRAS, upstream, collector)
             log = os.open(os.devnull, os.O_WRONLY)
-            async with app.running(config, log_fd=log) as running:
+            async with app.run_proxy(config, log_fd=log) as running:
                 for seed, total in ((0, WARM_CALLS), (WARM_CALLS, calls)):
                     job = Job(
                         port=running.listen.port,

@@ -115,7 +115,7 @@ async def _running(case: Case, upstream_port: int) -> AsyncIterator[int]:
             (Path(folder) / "policy.yaml").write_text(policies)
             listen = Address("127.0.0.1", 0)
             settings = Settings(Path(folder), listen=listen, admin=listen)
-            async with app.running(settings, log_fd=log.fileno()) as running:
+            async with app.run_proxy(settings, log_fd=log.fileno()) as running:
                 yield running.listen.port
 
 

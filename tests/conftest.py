@@ -283,7 +283,7 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
     )
     unread = os.open(os.devnull, os.O_WRONLY)  # a pipe that nobody reads would fill, and hold up
     try:
-        async with app.running(chosen, sink, log_fd=log_fd or unread, trust=trust) as running:
+        async with app.run_proxy(chosen, sink, log_fd=log_fd or unread, trust=trust) as running:
             url, admin = f"http://{running.listen}", f"http://{running.admin}"
             async with ClientSession(base_url=url) as client:
                 yield Proxy(url, admin, folder, sink, client)

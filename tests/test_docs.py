@@ -15,7 +15,7 @@ from proxy import __version__, egress
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic
-from proxy.demo.examples import KEY, examples
+from proxy.demo.examples import DEMO_KEY, format_examples
 from proxy.dialects.frames import reader
 from proxy.dialects.wire import large_json, strict_json
 from proxy.errors import words
@@ -168,8 +168,8 @@ def test_glossary_names_existing_classes() -> None:
 
 
 def test_documented_demo_key_is_that_of_shipped_policies() -> None:
-    assert KEY in examples("here", "there")
-    assert KEY in (TOP / "policies" / "keys.yaml").read_text()
+    assert DEMO_KEY in format_examples("here", "there")
+    assert DEMO_KEY in (TOP / "policies" / "keys.yaml").read_text()
 
 
 def test_changelog_starts_with_unreleased_and_versions() -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from proxy import __version__
 from proxy.cli import main
-from proxy.cli.new_folder import NEXT, write_starter
+from proxy.cli.new_folder import INIT_MESSAGE, write_starter
 from tests.for_each import for_each
 
 TOP = Path(__file__).parents[1]
@@ -100,7 +100,7 @@ def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
     mended = tests.read_text().replace("openai/gpt-4o-mini", "openai/smol")
     tests.write_text(mended.replace("0.000045", "0.000002"))
 
-    assert NEXT.format(folder="my-policies", variable="OPENAI_API_KEY") in FIRST_VALUE
+    assert INIT_MESSAGE.format(folder="my-policies", variable="OPENAI_API_KEY") in FIRST_VALUE
     assert unpriced.splitlines()[0] in FIRST_VALUE
     assert ": valid" in good
     assert failed in FIRST_VALUE

@@ -32,7 +32,7 @@ async def start(folder, everything):
     here = Address("127.0.0.1", 0)
     more = {"otlp_endpoint": "http://127.0.0.1:9", "ledger": LedgerAt("sqlite", folder / "l.db")}
     settings = Settings(folder / "policies", here, here, **(more if everything else {}))
-    async with app.running(settings, log_fd=os.open(os.devnull, os.O_WRONLY)):
+    async with app.run_proxy(settings, log_fd=os.open(os.devnull, os.O_WRONLY)):
         sys.setprofile(None)
 
 asyncio.run(start(Path(sys.argv[1]), sys.argv[2] == "everything"))
@@ -62,7 +62,7 @@ def counted(load):
 async def start(folder):
     here, loaded = Address("127.0.0.1", 0), asyncio.Event()
     settings, log = Settings(folder / "policies", here, here), os.open(os.devnull, os.O_WRONLY)
-    async with app.running(settings, log_fd=log, loaded=loaded.set) as running:
+    async with app.run_proxy(settings, log_fd=log, on_loaded=loaded.set) as running:
         snapshot = running.policies.current
         counted(snapshot.prepare)
         await loaded.wait()

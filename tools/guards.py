@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from proxy.config.scalars import Section, descriptions_of
+from proxy.config.scalars import Section, get_key_descriptions
 from proxy.guards.guard_kind import NO_CONTEXT, CostLimit, GuardKind
 from proxy.guards.kinds import KINDS
 from proxy.guards.text.members import SILENT_ANSWER
@@ -92,7 +92,7 @@ def detectors() -> Iterator[str]:
 def keys_list(model: type[Section], names: Iterable[str]) -> Iterator[str]:
     """Yield a list item for each key, with its default and description."""
     for name in names:
-        field, description = model.model_fields[name], descriptions_of(model).get(name)
+        field, description = model.model_fields[name], get_key_descriptions(model).get(name)
         default = _default(field, description)
         suffix = f" ({default})" if default else ""
         yield f"- `{field.alias or name}`{suffix}: {_one_line(description)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from proxy.config.scalars import Section, descriptions_of
+from proxy.config.scalars import Section, get_key_descriptions
 from proxy.policy import schema
 from proxy.policy.schema.guards import GuardConfig
 from tools.guards import keys_list
@@ -14,7 +14,7 @@ from tools.guards import keys_list
 def sections() -> Iterator[str]:
     """Yield a heading and key lists for each section. A model is listed where it occurs first."""
     listed: set[type[Section]] = {GuardConfig}
-    descriptions = descriptions_of(schema.PoliciesConfig)
+    descriptions = get_key_descriptions(schema.PoliciesConfig)
     for section, field in schema.PoliciesConfig.model_fields.items():
         yield f"## {section}"
         yield ""

@@ -16,8 +16,8 @@ from pathlib import Path
 import proxy
 from proxy import cache, ports, server
 from proxy.app import stores, telemetry
-from proxy.app.admin import Observed, admin, call_sinks
-from proxy.app.context import Context, since_epoch
+from proxy.app.admin import AdminParts, build_call_sinks, open_admin_handler
+from proxy.app.context import Context, unix_time_s
 from proxy.call.record import Record, new_record, new_request_id
 from proxy.egress import HttpEgress
 from proxy.guards.unguarded import GuardsOnDemand
@@ -59,7 +59,7 @@ GUARD_THREADS = 2  # keep searches off the event loop; more threads gain little
 
 
 @frozen
-class Running:
+class RunningProxy:
     """Running proxy. ``listen`` and ``admin`` are its actual addresses."""
 
     listen: Address
@@ -97,68 +97,68 @@ def build_pipeline(
 
 
 @asynccontextmanager
-async def running(
+async def run_proxy(
     settings: Settings,
     *sinks: RecordSink,
     log_fd: int = 1,
     trust: ssl.SSLContext | None = None,
     check: Callable[[Snapshot], None] = lambda snapshot: None,
-    loaded: Callable[[], None] = lambda: None,
-) -> AsyncIterator[Running]:
+    on_loaded: Callable[[], None] = lambda: None,
+) -> AsyncIterator[RunningProxy]:
     """Run the proxy until the block is left, then drain, close and flush.
 
     ``sinks`` get every call in addition to the usual emitters. ``trust`` replaces the system's
-    certificates. ``check`` may raise to reject the policies before anything listens. ``loaded`` is
-    called when the proxy is ready.
+    certificates. ``check`` may raise to reject the policies before anything listens. ``on_loaded``
+    is called when the proxy is ready.
 
     Raises ``PolicyError`` for invalid policies, ``ledger.Unusable`` for a ledger that cannot be
     opened, and ``OSError`` for an address that cannot be bound.
     """
     async with AsyncExitStack() as opened:
-        context, shutdown_log = _context(settings, opened, log_fd)
-        decisions = telemetry.decisions(context)
-        store, watch, tokens = _policies(context, decisions)
+        context, shutdown_log = _open_context(settings, opened, log_fd)
+        decisions = telemetry.open_decision_log(context)
+        store, watch, tokens = _open_policies(context, decisions)
         check(store.current)
-        candidate = await _candidate(context)
+        candidate = await _load_candidate(context)
         context = replace(context, ledger=stores.open_ledger(context))
-        stored, own_sinks = call_sinks(context, store, decisions, candidate)
-        emitters = _emitters(context, (*own_sinks, *sinks))
+        stored, own_sinks = build_call_sinks(context, store, decisions, candidate)
+        emitters = _build_emitters(context, (*own_sinks, *sinks))
         opened.callback(emitters.tell)  # reports the last calls
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
-        stages = await _stages(context, http, store, via, emitters)
-        calls, readiness, bug = Calls(), Readiness(), partial(telemetry.bug, context)
+        stages = await _build_stages(context, http, store, via, emitters)
+        calls, readiness, bug = Calls(), Readiness(), partial(telemetry.log_internal_error, context)
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
-        bounds, ids = _bounds(context, stages.upstreams.offload), stages.upstreams.ids
+        bounds, ids = _build_request_bounds(context, stages.upstreams.offload), stages.upstreams.ids
         port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, store.passed)
         front = server.make_data_handler(build_pipeline(store, stages, emitters), port, bug)
-        observed = Observed(
+        observed = AdminParts(
             emitters=emitters,
             calls=stored,
             policies=store,
             counters=stages.limits.store,
             health=stages.upstreams.health,
         )
-        handler = await opened.enter_async_context(admin(context, observed, readiness))
-        await prepare(store.current, http)
-        admin_address, *_ = await _listen(opened, handler, settings.admin)
-        listen, clients, stop = await _listen(opened, front, settings.listen)
+        handler = await opened.enter_async_context(open_admin_handler(context, observed, readiness))
+        await preload_for_first_calls(store.current, http)
+        admin_address, *_ = await _start_listener(opened, handler, settings.admin)
+        listen, clients, stop = await _start_listener(opened, front, settings.listen)
         readiness.listen = str(listen)
         drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
         opened.push_async_callback(drain.run, clients, calls, stop)
         context.metrics.watch(
             "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
-        await opened.enter_async_context(stores.drift(context, store, stages.limits))
+        await opened.enter_async_context(stores.monitor_budget_drift(context, store, stages.limits))
         await opened.enter_async_context(run_in_background(run_watch(watch, tokens)))
         opened.callback(readiness.stop)
-        remaining_load = load_rest(store.current, calls, readiness, context.metrics, loaded)
+        remaining_load = load_rest(store.current, calls, readiness, context.metrics, on_loaded)
         await opened.enter_async_context(run_in_background(remaining_load))
-        telemetry.listening(context, shutdown_log, listen, admin_address)
-        yield Running(listen=listen, admin=admin_address, policies=store, watch=watch)
+        telemetry.log_listening(context, shutdown_log, listen, admin_address)
+        yield RunningProxy(listen=listen, admin=admin_address, policies=store, watch=watch)
 
 
-def _context(
+def _open_context(
     settings: Settings, opened: AsyncExitStack, log_fd: int
 ) -> tuple[Context, telemetry.ShutdownLog]:
     metrics = Metrics(proxy.__version__)
@@ -166,10 +166,10 @@ def _context(
     dropped = partial(metrics.dropped, "logs")
     writer = LineWriter(log_fd, dropped, lambda error: failed("logs", error))
     log = line_logger(writer.put, levels, SCHEMAS[settings.log.schema])
-    failed = telemetry.writer_failed(metrics, log)
+    failed = telemetry.build_writer_error_callback(metrics, log)
     opened.callback(writer.close)
     shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)
-    opened.callback(shutdown_log.end)
+    opened.callback(shutdown_log.log_end)
     metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
     context = Context(
         settings=settings,
@@ -177,35 +177,35 @@ def _context(
         log=log,
         metrics=metrics,
         levels=levels,
-        failed=failed,
+        on_writer_error=failed,
     )
     telemetry.route_library_logs(context)
     return context, shutdown_log
 
 
-async def _stages(
+async def _build_stages(
     context: Context,
     http: HttpClient,
     store: PolicyStore,
     via: str,
     emitters: Emitters,
 ) -> Stages:
-    telemetry.show_secrets(context.metrics, context.settings)
+    telemetry.set_secret_fingerprints(context.metrics, context.settings)
     context.metrics.watch("headrace_queued_requests", read=lambda: http.pool.waiting)
     context.metrics.watch(
         "headrace_open_connections", "upstream", read=lambda: http.pool.in_use + http.pool.idle
     )
     lag = partial(context.metrics.observe, "headrace_event_loop_lag_seconds")
     await context.opened.enter_async_context(LoopLag(lag))
-    counters = await stores.counters(context)
+    counters = await stores.open_counter_store(context)
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
     bodies_thread = context.opened.enter_context(ThreadPoolExecutor(1, "bodies"))
     offload = Offload(bodies_thread, FairSemaphore(1))  # callers take turns in it
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
-    backfill = await stores.backfill(context, store, counters)
+    backfill = await stores.open_budget_backfill(context, store, counters)
     limits = Limiter(
         store=counters,
-        on_warning=partial(telemetry.warn, context),
+        on_warning=partial(telemetry.log_limit_warning, context),
         backfill=backfill,
         offload=offload,
     )
@@ -218,30 +218,30 @@ async def _stages(
         health=health,
         offload=offload,
         share=partial(BodyShare, response_bodies),
-        ids=stores.ids(context),
+        ids=stores.build_response_ids(context),
         registry=counters,
     )
     internal_stages = Stages(
         limits=limits,
-        guards=GuardsOnDemand(partial(_guards, context, None, None)),
+        guards=GuardsOnDemand(partial(_build_guards, context, None, None)),
         cache=cache.NullCache(),
         upstreams=upstreams,
     )
     internal = build_pipeline(store, internal_stages, emitters)
     outside = HttpEgress(http, internal.run, new_request_id)
-    guards = GuardsOnDemand(partial(_guards, context, pool, outside))
+    guards = GuardsOnDemand(partial(_build_guards, context, pool, outside))
     response_cache = cache.AnswerCache(
-        backends=await stores.cache_backends(context),
-        now=since_epoch,
-        semantic=stores.semantic_cache(context, outside),
+        backends=await stores.open_cache_backends(context),
+        now=unix_time_s,
+        semantic=stores.build_semantic_cache(context, outside),
         offload=offload,
         turns=upstreams.turns,
     )
     return Stages(limits=limits, guards=guards, cache=response_cache, upstreams=upstreams)
 
 
-def _guards(
-    context: Context, pool: ThreadPoolExecutor | None, outsides: ports.GuardClients | None
+def _build_guards(
+    context: Context, pool: ThreadPoolExecutor | None, guard_clients: ports.GuardClients | None
 ) -> ports.Guards:
     from proxy.guards.engine import Engine  # noqa: PLC0415 # fifty modules that only guards need
     from proxy.guards.run import PolicyGuards  # noqa: PLC0415
@@ -256,15 +256,15 @@ def _guards(
         on_wait=waited,
         now=time.monotonic,
     )
-    engine = engine if outsides is None else replace(engine, outsides=outsides)
+    engine = engine if guard_clients is None else replace(engine, outsides=guard_clients)
     return PolicyGuards(engine, placeholder_key(*settings.id_secrets[:1]))
 
 
-def _emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:
+def _build_emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:
     loop = asyncio.get_running_loop()
     emitters = Emitters(
         sinks=sinks,
-        failed=partial(telemetry.report, context),
+        failed=partial(telemetry.report_sink_error, context),
         soon=partial(loop.call_later, EMIT_EVERY_S),
         next_turn=loop.call_soon,
         unauthenticated=Quota(time.monotonic),
@@ -273,7 +273,7 @@ def _emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:
     return emitters
 
 
-def _bounds(context: Context, offload: Offload) -> Bounds:
+def _build_request_bounds(context: Context, offload: Offload) -> Bounds:
     settings = context.settings
     bodies = Bodies(settings.bodies_bytes)
     context.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.held)
@@ -285,26 +285,26 @@ def _bounds(context: Context, offload: Offload) -> Bounds:
     )
 
 
-def _policies(
+def _open_policies(
     context: Context, decisions: tuple[Decisions, ...]
 ) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
     """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
-    tokens = CloudTokens(context.settings.environ, partial(telemetry.token_failed, context))
+    tokens = CloudTokens(context.settings.environ, partial(telemetry.log_token_failure, context))
     states = folder_states(folder)  # before reading, so that no change is missed
-    enforcement = telemetry.Enforcement(
-        partial(telemetry.enforcing, context.settings, context.metrics, context.log)
+    enforcement = telemetry.PolicyActivator(
+        partial(telemetry.iter_activation_steps, context.settings, context.metrics, context.log)
     )
     source = PolicyFolder(folder, context.settings.environ, tokens, prepare=enforcement.prepare)
-    tell = telemetry.reload_reporter(context.metrics, enforcement, decisions)
+    tell = telemetry.build_reload_callback(context.metrics, enforcement, decisions)
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
     unread = "headrace_policy_revocations_unread"
     context.metrics.watch(unread, read=lambda: len(store.unread_revocations))
     states |= secret_states(store.secret_files, tokens)
-    return store, _watch(context, folder, states, store, tokens), tokens
+    return store, _build_folder_watch(context, folder, states, store, tokens), tokens
 
 
-def _watch(
+def _build_folder_watch(
     context: Context,
     folder: Path,
     states: FileStates,
@@ -320,7 +320,7 @@ def _watch(
     return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
 
 
-async def _candidate(context: Context) -> Candidate | None:
+async def _load_candidate(context: Context) -> Candidate | None:
     """Return the sink of the candidate policies, which need no secrets, and watch their folder."""
     folder = context.settings.candidate
     if folder is None:
@@ -328,18 +328,18 @@ async def _candidate(context: Context) -> Candidate | None:
     states = folder_states(folder)
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
-    enforcement = telemetry.Enforcement(
+    enforcement = telemetry.PolicyActivator(
         lambda read: [metrics.allow(list_labels(read), "candidate", start=False)]
     )
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.activate, "candidate")
-    watch = _watch(context, folder, states, store, None)
+    watch = _build_folder_watch(context, folder, states, store, None)
     await context.opened.enter_async_context(run_in_background(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")
     return Candidate(lambda: store.current, count, lambda: store.rejection)
 
 
-async def _listen(
+async def _start_listener(
     opened: AsyncExitStack, handler: server.Handler, configured: Address
 ) -> tuple[Address, server.HttpServer, Stop]:
     listener = server.HttpServer(
@@ -352,7 +352,7 @@ async def _listen(
     return address, listener, stop
 
 
-async def prepare(snapshot: Snapshot, http: HttpClient) -> None:
+async def preload_for_first_calls(snapshot: Snapshot, http: HttpClient) -> None:
     """Load the modules and data that the first calls need."""
     async with asyncio.TaskGroup() as loading:
         loading.create_task(http.prepare())
@@ -365,10 +365,10 @@ async def load_rest(
     calls: Calls,
     readiness: Readiness,
     metrics: Metrics,
-    loaded: Callable[[], None],
+    on_loaded: Callable[[], None],
 ) -> None:
     """Load rarely used modules between calls, report readiness, and prepare metrics in a thread."""
     await between_calls(snapshot.load_rest(), calls.has_active)
-    loaded()
+    on_loaded()
     readiness.ready = True
     await asyncio.to_thread(metrics.prepare)

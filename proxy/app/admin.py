@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 
 from proxy import server
 from proxy.app import telemetry
-from proxy.app.context import Context, since_epoch
+from proxy.app.context import Context, unix_time_s
 from proxy.console.calls import RecentCalls
 from proxy.console.series import SAMPLE_S, Sources, TimeSeries
 from proxy.limits.stores.store import CounterStore
@@ -37,7 +37,7 @@ class CallStores:
 
 
 @frozen
-class Observed:
+class AdminParts:
     """Parts of the process that the admin listener shows."""
 
     emitters: Emitters
@@ -47,7 +47,7 @@ class Observed:
     health: Health
 
 
-def call_sinks(
+def build_call_sinks(
     context: Context,
     store: PolicyStore,
     decisions: tuple[Decisions, ...],
@@ -66,7 +66,7 @@ def call_sinks(
     sinks: tuple[RecordSink, ...] = (
         context.metrics,
         call_log,
-        *telemetry.opentelemetry(context),
+        *telemetry.open_otel_sinks(context),
         *decisions,
         history,
         *([candidate] if candidate else []),
@@ -76,24 +76,24 @@ def call_sinks(
 
 
 @asynccontextmanager
-async def admin(
-    context: Context, observed: Observed, readiness: Readiness
+async def open_admin_handler(
+    context: Context, parts: AdminParts, readiness: Readiness
 ) -> AsyncIterator[server.Handler]:
     """Return the handler of the admin listener. Time series are sampled while the block runs."""
-    settings, candidate = context.settings, observed.calls.candidate
+    settings, candidate = context.settings, parts.calls.candidate
     async with AsyncExitStack() as opened:
-        console, recent = None, observed.calls.recent
+        console, recent = None, parts.calls.recent
         if recent is not None:
-            series = TimeSeries(context.metrics, since_epoch)
-            console = _console(context, observed, recent, series, readiness)
+            series = TimeSeries(context.metrics, unix_time_s)
+            console = _open_console(context, parts, recent, series, readiness)
             opened.enter_context(closing(console))
-            await opened.enter_async_context(run_in_background(_sample(context, series)))
+            await opened.enter_async_context(run_in_background(_sample_series(context, series)))
         sources = AdminSources(
-            settle=observed.emitters.tell,
-            look=telemetry.LimitGauges(context.metrics, observed.counters, since_epoch).look,
+            settle=parts.emitters.tell,
+            look=telemetry.LimitGauges(context.metrics, parts.counters, unix_time_s).update,
             render=context.metrics.render,
             levels=context.levels,
-            calls=observed.calls.history,
+            calls=parts.calls.history,
             candidate=candidate.explain if candidate else None,
             console=console,
         )
@@ -102,35 +102,35 @@ async def admin(
         yield make_admin_handler(sources, readiness, access)
 
 
-def _console(
+def _open_console(
     context: Context,
-    observed: Observed,
+    parts: AdminParts,
     recent: RecentCalls,
     series: TimeSeries,
     readiness: Readiness,
 ) -> Console:
     settings, ledger = context.settings, context.settings.ledger
     sources = Sources(
-        policies=observed.policies,
+        policies=parts.policies,
         folder=settings.policies,
-        candidate=observed.calls.candidate,
+        candidate=parts.calls.candidate,
         candidate_folder=settings.candidate,
         metrics=context.metrics,
         series=series,
-        health=observed.health,
-        counters=observed.counters,
+        health=parts.health,
+        counters=parts.counters,
         ledger=ledger.path if ledger is not None and ledger.kind == "sqlite" else None,
         listen=lambda: readiness.listen,
-        now=since_epoch,
+        now=unix_time_s,
     )
     sessions = Sessions(settings.admin_token, time.monotonic)
     return Console(sources, recent, sessions, readiness.is_stopping)
 
 
-async def _sample(context: Context, series: TimeSeries) -> None:
+async def _sample_series(context: Context, series: TimeSeries) -> None:
     while True:
         try:
             await asyncio.to_thread(series.sample)
         except Exception as error:  # noqa: BLE001  # the console must not stop the proxy
-            telemetry.amiss(context, "console.sample_failed", error)
+            telemetry.log_task_error(context, "console.sample_failed", error)
         await asyncio.sleep(SAMPLE_S)

@@ -19,8 +19,8 @@ from proxy.telemetry.metrics import Metrics
 class Context:
     """Shared objects from which the parts of a process are constructed.
 
-    ``opened`` closes its contents in reverse order. ``failed`` gets the name of a writer and an
-    exception of its thread. ``ledger`` is None if no rows are written.
+    ``opened`` closes its contents in reverse order. ``on_writer_error`` gets the name of a writer
+    and an exception of its thread. ``ledger`` is None if no rows are written.
     """
 
     settings: Settings
@@ -28,10 +28,10 @@ class Context:
     log: FilteringBoundLogger
     metrics: Metrics
     levels: LogLevel
-    failed: Callable[[str, BaseException], None]
+    on_writer_error: Callable[[str, BaseException], None]
     ledger: Ledger | None = None
 
 
-def since_epoch() -> float:
+def unix_time_s() -> float:
     """Return seconds since 1970."""
     return time.time_ns() / 1e9

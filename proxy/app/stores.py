@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import proxy
 from proxy import ledger
 from proxy.app import telemetry
-from proxy.app.context import Context, since_epoch
+from proxy.app.context import Context, unix_time_s
 from proxy.cache.key import derive_secret
 from proxy.cache.memory import Memory
 from proxy.cache.semantic import SemanticCache, VectorIndex
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from proxy.runtime.redis import RedisServer
 
 
-def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
+def build_semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
     """Return the semantic cache. Its index takes at most half of the bytes of a store."""
     set_size = partial(context.metrics.set_cache_size, "vectors")
     index = VectorIndex(context.settings.cache_bytes // 2, set_size)
@@ -55,26 +55,28 @@ def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
     return SemanticCache(index, embedder, count)
 
 
-def ids(context: Context) -> ResponseIds | None:
+def build_response_ids(context: Context) -> ResponseIds | None:
     """Return the cipher of provider-side ids, None without a secret."""
     if not context.settings.id_secrets:
         return None
     return ResponseIds.from_secrets(context.settings.id_secrets)
 
 
-async def counters(context: Context) -> CounterStore:
+async def open_counter_store(context: Context) -> CounterStore:
     """Open the store of limit counters: in memory, or on a Redis server that may be unreachable."""
-    store = await _counters(context)
+    store = await _build_counter_store(context)
     await context.opened.enter_async_context(run_in_background(renew_leases(store, asyncio.sleep)))
     if context.ledger is not None:
-        await context.opened.enter_async_context(run_in_background(_book(context.ledger, store)))
+        await context.opened.enter_async_context(
+            run_in_background(_confirm_written_bills(context.ledger, store))
+        )
     return store
 
 
-async def _counters(context: Context) -> CounterStore:
+async def _build_counter_store(context: Context) -> CounterStore:
     if context.settings.redis is None:
-        return MemoryStore(time.monotonic, since_epoch)
-    connect = _connector()
+        return MemoryStore(time.monotonic, unix_time_s)
+    connect = _load_redis_connector()
     from proxy.limits.stores.failover import FailoverStore  # noqa: PLC0415  # needed for Redis only
     from proxy.limits.stores.local_fallback import LocalFallback  # noqa: PLC0415
     from proxy.limits.stores.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
@@ -93,9 +95,9 @@ async def _counters(context: Context) -> CounterStore:
 
     server = connect(context.settings.redis, TIMEOUT_S)
 
-    redis = RedisStore(server, since_epoch, ledger=_ledger_run(context))
+    redis = RedisStore(server, unix_time_s, ledger=_current_ledger_run(context))
     remote = await context.opened.enter_async_context(redis)
-    fallback = LocalFallback(time.monotonic, since_epoch, context.settings.replicas)
+    fallback = LocalFallback(time.monotonic, unix_time_s, context.settings.replicas)
     failover = FailoverStore(
         remote=remote,
         fallback=fallback,
@@ -105,13 +107,13 @@ async def _counters(context: Context) -> CounterStore:
         new_id=new_request_id,
         on_lost_budget=on_lost_budget,
     )
-    context.opened.push_async_callback(_close, context, failover)
+    context.opened.push_async_callback(_close_counter_store, context, failover)
     await context.opened.enter_async_context(run_in_background(failover.run_probe()))
     await failover.probe_at_start()
     return failover
 
 
-def _ledger_run(context: Context) -> LedgerRun:
+def _current_ledger_run(context: Context) -> LedgerRun:
     """Return the ids of the ledger and of this run. Shared counters store them with each charge."""
     location, ledger = context.settings.ledger, context.ledger
     if location is None or ledger is None:
@@ -120,7 +122,7 @@ def _ledger_run(context: Context) -> LedgerRun:
     return LedgerRun(id or "none", ledger.run, lambda: ledger.dead_runs)
 
 
-async def _book(ledger: Ledger, counters: CounterStore) -> None:
+async def _confirm_written_bills(ledger: Ledger, counters: CounterStore) -> None:
     """Report bills whose rows are written to the counter store. Runs until canceled."""
     bills, loop = asyncio.Queue[str](), asyncio.get_running_loop()
 
@@ -133,13 +135,13 @@ async def _book(ledger: Ledger, counters: CounterStore) -> None:
         await counters.confirm_bill(await bills.get())
 
 
-async def _close(context: Context, counters: FailoverStore) -> None:
+async def _close_counter_store(context: Context, counters: FailoverStore) -> None:
     await counters.close()
     if counters.pending:
         context.log.warning("limits.unsettled", count=counters.pending)
 
 
-def _connector() -> Callable[[RedisAt, float], RedisServer]:
+def _load_redis_connector() -> Callable[[RedisAt, float], RedisServer]:
     """Return a function that connects to Redis. Raises ``BadSetting`` without the extra."""
     try:
         from proxy.runtime.redis import connect  # noqa: PLC0415  # an extra
@@ -155,8 +157,8 @@ def _connector() -> Callable[[RedisAt, float], RedisServer]:
     return connect_to
 
 
-def drift(
-    context: Context, store: PolicyStore, admission: Limiter
+def monitor_budget_drift(
+    context: Context, store: PolicyStore, limiter: Limiter
 ) -> AbstractAsyncContextManager[None]:
     """Compare budgets with the ledger in the background, if this is the only process."""
     location = context.settings.ledger
@@ -168,39 +170,41 @@ def drift(
 
     in_force = ActiveBudgets(lambda: store.current).all
     comparing = Reconciler(
-        limiter=admission,
+        limiter=limiter,
         budgets=in_force,
         fetch_spend=ask,
         report=context.metrics.set_drift,
-        on_error=partial(telemetry.amiss, context, "drift.failed"),
+        on_error=partial(telemetry.log_task_error, context, "drift.failed"),
         sleep=asyncio.sleep,
         monotonic=time.monotonic,
-        utc=since_epoch,
+        utc=unix_time_s,
     )
     return run_in_background(comparing.run())
 
 
-async def backfill(
+async def open_budget_backfill(
     context: Context, policies: PolicyStore, counters: CounterStore
 ) -> BudgetBackfill:
     """Restore the spend of new budget counters from the ledger, if there is one."""
     asking = BudgetBackfill(
         store=counters,
-        fetch_spend=partial(_spent_before, context, ActiveBudgets(lambda: policies.current)),
-        on_error=partial(telemetry.amiss, context, "recall.failed"),
+        fetch_spend=partial(_read_and_log_spend, context, ActiveBudgets(lambda: policies.current)),
+        on_error=partial(telemetry.log_task_error, context, "recall.failed"),
         monotonic=time.monotonic,
-        utc=since_epoch,
-        ledger=_ledger_run(context).id,
+        utc=unix_time_s,
+        ledger=_current_ledger_run(context).id,
     )
     return await context.opened.enter_async_context(asking)
 
 
-async def _spent_before(
-    context: Context, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
+async def _read_and_log_spend(
+    context: Context, active_budgets: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
     spent_nano_usd = None
     try:
-        spent_nano_usd = await _window_spend(context.settings.ledger, in_force, claim, before_ms)
+        spent_nano_usd = await _read_window_spend(
+            context.settings.ledger, active_budgets, claim, before_ms
+        )
     except Unusable as error:
         raise BackfillUnavailable from error
     finally:
@@ -210,23 +214,23 @@ async def _spent_before(
     return spent_nano_usd
 
 
-async def _window_spend(
-    location: LedgerAt | None, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
+async def _read_window_spend(
+    location: LedgerAt | None, active_budgets: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
     """Return the spend of a budget in its window according to the ledger, None if it is unknown."""
     if location is None or location.kind != "sqlite":
         return None
-    budget = (await in_force.all()).get(claim.limit.name)
+    budget = (await active_budgets.all()).get(claim.limit.name)
     if budget is None:
         return None
-    since_ms = claim.limit.calendar.window_bounds(int(since_epoch() * 1000))[1]
+    since_ms = claim.limit.calendar.window_bounds(int(unix_time_s() * 1000))[1]
     until_ms = NEVER_MS if before_ms is None else before_ms
     scopes = [claim.scope]
     spend = await read_budget_spend(location.path, budget, scopes, since_ms, until_ms)
     return None if spend is None else spend[claim.scope]
 
 
-async def cache_backends(context: Context) -> dict[str, CacheBackend]:
+async def open_cache_backends(context: Context) -> dict[str, CacheBackend]:
     """Open the stores of the cache.
 
     The memory store gets a random secret, lost with the process.
@@ -241,19 +245,19 @@ async def cache_backends(context: Context) -> dict[str, CacheBackend]:
     secret = derive_secret(context.settings.cache_secret or "")
     if path is not None:
         backends["sqlite"] = CacheBackend(
-            await _cache_file(context, path), secret, _change_reporter(context, "sqlite")
+            await _open_cache_file(context, path), secret, _build_change_callback(context, "sqlite")
         )
     if context.settings.redis is not None:
-        connect = _connector()
+        connect = _load_redis_connector()
         from proxy.cache.redis import TIMEOUT_S, Redis  # noqa: PLC0415  # an extra
 
         remote = Redis(connect(context.settings.redis, TIMEOUT_S), time.monotonic, context.metrics)
         store = await context.opened.enter_async_context(remote)
-        backends["redis"] = CacheBackend(store, secret, _change_reporter(context, "redis"))
+        backends["redis"] = CacheBackend(store, secret, _build_change_callback(context, "redis"))
     return backends
 
 
-def _change_reporter(context: Context, store: str) -> Callable[[], None]:
+def _build_change_callback(context: Context, store: str) -> Callable[[], None]:
     """Return a callback that reports a cached response changed by someone else."""
     quota = Quota(time.monotonic)
 
@@ -266,7 +270,7 @@ def _change_reporter(context: Context, store: str) -> Callable[[], None]:
     return on_change
 
 
-async def _cache_file(context: Context, path: Path) -> Sqlite:
+async def _open_cache_file(context: Context, path: Path) -> Sqlite:
     """Open the SQLite cache. Raises ``BadSetting`` if the file cannot be used."""
 
     def replaced(reason: str, backup: Path | None) -> None:
@@ -275,10 +279,10 @@ async def _cache_file(context: Context, path: Path) -> Sqlite:
         kept_as = str(backup) if backup else None
         context.log.warning("cache.file_replaced", reason=reason, kept_as=kept_as, **fields)
 
-    failed = partial(context.failed, "cache")
+    failed = partial(context.on_writer_error, "cache")
     max_bytes = context.settings.cache_bytes
     file = Sqlite(
-        path, max_bytes, since_epoch, events=context.metrics, replaced=replaced, failed=failed
+        path, max_bytes, unix_time_s, events=context.metrics, replaced=replaced, failed=failed
     )
     try:
         return await context.opened.enter_async_context(file)
@@ -291,7 +295,7 @@ def open_ledger(context: Context) -> Ledger | None:
     if context.settings.ledger is None:
         return None
     dropped = partial(context.metrics.dropped, "ledger")
-    failed = partial(context.failed, "ledger")
+    failed = partial(context.on_writer_error, "ledger")
     replaced = partial(context.metrics.count, "headrace_files_replaced_total", "ledger")
     sink = ledger.open_ledger(
         context.settings.ledger, proxy.__version__, dropped, failed, replaced, context.log

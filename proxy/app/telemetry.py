@@ -31,13 +31,13 @@ from proxy.types.limit import Claim, CounterState
 LOG_EVERY_S = 60.0
 
 
-def decisions(context: Context) -> tuple[Decisions, ...]:
+def open_decision_log(context: Context) -> tuple[Decisions, ...]:
     """Return the sink of decisions, if it is enabled. It closes after the last call has ended."""
     path = context.settings.log.decisions
     if path is None:
         return ()
     dropped = partial(context.metrics.dropped, "decisions")
-    failed = partial(context.failed, "decisions")
+    failed = partial(context.on_writer_error, "decisions")
     replaced = partial(context.metrics.count, "headrace_files_replaced_total", "decisions")
     try:
         decision_log = Decisions(path, dropped, failed, replaced, context.log)
@@ -49,7 +49,7 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
     return (decision_log,)
 
 
-def opentelemetry(context: Context) -> tuple[RecordSink, ...]:
+def open_otel_sinks(context: Context) -> tuple[RecordSink, ...]:
     """Return the sinks of spans and OTLP metrics. Imports the SDK only if they are exported."""
     settings = context.settings
     otel = settings.otel
@@ -61,15 +61,18 @@ def opentelemetry(context: Context) -> tuple[RecordSink, ...]:
         return ()
     from proxy.app import tracing  # noqa: PLC0415  # 250 modules of the SDK
 
-    return (*tracing.traces(context, otel), *tracing.metrics(context, otel))
+    return (
+        *tracing.build_trace_sinks(context, otel),
+        *tracing.build_otlp_metric_sinks(context, otel),
+    )
 
 
-def token_failed(context: Context, ref: str, reason: str) -> None:
+def log_token_failure(context: Context, ref: str, reason: str) -> None:
     """Warn that a cloud token was not renewed. The previous token is used until it expires."""
     context.log.warning("token.not_renewed", ref=ref, reason=reason)
 
 
-def enforcing(
+def iter_activation_steps(
     settings: Settings, metrics: Metrics, log: EventLog, snapshot: Snapshot
 ) -> Iterator[Callable[[], None]]:
     """Prepare to activate policies, in the thread that reads them.
@@ -92,11 +95,13 @@ def enforcing(
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
 
-def listening(context: Context, shutdown_log: ShutdownLog, listen: Address, admin: Address) -> None:
+def log_listening(
+    context: Context, shutdown_log: ShutdownLog, listen: Address, admin: Address
+) -> None:
     """Log the addresses, and log the start of the shutdown when ``opened`` closes."""
     fields = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
     context.log.info("listening", **fields)
-    context.opened.callback(shutdown_log.begin)
+    context.opened.callback(shutdown_log.log_start)
 
 
 @dataclass(slots=True)
@@ -107,39 +112,41 @@ class ShutdownLog:
     drain_seconds: float
     started_at: float | None = None
 
-    def begin(self) -> None:
+    def log_start(self) -> None:
         self.started_at = time.monotonic()
         self.log.info("stopping", drain_seconds=self.drain_seconds)
 
-    def end(self) -> None:
+    def log_end(self) -> None:
         if self.started_at is not None:
             self.log.info("stopped", seconds=round(time.monotonic() - self.started_at, 3))
 
 
-def warn(context: Context, standing: CounterState) -> None:
+def log_limit_warning(context: Context, state: CounterState) -> None:
     """Log a limit near its capacity and its owner, without text of the client."""
-    limit = standing.limit
+    limit = state.limit
     context.metrics.count("headrace_limit_warnings_total", limit.name)
-    used: float = standing.used
+    used: float = state.used
     capacity: float = limit.capacity
     if limit.kind.scale > 1:  # nano-USD to USD
         used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
-    labels = context.metrics.roster.labels_of_scope(standing.scope)
+    labels = context.metrics.roster.labels_of_scope(state.scope)
     context.log.warning("limit.warned", limit=limit.name, whose=labels, used=used, of=capacity)
 
 
-def bug(context: Context, bug: BaseException, request_id: str) -> None:
+def log_internal_error(context: Context, error: BaseException, request_id: str) -> None:
     """Log type and location of an internal error. Its message could quote a request."""
-    context.log.error("bug", request_id=request_id, **where(bug))
+    context.log.error("bug", request_id=request_id, **get_error_location(error))
 
 
-def report(context: Context, sink: RecordSink, error: BaseException) -> None:
+def report_sink_error(context: Context, sink: RecordSink, error: BaseException) -> None:
     """Count and log a failed sink."""
     context.metrics.dropped(sink.name, "error")
-    context.log.error("emit.failed", sink=sink.name, **where(error))
+    context.log.error("emit.failed", sink=sink.name, **get_error_location(error))
 
 
-def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseException], None]:
+def build_writer_error_callback(
+    metrics: Metrics, log: EventLog
+) -> Callable[[str, BaseException], None]:
     """Return a callback that counts exceptions of writer threads, and logs one a minute of each."""
     logged: dict[str, float] = {}
 
@@ -148,17 +155,17 @@ def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseExcepti
         now = time.monotonic()
         if now - logged.get(writer, -LOG_EVERY_S) >= LOG_EVERY_S:
             logged[writer] = now
-            log.error("writer.failed", writer=writer, **where(error))
+            log.error("writer.failed", writer=writer, **get_error_location(error))
 
     return count_failure
 
 
-def amiss(context: Context, event: str, error: Exception) -> None:
+def log_task_error(context: Context, event: str, error: Exception) -> None:
     """Log the failure of a background task."""
-    context.log.error(event, **where(error))
+    context.log.error(event, **get_error_location(error))
 
 
-def where(error: BaseException) -> dict[str, str]:
+def get_error_location(error: BaseException) -> dict[str, str]:
     """Return an error's type and location, which cannot quote a text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -167,7 +174,7 @@ def where(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, "location": line}
 
 
-class LibraryLog(logging.Handler):
+class LibraryLogHandler(logging.Handler):
     """Logs warnings and errors of libraries as rate-limited events.
 
     An event has the library's name, the type of the error and its location: texts may quote calls.
@@ -184,7 +191,7 @@ class LibraryLog(logging.Handler):
             return
         error = record.exc_info[1] if record.exc_info else None
         place = (
-            where(error)
+            get_error_location(error)
             if error is not None
             else {"location": f"{record.filename}:{record.lineno}"}
         )
@@ -194,12 +201,12 @@ class LibraryLog(logging.Handler):
 
 def route_library_logs(context: Context) -> None:
     """Send the logs of libraries to the log of the process while it runs."""
-    handler, root = LibraryLog(context.log, time.monotonic), logging.getLogger()
+    handler, root = LibraryLogHandler(context.log, time.monotonic), logging.getLogger()
     root.addHandler(handler)
     context.opened.callback(root.removeHandler, handler)
 
 
-READ_S = 1.0
+READ_TIMEOUT_S = 1.0
 
 
 @frozen
@@ -210,16 +217,16 @@ class LimitGauges:
     store: CounterStore
     utc: Callable[[], float]
 
-    async def look(self) -> None:
-        """Read the counters within ``READ_S``. After a timeout the previous values stay."""
+    async def update(self) -> None:
+        """Read the counters within ``READ_TIMEOUT_S``. After a timeout the previous values stay."""
         claims = [Claim(limit, scope, 0) for limit, scope in self.metrics.roster.counters]
         with suppress(TimeoutError, StoreUnavailable):
-            async with asyncio.timeout(READ_S):
+            async with asyncio.timeout(READ_TIMEOUT_S):
                 standings = await self.store.read(claims) if claims else ()
                 self.metrics.stand(standings, self.utc())
 
 
-def show_secrets(metrics: Metrics, settings: Settings) -> None:
+def set_secret_fingerprints(metrics: Metrics, settings: Settings) -> None:
     """Set fingerprints of the secrets that all replicas must share."""
     ids = settings.id_secrets
     texts = {"ids": ids[0] if ids else "", "accepted": "\0".join(sorted(ids))}
@@ -236,7 +243,7 @@ def _fingerprint(secret: str) -> str:
     return blake2b(text, digest_size=4, person=b"headrace print").hexdigest()
 
 
-class Enforcement:
+class PolicyActivator:
     """Activates policies.
 
     Slow work runs in the thread that reads the policies; ``build`` does that work and returns
@@ -259,8 +266,8 @@ class Enforcement:
                 enforce()
 
 
-def reload_reporter(
-    metrics: Metrics, enforcement: Enforcement, decisions: Iterable[Decisions]
+def build_reload_callback(
+    metrics: Metrics, activator: PolicyActivator, decisions: Iterable[Decisions]
 ) -> Callable[[Result, Snapshot], None]:
     """Return a callback that counts, logs and applies the result of each policy read."""
 
@@ -269,6 +276,6 @@ def reload_reporter(
         if result != "unchanged":
             for decision_log in decisions:
                 decision_log.policy(result, snapshot.revision)
-        enforcement.activate(result, snapshot)
+        activator.activate(result, snapshot)
 
     return report

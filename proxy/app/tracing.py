@@ -25,14 +25,14 @@ from proxy.telemetry.log import Quota
 from proxy.telemetry.span_queue import CLOSE_S, SpanQueue
 from proxy.telemetry.trace import CALLS_PER_S, SHARE, RateLimitedSampler, Traces, load_sampler
 
-SAMPLED = "headrace_traces_sampled_total"
-EXTRAS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
+SAMPLED_METRIC = "headrace_traces_sampled_total"
+INSTALL_HINTS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
 
 
-def traces(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
+def build_trace_sinks(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
     """Return the sink of spans. An exporter that cannot be created is logged and skipped."""
-    exporters = _exporters(context, "traces", otel.exporters)
-    queues = [_queue(context, exporter, otel) for exporter in exporters]
+    exporters = _build_exporters(context, "traces", otel.exporters)
+    queues = [_open_span_queue(context, exporter, otel) for exporter in exporters]
     if not queues:
         return ()
     context.metrics.watch(
@@ -41,11 +41,11 @@ def traces(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
         read=lambda: sum(queue.waiting for queue in queues),
     )
     profiles = [PROFILES[name] for name in context.settings.trace_profiles]
-    on_sample = partial(context.metrics.count, SAMPLED, "sampled")
-    return (Traces(queues, _sampler(context, otel), resource(), profiles, on_sample),)
+    on_sample = partial(context.metrics.count, SAMPLED_METRIC, "sampled")
+    return (Traces(queues, _build_sampler(context, otel), build_resource(), profiles, on_sample),)
 
 
-def metrics(context: Context, otel: OtelSettings) -> tuple[RecordSink, ...]:
+def build_otlp_metric_sinks(context: Context, otel: OtelSettings) -> tuple[RecordSink, ...]:
     """Return the sink of OTLP metrics. The SDK exports them in one thread per exporter."""
     if not otel.metric_exporters:
         return ()
@@ -57,35 +57,35 @@ def metrics(context: Context, otel: OtelSettings) -> tuple[RecordSink, ...]:
 
     readers = [
         PeriodicExportingMetricReader(exporter, otel.metric_interval_ms, otel.metric_timeout_ms)
-        for exporter in _exporters(context, "metrics", otel.metric_exporters)
+        for exporter in _build_exporters(context, "metrics", otel.metric_exporters)
     ]
     if not readers:
         return ()
     provider = MeterProvider(
-        readers, resource(), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
+        readers, build_resource(), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
     )
     context.opened.push_async_callback(asyncio.to_thread, provider.shutdown, CLOSE_S * 1000)
     return (GenAiMetrics(provider.get_meter("headrace")),)
 
 
-def _exporters(context: Context, signal: str, names: Sequence[str]) -> Iterator[Any]:
+def _build_exporters(context: Context, signal: str, names: Sequence[str]) -> Iterator[Any]:
     """Yield the exporters of a signal by the names of their entry points."""
     for name in names:
-        exporter = _exporter(context, signal, name)
+        exporter = _build_exporter(context, signal, name)
         if exporter is not None:
             yield exporter
 
 
-def _exporter(context: Context, signal: str, name: str) -> Any:
+def _build_exporter(context: Context, signal: str, name: str) -> Any:
     endpoint = context.settings.otlp_endpoint
     options = {}
     if endpoint is not None and name == "otlp_proto_http":
         options["endpoint"] = f"{endpoint.rstrip('/')}/v1/{signal}"
     elif endpoint is not None and name == "otlp_proto_grpc":
         options["endpoint"] = endpoint
-    reason = EXTRAS.get(name, "no installed package provides this exporter")
+    reason = INSTALL_HINTS.get(name, "no installed package provides this exporter")
     try:
-        for entry_point in entry_points(group=f"opentelemetry_{signal}_exporter", name=name):
+        for entry_point in entry_points(group=f"opentelemetry_{signal}_build_exporter", name=name):
             return entry_point.load()(**options)
     except ImportError:
         pass
@@ -95,14 +95,14 @@ def _exporter(context: Context, signal: str, name: str) -> Any:
     return None
 
 
-def _queue(context: Context, exporter: SpanExporter, otel: OtelSettings) -> SpanQueue:
+def _open_span_queue(context: Context, exporter: SpanExporter, otel: OtelSettings) -> SpanQueue:
     on_drop = partial(context.metrics.dropped, "traces")
-    queue = SpanQueue(exporter, on_drop, partial(context.failed, "traces"), otel.bounds)
+    queue = SpanQueue(exporter, on_drop, partial(context.on_writer_error, "traces"), otel.bounds)
     context.opened.push_async_callback(asyncio.to_thread, queue.close)
     return queue
 
 
-def _sampler(context: Context, otel: OtelSettings) -> Sampler:
+def _build_sampler(context: Context, otel: OtelSettings) -> Sampler:
     if otel.sampler is not None:
         sampler = load_sampler(otel.sampler, otel.sampler_arg)
         if sampler is not None:
@@ -111,7 +111,7 @@ def _sampler(context: Context, otel: OtelSettings) -> Sampler:
     quota = Quota(time.monotonic, burst=1, per_minute=1)
 
     def limited() -> None:
-        context.metrics.count(SAMPLED, "limited")
+        context.metrics.count(SAMPLED_METRIC, "limited")
         if (suppressed := quota.take()) is not None:
             context.log.warning(
                 "traces.limited",
@@ -124,7 +124,7 @@ def _sampler(context: Context, otel: OtelSettings) -> Sampler:
     return ParentBased(RateLimitedSampler(time.monotonic, limited, ratio, CALLS_PER_S))
 
 
-def resource() -> Resource:
+def build_resource() -> Resource:
     """Return the attributes of this process. Those of ``OTEL_`` variables have precedence."""
     configured = Resource.create()
     if str(configured.attributes["service.name"]).startswith("unknown_service"):

@@ -33,7 +33,7 @@ COMMANDS: LazyTable[click.Command] = LazyTable(
 """Commands by name. A command is imported when it is used."""
 
 
-class Commands(click.Group):
+class LazyCommands(click.Group):
     """The commands of the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -49,7 +49,7 @@ class Commands(click.Group):
             gc.enable()
 
 
-@click.group(cls=Commands)
+@click.group(cls=LazyCommands)
 @click.version_option(__version__, prog_name="headrace")
 def main() -> None:
     """Headrace: an observability and policy proxy for LLM calls."""

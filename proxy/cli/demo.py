@@ -12,16 +12,18 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from proxy.cli.parameters import Folder, admin_option, listen_option
-from proxy.cli.serve import run, settings_of, until_stopped
+from proxy.cli.parameters import FolderParam, admin_option, listen_option
+from proxy.cli.serve import read_settings, run_or_exit, wait_for_signal
 from proxy.demo import serving
 from proxy.ledger import render, spending
 from proxy.ledger.store import Unusable
 from proxy.settings import Address, LedgerAt, Settings
 
-USAGE = "Usage of this run, as `headrace usage LEDGER --by deployment` prints it:"
-TEMPORARY = "The ledger was temporary. Set HEADRACE_LEDGER=sqlite:usage.db to keep the next one."
-IN_CHECKOUT = (
+USAGE_HEADING = "Usage of this run, as `headrace usage LEDGER --by deployment` prints it:"
+TEMPORARY_HINT = (
+    "The ledger was temporary. Set HEADRACE_LEDGER=sqlite:usage.db to keep the next one."
+)
+CHECKOUT_HINT = (
     "Run the demo in a checkout of Headrace, or use --policies with its folder `policies`."
 )
 
@@ -29,7 +31,7 @@ IN_CHECKOUT = (
 @click.command("demo")
 @click.option(
     "--policies",
-    type=Folder(IN_CHECKOUT),
+    type=FolderParam(CHECKOUT_HINT),
     default="policies",
     show_default=True,
     help="Folder of policy files. They must declare an upstream named local.",
@@ -41,22 +43,24 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
 
     Prints the usage and cost of the calls when it stops.
     """
-    settings = settings_of(policies, listen, admin_listen)
+    settings = read_settings(policies, listen, admin_listen)
     # Other upstreams of the folder may store responses, whose ids are sealed.
     if not settings.id_secrets:
         settings = replace(settings, id_secrets=(secrets.token_hex(),))
-    with _ledger(settings) as ledger, suppress(Unusable):
+    with _open_ledger(settings) as ledger, suppress(Unusable):
         started_at = datetime.now(UTC)
         with suppress(KeyboardInterrupt):  # before the proxy is ready, or while it drains
-            run(serving.serve(replace(settings, ledger=ledger), until_stopped, click.echo))
+            run_or_exit(
+                serving.serve_demo(replace(settings, ledger=ledger), wait_for_signal, click.echo)
+            )
         if ledger is not None and ledger.kind == "sqlite":
             by = ("deployment",)
             usage = spending.read_spending(ledger.path, by, started_at, datetime.now(UTC))
-            click.echo(f"\n{USAGE}\n\n{render.table(usage)}\n")
+            click.echo(f"\n{USAGE_HEADING}\n\n{render.table(usage)}\n")
 
 
 @contextmanager
-def _ledger(settings: Settings) -> Iterator[LedgerAt | None]:
+def _open_ledger(settings: Settings) -> Iterator[LedgerAt | None]:
     """Yield the ledger of the settings, or a temporary one, which is removed afterwards."""
     if "HEADRACE_LEDGER" in settings.environ:
         yield settings.ledger
@@ -69,4 +73,4 @@ def _ledger(settings: Settings) -> Iterator[LedgerAt | None]:
         raise click.ClickException(f"{problem}. {advice}") from None
     with folder as name:
         yield LedgerAt("sqlite", Path(name) / "ledger.db")
-        click.echo(TEMPORARY)
+        click.echo(TEMPORARY_HINT)

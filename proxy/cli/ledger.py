@@ -7,21 +7,21 @@ from pathlib import Path
 
 import click
 
-from proxy.cli.parameters import FILE, Moment, format_option
+from proxy.cli.parameters import EXISTING_FILE, DatetimeParam, format_option
 from proxy.ledger import audit, now_ms, render, spending, sqlite
 from proxy.ledger.store import Unusable, Unwritten
 from proxy.telemetry import chain
 
 
 @click.command("usage")
-@click.argument("path", metavar="LEDGER", type=FILE)
+@click.argument("path", metavar="LEDGER", type=EXISTING_FILE)
 @click.option(
     "--by", multiple=True, metavar="DIMENSION", help="Group by this dimension. Repeatable."
 )
 @click.option(
-    "--since", type=Moment(), default="30d", show_default=True, help="Start of the period."
+    "--since", type=DatetimeParam(), default="30d", show_default=True, help="Start of the period."
 )
-@click.option("--until", type=Moment(), help="End of the period.  [default: now]")
+@click.option("--until", type=DatetimeParam(), help="End of the period.  [default: now]")
 @format_option(render.FORMS, "table")
 def usage_command(
     path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
@@ -50,9 +50,9 @@ def ledger_group() -> None:
 
 
 @ledger_group.command("prune")
-@click.argument("path", metavar="LEDGER", type=FILE)
+@click.argument("path", metavar="LEDGER", type=EXISTING_FILE)
 @click.option(
-    "--before", "--keep", "before", type=Moment(), required=True, help="Delete older calls."
+    "--before", "--keep", "before", type=DatetimeParam(), required=True, help="Delete older calls."
 )
 def prune_command(path: Path, before: datetime) -> None:
     """Delete the rows of old calls, such as --keep 90d.
@@ -68,7 +68,7 @@ def prune_command(path: Path, before: datetime) -> None:
 
 
 @click.command("verify-log")
-@click.argument("path", metavar="FILE", type=FILE)
+@click.argument("path", metavar="FILE", type=EXISTING_FILE)
 @click.option(
     "--holds",
     multiple=True,
@@ -88,7 +88,7 @@ def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
 
 
 @click.command("verify-ledger")
-@click.argument("path", metavar="LEDGER", type=FILE)
+@click.argument("path", metavar="LEDGER", type=EXISTING_FILE)
 @click.option(
     "--known-missing",
     type=click.IntRange(min=0),

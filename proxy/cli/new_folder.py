@@ -15,30 +15,30 @@ import click
 import yaml
 
 from proxy import settings
-from proxy.cli.parameters import FOLDER, PolicyName
+from proxy.cli.parameters import FOLDER, PolicyNameParam
 from proxy.errors.words import counted
 from proxy.migrate import FORMATS
-from proxy.migrate.draft import Draft, slug
+from proxy.migrate.draft import Draft, to_slug
 from proxy.policy.files.source import PolicyError
 from proxy.policy.files.validation import does_not_exist
 from proxy.policy.store import read_folder
 from proxy.types.providers import OPENAI, PROVIDERS, Provider
 
-STARTER = Path(__file__).parent / "starter"
+STARTER_FOLDER = Path(__file__).parent / "starter"
 DEFAULT_FOLDER = Path("policies")
-SAVE_KEY = "Save the key above: it is not shown again. Add this entry to the policy folder:"
-DEPLOYMENT = "support-chat"
-MODEL = "gpt-4o-mini"  # model of the starter folder
-CHOICES = [name for name, provider in PROVIDERS.items() if provider.base_url is not None]
-MAX_BYTES = 4 * 1024 * 1024  # of a configuration file to migrate
-NEXT = """\
+SAVE_KEY_MESSAGE = "Save the key above: it is not shown again. Add this entry to the policy folder:"
+STARTER_DEPLOYMENT = "support-chat"
+STARTER_MODEL = "gpt-4o-mini"  # model of the starter folder
+PROVIDER_CHOICES = [name for name, provider in PROVIDERS.items() if provider.base_url is not None]
+MAX_CONFIG_BYTES = 4 * 1024 * 1024  # of a configuration file to migrate
+INIT_MESSAGE = """\
 Created {folder}. Save the key above: it is not shown again. Next steps:
 
   export {variable}=...          # or configure another upstream in {folder}/upstreams.yaml
   headrace check {folder}
   headrace test {folder}
   headrace serve --policies {folder}"""
-NEXT_OF_MIGRATE = """\
+MIGRATE_MESSAGE = """\
 Created {folder}. Save the key above: it is not shown again.{left_out} Next steps:
 {exports}
   headrace check --no-secrets {folder}
@@ -47,8 +47,10 @@ Created {folder}. Save the key above: it is not shown again.{left_out} Next step
 
 @click.command("init")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--provider", type=click.Choice(CHOICES), default="openai", show_default=True)
-@click.option("--model", default=MODEL, show_default=True, help="Model of the provider.")
+@click.option(
+    "--provider", type=click.Choice(PROVIDER_CHOICES), default="openai", show_default=True
+)
+@click.option("--model", default=STARTER_MODEL, show_default=True, help="Model of the provider.")
 def init_command(folder: Path, provider: str, model: str) -> None:
     """Create a starter folder of policies in DIR.
 
@@ -56,22 +58,24 @@ def init_command(folder: Path, provider: str, model: str) -> None:
     output is the virtual key, on standard error. The folder stores only its digest.
     """
     details = PROVIDERS[provider]
-    if details is not OPENAI and model == MODEL:
+    if details is not OPENAI and model == STARTER_MODEL:
         raise click.UsageError(f"--model is required for {provider}")
     text = write_starter(folder, details, model)
     click.echo(f"{text}\n", err=True)
-    click.echo(NEXT.format(folder=shlex.quote(str(folder)), variable=details.variable))
+    click.echo(INIT_MESSAGE.format(folder=shlex.quote(str(folder)), variable=details.variable))
 
 
-def write_starter(folder: Path, provider: Provider = OPENAI, model: str = MODEL) -> str:
+def write_starter(folder: Path, provider: Provider = OPENAI, model: str = STARTER_MODEL) -> str:
     """Write the starter files and return the secret of their virtual key.
 
     Raise ``click.ClickException`` if the folder is not empty. Hidden files count.
     """
-    text, lines = new_key("widget", [DEPLOYMENT], [DEPLOYMENT])
+    text, lines = generate_key("widget", [STARTER_DEPLOYMENT], [STARTER_DEPLOYMENT])
     files = {
-        str(source.relative_to(STARTER)): _adapted(source.read_text(), provider, model)
-        for source in sorted(STARTER.rglob("*.yaml"))
+        str(source.relative_to(STARTER_FOLDER)): _adapt_starter_file(
+            source.read_text(), provider, model
+        )
+        for source in sorted(STARTER_FOLDER.rglob("*.yaml"))
     }
     write_files(folder, {**files, "keys.yaml": f"{files['keys.yaml']}{lines}\n"})
     return text
@@ -90,9 +94,9 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
         raise click.ClickException(f"{folder}: {error.strerror or error}") from None
 
 
-def _adapted(text: str, provider: Provider, model: str) -> str:
+def _adapt_starter_file(text: str, provider: Provider, model: str) -> str:
     """Return a starter file for a model of a provider, without tests of its cost."""
-    if provider is OPENAI and model == MODEL:
+    if provider is OPENAI and model == STARTER_MODEL:
         return text
     name = provider.name
     head, marker, _ = text.partition("  openai:\n")
@@ -100,8 +104,8 @@ def _adapted(text: str, provider: Provider, model: str) -> str:
         address = f"dialect: {provider.dialect}\n    base_url: {provider.base_url}"
         key = f"    api_key: ${{{provider.variable}}}\n" if provider.variable else ""
         text = f"{head}  {name}:\n    {address}\n{key}    provider: {name}\n"
-    text = text.replace(f"openai, model: {MODEL}", f"{name}, model: {json.dumps(model)}")
-    text = text.replace(f"openai/{MODEL}", json.dumps(f"{name}/{model}"))
+    text = text.replace(f"openai, model: {STARTER_MODEL}", f"{name}, model: {json.dumps(model)}")
+    text = text.replace(f"openai/{STARTER_MODEL}", json.dumps(f"{name}/{model}"))
     text = text.replace("upstream: openai", f"upstream: {name}")
     return re.sub(r"\n +upstream: \{body.*|, team-month: [0-9.]+", "", text)
 
@@ -118,19 +122,19 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
     Prints the secret of a virtual key for all deployments to standard error, once.
     """
-    draft = FORMATS[gateway](_read(config), config.stem, settings.environment())
+    draft = FORMATS[gateway](_read_config_file(config), config.stem, settings.environment())
     for note in draft.notes:
         click.echo(note)
     if not draft.deployments:
         raise click.ClickException(f"{config} contains no supported model")
     names = sorted(draft.deployments)
-    text, lines = new_key(slug(gateway), names, names)
-    write_files(folder, {**draft.files(), "keys.yaml": f"{lines}\n"})
+    text, lines = generate_key(to_slug(gateway), names, names)
+    write_files(folder, {**draft.render_files(), "keys.yaml": f"{lines}\n"})
     click.echo(f"{text}\n", err=True)
-    click.echo(_next(draft, shlex.quote(str(folder))))
+    click.echo(_format_migrate_message(draft, shlex.quote(str(folder))))
 
 
-def _next(draft: Draft, folder: str) -> str:
+def _format_migrate_message(draft: Draft, folder: str) -> str:
     """Return the next steps, with the number of targets that were not converted."""
     unconverted = f" {counted(draft.left_out, 'target')} not converted (see above)."
     left_out = unconverted if draft.left_out else ""
@@ -138,16 +142,16 @@ def _next(draft: Draft, folder: str) -> str:
         f"  export {name}=...  # {description}\n" for name, description in draft.exports.items()
     ]
     exports = f"\n{''.join(lines)}" if lines else ""
-    return NEXT_OF_MIGRATE.format(folder=folder, left_out=left_out, exports=exports)
+    return MIGRATE_MESSAGE.format(folder=folder, left_out=left_out, exports=exports)
 
 
-def _read(config: Path) -> Any:
+def _read_config_file(config: Path) -> Any:
     """Return the mapping of a YAML or JSON file."""
     try:
         with config.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise click.ClickException(f"{config} is larger than {MAX_BYTES} bytes")
+            data = file.read(MAX_CONFIG_BYTES + 1)
+        if len(data) > MAX_CONFIG_BYTES:
+            raise click.ClickException(f"{config} is larger than {MAX_CONFIG_BYTES} bytes")
         values = yaml.safe_load(data)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise click.ClickException(f"{config} cannot be read: {error}") from None
@@ -156,7 +160,9 @@ def _read(config: Path) -> Any:
     return values
 
 
-def new_key(name: str, deployments: Sequence[str], existing: Collection[str]) -> tuple[str, str]:
+def generate_key(
+    name: str, deployments: Sequence[str], existing: Collection[str]
+) -> tuple[str, str]:
     """Return the secret of a new key, and its entry in YAML, by default for all deployments.
 
     Raise ``ValueError`` if a deployment does not exist or there is none.
@@ -173,11 +179,11 @@ def new_key(name: str, deployments: Sequence[str], existing: Collection[str]) ->
 
 
 @click.command("key")
-@click.argument("name", type=PolicyName())
+@click.argument("name", type=PolicyNameParam())
 @click.option(
     "--deployment",
     "deployments",
-    type=PolicyName(),
+    type=PolicyNameParam(),
     multiple=True,
     help="Deployment that the key may call. Repeatable.  [default: all]",
 )
@@ -197,8 +203,8 @@ def key_command(name: str, deployments: tuple[str, ...], policies: Path | None) 
         raise click.UsageError(message)
     try:
         existing = read_folder(policies, None).deployments if policies else deployments
-        secret, entry = new_key(name, deployments, existing)
+        secret, entry = generate_key(name, deployments, existing)
     except (PolicyError, ValueError) as error:
         raise click.ClickException(f"{policies}: {error}") from None
-    click.echo(f"{secret}\n\n{SAVE_KEY}\n", err=True)
+    click.echo(f"{secret}\n\n{SAVE_KEY_MESSAGE}\n", err=True)
     click.echo(entry)

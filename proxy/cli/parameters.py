@@ -12,17 +12,17 @@ from typing import Any
 import click
 
 from proxy import settings
-from proxy.config.scalars import NAME
-from proxy.config.units import duration
+from proxy.config.scalars import NAME_PATTERN
+from proxy.config.units import parse_duration
 from proxy.errors.words import quoted
 from proxy.settings import Address, BadSetting
 
-MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
+DATETIME_FORMATS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class Listen(click.ParamType[Address]):
+class AddressParam(click.ParamType[Address]):
     """``HOST:PORT``."""
 
     name = "HOST:PORT"
@@ -34,19 +34,19 @@ class Listen(click.ParamType[Address]):
             self.fail(str(error), param, ctx)
 
 
-class PolicyName(click.ParamType[str]):
+class PolicyNameParam(click.ParamType[str]):
     """A name that a key or a deployment may have."""
 
     name = "NAME"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        if not re.fullmatch(NAME, value):
+        if not re.fullmatch(NAME_PATTERN, value):
             rule = "Use at most 64 of a-z, 0-9, '.', '_' and '-', starting with a letter or digit."
             self.fail(f"{quoted(value)} is not a valid name. {rule}", param, ctx)
         return str(value)
 
 
-class Folder(click.Path):
+class FolderParam(click.Path):
     """An existing folder of policies. If it is missing, the error contains advice."""
 
     def __init__(self, advice: str = "Create it with `headrace init {}`.") -> None:
@@ -60,37 +60,37 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Moment(click.ParamType[datetime]):
+class DatetimeParam(click.ParamType[datetime]):
     """An age such as ``30d``, or a UTC time."""
 
     name = "AGE|TIME"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
         try:
-            return datetime.now(UTC) - timedelta(seconds=duration(value))
+            return datetime.now(UTC) - timedelta(seconds=parse_duration(value))
         except (ValueError, OverflowError):
             pass
         try:
-            return click.DateTime(MOMENTS).convert(value, param, ctx).replace(tzinfo=UTC)
+            return click.DateTime(DATETIME_FORMATS).convert(value, param, ctx).replace(tzinfo=UTC)
         except click.BadParameter:
             forms = "an age such as 12h or 30d, or a UTC time such as 2026-01-31T22:00"
             self.fail(f"{quoted(value)} must be {forms}", param, ctx)
 
 
-FOLDER = Folder()
+FOLDER = FolderParam()
 policies_option = click.option(
     "--policies", type=FOLDER, default="policies", show_default=True, help="Folder of policy files."
 )
 listen_option = click.option(
     "--listen",
-    type=Listen(),
+    type=AddressParam(),
     default="127.0.0.1:8080",
     show_default=True,
     help="Address for client calls.",
 )
 admin_option = click.option(
     "--admin-listen",
-    type=Listen(),
+    type=AddressParam(),
     default="127.0.0.1:8081",
     show_default=True,
     help="Address for metrics, health and the admin API.",

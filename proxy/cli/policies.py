@@ -10,7 +10,7 @@ import click
 import orjson
 
 from proxy import settings
-from proxy.cli.parameters import FOLDER, MOMENTS, format_option, policies_option
+from proxy.cli.parameters import DATETIME_FORMATS, FOLDER, format_option, policies_option
 from proxy.dialects.wire import strict_json
 from proxy.errors import ProxyError
 from proxy.errors.words import quoted
@@ -65,7 +65,9 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 @click.option(
     "--method", default="POST", show_default=True, metavar="METHOD", help="Request method."
 )
-@click.option("--at", type=click.DateTime(MOMENTS), metavar="TIME", help="UTC.  [default: now]")
+@click.option(
+    "--at", type=click.DateTime(DATETIME_FORMATS), metavar="TIME", help="UTC.  [default: now]"
+)
 @format_option(["json", "text"])
 @click.argument("request_file", type=click.File("rb"), required=False)
 def explain_command(
@@ -83,7 +85,7 @@ def explain_command(
     Exits 0 for every call that can be explained, including one that a rule rejects. Exits 1 if
     the policies, the key or the request are invalid.
     """
-    headers = dict(map(_header, options["headers"]))
+    headers = dict(map(_parse_header, options["headers"]))
     is_chat = request_file is None and options["path"] in (None, CHAT)
     if deployment is not None and not is_chat:  # the body of a chat names its deployment
         headers["x-headrace-deployment"] = deployment
@@ -112,7 +114,7 @@ def explain_command(
     click.echo(data if options["form"] == "json" else explanation.text())
 
 
-def _header(text: str) -> tuple[str, str]:
+def _parse_header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
         raise click.BadParameter("must have the form NAME:VALUE", param_hint="--header")

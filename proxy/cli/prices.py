@@ -15,7 +15,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.prices import listing
 from proxy.prices.refresh import Unavailable, prepare_refresh, write
 
-UNREADABLE = 2  # same code as for a missing folder
+UNREADABLE_EXIT = 2  # same code as for a missing folder
 
 
 @click.group("prices")
@@ -63,7 +63,7 @@ def refresh(policies: Path, only: bool) -> None:
     except (PolicyError, Unavailable, OSError) as error:
         prefix = "" if isinstance(error, PolicyError) else "Error: "
         click.echo(f"{prefix}{error}", err=True)
-        raise SystemExit(UNREADABLE) from None
+        raise SystemExit(UNREADABLE_EXIT) from None
     changes = new_prices.changes
     for change, names in (("added", changes.added), ("changed", changes.changed)):
         for name in names:

@@ -17,7 +17,7 @@ import uvloop
 
 from proxy import app, settings
 from proxy.cli.parameters import FOLDER, admin_option, listen_option
-from proxy.demo.examples import KEY
+from proxy.demo.examples import DEMO_KEY
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
@@ -26,7 +26,7 @@ from proxy.server import WeakParser
 from proxy.server.listening import require_free
 from proxy.settings import Address, BadSetting, Settings
 
-GARBAGE = (200_000, 5, 50)
+GC_THRESHOLDS = (200_000, 5, 50)
 """Thresholds of the garbage collector: new objects, and rounds for older generations. A round stops
 the process for 20 ms. Concurrent calls and their records create up to 50,000 objects, which must
 not start one. Calls leave no cyclic garbage."""
@@ -41,10 +41,10 @@ not start one. Calls leave no cyclic garbage."""
 @admin_option
 def serve(policies: Path, candidate: Path | None, listen: Address, admin_listen: Address) -> None:
     """Serve calls under the policies in a folder."""
-    run(_serve(replace(settings_of(policies, listen, admin_listen), candidate=candidate)))
+    run_or_exit(_serve(replace(read_settings(policies, listen, admin_listen), candidate=candidate)))
 
 
-def settings_of(policies: Path, listen: Address, admin: Address) -> Settings:
+def read_settings(policies: Path, listen: Address, admin: Address) -> Settings:
     """Return the settings from flags and variables. Raise ``ClickException`` if one is invalid."""
     try:
         return settings.from_environment(policies, listen, admin, settings.environment())
@@ -52,7 +52,7 @@ def settings_of(policies: Path, listen: Address, admin: Address) -> Settings:
         raise click.ClickException(str(error)) from None
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run_or_exit(work: Coroutine[Any, Any, None]) -> None:
     """Run until the end. An error at start prints one message and exits with code 1."""
     try:
         uvloop.run(work)
@@ -65,11 +65,11 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         raise click.ClickException(f"cannot listen on {error}") from None
 
 
-def _check_keys(chosen: Settings, snapshot: Snapshot) -> None:
+def _reject_demo_key(chosen: Settings, snapshot: Snapshot) -> None:
     """Raise ``ClickException`` if other machines can use the public key of the demo."""
     if chosen.listen.loopback:
         return
-    credential = snapshot.credentials.get(hashlib.sha256(KEY.encode()).digest())
+    credential = snapshot.credentials.get(hashlib.sha256(DEMO_KEY.encode()).digest())
     if credential is not None:
         raise click.ClickException(
             f"keys.{credential.key.name} is the public key of the demo. Remove it from the "
@@ -83,24 +83,24 @@ async def _serve(chosen: Settings) -> None:
     # SIGHUP would end the process. The folder is read anyway, and watched afterwards.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     require_free({"--listen": chosen.listen, "--admin-listen": chosen.admin})
-    check = partial(_check_keys, chosen)
-    async with app.running(chosen, check=check, loaded=_settle_memory) as running:
+    check = partial(_reject_demo_key, chosen)
+    async with app.run_proxy(chosen, check=check, on_loaded=_freeze_memory) as running:
         loop.add_signal_handler(signal.SIGHUP, running.watch.request_reload)
-        await until_stopped()
+        await wait_for_signal()
 
 
-def _settle_memory() -> None:
+def _freeze_memory() -> None:
     """Exclude the objects of the start from garbage collection, and release free memory.
 
     Collecting them would delay calls. The little garbage among them stays.
     """
     gc.freeze()
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     release()
 
 
-async def until_stopped() -> None:
+async def wait_for_signal() -> None:
     """Wait for SIGTERM or SIGINT. The next signal stops the process immediately."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

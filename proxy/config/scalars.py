@@ -35,31 +35,32 @@ from proxy.runtime.frozen import frozen
 from proxy.types.target import CREDENTIAL_WORDS
 
 
-def any_case(word: str) -> str:
+def any_case_pattern(word: str) -> str:
     """Return a case-insensitive pattern. JSON Schema has no flag for it."""
     return "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else c for c in word)
 
 
-Referred = Literal["deployment", "upstream", "secret", "text", "service"]
-NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
-CREDENTIAL = "|".join(map(any_case, CREDENTIAL_WORDS))
-USD = r"\d+(?:\.\d+)?"
-MOMENT = {
+ReferenceTarget = Literal["deployment", "upstream", "secret", "text", "service"]
+NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
+CREDENTIAL_PATTERN = "|".join(map(any_case_pattern, CREDENTIAL_WORDS))
+USD_PATTERN = r"\d+(?:\.\d+)?"
+MOMENT_SCHEMA = {
     "type": "string",
-    "pattern": rf"^{units.DAY}([T ]{units.MINUTE}(:[0-5]\d)?(Z|[+-]{units.MINUTE}))?$",
+    "pattern": rf"^{units.DAY_PATTERN}([T ]{units.TIME_PATTERN}(:[0-5]\d)?"
+    rf"(Z|[+-]{units.TIME_PATTERN}))?$",
     "examples": ["2026-12-31", "2026-12-31T18:00Z"],
 }
-_PORT = r"0*(?:[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
-URL = rf"https?://(?:(?![/?#@:\[\]\\])[!-~])+(?::{_PORT})?(?:/(?:(?![?#])[!-~])*)?"
-VISIBLE = r"^[^\s\x00-\x1f\x7f-\xa0]+(?: [^\s\x00-\x1f\x7f-\xa0]+)*$"
-VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
+_PORT_PATTERN = r"0*(?:[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
+URL_PATTERN = rf"https?://(?:(?![/?#@:\[\]\\])[!-~])+(?::{_PORT_PATTERN})?(?:/(?:(?![?#])[!-~])*)?"
+VISIBLE_PATTERN = r"^[^\s\x00-\x1f\x7f-\xa0]+(?: [^\s\x00-\x1f\x7f-\xa0]+)*$"
+VARIABLE_PATTERN = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
 
 
-def _pattern(pattern: str, example: str) -> dict[str, Any]:
+def _pattern_schema(pattern: str, example: str) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^(?:{pattern})$", "examples": [example]}
 
 
-def text(pattern: str, message: str, example: str) -> tuple[AfterValidator, WithJsonSchema]:
+def matching(pattern: str, message: str, example: str) -> tuple[AfterValidator, WithJsonSchema]:
     """Return annotations for text that must match a pattern as a whole."""
 
     def check(value: str) -> str:
@@ -67,7 +68,7 @@ def text(pattern: str, message: str, example: str) -> tuple[AfterValidator, With
             raise ValueError(message)
         return value
 
-    return AfterValidator(check), WithJsonSchema(_pattern(pattern, example))
+    return AfterValidator(check), WithJsonSchema(_pattern_schema(pattern, example))
 
 
 @frozen
@@ -82,26 +83,37 @@ class ListedWord:
         return core_schema.literal_schema(list(self.words))
 
 
-Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
 Model = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 TagKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=500)]], Field()]
-Prose = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
+TextList = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=500)]], Field()]
+LongText = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Certain = Annotated[float, Field(gt=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Duration = Annotated[
-    float, BeforeValidator(units.duration), WithJsonSchema(_pattern(units.DURATION, "5s"))
+    float,
+    BeforeValidator(units.parse_duration),
+    WithJsonSchema(_pattern_schema(units.DURATION_PATTERN, "5s")),
 ]
-Size = Annotated[int, BeforeValidator(units.size), WithJsonSchema(_pattern(units.SIZE, "64MiB"))]
+Size = Annotated[
+    int,
+    BeforeValidator(units.parse_size),
+    WithJsonSchema(_pattern_schema(units.SIZE_PATTERN, "64MiB")),
+]
 Usd = Annotated[
     Decimal,
-    BeforeValidator(units.money),
+    BeforeValidator(units.parse_usd),
     Field(ge=0),
     WithJsonSchema(
-        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{USD}$"}]}
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": f"^{USD_PATTERN}$"},
+            ]
+        }
     ),
 ]
 
@@ -119,22 +131,24 @@ PositiveUsd = Annotated[
         {
             "anyOf": [
                 {"type": "number", "exclusiveMinimum": 0},
-                {"type": "string", "pattern": f"^(?=.*[1-9]){USD}$"},
+                {"type": "string", "pattern": f"^(?=.*[1-9]){USD_PATTERN}$"},
             ]
         }
     ),
 ]
 Day = Annotated[
     date | None,
-    BeforeValidator(units.day),
-    WithJsonSchema({"type": "string", "format": "date", "pattern": f"^{units.DAY}$"}),
+    BeforeValidator(units.parse_day),
+    WithJsonSchema({"type": "string", "format": "date", "pattern": f"^{units.DAY_PATTERN}$"}),
 ]
-Moment = Annotated[datetime | None, BeforeValidator(units.moment), WithJsonSchema(MOMENT)]
+Moment = Annotated[
+    datetime | None, BeforeValidator(units.parse_moment), WithJsonSchema(MOMENT_SCHEMA)
+]
 Zone = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$")]
 
 
 @cache
-def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
+def get_key_descriptions(model: type[BaseModel]) -> Mapping[str, str]:
     """Return the docstring below each key by the name of its field.
 
     The description of a ``Field`` wins, then the one of the last base class that declares the key.
@@ -145,14 +159,14 @@ def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
         annotated = inspect.get_annotations(base)
         texts = {name: text for name, text in texts.items() if name not in annotated}
         if issubclass(base, BaseModel):
-            texts |= _docstrings(base.__module__).get(base.__name__, {})
+            texts |= _read_key_docstrings(base.__module__).get(base.__name__, {})
     fields = model.model_fields
     described = {name: field.description for name, field in fields.items() if field.description}
     return {name: text for name, text in texts.items() if name in fields} | described
 
 
 @cache
-def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
+def _read_key_docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):  # the source of the module is not available
@@ -180,7 +194,7 @@ class Section(BaseModel):
     """JSON Schemas of values that may replace the mapping."""
 
     @classmethod
-    def requirements(cls) -> list[Requirement]:
+    def list_requirements(cls) -> list[Requirement]:
         """Return the requirements of the base classes, then of this class."""
         groups = [base.__dict__.get("REQUIREMENTS", ()) for base in reversed(cls.__mro__)]
         return [requirement for group in groups for requirement in group]
@@ -191,26 +205,26 @@ class Section(BaseModel):
     ) -> JsonSchemaValue:
         """Return the schema for editors, with the requirements and the short forms."""
         schema = handler.resolve_ref_schema(handler(core))
-        for name, description in descriptions_of(cls).items():
+        for name, description in get_key_descriptions(cls).items():
             key = cls.model_fields[name].alias or name
             schema["properties"][key]["description"] = description
-        if required := [r.condition.schema(cls) for r in cls.requirements()]:
+        if required := [r.condition.schema(cls) for r in cls.list_requirements()]:
             schema["allOf"] = required
         return {"anyOf": [*cls.SHORT_FORMS, schema]} if cls.SHORT_FORMS else schema
 
     @model_validator(mode="after")
     def _meets_requirements(self) -> Self:
         """Raise ``ValueError`` if a requirement is not met."""
-        for message in self.unmet():
+        for message in self.unmet_requirements():
             raise ValueError(message)
         return self
 
-    def unmet(self) -> Iterator[str]:
+    def unmet_requirements(self) -> Iterator[str]:
         """Yield the messages of requirements that are not met."""
-        yield from (r.message for r in self.requirements() if not r.condition.test(self))
+        yield from (r.message for r in self.list_requirements() if not r.condition.test(self))
 
 
-class Switched(Section):
+class Switchable(Section):
     """A part that the word ``off`` turns off."""
 
     off: bool = False
@@ -227,16 +241,16 @@ class Switched(Section):
 HEADER_NAME = "[a-z0-9-]{1,64}"
 HeaderName = Annotated[
     str,
-    *text(HEADER_NAME, "must be a header name in lower case", "x-app"),
-    *text(
-        f"(?!.*(?:{CREDENTIAL})){HEADER_NAME}",
+    *matching(HEADER_NAME, "must be a header name in lower case", "x-app"),
+    *matching(
+        f"(?!.*(?:{CREDENTIAL_PATTERN})){HEADER_NAME}",
         "must not be a header that contains a credential",
         "x-app",
     ),
 ]
 Digest = Annotated[
     str,
-    *text(
+    *matching(
         "[0-9a-f]{64}",
         "must be a SHA-256 in hex. Run `headrace key NAME` to create a key.",
         "0" * 64,
@@ -244,8 +258,8 @@ Digest = Annotated[
 ]
 SecretRef = Annotated[
     str,
-    *text(
-        rf"{VARIABLE}|file:.+",
+    *matching(
+        rf"{VARIABLE_PATTERN}|file:.+",
         "must be ${VARIABLE} or file:/path, not the secret itself",
         "${OPENAI_API_KEY}",
     ),
@@ -253,8 +267,8 @@ SecretRef = Annotated[
 
 KeyRef = Annotated[
     str,
-    *text(
-        rf"{VARIABLE}|file:.+|(?:azure|google):https://\S+|aws:[a-z0-9-]+",
+    *matching(
+        rf"{VARIABLE_PATTERN}|file:.+|(?:azure|google):https://\S+|aws:[a-z0-9-]+",
         "must be ${VARIABLE}, file:/path, azure:SCOPE, google:SCOPE or aws:REGION, "
         "not the secret itself",
         "${OPENAI_API_KEY}",
@@ -270,17 +284,17 @@ class Reference:
     They name a deployment, upstream, text file or secret, or are the URL of a service.
     """
 
-    to: Referred
+    to: ReferenceTarget
 
 
-def referring_keys(model: type[BaseModel], to: Referred) -> list[str]:
+def list_referring_keys(model: type[BaseModel], to: ReferenceTarget) -> list[str]:
     """Return the keys of a model whose values refer to ``to``."""
     fields = model.model_fields.items()
     return [key for key, field in fields if Reference(to) in field.metadata]
 
 
-def references(part: BaseModel, to: Referred) -> Iterator[tuple[str, str]]:
-    for key in referring_keys(type(part), to):
+def iter_references(part: BaseModel, to: ReferenceTarget) -> Iterator[tuple[str, str]]:
+    for key in list_referring_keys(type(part), to):
         value = getattr(part, key)
         values = value if isinstance(value, list) else [value]
         yield from ((key, item) for item in values if item is not None)
@@ -303,11 +317,13 @@ def check_url(value: str) -> str:
 
 
 Url = Annotated[
-    str, AfterValidator(check_url), WithJsonSchema(_pattern(URL, "https://api.example.com"))
+    str,
+    AfterValidator(check_url),
+    WithJsonSchema(_pattern_schema(URL_PATTERN, "https://api.example.com")),
 ]
 
 
-def one_or_several(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
+def item_or_list(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
     return {"anyOf": [item, {"type": "array", "items": item} | keywords]}
 
 

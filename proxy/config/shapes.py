@@ -31,15 +31,15 @@ class Requirement(NamedTuple):
     message: str
 
 
-def has(key: str) -> ShapeCondition:
+def is_not_null(key: str) -> ShapeCondition:
     """Match if a key is present and not null."""
     schema = {"required": [key], "properties": {key: {"not": {"type": "null"}}}}
-    return ShapeCondition(lambda part: _value(part, key) is not None, lambda _: schema)
+    return ShapeCondition(lambda part: _get_value(part, key) is not None, lambda _: schema)
 
 
 def is_present(key: str) -> ShapeCondition:
     """Match if a key is present."""
-    name, schema = _field(key), {"required": [key]}
+    name, schema = _field_name(key), {"required": [key]}
     return ShapeCondition(lambda part: name in part.model_fields_set, lambda _: schema)
 
 
@@ -48,18 +48,20 @@ def has_size(key: str, min_size: int = 1) -> ShapeCondition:
     content = {"type": ["array", "object", "string"], "minItems": min_size}
     content |= {"minProperties": min_size, "minLength": min_size}
     schema = {"required": [key], "properties": {key: content}}
-    return ShapeCondition(lambda part: len(_value(part, key) or ()) >= min_size, lambda _: schema)
+    return ShapeCondition(
+        lambda part: len(_get_value(part, key) or ()) >= min_size, lambda _: schema
+    )
 
 
 def equals(key: str, value: str | bool) -> ShapeCondition:
     """Match if a key has a value, explicitly or by default."""
 
     def schema(model: type[BaseModel]) -> JsonSchema:
-        default = model.model_fields[_field(key)].default
+        default = model.model_fields[_field_name(key)].default
         required = {} if default == value else {"required": [key]}
         return {"properties": {key: {"const": value}}} | required
 
-    return ShapeCondition(lambda part: _value(part, key) == value, schema)
+    return ShapeCondition(lambda part: _get_value(part, key) == value, schema)
 
 
 def all_of(*conditions: ShapeCondition) -> ShapeCondition:
@@ -100,9 +102,9 @@ def _combine(
     )
 
 
-def _field(key: str) -> str:
+def _field_name(key: str) -> str:
     return f"{key}_" if keyword.iskeyword(key) else key
 
 
-def _value(part: BaseModel, key: str) -> Any:
-    return getattr(part, _field(key))
+def _get_value(part: BaseModel, key: str) -> Any:
+    return getattr(part, _field_name(key))

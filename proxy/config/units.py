@@ -10,40 +10,40 @@ from typing import Any
 
 from proxy.money.usage import NANO, usd_text
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
-_BYTES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-_PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
-DURATION = r"(?=.*[1-9])(\d+(\.\d+)?(ms|s|m|h|d))+"
-_SIZE = r"(\d+)(B|kB|MB|GB|KiB|MiB|GiB)"
-SIZE = f"(?=.*[1-9]){_SIZE}"
-DAY = r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
-MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
-MAX_PLACES = 18  # before or after the decimal point
+_SECONDS_BY_SUFFIX = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES_BY_SUFFIX = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
+_BYTES_BY_SUFFIX |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_DURATION_PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
+DURATION_PATTERN = r"(?=.*[1-9])(\d+(\.\d+)?(ms|s|m|h|d))+"
+_SIZE_PATTERN = r"(\d+)(B|kB|MB|GB|KiB|MiB|GiB)"
+SIZE_PATTERN = f"(?=.*[1-9]){_SIZE_PATTERN}"
+DAY_PATTERN = r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+TIME_PATTERN = r"(?:[01]\d|2[0-3]):[0-5]\d"
+MAX_DECIMAL_DIGITS = 18  # before or after the decimal point
 
 
-def duration(value: Any) -> Any:
+def parse_duration(value: Any) -> Any:
     """Parse ``500ms``, ``5s`` or ``1m30s`` as seconds. A number without a unit is invalid."""
-    parts = re.findall(_PART, value) if isinstance(value, str) else []
+    parts = re.findall(_DURATION_PART, value) if isinstance(value, str) else []
     if not parts or "".join(n + unit for n, unit in parts) != value:
         raise ValueError("must be a duration such as 500ms, 5s or 1m30s")
-    seconds = sum(float(n) * _SECONDS[unit] for n, unit in parts)
+    seconds = sum(float(n) * _SECONDS_BY_SUFFIX[unit] for n, unit in parts)
     if seconds <= 0:
         raise ValueError("must be greater than 0")
     return seconds
 
 
-def size(value: Any) -> Any:
+def parse_size(value: Any) -> Any:
     """Parse ``64MiB`` or ``512kB`` as bytes."""
-    match = re.fullmatch(_SIZE, value) if isinstance(value, str) else None
+    match = re.fullmatch(_SIZE_PATTERN, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a size such as 512kB or 64MiB")
     if not int(match[1]):
         raise ValueError("must be greater than 0")
-    return int(match[1]) * _BYTES[match[2]]
+    return int(match[1]) * _BYTES_BY_SUFFIX[match[2]]
 
 
-def money(value: Any) -> Any:
+def parse_usd(value: Any) -> Any:
     """Parse USD as a decimal number."""
     if isinstance(value, Decimal):
         return value
@@ -55,12 +55,12 @@ def money(value: Any) -> Any:
         raise ValueError("must be a number of USD") from None
     if not amount.is_finite():
         raise ValueError("must be a number of USD")
-    if abs(amount.adjusted()) > MAX_PLACES:  # arithmetic with more would exhaust memory
-        raise ValueError(f"must be a number of USD with at most {MAX_PLACES} places")
+    if abs(amount.adjusted()) > MAX_DECIMAL_DIGITS:  # arithmetic with more would exhaust memory
+        raise ValueError(f"must be a number of USD with at most {MAX_DECIMAL_DIGITS} places")
     return amount
 
 
-def day(value: Any) -> Any:
+def parse_day(value: Any) -> Any:
     """Parse ``2026-01-31``."""
     if value is None or isinstance(value, date):
         return value
@@ -70,7 +70,7 @@ def day(value: Any) -> Any:
         raise ValueError("must be a day such as 2026-01-31") from None
 
 
-def moment(value: Any) -> Any:
+def parse_moment(value: Any) -> Any:
     """Parse ``2026-01-31`` as the end of that day in UTC, or ``2026-01-31T18:00Z``."""
     if value is None or isinstance(value, datetime):
         return value
@@ -83,52 +83,56 @@ def moment(value: Any) -> Any:
     raise ValueError("must be a day such as 2026-01-31 or a time such as 2026-01-31T18:00Z")
 
 
-_INTEGER = r"(?=[\d.]*[1-9])(?=\d+(?:\.0+)?(?![\d.kM])|\d+(?:\.\d{1,3}0*)?k|\d+(?:\.\d{1,6}0*)?M)"
-_COUNT = r"(\d+(?:\.\d+)?)(k|M)?"
-COUNT = _INTEGER + _COUNT
-_SPAN = r"(?:(?!0 )(\d+) )?(second|minute|hour|day)s?"
-RATE = rf"{COUNT} per {_SPAN}"
-SHARE = r"0{0,2}[1-9]|0?[1-9]\d|100"
-BUDGET = r"(?=[\d.]*[1-9])(\d+(?:\.\d{1,9})?)(?: usd)? per (second|minute|hour|day|week|month)"
+_WHOLE_COUNT = (
+    r"(?=[\d.]*[1-9])(?=\d+(?:\.0+)?(?![\d.kM])|\d+(?:\.\d{1,3}0*)?k|\d+(?:\.\d{1,6}0*)?M)"
+)
+_COUNT_PART = r"(\d+(?:\.\d+)?)(k|M)?"
+COUNT_PATTERN = _WHOLE_COUNT + _COUNT_PART
+_TIME_UNIT_PART = r"(?:(?!0 )(\d+) )?(second|minute|hour|day)s?"
+RATE_PATTERN = rf"{COUNT_PATTERN} per {_TIME_UNIT_PART}"
+PERCENT_PATTERN = r"0{0,2}[1-9]|0?[1-9]\d|100"
+BUDGET_PATTERN = (
+    r"(?=[\d.]*[1-9])(\d+(?:\.\d{1,9})?)(?: usd)? per (second|minute|hour|day|week|month)"
+)
 MAX_USD = 9_000_000
-AT_MOST = r"(?=0*(?:9000000(?:\.0+)?|[0-8]\d{6}(?:\.\d+)?|\d{1,6}(?:\.\d+)?)(?![\d.]))"
-_MULTIPLES = {"": 1, "k": 1000, "M": 1_000_000}
-_SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+MAX_USD_CHECK = r"(?=0*(?:9000000(?:\.0+)?|[0-8]\d{6}(?:\.\d+)?|\d{1,6}(?:\.\d+)?)(?![\d.]))"
+_COUNT_SUFFIXES = {"": 1, "k": 1000, "M": 1_000_000}
+_UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 
-def count(value: Any) -> Any:
+def parse_count(value: Any) -> Any:
     """Parse ``600``, ``200k`` or ``1.5M`` as a whole number."""
-    match = re.fullmatch(_COUNT, str(value)) if type(value) in (int, str) else None
-    amount = Decimal(match[1]) * _MULTIPLES[match[2] or ""] if match else Decimal(0)
+    match = re.fullmatch(_COUNT_PART, str(value)) if type(value) in (int, str) else None
+    amount = Decimal(match[1]) * _COUNT_SUFFIXES[match[2] or ""] if match else Decimal(0)
     if amount <= 0 or amount != int(amount):
         raise ValueError("must be a whole number above 0, such as 600, 200k or 1.5M")
     return int(amount)
 
 
-def rate(value: Any) -> Any:
+def parse_rate(value: Any) -> Any:
     """Parse ``600 per minute`` or ``200k per 10 minutes`` as an amount and whole seconds."""
-    match = re.fullmatch(RATE, value) if isinstance(value, str) else None
+    match = re.fullmatch(RATE_PATTERN, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a rate such as 600 per minute or 200k per 10 minutes")
-    return count(f"{match[1]}{match[2] or ''}"), int(match[3] or 1) * _SPANS[match[4]]
+    return parse_count(f"{match[1]}{match[2] or ''}"), int(match[3] or 1) * _UNIT_SECONDS[match[4]]
 
 
-def rate_text(value: tuple[int, int]) -> str:
-    """Return the text that ``rate`` parses."""
+def format_rate(value: tuple[int, int]) -> str:
+    """Return the text that ``parse_rate`` parses."""
     amount, seconds = value
-    unit, length = next(span for span in reversed(_SPANS.items()) if seconds % span[1] == 0)
+    unit, length = next(span for span in reversed(_UNIT_SECONDS.items()) if seconds % span[1] == 0)
     times = seconds // length
     return f"{amount} per {unit}" if times == 1 else f"{amount} per {times} {unit}s"
 
 
-def budget_text(value: tuple[int, str]) -> str:
-    """Return the text that ``budget`` parses."""
+def format_budget(value: tuple[int, str]) -> str:
+    """Return the text that ``parse_budget`` parses."""
     return f"{usd_text(value[0])} per {value[1]}"
 
 
-def budget(value: Any) -> Any:
+def parse_budget(value: Any) -> Any:
     """Parse ``500 per month`` as nano-USD and a calendar unit."""
-    match = re.fullmatch(BUDGET, value) if isinstance(value, str) else None
+    match = re.fullmatch(BUDGET_PATTERN, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be USD per calendar unit, such as 500 per month or 0.50 per day")
     if Decimal(match[1]) > MAX_USD:
@@ -136,9 +140,9 @@ def budget(value: Any) -> Any:
     return int(Decimal(match[1]) * NANO), match[2]
 
 
-def share(value: Any) -> Any:
+def parse_percent(value: Any) -> Any:
     """Parse ``80%`` as 0.8."""
-    match = re.fullmatch(rf"({SHARE})%", value) if isinstance(value, str) else None
+    match = re.fullmatch(rf"({PERCENT_PATTERN})%", value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a percentage such as 80%")
     return int(match[1]) / 100

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-KEY = "hr-demo-key"
+DEMO_KEY = "hr-demo-key"
 
 
-def examples(listen: str, admin: str) -> str:
+def format_examples(listen: str, admin: str) -> str:
     """Return the examples, with the addresses of the demo."""
     return f"""
 Headrace is ready at http://{listen} (console and metrics: http://{admin}).
@@ -13,28 +13,28 @@ Press Ctrl-C to stop. Paste any of these examples into another terminal:
 
 Completion:
 
-  curl http://{listen}/v1/completions -H 'Authorization: Bearer {KEY}' \\
+  curl http://{listen}/v1/completions -H 'Authorization: Bearer {DEMO_KEY}' \\
     -H 'Content-Type: application/json' \\
     -d '{{"model": "support-chat", "prompt": "The capital of France is",
          "max_tokens": 8, "temperature": 0}}'
 
 Streamed chat completion:
 
-  curl -N http://{listen}/v1/chat/completions -H 'Authorization: Bearer {KEY}' \\
+  curl -N http://{listen}/v1/chat/completions -H 'Authorization: Bearer {DEMO_KEY}' \\
     -H 'Content-Type: application/json' \\
     -d '{{"model": "support-chat", "stream": true,
          "messages": [{{"role": "user", "content": "Say hello."}}]}}'
 
 Anthropic Messages API:
 
-  curl http://{listen}/v1/messages -H 'x-api-key: {KEY}' \\
+  curl http://{listen}/v1/messages -H 'x-api-key: {DEMO_KEY}' \\
     -H 'Content-Type: application/json' \\
     -d '{{"model": "support-chat", "max_tokens": 16,
          "messages": [{{"role": "user", "content": "Say hello."}}]}}'
 
 OpenAI Responses API (the model stores nothing, so `previous_response_id` is rejected):
 
-  curl http://{listen}/v1/responses -H 'Authorization: Bearer {KEY}' \\
+  curl http://{listen}/v1/responses -H 'Authorization: Bearer {DEMO_KEY}' \\
     -H 'Content-Type: application/json' \\
     -d '{{"model": "support-chat", "max_output_tokens": 16, "input": "Say hello."}}'
 
@@ -42,7 +42,7 @@ OpenAI SDK (pip install openai):
 
   python - <<'PY'
   from openai import OpenAI
-  client = OpenAI(base_url="http://{listen}/v1", api_key="{KEY}")
+  client = OpenAI(base_url="http://{listen}/v1", api_key="{DEMO_KEY}")
   for chunk in client.chat.completions.create(model="support-chat", stream=True,
           messages=[{{"role": "user", "content": "Name three colors."}}]):
       if chunk.choices:
@@ -52,7 +52,7 @@ OpenAI SDK (pip install openai):
 
 One prompt to two models:
 
-  curl http://{listen}/v1/completion -H 'Authorization: Bearer {KEY}' \\
+  curl http://{listen}/v1/completion -H 'Authorization: Bearer {DEMO_KEY}' \\
     -H 'Content-Type: application/json' \\
     -d '{{"model": ["smol-base", "smol-chat"], "prompt": "Once upon a time", "max_tokens": 12}}'
 

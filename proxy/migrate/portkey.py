@@ -11,109 +11,117 @@ from typing import Any
 from proxy.migrate.draft import (
     ConfigPart,
     Draft,
-    duration,
-    price_provider,
-    referred_variables,
-    slug,
-    whole_weight,
+    find_variables,
+    format_duration,
+    get_price_provider,
+    to_integer_weight,
+    to_slug,
 )
 from proxy.types.providers import BY_WORD, key_variable
 
-NO_EMBEDDINGS = (
+NO_EMBEDDINGS_NOTE = (
     "similar prompts are not matched. Add semantic: {embeddings: DEPLOYMENT}. See docs/cache.md."
 )
-WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral"}
-WORDS |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
+PROVIDER_BY_SLUG = {
+    "together-ai": "together_ai",
+    "fireworks-ai": "fireworks_ai",
+    "mistral-ai": "mistral",
+}
+PROVIDER_BY_SLUG |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
 """Names of providers that differ at Portkey."""
-CAUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+FAILOVER_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 WEIGHT_SCALE = 1000  # weights are whole numbers in policies
 
 
-def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
+def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     """Return a draft with one deployment called ``name``. ``environ`` is not used."""
-    top, draft = ConfigPart("", config), Draft(referred_variables(config))
+    top, draft = ConfigPart("", config), Draft(find_variables(config))
     deployment: dict[str, Any] = {"targets": []}
-    strategy = top.part("strategy")
-    mode = strategy.text("mode") or "single"
-    parts = top.parts("targets") or [top]
-    targets = [target for part in parts if (target := _target(draft, part)) is not None]
+    strategy = top.read_mapping("strategy")
+    mode = strategy.read_text("mode") or "single"
+    parts = top.read_mappings("targets") or [top]
+    targets = [target for part in parts if (target := _convert_target(draft, part)) is not None]
     if mode == "loadbalance" and targets:
         deployment["targets"] = [{"weight": WEIGHT_SCALE, **target} for target in targets]
     else:
         if mode not in {"single", "fallback"}:
             note = f"mode {mode} is not supported. The first target is used."
-            draft.note(strategy.at("mode"), note)
+            draft.add_note(strategy.path_of("mode"), note)
         deployment["targets"] = targets[:1]
         if targets[1:]:
             deployment["fallback"] = targets[1:]
     for target in targets if mode != "loadbalance" else ():
         target.pop("weight", None)
-    if strategy.take("on_status_codes"):
-        draft.note(
-            strategy.at("on_status_codes"), "is left out: the fallback is used after every failure"
+    if strategy.read_any("on_status_codes"):
+        draft.add_note(
+            strategy.path_of("on_status_codes"),
+            "is left out: the fallback is used after every failure",
         )
-    _add_retry(draft, deployment, top.part("retry"))
-    _add_cache(draft, deployment, top.part("cache"))
+    _add_retry(draft, deployment, top.read_mapping("retry"))
+    _add_cache(draft, deployment, top.read_mapping("cache"))
     _add_timeout(draft, top)
     if targets:
-        draft.deployments[slug(name)] = deployment
+        draft.deployments[to_slug(name)] = deployment
         draft.fix_weights()
     draft.note_unread((top, strategy))
     return draft
 
 
-def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
+def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     """Return a target, or skip it and return None if its provider is unknown."""
-    overrides = part.part("override_params")
-    text = part.text("provider") or part.text("virtual_key") or ""
-    model = overrides.text("model") or ""
+    overrides = part.read_mapping("override_params")
+    text = part.read_text("provider") or part.read_text("virtual_key") or ""
+    model = overrides.read_text("model") or ""
     if model.startswith("@"):
         text, _, model = model[1:].partition("/")
     provider_name = text.removeprefix("@")
-    word = _provider(provider_name)
-    base_url = part.text("custom_host") or (BY_WORD[word].base_url if word else None)
+    word = _find_provider(provider_name)
+    base_url = part.read_text("custom_host") or (BY_WORD[word].base_url if word else None)
     if word is None or base_url is None or not model:
-        draft.leave_out(part.place or "config", "must have a known provider and a model")
+        draft.skip_target(part.path or "config", "must have a known provider and a model")
         return None
-    base_url = draft.plain_address(part.at("custom_host"), base_url)
+    base_url = draft.clean_url(part.path_of("custom_host"), base_url)
     if base_url is None:
         return None
-    weight = part.number("weight", or_zero=True)
+    weight = part.read_number("weight", or_zero=True)
     provider = BY_WORD[word]
     upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
-    text = part.take("api_key")
+    text = part.read_any("api_key")
     if text is not None or provider.variable:
         variable = (
             provider.variable
             if provider_name == word and provider.variable
             else key_variable(provider_name)
         )
-        upstream["api_key"] = draft.secret(text, variable, part.at("api_key"))
-    if provider.name != price_provider(provider.dialect):
+        upstream["api_key"] = draft.secret_reference(text, variable, part.path_of("api_key"))
+    if provider.name != get_price_provider(provider.dialect):
         upstream["provider"] = provider.name
-    target: dict[str, Any] = {"upstream": draft.upstream(provider_name, upstream), "model": model}
+    target: dict[str, Any] = {
+        "upstream": draft.add_upstream(provider_name, upstream),
+        "model": model,
+    }
     if weight is not None:
-        target["weight"] = whole_weight(weight * WEIGHT_SCALE)
-    if part.place:
+        target["weight"] = to_integer_weight(weight * WEIGHT_SCALE)
+    if part.path:
         draft.note_unread((part,))
     note = "is left out. A rule can set it under `set:`, see docs/policies.md."
     draft.note_unread((overrides,), note)
     return target
 
 
-def _provider(provider_name: str) -> str | None:
+def _find_provider(provider_name: str) -> str | None:
     """Return the provider of a slug, which may have a suffix: ``openai-prod``."""
-    words = {**{word: word for word in BY_WORD}, **WORDS}
+    words = {**{word: word for word in BY_WORD}, **PROVIDER_BY_SLUG}
     matches = [word for word in words if f"{provider_name}-".startswith(f"{word}-")]
     return words[max(matches, key=len)] if matches else None
 
 
 def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
-    attempts, codes = part.number("attempts"), part.take("on_status_codes")
+    attempts, codes = part.read_number("attempts"), part.read_any("on_status_codes")
     if attempts is not None:
         retry: dict[str, Any] = {"times": min(10, int(attempts))}
         status_codes = codes if isinstance(codes, list) else []
-        causes = [code for code in status_codes if type(code) is int and code in CAUSES]
+        causes = [code for code in status_codes if type(code) is int and code in FAILOVER_STATUSES]
         if causes:
             retry["on"] = causes
         deployment["retry"] = retry
@@ -121,16 +129,16 @@ def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
 
 
 def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
-    mode, age = part.text("mode"), part.number("max_age")
+    mode, age = part.read_text("mode"), part.read_number("max_age")
     if mode is not None:
-        deployment["cache"] = {"ttl": duration(age) if age else "1h"}
+        deployment["cache"] = {"ttl": format_duration(age) if age else "1h"}
         if mode == "semantic":
-            draft.note(part.at("mode"), NO_EMBEDDINGS)
+            draft.add_note(part.path_of("mode"), NO_EMBEDDINGS_NOTE)
     draft.note_unread((part,))
 
 
 def _add_timeout(draft: Draft, top: ConfigPart) -> None:
-    allowed = top.number("request_timeout")
+    allowed = top.read_number("request_timeout")
     if allowed is not None:
         for upstream in draft.upstreams.values():
-            upstream["timeouts"] = {"total": duration(allowed / 1000)}
+            upstream["timeouts"] = {"total": format_duration(allowed / 1000)}

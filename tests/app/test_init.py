@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from proxy import app
-from proxy.app.telemetry import Enforcement, enforcing, reload_reporter
+from proxy.app.telemetry import PolicyActivator, build_reload_callback, iter_activation_steps
 from proxy.guards.kinds.injection import RuleBook
 from proxy.guards.kinds.pii import Pii
 from proxy.guards.kinds.secrets import Secrets
@@ -101,7 +101,9 @@ async def test_reload_is_activated_while_guards_load(
     settings = Settings(tmp_path, local_address, local_address, environ={"UPSTREAM_KEY": "k"})
     loaded = asyncio.Event()
     with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  # it never waits
-        running_app = app.running(settings, log_fd=nowhere.fileno(), trust=TRUST, loaded=loaded.set)
+        running_app = app.run_proxy(
+            settings, log_fd=nowhere.fileno(), trust=TRUST, on_loaded=loaded.set
+        )
         async with running_app as running, aiohttp.ClientSession() as client:
             text_before = running.policies.current.revision
             (tmp_path / "p.yaml").write_text(with_more(policies))
@@ -131,10 +133,10 @@ def activate(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
     """Read a folder and return the number of lines that its activation runs."""
     metrics, log = Metrics("1"), EventLog()
     if kind == "policies":  # no secret seals ids, so that keys can share responses
-        enforcement = Enforcement(partial(enforcing, Settings(path), metrics, log))
-        tell = reload_reporter(metrics, enforcement, ())
+        enforcement = PolicyActivator(partial(iter_activation_steps, Settings(path), metrics, log))
+        tell = build_reload_callback(metrics, enforcement, ())
     else:
-        enforcement = Enforcement(
+        enforcement = PolicyActivator(
             lambda read: [metrics.allow(list_labels(read), "candidate", start=False)]
         )
         tell = enforcement.activate
@@ -158,7 +160,7 @@ def test_activation_time_is_independent_of_folder_size(kind: str, tmp_path: Path
 
 def test_labels_are_registered_before_activation(tmp_path: Path) -> None:
     metrics = Metrics("1")
-    enforcement = Enforcement(lambda read: [metrics.admit(list_labels(read))])
+    enforcement = PolicyActivator(lambda read: [metrics.admit(list_labels(read))])
 
     snapshot = PolicyFolder(folder(tmp_path / "f", **SIZES), {}, None, enforcement.prepare).read()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from proxy.cli.serve import GARBAGE
+from proxy.cli.serve import GC_THRESHOLDS
 
 ACTIVE_OBJECTS = 50_000  # containers of some hundred active and finished calls
 
@@ -14,7 +14,7 @@ def test_calls_do_not_trigger_garbage_collection() -> None:
     thresholds, on_collection = gc.get_threshold(), lambda phase, info: collections.append(phase)
     gc.collect()
     gc.callbacks.append(on_collection)
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         objects: list[list[int]] = [[] for _ in range(ACTIVE_OBJECTS)]
     finally:

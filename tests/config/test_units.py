@@ -18,9 +18,9 @@ from proxy.config.scalars import (
     Name,
     Reference,
     Section,
-    descriptions_of,
-    references,
-    referring_keys,
+    get_key_descriptions,
+    iter_references,
+    list_referring_keys,
 )
 from proxy.config.shapes import (
     Requirement,
@@ -28,9 +28,9 @@ from proxy.config.shapes import (
     all_of,
     any_of,
     equals,
-    has,
     has_size,
     if_then,
+    is_not_null,
     is_present,
     not_,
     one_of,
@@ -41,23 +41,23 @@ from tests.for_each import for_each
 @for_each(
     ("parse", "text", "value"),
     [
-        (units.duration, "500ms", 0.5),
-        (units.duration, "5s", 5),
-        (units.duration, "2h", 7200),
-        (units.duration, "1m30s", 90),
-        (units.duration, "1d", 86_400),
-        (units.duration, "0.5s", 0.5),
-        (units.size, "64MiB", 2**26),
-        (units.size, "512kB", 512_000),
-        (units.size, "1B", 1),
-        (units.money, 0.15, Decimal("0.15")),
-        (units.money, "0.15", Decimal("0.15")),
-        (units.day, "2026-01-31", date(2026, 1, 31)),
-        (units.count, 5, 5),
-        (units.count, "5", 5),
-        (units.count, "2k", 2000),
-        (units.count, "1.5M", 1_500_000),
-        (units.share, "80%", 0.8),
+        (units.parse_duration, "500ms", 0.5),
+        (units.parse_duration, "5s", 5),
+        (units.parse_duration, "2h", 7200),
+        (units.parse_duration, "1m30s", 90),
+        (units.parse_duration, "1d", 86_400),
+        (units.parse_duration, "0.5s", 0.5),
+        (units.parse_size, "64MiB", 2**26),
+        (units.parse_size, "512kB", 512_000),
+        (units.parse_size, "1B", 1),
+        (units.parse_usd, 0.15, Decimal("0.15")),
+        (units.parse_usd, "0.15", Decimal("0.15")),
+        (units.parse_day, "2026-01-31", date(2026, 1, 31)),
+        (units.parse_count, 5, 5),
+        (units.parse_count, "5", 5),
+        (units.parse_count, "2k", 2000),
+        (units.parse_count, "1.5M", 1_500_000),
+        (units.parse_percent, "80%", 0.8),
     ],
 )
 def test_text_is_parsed(parse: Callable[[Any], Any], text: Any, value: Any) -> None:
@@ -65,27 +65,27 @@ def test_text_is_parsed(parse: Callable[[Any], Any], text: Any, value: Any) -> N
 
 
 INVALID: list[tuple[Callable[[Any], Any], str, list[Any]]] = [
-    (units.duration, "must be", [5, "5", "s", "5 s", "5x", "0s", "-5s", None, ["5s"], True]),
-    (units.size, "must be a size", [64, "64", "64 MiB", "64mb", "-1kB"]),
+    (units.parse_duration, "must be", [5, "5", "s", "5 s", "5x", "0s", "-5s", None, ["5s"], True]),
+    (units.parse_size, "must be a size", [64, "64", "64 MiB", "64mb", "-1kB"]),
     (
-        units.money,
+        units.parse_usd,
         "number of USD",
         ["cheap", True, None, "inf", float("nan"), "1e19", "1e999999", "1e-19"],
     ),
-    (units.day, "must be a day", ["31.1.2026", 20260131, "2026-02-30"]),
+    (units.parse_day, "must be a day", ["31.1.2026", 20260131, "2026-02-30"]),
     (
-        units.rate,
+        units.parse_rate,
         "must be a",
         [600, "600", "600/min", "0 per minute", "1.5 per minute", "5 per 0 minutes", "5 per month"],
     ),
     (
-        units.budget,
+        units.parse_budget,
         "must be USD",
         [500, "500", "0 per day", "0.0000000001 per day", "5 per 2 days"],
     ),
-    (units.budget, "must be at most 9,000,000 USD", ["9000000.000000001 per month"]),
-    (units.count, "must be a whole number", [0, -1, 1.5, "0.0001k", "k", True, None]),
-    (units.share, "must be a percentage", ["0%", "101%", "80", 0.8, "80.5%"]),
+    (units.parse_budget, "must be at most 9,000,000 USD", ["9000000.000000001 per month"]),
+    (units.parse_count, "must be a whole number", [0, -1, 1.5, "0.0001k", "k", True, None]),
+    (units.parse_percent, "must be a percentage", ["0%", "101%", "80", 0.8, "80.5%"]),
 ]
 
 
@@ -108,8 +108,8 @@ def test_invalid_text_is_refused(parse: Callable[[Any], Any], message: str, text
     ],
 )
 def test_rate_is_amount_and_seconds(text: str, rate: tuple[int, int]) -> None:
-    assert units.rate(text) == rate
-    assert units.rate(units.rate_text(rate)) == rate
+    assert units.parse_rate(text) == rate
+    assert units.parse_rate(units.format_rate(rate)) == rate
 
 
 @for_each(
@@ -123,8 +123,8 @@ def test_rate_is_amount_and_seconds(text: str, rate: tuple[int, int]) -> None:
     ],
 )
 def test_budget_is_nano_usd_and_calendar_unit(text: str, budget: tuple[int, str]) -> None:
-    assert units.budget(text) == budget
-    assert units.budget(units.budget_text(budget)) == budget
+    assert units.parse_budget(text) == budget
+    assert units.parse_budget(units.format_budget(budget)) == budget
 
 
 class Referring(Section):
@@ -135,26 +135,26 @@ class Referring(Section):
 
 
 def test_marked_keys_refer() -> None:
-    assert referring_keys(Referring, "text") == ["single", "several"]
-    assert referring_keys(Referring, "deployment") == ["deployment"]
-    assert referring_keys(Referring, "upstream") == []
+    assert list_referring_keys(Referring, "text") == ["single", "several"]
+    assert list_referring_keys(Referring, "deployment") == ["deployment"]
+    assert list_referring_keys(Referring, "upstream") == []
 
 
 def test_references_have_their_key() -> None:
     part = Referring(deployment="chat", single="a.txt", several=["b.txt", "c.txt"])
 
-    assert list(references(part, "deployment")) == [("deployment", "chat")]
-    assert list(references(part, "text")) == [
+    assert list(iter_references(part, "deployment")) == [("deployment", "chat")]
+    assert list(iter_references(part, "text")) == [
         ("single", "a.txt"),
         ("several", "b.txt"),
         ("several", "c.txt"),
     ]
-    assert list(references(Referring(deployment="chat"), "text")) == []
+    assert list(iter_references(Referring(deployment="chat"), "text")) == []
 
 
 CONDITIONS = {
-    "has": has("word"),
-    "has, of a key that Python keeps": has("in"),
+    "has": is_not_null("word"),
+    "has, of a key that Python keeps": is_not_null("in"),
     "names": is_present("word"),
     "filled list": has_size("items"),
     "filled text": has_size("word"),
@@ -162,11 +162,11 @@ CONDITIONS = {
     "equals": equals("word", "a"),
     "equals the default": equals("kind", "plain"),
     "equals true": equals("on", True),
-    "each": all_of(has("word"), has_size("items")),
-    "some": any_of(has("word"), has_size("items")),
-    "one": one_of(has("word"), has_size("items"), equals("on", True)),
-    "no": not_(has("word")),
-    "needs": if_then(has("word"), equals("kind", "other")),
+    "each": all_of(is_not_null("word"), has_size("items")),
+    "some": any_of(is_not_null("word"), has_size("items")),
+    "one": one_of(is_not_null("word"), has_size("items"), equals("on", True)),
+    "no": not_(is_not_null("word")),
+    "needs": if_then(is_not_null("word"), equals("kind", "other")),
 }
 VALUES: dict[str, tuple[Any, ...]] = {
     "word": (..., None, "", "a", "b"),
@@ -211,7 +211,7 @@ def test_condition_equals_its_schema(name: str) -> None:
 
 
 def test_requirements_of_bases_apply() -> None:
-    class Narrow(part(has("word"))):  # type: ignore[misc]  # it is made for the test
+    class Narrow(part(is_not_null("word"))):  # type: ignore[misc]  # it is made for the test
         REQUIREMENTS = (Requirement(has_size("items"), "must have items"),)
 
     with pytest.raises(ValidationError, match="must not"):
@@ -241,21 +241,21 @@ class Stove(Heater):
 
 
 def test_string_below_a_key_is_its_description() -> None:
-    assert descriptions_of(Heater) == {
+    assert get_key_descriptions(Heater) == {
         "watts": "Power;\nnever negative.",
         "name": "Name.",
     }
 
 
 def test_descriptions_of_bases_are_inherited() -> None:
-    assert descriptions_of(Stove) == {"name": "Name.", "plates": "Number of plates."}
+    assert get_key_descriptions(Stove) == {"name": "Name.", "plates": "Number of plates."}
 
 
 def test_created_model_inherits_descriptions() -> None:
     fields: Any = {"fuel": (str, Field(description="Fuel."))}
     result = create_model("Burner", __base__=Stove, **fields)
 
-    assert descriptions_of(result) == {**descriptions_of(Stove), "fuel": "Fuel."}
+    assert get_key_descriptions(result) == {**get_key_descriptions(Stove), "fuel": "Fuel."}
     schema = result.model_json_schema()["properties"]
     assert schema["plates"]["description"] == "Number of plates."
     assert "description" not in schema["silent"]
@@ -274,5 +274,5 @@ def test_nested_class_is_described() -> None:
         watts: int
         """Power."""
 
-    assert descriptions_of(Lamp) == {"watts": "Power."}
-    assert descriptions_of(Lamp.Bulb) == {"lumens": "Brightness."}
+    assert get_key_descriptions(Lamp) == {"watts": "Power."}
+    assert get_key_descriptions(Lamp.Bulb) == {"lumens": "Brightness."}

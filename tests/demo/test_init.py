@@ -21,8 +21,8 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.demo.serving import running_upstream
-from proxy.demo.simulated import TEXT
+from proxy.demo.serving import run_local_upstream
+from proxy.demo.simulated import RESPONSE_TEXT
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.settings import Address
 from tests.conftest import KEY
@@ -281,7 +281,7 @@ async def test_simulated_responses_replace_a_killed_model(moment: str, tmp_path:
         text = await running.complete()
         code = await running.stop()
 
-    assert text == TEXT
+    assert text == RESPONSE_TEXT
     assert code == 0
     reason = "The local model stopped (illegal instruction). Continuing with simulated responses."
     assert running.printed.count(reason) == 1
@@ -344,13 +344,13 @@ async def test_end_of_model_is_one_line(text: str, message: str) -> None:
         return script(text)
 
     async with (
-        running_upstream(address, messages.append, command, ready_s),
+        run_local_upstream(address, messages.append, command, ready_s),
         aiohttp.ClientSession() as client,
         client.post(f"http://{address}/v1/completions", json={}) as response,
     ):
         choice = (await response.json())["choices"][0]
 
-    assert choice["text"] == TEXT
+    assert choice["text"] == RESPONSE_TEXT
     assert messages[1:] == [f"The local model {message}. {SIMULATED}"]
 
 
@@ -359,5 +359,5 @@ async def test_address_in_use_is_an_error() -> None:
         address = Address("127.0.0.1", listener.getsockname()[1])
 
         with pytest.raises(OSError, match="in use"):
-            async with running_upstream(address, lambda _: None, lambda _: script("sys.exit(1)")):
+            async with run_local_upstream(address, lambda _: None, lambda _: script("sys.exit(1)")):
                 pytest.fail("nothing is served")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.demo.serving import running_model
+from proxy.demo.serving import run_model_server
 from proxy.settings import Address
 from tests.conftest import KEY, Proxy, Reply, running_proxy, world
 from tests.demo.test_model import installed_model
@@ -32,7 +32,7 @@ HEADERS = {"authorization": f"Bearer {KEY}", "anthropic-version": "2023-06-01"}
 async def model() -> AsyncIterator[str]:
     """Run the real model and return its address."""
     address = Address("127.0.0.1", free_port())
-    async with running_model(installed_model(address)):
+    async with run_model_server(installed_model(address)):
         yield f"http://{address}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.serving import ModelUnavailable, model_command, running_model
+from proxy.demo.serving import ModelUnavailable, model_command, run_model_server
 from proxy.settings import Address
 from tests.servers import free_port
 
@@ -20,9 +20,9 @@ READY = "print('ready', flush=True); "
 WAIT = "sys.stdin.read()"
 DEMO = """
 import asyncio, sys
-from proxy.demo.serving import running_model
+from proxy.demo.serving import run_model_server
 async def demo():
-    async with running_model(sys.argv[1:]) as process:
+    async with run_model_server(sys.argv[1:]) as process:
         print(process.pid, flush=True)
         await asyncio.Event().wait()
 {run}(demo())
@@ -60,7 +60,7 @@ ENDS = {
 async def test_model_is_killed_at_exit() -> None:
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
-    async with running_model(script(ignoring + READY + "signal.pause()")) as process:
+    async with run_model_server(script(ignoring + READY + "signal.pause()")) as process:
         pass
 
     assert process.returncode == -signal.SIGKILL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.demo.simulated import TEXT, running_simulation
+from proxy.demo.simulated import RESPONSE_TEXT, run_simulated_model
 from proxy.settings import Address
 from tests.conftest import running_proxy, world
 from tests.test_pipeline import ROUTES, Route, reply_text
@@ -26,11 +26,11 @@ def prompt(route: Route) -> dict[str, object]:
 
 
 async def test_each_route_is_answered(tmp_path: Path) -> None:
-    assert "simulated" in TEXT
-    full_text, short = TEXT, " ".join(TEXT.split()[:3])
+    assert "simulated" in RESPONSE_TEXT
+    full_text, short = RESPONSE_TEXT, " ".join(RESPONSE_TEXT.split()[:3])
     calls = 0
     async with (
-        running_simulation(Address("127.0.0.1", 0)) as address,
+        run_simulated_model(Address("127.0.0.1", 0)) as address,
         running_proxy(tmp_path / "p", world(f"http://{address}")) as proxy,
     ):
         for name, route in ROUTES.items():

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.app.telemetry import writer_failed
+from proxy.app.telemetry import build_writer_error_callback
 from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows, refused_path
@@ -301,7 +301,7 @@ async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpst
 
 def test_exceptions_are_counted_and_logged_at_a_limited_rate() -> None:
     metrics, fake_log = Metrics("1"), FakeLog()
-    failed = writer_failed(metrics, cast(Any, fake_log))
+    failed = build_writer_error_callback(metrics, cast(Any, fake_log))
 
     for _ in range(3):
         failed("ledger", OverflowError("the words of a client"))

@@ -8,14 +8,14 @@ from typing import Any
 import yaml
 
 from proxy.migrate.draft import (
-    NAME,
+    NAME_PATTERN,
     ConfigPart,
     Draft,
-    address,
-    duration,
-    listed_price,
-    referred_variables,
-    slug,
+    find_listed_price,
+    find_variables,
+    format_duration,
+    redact_url,
+    to_slug,
 )
 from proxy.policy.files.load import packaged_prices
 from proxy.policy.schema import TargetConfig
@@ -34,8 +34,8 @@ from tests.for_each import for_each
     ],
 )
 def test_any_text_becomes_a_name(text: str, name: str) -> None:
-    assert slug(text) == name
-    assert NAME.fullmatch(name)
+    assert to_slug(text) == name
+    assert NAME_PATTERN.fullmatch(name)
 
 
 @for_each(
@@ -52,7 +52,7 @@ def test_any_text_becomes_a_name(text: str, name: str) -> None:
 def test_secrets_become_variables(value: object, variable: str, is_noted: bool) -> None:
     draft = Draft()
 
-    assert draft.secret(value, "OWN", "here") == f"${{{variable}}}"
+    assert draft.secret_reference(value, "OWN", "here") == f"${{{variable}}}"
     assert list(draft.exports) == [variable]
     assert draft.notes == (["here: the secret is not copied. Set OWN to it."] if is_noted else [])
 
@@ -60,28 +60,28 @@ def test_secrets_become_variables(value: object, variable: str, is_noted: bool) 
 def test_secrets_have_separate_variables() -> None:
     draft = Draft(["A_2_API_KEY", "HF_TOKEN"])
 
-    target = [draft.secret(value, "A_API_KEY", "here") for value in ("x", "y", "x")]
+    target = [draft.secret_reference(value, "A_API_KEY", "here") for value in ("x", "y", "x")]
 
     assert target == ["${A_API_KEY}", "${A_3_API_KEY}", "${A_API_KEY}"]
-    assert draft.secret("z", "HF_TOKEN", "here") == "${HF_TOKEN_2}"
+    assert draft.secret_reference("z", "HF_TOKEN", "here") == "${HF_TOKEN_2}"
 
 
 def test_variables_are_recognized() -> None:
     config: dict[str, object] = {"a": [{"b": "os.environ/ONE"}, "${TWO}", "os.environ/not one"]}
     config["itself"] = config
 
-    assert set(referred_variables(config)) == {"ONE", "TWO"}
+    assert set(find_variables(config)) == {"ONE", "TWO"}
 
 
 @for_each(("seconds", "text"), [(1, "1s"), (600.0, "600s"), (1.5, "1500ms"), (0.0001, "1ms")])
 def test_durations_have_units(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_different_upstreams_have_different_names() -> None:
     draft = Draft()
 
-    names = [draft.upstream("A" * 70, {"n": number}) for number in (1, 2, 1, 3)]
+    names = [draft.add_upstream("A" * 70, {"n": number}) for number in (1, 2, 1, 3)]
 
     assert names == ["a" * 64, "a" * 60 + "-2", "a" * 64, "a" * 60 + "-3"]
 
@@ -90,7 +90,7 @@ def test_repeated_targets_are_kept() -> None:
     draft, shared = Draft(), {"targets": [{"model": "m"}]}
     draft.deployments = {"a": shared, "b": shared}
 
-    text = draft.files()["deployments.yaml"]
+    text = draft.render_files()["deployments.yaml"]
 
     assert re.findall("[&*]id", text) == []
     assert yaml.safe_load(text) == {"deployments": draft.deployments}
@@ -98,9 +98,9 @@ def test_repeated_targets_are_kept() -> None:
 
 def test_note_is_one_line() -> None:
     draft = Draft()
-    draft.note("a\nb", "c\nkeys: {}\x85d\u2028e")
+    draft.add_note("a\nb", "c\nkeys: {}\x85d\u2028e")
 
-    assert draft.files()["deployments.yaml"].splitlines()[1:] == [
+    assert draft.render_files()["deployments.yaml"].splitlines()[1:] == [
         "# - a?b: c?keys: {}?d?e",
         "deployments: {}",
     ]
@@ -120,7 +120,7 @@ def test_note_is_one_line() -> None:
     ],
 )
 def test_url_has_no_secret(text: str, bare: tuple[str, bool]) -> None:
-    assert address(text) == bare
+    assert redact_url(text) == bare
 
 
 AZURE, GROQ = {"dialect": "azure"}, {"dialect": "openai", "provider": "groq"}
@@ -140,7 +140,7 @@ ROWS = packaged_prices().prices
 def test_provider_price_or_target_price_applies(
     upstream: dict[str, Any], model: str, provider: str, row: str
 ) -> None:
-    result = listed_price(upstream, model)
+    result = find_listed_price(upstream, model)
 
     assert result is not None
     assert result.price == ROWS[provider][row]
@@ -160,17 +160,17 @@ def test_provider_price_or_target_price_applies(
     ],
 )
 def test_unknown_model_has_no_price(upstream: dict[str, Any], model: str) -> None:
-    assert listed_price(upstream, model) is None
+    assert find_listed_price(upstream, model) is None
 
 
 @for_each("value", [0, -1, True, "x", None, [], 1e13, 10**400, float("nan")])
 def test_numbers_must_be_positive(value: Any) -> None:
     part = ConfigPart("at", {"n": value})
 
-    assert part.number("n") is None
-    assert list(part.unread()) == ([] if value in (None, []) else ["at.n"])
+    assert part.read_number("n") is None
+    assert list(part.unread_paths()) == ([] if value in (None, []) else ["at.n"])
 
 
 @for_each(("value", "text"), [("a", "a"), (7, "7"), (True, None), ("", None)])
 def test_text_may_be_a_number(value: Any, text: str | None) -> None:
-    assert ConfigPart("", {"t": value}).text("t") == text
+    assert ConfigPart("", {"t": value}).read_text("t") == text

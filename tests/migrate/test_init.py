@@ -77,7 +77,7 @@ def test_each_migrated_target_is_reachable(
     draft = FORMATS[gateway](content, "gpt-4o", {})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for file, text in draft.files().items():
+        for file, text in draft.render_files().items():
             (folder / file).write_text(text)
         report = check_folder(folder, None)
 

@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 
 from proxy.migrate.draft import Draft
-from proxy.migrate.litellm import ENDPOINTS, FORMS, PATHS, SERVED, draft_of, passed_paths
+from proxy.migrate.litellm import (
+    ENDPOINT_BY_MODE,
+    FORM_UPLOAD_MODES,
+    MODE_PATHS,
+    SUPPORTED_MODES,
+    convert_config,
+    list_passthrough_paths,
+)
 from proxy.policy.schema.deployments import PassedPathConfig
 from tests.for_each import for_each
 
 
 def draft(*models: dict[str, Any], **sections: Any) -> Draft:
     items = [{"model_name": "m", "litellm_params": params} for params in models]
-    return draft_of({"model_list": items, **sections}, "config", {})
+    return convert_config({"model_list": items, **sections}, "config", {})
 
 
 def test_equal_targets_share_an_upstream() -> None:
@@ -66,7 +73,7 @@ def test_prices_are_per_million_tokens() -> None:
     ],
 )
 def test_malformed_configuration_has_no_target(config: Any) -> None:
-    assert draft_of(config, "config", {}).deployments == {}
+    assert convert_config(config, "config", {}).deployments == {}
 
 
 def test_aliases_become_deployment_names() -> None:
@@ -76,7 +83,7 @@ def test_aliases_become_deployment_names() -> None:
     aliases = {"gpt-4": "b", "four": {"model": "b"}, "Big One": "b", "none": "c"}
 
     router = {"model_group_alias": aliases}
-    converted = draft_of({"model_list": items, "router_settings": router}, "c", {})
+    converted = convert_config({"model_list": items, "router_settings": router}, "c", {})
 
     names = {name: item.get("also_known_as") for name, item in converted.deployments.items()}
     assert names == {"big-one": ["Big One"], "b": ["gpt-4", "four"]}
@@ -120,7 +127,7 @@ def test_keys_have_separate_upstreams(keys: list[Any], variables: list[str]) -> 
         for place, key in enumerate(keys)
     ]
 
-    converted = draft_of({"model_list": items}, "c", {})
+    converted = convert_config({"model_list": items}, "c", {})
 
     assert keys_of(converted) == [f"${{{name}}}" for name in variables]
     assert list(converted.exports) == list(dict.fromkeys(variables))
@@ -141,8 +148,10 @@ AZURE = {"model": "azure/mine", "api_base": "os.environ/AZURE_API_BASE", "api_ke
 def test_url_variables_are_resolved() -> None:
     config = {"model_list": [{"model_name": "m", "litellm_params": AZURE}]}
 
-    converted = draft_of(config, "c", {"AZURE_API_BASE": "https://me:sk-1@eu.openai.azure.com/"})
-    incomplete = draft_of(config, "c", {})
+    converted = convert_config(
+        config, "c", {"AZURE_API_BASE": "https://me:sk-1@eu.openai.azure.com/"}
+    )
+    incomplete = convert_config(config, "c", {})
 
     assert converted.upstreams["azure"] == {
         "dialect": "azure",
@@ -158,13 +167,13 @@ def test_invalid_url_is_not_copied(setup: str) -> None:
     params = {"model": "openai/a", "api_base": setup}
     config = {"model_list": [{"model_name": "m", "litellm_params": params}]}
 
-    converted = draft_of(config, "c", {"OUR_GATEWAY": "sk-live-2"})
+    converted = convert_config(config, "c", {"OUR_GATEWAY": "sk-live-2"})
 
     assert (converted.upstreams, converted.left_out) == ({}, 1)
     assert "not an http or https URL" in converted.notes[0]
     assert "sk-live" not in "".join(converted.notes)
 
-    unset = draft_of(config, "c", {})
+    unset = convert_config(config, "c", {})
     assert (unset.upstreams, unset.left_out) == ({}, 1)
 
 
@@ -186,7 +195,9 @@ def test_invalid_url_is_not_copied(setup: str) -> None:
 def test_mode_becomes_endpoint_or_paths(mode: str, provider: str, expected: dict[str, Any]) -> None:
     item = {"model_name": "m", "litellm_params": {"model": f"{provider}/a"}}
 
-    converted = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}] * 2}, "c", {})
+    converted = convert_config(
+        {"model_list": [{**item, "model_info": {"mode": mode}}] * 2}, "c", {}
+    )
 
     [deployment] = converted.deployments.values()
     result = {**deployment["targets"][0], **deployment}
@@ -203,7 +214,7 @@ def test_mode_becomes_endpoint_or_paths(mode: str, provider: str, expected: dict
 def test_mode_with_client_changes_is_noted(mode: str, words: str) -> None:
     item = {"model_name": "m", "litellm_params": {"model": "openai/a"}}
 
-    converted = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}]}, "c", {})
+    converted = convert_config({"model_list": [{**item, "model_info": {"mode": mode}}]}, "c", {})
 
     assert [words in note for note in converted.notes] == [True]
 
@@ -242,7 +253,7 @@ def test_base_model_sets_the_price(
     item = {"litellm_params": {"model": model, "api_base": "https://mine.example"}}
     item[part] = {**item.get(part, {}), "base_model": base_model}
 
-    converted = draft_of({"model_list": [{"model_name": "m", **item}]}, "c", {})
+    converted = convert_config({"model_list": [{"model_name": "m", **item}]}, "c", {})
 
     [target] = converted.deployments["m"]["targets"]
     assert target.get("price", {}).get("output") == output
@@ -262,15 +273,19 @@ def test_explicit_price_overrides_base_model() -> None:
 
 
 @for_each("provider", ["openai", "cohere"])
-@for_each("mode", PATHS)
+@for_each("mode", MODE_PATHS)
 def test_mode_paths_are_valid(mode: str, provider: str) -> None:
-    listed = [PassedPathConfig.model_validate(path) for path in passed_paths(mode, provider)]
+    listed = [
+        PassedPathConfig.model_validate(path) for path in list_passthrough_paths(mode, provider)
+    ]
 
-    assert tuple(path.path for path in listed) == PATHS[mode]
+    assert tuple(path.path for path in listed) == MODE_PATHS[mode]
 
 
 def test_each_mode_is_handled() -> None:
-    assert SERVED.isdisjoint(PATHS)
-    assert ENDPOINTS.keys() <= SERVED
-    assert PATHS.keys() >= FORMS
-    assert [passed_paths(mode, "openai") for mode in SERVED] == [[]] * len(SERVED)
+    assert SUPPORTED_MODES.isdisjoint(MODE_PATHS)
+    assert ENDPOINT_BY_MODE.keys() <= SUPPORTED_MODES
+    assert MODE_PATHS.keys() >= FORM_UPLOAD_MODES
+    assert [list_passthrough_paths(mode, "openai") for mode in SUPPORTED_MODES] == [[]] * len(
+        SUPPORTED_MODES
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.migrate.portkey import NO_EMBEDDINGS, draft_of
+from proxy.migrate.portkey import NO_EMBEDDINGS_NOTE, convert_config
 from tests.for_each import for_each
 
 GPT = {"virtual_key": "openai-prod", "override_params": {"model": "gpt-4o"}}
@@ -30,14 +30,14 @@ def test_strategy_is_migrated(
         "targets": [{**GPT, "weight": weights[0]}, {**CLAUDE, "weight": weights[1]}],
     }
 
-    [deployment] = draft_of(config, "Support Desk", {}).deployments.values()
+    [deployment] = convert_config(config, "Support Desk", {}).deployments.values()
 
     assert models(deployment["targets"]) == targets
     assert models(deployment.get("fallback", [])) == fallback
 
 
 def test_config_may_be_a_target() -> None:
-    converted = draft_of(
+    converted = convert_config(
         {"provider": "openai", "override_params": {"model": "@groq-eu/llama"}}, "c", {}
     )
 
@@ -46,7 +46,7 @@ def test_config_may_be_a_target() -> None:
 
 
 def test_invalid_url_is_not_copied() -> None:
-    converted = draft_of({"targets": [{**GPT, "custom_host": "sk-live"}]}, "c", {})
+    converted = convert_config({"targets": [{**GPT, "custom_host": "sk-live"}]}, "c", {})
 
     assert (converted.upstreams, converted.left_out) == ({}, 1)
     assert converted.notes[0] == (
@@ -62,18 +62,18 @@ def test_retries_cache_and_timeout_are_migrated() -> None:
         "request_timeout": 1500,
     }
 
-    converted = draft_of(config, "c", {})
+    converted = convert_config(config, "c", {})
 
     assert converted.deployments["c"]["retry"] == {"times": 3, "on": [429]}
     assert converted.deployments["c"]["cache"] == {"ttl": "60s"}
-    assert converted.notes == [f"cache.mode: {NO_EMBEDDINGS}"]
+    assert converted.notes == [f"cache.mode: {NO_EMBEDDINGS_NOTE}"]
     assert converted.upstreams["openai-prod"]["timeouts"] == {"total": "1500ms"}
 
 
 def test_secrets_are_not_written() -> None:
-    converted = draft_of({"targets": [{**GPT, "api_key": "sk-live"}]}, "c", {})
+    converted = convert_config({"targets": [{**GPT, "api_key": "sk-live"}]}, "c", {})
 
-    assert "sk-live" not in "".join(converted.files().values())
+    assert "sk-live" not in "".join(converted.render_files().values())
     assert converted.notes == [
         "targets[0].api_key: the secret is not copied. Set OPENAI_PROD_API_KEY to it."
     ]
@@ -83,7 +83,7 @@ def test_accounts_have_separate_keys() -> None:
     other_item = {**GPT, "virtual_key": "openai-eu"}
     plain = {"provider": "openai", "override_params": {"model": "gpt-4o"}}
 
-    converted = draft_of({"targets": [GPT, other_item, plain]}, "c", {})
+    converted = convert_config({"targets": [GPT, other_item, plain]}, "c", {})
 
     assert {name: item["api_key"] for name, item in converted.upstreams.items()} == {
         "openai-prod": "${OPENAI_PROD_API_KEY}",
@@ -97,7 +97,7 @@ def test_accounts_have_separate_keys() -> None:
     [{}, {"targets": [1, None, {}]}, {"targets": [{"virtual_key": "mine"}]}, {"strategy": 1}],
 )
 def test_missing_model_is_noted(config: dict[str, Any]) -> None:
-    converted = draft_of(config, "c", {})
+    converted = convert_config(config, "c", {})
 
     assert converted.deployments == {}
     assert converted.notes

@@ -218,7 +218,7 @@ def test_a_store_is_one_file_and_its_word(tmp_path: Path) -> None:
     copy.add_import(opened, "from proxy.cache.acme import Acme")
     copy.add_at_end(
         opened,
-        "cache_backends",
+        "open_cache_backends",
         "acme = await context.opened.enter_async_context(Acme())",
         'backends["acme"] = CacheBackend(acme, secret)',
     )

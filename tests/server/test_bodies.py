@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from proxy import server
-from proxy.app.telemetry import LibraryLog
+from proxy.app.telemetry import LibraryLogHandler
 from proxy.errors import Overloaded
 from proxy.server.request import Bodies, BodyShare
 from proxy.telemetry.lines import line_logger
@@ -203,7 +203,7 @@ async def test_invalid_coding_logs_no_traceback(tmp_path: Path, upstream: Script
 def test_library_log_becomes_a_line_without_its_text() -> None:
     lines: list[bytes] = []
     log = line_logger(lines.append, LogLevel("info", lambda: 0.0))
-    library, handler = logging.getLogger("aiohttp.server"), LibraryLog(log, lambda: 0.0)
+    library, handler = logging.getLogger("aiohttp.server"), LibraryLogHandler(log, lambda: 0.0)
     library.addHandler(handler)
     bug = ValueError("hr-secret-inside")
 

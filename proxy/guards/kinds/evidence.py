@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from proxy.config.scalars import Certain, Section
+from proxy.config.scalars import PositiveShare, Section
 from proxy.dialects.findings import make_inverse_details, summarize_inversely
 from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.guard_threads import GuardThreads
@@ -246,7 +246,7 @@ class GroundedConfig(Section):
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""
-    threshold: Certain = 0.5
+    threshold: PositiveShare = 0.5
     """Minimum confidence that a sentence lacks support."""
     nli: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
     """Folder with an ONNX model that judges entailment, contradiction or both."""
@@ -340,7 +340,7 @@ class RelevantConfig(Section):
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""
-    threshold: Certain = 0.8
+    threshold: PositiveShare = 0.8
     """Minimum irrelevance of a response."""
 
 

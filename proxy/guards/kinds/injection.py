@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import re2
 
-from proxy.config.scalars import Certain, Section
+from proxy.config.scalars import PositiveShare, Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phrase_rules import (
@@ -310,7 +310,7 @@ class InjectionConfig(Section):
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""
-    threshold: Certain = 0.95
+    threshold: PositiveShare = 0.95
     """Minimum confidence of a finding."""
 
 

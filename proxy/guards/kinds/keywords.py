@@ -8,7 +8,7 @@ from typing import Annotated
 import re2
 from pydantic import Field
 
-from proxy.config.scalars import FileName, Reference, Section, Words
+from proxy.config.scalars import FileName, Reference, Section, TextList
 from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.partial_match import PartialMatchers
@@ -94,9 +94,9 @@ def _build_word_pattern(name: str, word: str) -> str:
 class KeywordsConfig(Section):
     """Forbidden words and patterns."""
 
-    words: Words = Field(default_factory=list)
+    words: TextList = Field(default_factory=list)
     """Forbidden words, in any case."""
-    patterns: Words = Field(default_factory=list)
+    patterns: TextList = Field(default_factory=list)
     """Forbidden RE2 patterns. `headrace check` rejects patterns that need too much memory."""
     words_from: Annotated[FileName | None, Reference("text")] = None
     """File in the policy folder with one word per line. Lines that start with `#` are comments."""

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from pydantic import Field
 
-from proxy.config.scalars import Section, Share, Words
+from proxy.config.scalars import Section, Share, TextList
 from proxy.guards.guard_kind import GuardKind
 from proxy.types.guard import Action, Finding
 
@@ -123,9 +123,9 @@ class LanguageConfig(Section):
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""
-    allowed: Words = Field(default_factory=list)
+    allowed: TextList = Field(default_factory=list)
     """Allowed languages as codes such as en or de. All others are forbidden."""
-    denied: Words = Field(default_factory=list)
+    denied: TextList = Field(default_factory=list)
     """Forbidden languages, if `allowed` is not set."""
     threshold: Share = 0.6
     """Minimum confidence for a part."""

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import orjson
 from pydantic import Field, StringConstraints
 
-from proxy.config.scalars import Certain, Label, Section
+from proxy.config.scalars import Label, PositiveShare, Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.guard_threads import GuardThreads, ModelPool
 from proxy.guards.matching.patterns import resolve_overlaps
@@ -211,7 +211,7 @@ class OnnxConfig(Section):
 
     folder: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
     """Folder of the files: an absolute path, or relative to the working directory of Headrace."""
-    labels: Annotated[dict[Label, Certain], Field(min_length=1)]
+    labels: Annotated[dict[Label, PositiveShare], Field(min_length=1)]
     """Labels of `id2label` that are findings, with their minimum probability."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pydantic import Field
 
-from proxy.config.scalars import Section, Share, Words
+from proxy.config.scalars import Section, Share, TextList
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import identifiers, numbers, phones
@@ -210,10 +210,10 @@ def _find_ip_address(text: str, start: int, end: int) -> Iterator[Finding]:
 class PiiConfig(Section):
     """Personal identifiers."""
 
-    entities: Words = Field(default_factory=lambda: [*DEFAULT])
+    entities: TextList = Field(default_factory=lambda: [*DEFAULT])
     """Entities: email, phone, card, iban, ssn, ip, or id_XX for the ID numbers of a country.
     Up to 10 digits without groups need a name nearby, such as the key `national_id`."""
-    regions: Words = Field(default_factory=lambda: [*REGIONS])
+    regions: TextList = Field(default_factory=lambda: [*REGIONS])
     """Countries whose national phone numbers are detected. Groups of digits that only spaces
     separate are detected if a `0` or a bracket precedes them, or a word such as `phone` is near."""
     threshold: Share = 0.5

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from proxy.config.scalars import PositiveInt, PositiveUsd, Section
-from proxy.config.shapes import Requirement, any_of, has, is_present, not_
+from proxy.config.shapes import Requirement, any_of, is_not_null, is_present, not_
 from proxy.dialects.findings import make_flag_details
 from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, wrong_stage_message
 from proxy.money.estimate import text_quarters, to_tokens
@@ -67,7 +67,7 @@ class LengthConfig(Section):
 
     REQUIREMENTS = (
         Requirement(
-            any_of(has("characters"), has("lines"), has("tokens")),
+            any_of(is_not_null("characters"), is_not_null("lines"), is_not_null("tokens")),
             "must have characters, lines or tokens",
         ),
     )

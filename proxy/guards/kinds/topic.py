@@ -13,7 +13,7 @@ from dataclasses import field
 
 from pydantic import Field
 
-from proxy.config.scalars import Certain, Name, Section, Words
+from proxy.config.scalars import Name, PositiveShare, Section, TextList
 from proxy.dialects.findings import summarize_inversely
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import english
@@ -107,11 +107,11 @@ class TopicConfig(Section):
     A text that shares none is `off_topic` under `allowed`, and no finding under `banned`.
     """
 
-    allowed: dict[Name, Words] = Field(default_factory=dict)
+    allowed: dict[Name, TextList] = Field(default_factory=dict)
     """Allowed topics with examples. A text must resemble one of them."""
-    banned: dict[Name, Words] = Field(default_factory=dict)
+    banned: dict[Name, TextList] = Field(default_factory=dict)
     """Forbidden topics with examples. A text must resemble none of them."""
-    threshold: Certain = 0.2
+    threshold: PositiveShare = 0.2
     """Minimum similarity to an example."""
 
 

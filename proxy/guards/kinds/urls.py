@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from proxy.config.scalars import Section, Words
+from proxy.config.scalars import Section, TextList
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import Shape, Shapes
 from proxy.guards.matching.re2set import CharacterOffsets, Pattern, build_prefilter, encode_utf8
@@ -93,9 +93,9 @@ class Urls:
 class UrlsConfig(Section):
     """URLs, by host."""
 
-    allow: Words = Field(default_factory=list)
+    allow: TextList = Field(default_factory=list)
     """Allowed hosts. `*.example.com` includes all subdomains. All others are forbidden."""
-    deny: Words = Field(default_factory=list)
+    deny: TextList = Field(default_factory=list)
     """Forbidden hosts, including their subdomains."""
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from proxy.config.scalars import Duration, Name, PositiveInt, Prose, Reference, Section, Share
-from proxy.config.shapes import Requirement, equals, has, if_then, not_
+from proxy.config.scalars import Duration, LongText, Name, PositiveInt, Reference, Section, Share
+from proxy.config.shapes import Requirement, equals, if_then, is_not_null, not_
 from proxy.dialects.findings import make_flag_details
 from proxy.guards.guard_kind import (
     ByContext,
@@ -262,12 +262,12 @@ class JudgeConfig(ByModelConfig):
 
     REQUIREMENTS = (
         Requirement(
-            if_then(equals("check", "criteria"), has("criteria")),
+            if_then(equals("check", "criteria"), is_not_null("criteria")),
             "requires criteria, unless check is grounded or relevant",
         ),
         *(
             Requirement(
-                if_then(equals("check", check), not_(has("criteria"))),
+                if_then(equals("check", check), not_(is_not_null("criteria"))),
                 f"must have no criteria if check is {check}",
             )
             for check in ("grounded", "relevant")
@@ -277,7 +277,7 @@ class JudgeConfig(ByModelConfig):
     check: Check = "criteria"
     """Basis of the judgment: `criteria`, the context of the call (`grounded`), or the user's
     question (`relevant`)."""
-    criteria: Prose | None = None
+    criteria: LongText | None = None
     """Description of what a text must or must not be."""
 
 
@@ -311,7 +311,7 @@ KIND = GuardKind(JudgeConfig, _make, fields=wire.MEANINGFUL_KINDS, asks=True)
 class PolicyViolationConfig(ByModelConfig):
     """Violations of your own policy, judged by a model."""
 
-    policy: Prose
+    policy: LongText
     """Text of the policy."""
 
 

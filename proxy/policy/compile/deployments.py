@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 
-from proxy.config.scalars import references
+from proxy.config.scalars import iter_references
 from proxy.dialects import DIALECTS
 from proxy.dialects.requests.upstream_request import route_for
 from proxy.errors import InvalidField
@@ -131,7 +131,7 @@ def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[Key
     """Yield the deployments that compute embeddings for caches, each with the path of its name."""
     for path, part in policies.parts():
         if part.cache is not None and part.cache.semantic is not None:
-            for key, name in references(part.cache.semantic, "deployment"):
+            for key, name in iter_references(part.cache.semantic, "deployment"):
                 yield (*path, "cache", "semantic", key), name
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from proxy.config.scalars import references, referring_keys
+from proxy.config.scalars import iter_references, list_referring_keys
 from proxy.errors.words import quoted
 from proxy.guards import guard_kind
 from proxy.guards.kinds import KINDS
@@ -172,14 +172,14 @@ class GuardCompiler:
 
         Raise ``ValueError`` if a text file cannot be read or the guard has the wrong stage.
         """
-        for key, name in references(config, "deployment"):
+        for key, name in iter_references(config, "deployment"):
             self._context.check_name((*path, key), "deployments", "deployment", name)
             deployment = self._context.policies.deployments.get(name)
             if deployment is not None and deployment.only_passthrough:
                 message = f"deployment {quoted(name)} serves only passthrough paths, not chat"
                 self._context.report((*path, key), message)
         upstreams = self._context.upstreams
-        names = list(references(config, "upstream"))
+        names = list(iter_references(config, "upstream"))
         for key, name in names:
             if name not in upstreams:
                 self._context.check_name((*path, key), "upstreams", "upstream", name)
@@ -187,11 +187,11 @@ class GuardCompiler:
             return None
         if stage == "input" and not isinstance(config, PluginGuard) and KINDS[config.guard].answers:
             raise ValueError(guard_kind.wrong_stage_message(config.guard, "output"))
-        document, secrets = self._context.document, references(config, "secret")
+        document, secrets = self._context.document, iter_references(config, "secret")
         return guard_kind.GuardContext(
             name=config.name or config.guard,
             stage=stage,
-            texts={name: document.text(name) for _, name in references(config, "text")},
+            texts={name: document.text(name) for _, name in iter_references(config, "text")},
             secrets={ref: self._context.secret((*path, key), ref) for key, ref in secrets},
             upstreams={name: upstreams[name] for _, name in names},
         )
@@ -200,7 +200,7 @@ class GuardCompiler:
 def _hash_guard_config(config: GuardConfig, context: guard_kind.GuardContext) -> str:
     """Return a digest of a guard's keys and of the text files that it names."""
     contents: list[str | list[str]] = []
-    for key in referring_keys(type(config), "text"):
+    for key in list_referring_keys(type(config), "text"):
         names: list[str] | str | None = getattr(config, key)
         if isinstance(names, list):
             contents.append([context.texts[name] for name in names])

@@ -203,7 +203,7 @@ def read_secret(ref: str, environ: Mapping[str, str]) -> str:
         return environ[match[1]]
 
     if not ref.startswith("file:"):
-        return re.sub(schema.VARIABLE, expand, ref)
+        return re.sub(schema.VARIABLE_PATTERN, expand, ref)
     file = Path(ref.removeprefix("file:"))
     try:
         content = read_limited(file, MAX_SECRET_BYTES).decode("utf-8").strip()

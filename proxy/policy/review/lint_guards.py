@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from proxy.config.scalars import references
+from proxy.config.scalars import iter_references
 from proxy.errors.words import listed, quoted
 from proxy.guards.stream.word_scanner import LEAST_REACH
 from proxy.policy import schema
@@ -40,11 +40,11 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
         for name, deployment in snapshot.deployments.items()
     }
     for path, guard in _list_guards(policies):
-        for key, name in references(guard, "deployment"):
+        for key, name in iter_references(guard, "deployment"):
             if _leads_back_to_deployment(calls, name):
                 message = f"deployment {quoted(name)} has guards that call the same deployment. "
                 yield (*path, key), f"{message}Calls made by guards are not inspected."
-        for key, url in references(guard, "service"):
+        for key, url in iter_references(guard, "service"):
             if is_unencrypted(url):
                 yield (*path, key), "does not use https: all texts are sent unencrypted"
 
@@ -77,13 +77,13 @@ def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, Any
 def called_deployments(policies: schema.PoliciesConfig) -> set[str]:
     """Return the names of the deployments that guards call."""
     guards = (guard for _, guard in _list_guards(policies))
-    return {name for guard in guards for _, name in references(guard, "deployment")}
+    return {name for guard in guards for _, name in iter_references(guard, "deployment")}
 
 
 def guard_upstreams(policies: schema.PoliciesConfig) -> set[str]:
     """Return the names of the upstreams that guards call, or route calls to."""
     guards = [guard for _, guard in _list_guards(policies)]
-    names = {name for guard in guards for _, name in references(guard, "upstream")}
+    names = {name for guard in guards for _, name in iter_references(guard, "upstream")}
     return names | {target.upstream for guard in guards for target in guard.to or ()}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from proxy.config.scalars import VARIABLE as VARIABLE
+from proxy.config.scalars import VARIABLE_PATTERN as VARIABLE_PATTERN
 from proxy.config.scalars import Name, TagKey
 from proxy.config.scalars import Section as Section
 from proxy.policy.schema.deployments import CacheConfig as CacheConfig

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from proxy.config.scalars import (
-    CREDENTIAL,
+    CREDENTIAL_PATTERN,
     Duration,
     HeaderName,
     ListedWord,
@@ -27,10 +27,10 @@ from proxy.config.scalars import (
     Reference,
     Section,
     Size,
-    Switched,
+    Switchable,
     TagKey,
-    any_case,
-    text,
+    any_case_pattern,
+    matching,
 )
 from proxy.config.shapes import (
     JsonSchema,
@@ -38,9 +38,9 @@ from proxy.config.shapes import (
     ShapeCondition,
     any_of,
     equals,
-    has,
     has_size,
     if_then,
+    is_not_null,
     one_of,
 )
 from proxy.dialects import PATTERNS, ROUTES
@@ -144,7 +144,7 @@ class SemanticConfig(Section):
     """Calls with a higher temperature are not compared. A call without one counts as 1."""
 
 
-class CacheConfig(Switched):
+class CacheConfig(Switchable):
     """Cache of responses. Repeated requests are served from it."""
 
     ttl: Duration = 3600.0
@@ -175,7 +175,7 @@ class StickyConfig(Section):
     """Request header. Calls with the same value go to the same target."""
 
     SHORT_FORMS = ({"enum": ["key", "user"]},)
-    REQUIREMENTS = (Requirement(one_of(has("by"), has("header")), STICKY),)
+    REQUIREMENTS = (Requirement(one_of(is_not_null("by"), is_not_null("header")), STICKY),)
 
     @model_validator(mode="before")
     @classmethod
@@ -191,7 +191,7 @@ _NAME = r"\{[a-z][a-z_]{0,31}\}"
 _ROUTE = rf"(?:/{_WORD})(?:/(?:{_WORD}|{_NAME})){{0,15}}"
 Route = Annotated[
     str,
-    *text(
+    *matching(
         _ROUTE,
         "must be a path such as /v1/files/{id}, and its first part must not be in braces",
         "/v1/rerank",
@@ -200,14 +200,15 @@ Route = Annotated[
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 QueryName = Annotated[
     str,
-    *text(
-        rf"(?!(?:.*(?:{CREDENTIAL}|{any_case('key')})))[A-Za-z0-9_.\[\]-]{{1,64}}",
+    *matching(
+        rf"(?!(?:.*(?:{CREDENTIAL_PATTERN}|{any_case_pattern('key')})))[A-Za-z0-9_.\[\]-]{{1,64}}",
         "must be a parameter name that does not refer to a key or secret",
         "limit",
     ),
 ]
 BodyField = Annotated[
-    str, *text(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", "must be the name of a field of a body", "prompt")
+    str,
+    *matching(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", "must be the name of a field of a body", "prompt"),
 ]
 UNROUTED_PATHS = ("/health",)
 """Paths of the data port that belong to no dialect."""
@@ -288,10 +289,11 @@ class DeploymentConfig(Section):
     REQUIREMENTS = (
         *WEIGHTS,
         Requirement(
-            if_then(has("sticky"), ALL_WEIGHTED), "sticky requires a weight on every target"
+            if_then(is_not_null("sticky"), ALL_WEIGHTED), "sticky requires a weight on every target"
         ),
         Requirement(
-            if_then(has("balance"), NONE_WEIGHTED), "must use either balance or weights, not both"
+            if_then(is_not_null("balance"), NONE_WEIGHTED),
+            "must use either balance or weights, not both",
         ),
         Requirement(
             if_then(equals("only_passthrough", True), has_size("passthrough")),

@@ -22,8 +22,18 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.config.scalars import MOMENT, NAME, VISIBLE, Digest, Moment, Name, Section, TagKey, text
-from proxy.config.shapes import Requirement, equals, has, one_of
+from proxy.config.scalars import (
+    MOMENT_SCHEMA,
+    NAME_PATTERN,
+    VISIBLE_PATTERN,
+    Digest,
+    Moment,
+    Name,
+    Section,
+    TagKey,
+    matching,
+)
+from proxy.config.shapes import Requirement, equals, is_not_null, one_of
 from proxy.guards.matching.re2set import compile_pattern as re2_compiled
 from proxy.runtime.frozen import frozen
 
@@ -31,7 +41,7 @@ HEX = "[0-9a-f]{64}"
 _DIGEST = {"type": "string", "pattern": f"^{HEX}$"}
 _CREDENTIAL = {
     "type": "object",
-    "properties": {"digest": _DIGEST, "until": MOMENT},
+    "properties": {"digest": _DIGEST, "until": MOMENT_SCHEMA},
     "required": ["digest"],
     "additionalProperties": False,
 }
@@ -82,14 +92,14 @@ NOT_A_REVOCATION = "must be the name of a key or its SHA-256 in hex"
 
 def is_revocation(value: Any) -> bool:
     """Return True if an entry can be the name or the digest of a key."""
-    return isinstance(value, str) and re.fullmatch(NAME, value) is not None
+    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
 
 
-Revocation = Annotated[str, *text(NAME, NOT_A_REVOCATION, "widget")]
+Revocation = Annotated[str, *matching(NAME_PATTERN, NOT_A_REVOCATION, "widget")]
 ORIGIN = r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(?::[0-9]{1,5})?"
 Origin = Annotated[
     str,
-    *text(
+    *matching(
         ORIGIN,
         "must be an origin in lower case without a path, such as https://app.example.com, or *",
         "https://app.example.com",
@@ -168,7 +178,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     return lambda value: cached(value) if len(value) <= MAX_CACHED else matches(value)
 
 
-TAG_VALUE = {"type": "string", "minLength": 1, "maxLength": MAX_VALUE, "pattern": VISIBLE}
+TAG_VALUE = {"type": "string", "minLength": 1, "maxLength": MAX_VALUE, "pattern": VISIBLE_PATTERN}
 
 
 def _check_tag_value(value: str) -> str:
@@ -195,7 +205,7 @@ class Tag(Section):
     SHORT_FORMS = ({"type": "array", "items": TAG_VALUE, "minItems": 1}, {"const": "flag"})
     REQUIREMENTS = (
         Requirement(
-            one_of(has("values"), has("pattern"), equals("flag", True)),
+            one_of(is_not_null("values"), is_not_null("pattern"), equals("flag", True)),
             "must have exactly one of values, pattern and flag",
         ),
     )

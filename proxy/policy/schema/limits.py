@@ -15,14 +15,14 @@ from pydantic import (
 )
 
 from proxy.config import units
-from proxy.config.scalars import Name, Section, Zone, as_list, one_or_several, text
+from proxy.config.scalars import Name, Section, Zone, as_list, item_or_list, matching
 from proxy.config.shapes import (
     Requirement,
     ShapeCondition,
     all_of,
     any_of,
-    has,
     if_then,
+    is_not_null,
     not_,
     one_of,
 )
@@ -30,43 +30,45 @@ from proxy.limits.kinds import KINDS
 from proxy.types.limit import Counting, LimitKind
 
 PER = r"key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63}"
-Per = Annotated[str, *text(PER, "must be key, deployment, model, user or tag.NAME", "key")]
+Per = Annotated[str, *matching(PER, "must be key, deployment, model, user or tag.NAME", "key")]
 Rate = Annotated[
     tuple[int, int],
-    BeforeValidator(units.rate),
-    PlainSerializer(units.rate_text),
+    BeforeValidator(units.parse_rate),
+    PlainSerializer(units.format_rate),
     WithJsonSchema(
-        {"type": "string", "pattern": f"^{units.RATE}$", "examples": ["600 per minute"]}
+        {"type": "string", "pattern": f"^{units.RATE_PATTERN}$", "examples": ["600 per minute"]}
     ),
 ]
 Budget = Annotated[
     tuple[int, str],
-    BeforeValidator(units.budget),
-    PlainSerializer(units.budget_text),
+    BeforeValidator(units.parse_budget),
+    PlainSerializer(units.format_budget),
     WithJsonSchema(
         {
             "type": "string",
-            "pattern": f"^{units.AT_MOST}{units.BUDGET}$",
+            "pattern": f"^{units.MAX_USD_CHECK}{units.BUDGET_PATTERN}$",
             "examples": ["500 per month"],
         }
     ),
 ]
 Count = Annotated[
     int,
-    BeforeValidator(units.count),
+    BeforeValidator(units.parse_count),
     WithJsonSchema(
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1},
-                {"type": "string", "pattern": f"^{units.COUNT}$"},
+                {"type": "string", "pattern": f"^{units.COUNT_PATTERN}$"},
             ]
         }
     ),
 ]
 Share = Annotated[
     float,
-    BeforeValidator(units.share),
-    WithJsonSchema({"type": "string", "pattern": f"^(?:{units.SHARE})%$", "examples": ["80%"]}),
+    BeforeValidator(units.parse_percent),
+    WithJsonSchema(
+        {"type": "string", "pattern": f"^(?:{units.PERCENT_PATTERN})%$", "examples": ["80%"]}
+    ),
 ]
 
 
@@ -90,7 +92,9 @@ AMOUNTS: dict[Counting, Any] = {"rate": Rate, "budget": Budget, "lease": Count}
 
 def _requires_counter(key: str, counting: Counting) -> Requirement:
     kinds = [name for name, kind in KINDS.items() if kind.counter_type == counting]
-    condition = if_then(has(key), any_of(*map(has, kinds)) if kinds[1:] else has(kinds[0]))
+    condition = if_then(
+        is_not_null(key), any_of(*map(is_not_null, kinds)) if kinds[1:] else is_not_null(kinds[0])
+    )
     return Requirement(condition, f"{key} requires {' or '.join(kinds)}")
 
 
@@ -110,13 +114,15 @@ class LimitConfig(_Amounts):
     """A limit on requests, tokens, concurrent calls, or USD."""
 
     REQUIREMENTS = (
-        Requirement(one_of(*map(has, KINDS)), f"must have exactly one of {', '.join(KINDS)}"),
+        Requirement(
+            one_of(*map(is_not_null, KINDS)), f"must have exactly one of {', '.join(KINDS)}"
+        ),
         _requires_counter("burst", "rate"),
         _requires_counter("zone", "budget"),
         _requires_counter("unpriced", "budget"),
         Requirement(
             if_then(
-                has("across"),
+                is_not_null("across"),
                 all_of(_per_matches(r"^(user|tag\..*)$"), not_(_per_matches("^key$"))),
             ),
             "across requires per: user or per: tag.NAME, without key",
@@ -127,9 +133,7 @@ class LimitConfig(_Amounts):
         list[Per],
         BeforeValidator(as_list),
         AfterValidator(_check_unique),
-        WithJsonSchema(
-            one_or_several({"type": "string", "pattern": f"^({PER})$"}, uniqueItems=True)
-        ),
+        WithJsonSchema(item_or_list({"type": "string", "pattern": f"^({PER})$"}, uniqueItems=True)),
     ] = Field(default_factory=list)
     """Scope of the counter: key, deployment, model, user, tag.NAME, or a combination. Values that
     clients may set (user, tags with `caller: true`) are counted per key."""

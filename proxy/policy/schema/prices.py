@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from proxy.config.scalars import Day, Section, Usd
-from proxy.config.shapes import Requirement, any_of, has
+from proxy.config.shapes import Requirement, any_of, is_not_null
 
 MIN_USD = Decimal("0.001")
 MAX_USD = Decimal(4000)  # at this price, the cost of MAX_TOKENS is still an exact integer
@@ -67,7 +67,8 @@ class PriceConfig(Section):
     # An empty price would make every call unpriced.
     REQUIREMENTS = (
         Requirement(
-            any_of(*map(has, TOKEN_PRICES)), "must have at least one price, such as input: 0.15"
+            any_of(*map(is_not_null, TOKEN_PRICES)),
+            "must have at least one price, such as input: 0.15",
         ),
     )
 

@@ -11,9 +11,9 @@ from proxy.config import scalars
 from proxy.config.shapes import (
     Requirement,
     any_of,
-    has,
     has_size,
     if_then,
+    is_not_null,
     is_present,
     one_of,
 )
@@ -28,7 +28,7 @@ TIME_SPAN = rf"(?!(.{{5}})-\1){MINUTE}-({MINUTE}|24:00)"
 MODES = Literal["enforce", "shadow"]
 TimeSpan = Annotated[
     str,
-    *scalars.text(
+    *scalars.matching(
         TIME_SPAN, "must be a start and a different end, such as 09:00-17:30", "09:00-17:30"
     ),
 ]
@@ -49,7 +49,9 @@ class Match(scalars.Section):
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
     )
     REQUIREMENTS = (
-        Requirement(any_of(*map(has, ("equals", "in", "glob"))), "must have equals, in or glob"),
+        Requirement(
+            any_of(*map(is_not_null, ("equals", "in", "glob"))), "must have equals, in or glob"
+        ),
     )
 
     @property
@@ -70,7 +72,11 @@ class Match(scalars.Section):
 class Hours(scalars.Section):
     """A time of day on certain days of the week."""
 
-    REQUIREMENTS = (Requirement(any_of(has("between"), has("days")), "must have between or days"),)
+    REQUIREMENTS = (
+        Requirement(
+            any_of(is_not_null("between"), is_not_null("days")), "must have between or days"
+        ),
+    )
 
     between: TimeSpan | None = None
     """Start (included) and end (excluded). An earlier end is on the next day."""
@@ -194,7 +200,9 @@ class Without(scalars.Section):
     """Limits and guards that do not apply to the calls of a rule."""
 
     REQUIREMENTS = (
-        Requirement(any_of(has("limits"), has("guards")), "must have limits or guards"),
+        Requirement(
+            any_of(is_not_null("limits"), is_not_null("guards")), "must have limits or guards"
+        ),
     )
 
     limits: Annotated[list[scalars.Name], Field(min_length=1)] | None = None
@@ -214,10 +222,11 @@ class RuleConfig(scalars.Section):
 
     REQUIREMENTS = (
         Requirement(
-            any_of(*map(has, EFFECTS)), f"must have at least one effect: {', '.join(EFFECTS)}"
+            any_of(*map(is_not_null, EFFECTS)),
+            f"must have at least one effect: {', '.join(EFFECTS)}",
         ),
         Requirement(
-            if_then(has("refuse"), one_of(*map(has, EFFECTS))),
+            if_then(is_not_null("refuse"), one_of(*map(is_not_null, EFFECTS))),
             "must not combine refuse with other effects",
         ),
         *WEIGHTS,
@@ -273,13 +282,13 @@ class PolicyConfig(scalars.Section):
 
     REQUIREMENTS = (
         Requirement(
-            if_then(has_size("rules", 2), has("match")),
+            if_then(has_size("rules", 2), is_not_null("match")),
             "requires match: first or match: all, because it has several rules",
         ),
         Requirement(
             any_of(
                 *map(has_size, ("rules", "extends", "limits", "input", "output")),
-                *map(has, ("cache", "capture")),
+                *map(is_not_null, ("cache", "capture")),
             ),
             "is empty. Add rules, limits, input, output, cache, capture or extends.",
         ),
@@ -290,7 +299,9 @@ class PolicyConfig(scalars.Section):
     extends: Annotated[
         list[scalars.Name],
         BeforeValidator(scalars.as_list),
-        WithJsonSchema(scalars.one_or_several({"type": "string", "pattern": f"^{scalars.NAME}$"})),
+        WithJsonSchema(
+            scalars.item_or_list({"type": "string", "pattern": f"^{scalars.NAME_PATTERN}$"})
+        ),
     ] = Field(default_factory=list)
     """Policies whose rules follow these rules."""
     mode: MODES = "enforce"
@@ -313,7 +324,7 @@ class PolicyConfig(scalars.Section):
     """Prompt and response text in traces, redacted. Default: none."""
 
     def unmet(self) -> Iterator[str]:
-        yield from super().unmet()
+        yield from super().unmet_requirements()
         names = [rule.name for rule in self.rules]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:

@@ -22,16 +22,16 @@ FRAMING = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
     | {"expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-HEADER_TEXT = rf"(?:(?!\$\{{)[ -~]|{scalars.VARIABLE})*"
-_FRAMING = "|".join(map(scalars.any_case, sorted(FRAMING)))
+HEADER_TEXT = rf"(?:(?!\$\{{)[ -~]|{scalars.VARIABLE_PATTERN})*"
+_FRAMING = "|".join(map(scalars.any_case_pattern, sorted(FRAMING)))
 HEADERS = {
     "type": "object",
     "patternProperties": {
-        rf"^(?!(?:{_FRAMING})$)(?=.*(?:{scalars.CREDENTIAL}))[A-Za-z0-9-]+$": {
+        rf"^(?!(?:{_FRAMING})$)(?=.*(?:{scalars.CREDENTIAL_PATTERN}))[A-Za-z0-9-]+$": {
             "type": "string",
-            "pattern": rf"^(?=.*{scalars.VARIABLE}|file:.){HEADER_TEXT}$",
+            "pattern": rf"^(?=.*{scalars.VARIABLE_PATTERN}|file:.){HEADER_TEXT}$",
         },
-        rf"^(?!(?:{_FRAMING})$)(?!.*(?:{scalars.CREDENTIAL}))[A-Za-z0-9-]+$": {
+        rf"^(?!(?:{_FRAMING})$)(?!.*(?:{scalars.CREDENTIAL_PATTERN}))[A-Za-z0-9-]+$": {
             "type": "string",
             "pattern": f"^{HEADER_TEXT}$",
         },
@@ -46,7 +46,7 @@ def _field_name(name: str) -> str:
     return name.lower()
 
 
-_REQUIRED = "|".join(map(scalars.any_case, sorted(REQUIRED_FIELDS)))
+_REQUIRED = "|".join(map(scalars.any_case_pattern, sorted(REQUIRED_FIELDS)))
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200),
@@ -93,15 +93,15 @@ OPENAI_VARIANTS = (COMPATIBLE, AZURE)
 """Servers with their own value ranges, and Azure with its own paths and credential."""
 QueryName = Annotated[
     str,
-    *scalars.text(
-        rf"(?!(?:.*(?:{scalars.CREDENTIAL}|[kK][eE][yY])))[A-Za-z0-9_.-]{{1,64}}",
+    *scalars.matching(
+        rf"(?!(?:.*(?:{scalars.CREDENTIAL_PATTERN}|[kK][eE][yY])))[A-Za-z0-9_.-]{{1,64}}",
         "must be a parameter name that does not refer to a key or secret; use headers for secrets",
         "api-version",
     ),
 ]
 QueryValue = Annotated[
     str,
-    *scalars.text(
+    *scalars.matching(
         r"[A-Za-z0-9_.,:~-]{1,200}", "must consist of letters, digits and . _ , : ~ -", "2024-10-21"
     ),
 ]
@@ -120,7 +120,7 @@ class TimeoutsConfig(scalars.Section):
     """Total time of a request. Default 10m."""
 
 
-class BreakerConfig(scalars.Switched):
+class BreakerConfig(scalars.Switchable):
     """Circuit breaker of a target."""
 
     failures: Annotated[int, Field(ge=1, le=10_000)] = 5
@@ -206,10 +206,10 @@ def _header_problem(name: str, content: str) -> str | None:
         return f"header {quoted(name)} must have an ASCII name and a printable ASCII value"
     if name.lower() in FRAMING:
         return f"header {quoted(name)} is set by Headrace and cannot be configured"
-    if "${" in re.sub(scalars.VARIABLE, "", content):
+    if "${" in re.sub(scalars.VARIABLE_PATTERN, "", content):
         return f"header {quoted(name)} contains ${{ without a valid variable name"
-    if re.search(scalars.CREDENTIAL, name) and not re.search(
-        rf"{scalars.VARIABLE}|^file:.", content
+    if re.search(scalars.CREDENTIAL_PATTERN, name) and not re.search(
+        rf"{scalars.VARIABLE_PATTERN}|^file:.", content
     ):
         return f"header {quoted(name)} must use ${{VARIABLE}} or file:/path, not the secret itself"
     return None

@@ -210,7 +210,7 @@ def test_every_replica_opens_ids_during_rotation(step: int) -> None:
 def test_fingerprints_differ_by_secret_and_reveal_none() -> None:
     metrics = [Metrics("1") for _ in ROTATION]
     for step, metric in enumerate(metrics):
-        telemetry.show_secrets(metric, replica(step))
+        telemetry.set_secret_fingerprints(metric, replica(step))
     label = re.compile(r'headrace_secret_info\{fingerprint="(\w+)",use="(\w+)"\}')
     texts = [metric.render()[0].decode() for metric in metrics]
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import proxy
-from proxy.config.scalars import referring_keys
+from proxy.config.scalars import list_referring_keys
 from proxy.guards.kinds import KINDS
 from proxy.money.usage import Price
 from proxy.policy import schema
@@ -316,7 +316,7 @@ def test_package_contains_one_price_table_and_its_license() -> None:
 
 def test_guard_keys_name_text_files() -> None:
     assert {
-        key for kind in KINDS.values() for key in referring_keys(kind.Keys, "text")
+        key for kind in KINDS.values() for key in list_referring_keys(kind.Keys, "text")
     } == TEXT_KEYS
 
 
