@@ -291,7 +291,7 @@ async def _open_cache_file(context: Context, path: Path) -> Sqlite:
 
 
 def open_ledger(context: Context) -> Ledger | None:
-    """Open the ledger if rows are kept. It closes after the last call has ended."""
+    """Open the ledger if one is configured. It closes after the last call has ended."""
     if context.settings.ledger is None:
         return None
     dropped = partial(context.metrics.dropped, "ledger")

@@ -348,11 +348,11 @@ class Fill:
         return True
 
     async def _send(self, frame: Frame) -> None:
-        """Record a frame and pass it on.
+        """Record a frame and send it.
 
-        The response is stored before a client that has its last frame can repeat the request: a
-        large one before the last frame is passed on, a small one in the same iteration of the event
-        loop, after the frame is sent.
+        A client that has the last frame may repeat the request at once, so the response must be
+        stored by then. A large one is stored before the last frame is sent, a small one in the
+        same iteration of the event loop.
         """
         recorder, encoded = self._recorder, None
         if frame.size > LARGE_BYTES and not recorder.is_oversize:

@@ -128,7 +128,7 @@ class Listener:
     """Position of one listener in a flight.
 
     While it waits for the next frame, that frame goes directly to ``sink``. An error of that sink
-    is raised by the listener alone.
+    affects only that listener.
     """
 
     __slots__ = ("_call", "_error", "_flight", "_is_waiting", "position", "sink")

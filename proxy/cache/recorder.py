@@ -34,9 +34,10 @@ class AnswerRecorder:
     """Collects the documents of a response while it is sent.
 
     ``expected`` is the number of choices or vectors of a complete response. ``family`` is the
-    client's until a frame has another one. After the last frame ``is_complete`` is True unless the
-    response is larger than the rule allows, has an error, was filtered or flagged by the upstream,
-    lacks a choice or its end, or calls a tool and the rule excludes tool calls.
+    client's until a frame has another one. ``is_complete`` becomes True with the last frame, unless
+    the response is larger than the rule allows, has an error, or lacks a choice or its end. It also
+    stays False for a response that the upstream filtered or flagged, and for tool calls that the
+    rule excludes.
     """
 
     rule: CacheRule

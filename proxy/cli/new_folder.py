@@ -117,7 +117,7 @@ def _adapt_starter_file(text: str, provider: Provider, model: str) -> str:
 def migrate_command(gateway: str, config: Path, folder: Path) -> None:
     """Convert the configuration of another gateway to policies.
 
-    Reads CONFIG and writes policies to DIR, which must be new or empty. Lists everything that is
+    Reads CONFIG and writes policies to DIR, which must be new or empty. Lists everything that was
     left out, and the variables to set. The value of a variable that holds an address is copied.
 
     Prints the secret of a virtual key for all deployments to standard error, once.

@@ -35,5 +35,5 @@ class PageThread:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Start no more jobs."""
+        """Refuse new jobs."""
         self._executor.shutdown(wait=False, cancel_futures=True)

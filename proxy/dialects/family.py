@@ -32,8 +32,8 @@ class ReadOptions:
     - finishes: Finish reasons of the vendor and their equivalents in chat.
     - shown_as: The `Family.shown_as` of the client's family.
 
-    With `inspect` or `crossing` the stream is split: a frame has at most one delta, and no `End`,
-    `Finish` or `Stop` beside it.
+    With `inspect` or `crossing` the stream is split: a frame has at most one delta, and a frame
+    with a delta has no `End`, `Finish` or `Stop`.
     """
 
     call: Call

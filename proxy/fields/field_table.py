@@ -79,10 +79,10 @@ class RequestField:
         also: Other fields with the same meaning.
         allowed: Values that clients may use unless the upstream accepts the field: others may cost
             more than the model's price.
-        counts: Effect on the number of output tokens: an output limit (``bound``), a minimum
-            (``floor``), a reasoning ``budget``, a number ``n`` of choices, a ``group`` of options
-            that some servers read as if they were at the top, or such a group for reasoning
-            (``thoughts``). A number also has a type in ``any``.
+        counts: Effect on the number of output tokens. ``bound`` is an output limit, ``floor`` a
+            minimum, ``budget`` a reasoning budget, ``n`` the number of choices. ``group`` is a
+            group of options that some servers read as top-level fields, ``thoughts`` such a group
+            for reasoning. A number also has a type in ``any``.
         least: Smallest valid output limit or number of choices.
         only_openai: True if only OpenAI itself gets it: Codex names local paths in it.
         is_ambiguous: True if APIs use the name for different things.

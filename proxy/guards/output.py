@@ -78,9 +78,9 @@ class WithDeadlines:
 class StreamInspector:
     """Inspects the frames of one stream. Raises ``GuardBlocked``.
 
-    If a rule enforces, the first frames wait until one has content, or ``MAX_OPENING`` wait: a
-    guard that blocks the first words can then send an error status instead of ending a stream.
-    Keep-alive frames pass.
+    If a rule enforces, the first frames wait until one has content, or until ``MAX_OPENING`` frames
+    wait. A guard that blocks the first words can then send an error status instead of ending a
+    stream. Keepalives pass.
     """
 
     __slots__ = ("_frames", "_opening", "_stages", "_tallies")

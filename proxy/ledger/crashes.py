@@ -4,7 +4,7 @@ Counts of started and ended calls are in shared memory, so counting costs no sys
 next process finds how many calls have no row. The file is in ``/dev/shm``: a page on a busy disk
 would block the event loop.
 
-A file beside the ledger has its position: the number of rows that the last process had written. It
+A file next to the ledger has its position: the number of rows that the last process had written. It
 shows that a ledger was replaced by an older copy. It is written after each batch without a sync, so
 after a power cut it may be behind the ledger, never ahead.
 """

@@ -1,7 +1,8 @@
 """Tables of the embedded ledger and their migrations.
 
-A migration never changes. Processes of two versions must not write one file: the later one does not
-start while the earlier one is visible, and a process whose file was migrated sets its rows aside.
+A migration never changes. Processes of two versions must not write one file. The later version
+does not start while it sees a process of the earlier one. A process whose file was migrated sets
+its rows aside.
 """
 
 from __future__ import annotations

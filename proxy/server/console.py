@@ -109,7 +109,7 @@ class Console:
         self._bodies = asyncio.Semaphore(MAX_BODIES)
 
     def close(self) -> None:
-        """Build no more pages."""
+        """Stop building pages."""
         self._thread.close()
         self._ledger_thread.close()
 

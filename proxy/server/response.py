@@ -182,8 +182,8 @@ class ResponseWriter:
 class SilenceTimer:
     """Calls ``on_silence`` after ``silence_s`` to 1.25 ``silence_s`` without a write.
 
-    After a ping of the upstream the interval is half of that until the head is sent, so that a
-    stream that fails early still gets an error status, and a quarter afterwards.
+    After a ping of the upstream, the interval is half of that until the head is sent, and a quarter
+    afterwards. Waiting for the head lets a stream that fails early have an error status.
     """
 
     __slots__ = ("_handle", "_loop", "_on_silence", "_out", "_quiet", "_record", "_step_s")

@@ -1,7 +1,7 @@
 """Sink that records the client metrics of OpenTelemetry's GenAI conventions v0.1.0, for OTLP.
 
-``gen_ai.response.model`` is left out, as an upstream chooses it, and so is
-``time_per_output_chunk``: it would cost a record for each chunk of a stream.
+``gen_ai.response.model`` is omitted, because an upstream chooses it. ``time_per_output_chunk`` is
+omitted, because it would cost a record for each chunk of a stream.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Traces:
     """Exports the spans of the calls that ``sampler`` samples.
 
     The sampler gets the outcome of a call among its attributes. It sees the client's trace id and
-    sampling flag only if the key may decide: with them a client could force the cost of tracing on
-    the proxy, or hide its calls. ``on_sample`` is called for each sampled call.
+    sampling flag only if the key may decide about sampling. With them, a client could have all its
+    calls traced, or none. ``on_sample`` is called for each sampled call.
     """
 
     name: ClassVar[str] = "traces"

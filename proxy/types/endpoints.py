@@ -38,13 +38,14 @@ NumericFields = tuple[str, tuple[tuple[str, int], ...]]
 
 @dataclass(eq=False, slots=True)
 class TargetRoute:
-    """How requests of one endpoint are sent to one upstream. Computed on first use.
+    """The route of requests of one endpoint to one upstream. Computed on first use.
 
-    ``endpoint``, ``url`` and ``headers`` are those of the upstream request. A field in ``passed``
-    is forwarded unchanged if its ``checks`` accept the value and no rule applies to it; fields that
-    are not in ``unsure`` were checked when the request was parsed. ``asked_for_usage`` is True if a
-    stream must request a usage chunk. ``obeyed`` and ``takes_zero`` become ``supported_fields`` and
-    ``accepts_zero_bound`` of the translated request. ``unchanged`` caches fields without rules.
+    ``endpoint``, ``url`` and ``headers`` describe the upstream request. A field in ``passed`` is
+    forwarded unchanged if its ``checks`` accept the value and no rule applies to it. Only fields in
+    ``unsure`` need these checks: the others passed them with the request.
+    ``asked_for_usage`` is True if a stream must request a usage chunk. ``obeyed`` and
+    ``takes_zero`` become ``supported_fields`` and ``accepts_zero_bound`` of the translated request.
+    ``unchanged`` caches fields without rules.
     """
 
     endpoint: Endpoint

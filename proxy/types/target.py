@@ -132,7 +132,7 @@ class Target:
 
     ``endpoint`` is set if the target supports only one of completions, chat and Responses; requests
     to the others are translated. ``prices`` are dated. ``names`` are the model names that select
-    it: the model alone, or with a prefix of the upstream or the provider.
+    it: the model, with or without a prefix of the upstream or the provider.
     """
 
     upstream: Upstream

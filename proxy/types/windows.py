@@ -23,8 +23,8 @@ _HOUR_MS = 3_600_000
 class Calendar:
     """A calendar unit in a time zone. Raises ``ValueError`` for an unknown zone.
 
-    Hours, days, weeks (from Monday) and months follow the zone: a day has 23 or 25 hours when
-    clocks change, and hours start at half past in zones with a half-hour offset.
+    Hours, days, weeks (from Monday) and months follow the zone. A day has 23 or 25 hours when
+    clocks change. Hours start at half past in zones with a half-hour offset.
     """
 
     unit: Unit

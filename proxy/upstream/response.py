@@ -212,7 +212,7 @@ class HttpUpstreamResponse:
             self._frames, self._fault = self.reader.frames_before_error(), fault
 
     def _take_frames(self) -> Sequence[Frame]:
-        """Return the frames before the next frame that must be alone in a batch, or that frame."""
+        """Return the frames before the next one that needs a batch for itself, or that frame."""
         self._is_bare = False
         frames = self._frames
         for index, frame in enumerate(frames):

@@ -1,8 +1,9 @@
 """Translates the fields of a request for an upstream of another dialect.
 
-A field is *passed* if the upstream's dialect has it, or if neither side has; *mapped* if it has
-another name or form there; *dropped* with a warning if it only tunes the response; and *refused* if
-the response would differ. The tables in ``docs/dialects.md`` are generated from this module.
+A field is *passed* if the upstream's dialect has it, or if neither side has. It is *mapped* if it
+has another name or form there. Otherwise it is *dropped* with a warning if it only tunes the
+response, and *refused* if the response would differ. The tables in ``docs/dialects.md`` are
+generated from this module.
 """
 
 from __future__ import annotations

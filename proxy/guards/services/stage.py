@@ -2,7 +2,7 @@
 
 Services run after all local guards: they receive masked text, and are not called for a blocked
 call. The findings of a service become a detector of the texts that it received, so that they are
-applied like those of other guards.
+applied like the findings of other guards.
 """
 
 from __future__ import annotations

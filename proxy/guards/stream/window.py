@@ -2,8 +2,8 @@
 
 The result does not depend on how the text is cut into pieces. If each rule that enforces has a
 partial matcher, the filter inspects word by word and holds what may become a finding. Otherwise it
-holds the largest lookback of those rules and inspects several pieces together, so that the time to
-read a text does not depend on the number of its pieces.
+holds the largest lookback of those rules, and inspects several pieces together. The time to read a
+text therefore does not depend on the number of its pieces.
 """
 
 from __future__ import annotations

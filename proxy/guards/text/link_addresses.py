@@ -1,8 +1,8 @@
 """Detects if a position in a text is within the address of a link, an image or an HTML tag.
 
 A value restored into an address could be sent to a foreign host. The text is read in pieces. Four
-kinds of addresses are detected independently, because renderers disagree where one hides the
-beginning or the end of another: a position is within an address if any of them has it open.
+kinds of addresses are detected independently, because renderers disagree where one kind ends inside
+of another. A position is within an address if an address of any kind is open.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class JoinedParts:
     ) -> Sequence[tuple[int, TextMatch]]:
         """Return the pieces of a finding that are outside of the text ``text_number``.
 
-        At a boundary of messages, pieces must contain a digit, as keys and numbers do: otherwise an
+        At a boundary of messages, pieces must contain a digit, as keys and numbers do. Otherwise an
         address at the end of a message would extend to the first word of the next one. Pieces in
         earlier texts are returned only if the detector decides that the value was cut.
         """
