@@ -1,1 +1,1 @@
-"""What strangers try: hostile requests against the promises of the whole house."""
+"""Hostile requests and responses against the guarantees of the whole proxy."""

@@ -1,4 +1,4 @@
-"""Streams of each API family for tests that draw their shape, and what clients read of them."""
+"""Random streams of each API family, and the texts that clients read in them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Pieces = Sequence[str]
 
 
 def item(index: int, kind: str, texts: Pieces) -> Json:
-    """Return an item with texts of one kind, as it is at its end."""
+    """Return the final form of an item with texts of one kind."""
     text_type = BY_KIND[kind]
     head = {"id": f"it_{index}", "type": text_type.item_type, "status": "completed"}
     if not text_type.part_type:
@@ -62,8 +62,8 @@ def part_events(where: Json, kind: str, part: int, pieces: Pieces) -> list[Json]
     return [started, *deltas, result, {"type": f"response.{name}.done", **where, "part": document}]
 
 
-def in_turns(lists: Sequence[Sequence[Json]], draws: Iterator[int]) -> list[Json]:
-    """Return the events of several lists, which begin one after the other and then take turns."""
+def interleaved(lists: Sequence[Sequence[Json]], draws: Iterator[int]) -> list[Json]:
+    """Interleave the events of several lists, which start one after the other."""
     remaining, started, out = [list(item) for item in lists], 0, list[Json]()
     while any(remaining):
         open_now = [n for n, item in enumerate(remaining) if item and n <= started]
@@ -94,7 +94,7 @@ def chunk(delta: Json, finish: str | None = None) -> Json:
 
 
 def frames_of(client: FamilyName, upstream: FamilyName, documents: Sequence[Json]) -> list[Frame]:
-    """Return an answer as guards get it."""
+    """Return the frames of a response as guards get them."""
     pipeline = Pipeline(upstream, client, inspect=True)
     frames = pipeline.frames([orjson.dumps(document) for document in documents])
     assert pipeline.error is None
@@ -108,7 +108,7 @@ def guarded(frames: Sequence[Frame], action: Action) -> tuple[list[Frame], list[
 
 
 def read_answer(client: FamilyName, frames: Sequence[Frame]) -> Any:
-    """Return what a client has of an answer in the end."""
+    """Return the response that a client assembles."""
     raw = written(client, frames)
     if client == "responses":
         return output(raw)
@@ -166,7 +166,7 @@ def blocks(raw: bytes) -> list[Json]:
 
 
 def texts_in(client: FamilyName, answer: Any) -> list[str]:
-    """Return the texts that a client reads by themselves."""
+    """Return the separate texts that a client reads."""
     if client == "chat":
         return [answer["content"]]
     if client == "messages":

@@ -21,7 +21,7 @@ LONGEST_S = 600
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the adversary's tests take their time; a `--timeout` of the command line wins."""
+    """Disable the timeout of these tests unless `--timeout` is given."""
     if config.getoption("timeout") is not None:
         return
     for item in items:
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def examples(request: pytest.FixtureRequest) -> int:
-    """How many requests, or sequences of steps, each test of the adversary draws."""
+    """Number of random requests or sequences per test."""
     return int(request.config.getoption("--examples"))
 
 

@@ -1,4 +1,4 @@
-"""A proxy whose deployments cross guard actions, caches and retries, and a drawn upstream."""
+"""A proxy with all combinations of guard actions, caches and retries, and a random upstream."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ LEAVES = ("stays", "stays", "stays", "leaves-early", "leaves-midway")
 
 
 def policies(upstream: str) -> str:
-    """Return a folder's text: a deployment for each case, and one that only counts."""
+    """Return policies with a deployment for each case, and one that only counts."""
     price = "price: {input: 2, output: 4}"
     by_name = {"-".join(case): case for case in CASES}
     deployments = "".join(
@@ -106,8 +106,7 @@ def policies(upstream: str) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One call: whose rules it meets, what it asks, what each try meets, and whether its client
-    stays."""
+    """One call: its deployment, text, result of each attempt, and whether its client stays."""
 
     case: tuple[str, str, str]
     form: str
@@ -223,7 +222,7 @@ class Fickle:
 
 
 def _response_stream(way: str, text: str) -> Script:
-    """Stream a response: one that is cut is so behind its first words."""
+    """Stream a response, which may be cut after its first words."""
     item = text_item(text)
     document = response(item)
     if way in ("zero", "unreported"):

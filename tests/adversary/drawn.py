@@ -1,4 +1,4 @@
-"""Values drawn by hypothesis for coroutines that run on the loop of the test."""
+"""Runs coroutines on the test's event loop with values from hypothesis."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ async def check_examples(
     examples: int,
     *phases: Phase,
 ) -> None:
-    """Await ``check`` for each drawn value. Hypothesis runs in a thread beside the loop."""
+    """Await ``check`` for each drawn value. Hypothesis runs in another thread."""
     loop = asyncio.get_running_loop()
 
     async def check_one(value: Any) -> None:
-        random.seed()  # hypothesis seeds it for each example, and ids are drawn by it
+        random.seed()  # hypothesis fixes the seed, but ids must be unique
         await check(value)
 
     @settings(

@@ -104,7 +104,7 @@ HEADERS = st.dictionaries(
 
 @dataclass(frozen=True)
 class Hostile:
-    """One request. ``planted`` is True if its body holds the forbidden word."""
+    """One request. ``planted`` is True if its body contains the forbidden word."""
 
     name: str
     body: bytes
@@ -161,7 +161,7 @@ POOL: tuple[Any, ...] = (
 
 
 def plausible(route: Route, name: str) -> list[Any]:
-    """Return values that some dialect takes in a field; of a field that none knows, all."""
+    """Return values that some dialect accepts in a field, or all for an unknown field."""
     endpoint: Endpoint = "chat" if route.chat else "completions"
     tables = [d.fields[endpoint] for d in DIALECTS.values() if endpoint in d.fields]
     checks = [table[name].check for table in tables if name in table]
@@ -192,7 +192,7 @@ def bodies(draw: st.DrawFn, route: Route) -> dict[str, Any]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Hostile:
-    """Draw a request: its body well-formed JSON, but for one in ten."""
+    """Draw a request. One in ten has invalid JSON."""
     name = draw(st.sampled_from(sorted(ROUTES)))
     body = draw(bodies(ROUTES[name]))
     matches = [path for path in places(body) if path[0] != "model"]

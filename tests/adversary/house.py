@@ -1,4 +1,4 @@
-"""A proxy with every feature on, a greedy upstream, and the promises that requests must keep."""
+"""A proxy with every feature enabled, a greedy upstream, and checks of all guarantees."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def strings(value: Any, *, names: bool = True) -> list[str]:
 
 
 def tokens_at_least(texts: list[str]) -> int:
-    """Return fewer tokens than any tokenizer: 1/8 of ASCII characters, 1/4 of other letters."""
+    """Return a lower bound of tokens: 1/8 of ASCII characters, 1/4 of other letters."""
     letters = "".join(texts)
     ascii_ = sum(map(str.isascii, letters))
     other_count = sum(letter.isalpha() for letter in letters if not letter.isascii())
@@ -75,7 +75,7 @@ def _whole(value: object) -> list[int]:
 
 @dataclass
 class Greedy:
-    """An upstream that uses what a body lets it use, to the last token, and reports it."""
+    """An upstream that uses all tokens that a body allows, and reports them."""
 
     bodies: list[Json] = field(default_factory=list)
 
@@ -120,12 +120,12 @@ class Greedy:
 
 
 class Broken(AssertionError):
-    """A promise was broken by a request that can be sent again."""
+    """A reproducible request broke a guarantee."""
 
 
 @dataclass
 class House:
-    """One proxy under attack. ``send`` raises ``Broken`` for a request that breaks a promise."""
+    """A checked proxy. ``send`` raises ``Broken`` for a request that breaks a guarantee."""
 
     proxy: Proxy
     greedy: Greedy
@@ -134,9 +134,9 @@ class House:
     statuses: dict[int, int] = field(default_factory=dict)
 
     async def send(self, hostile: Hostile) -> int:
-        """Send one request, check every promise, and return the status."""
+        """Send one request, check every guarantee, and return the status."""
         gc.collect(0)
-        gc.disable()  # it would go through all that the tests themselves hold
+        gc.disable()  # it would traverse all objects of the tests
         try:
             with Lag() as lag:
                 async with asyncio.timeout(PATIENCE_S):
@@ -174,7 +174,7 @@ class House:
 
     def _of_answer(self, status: int, text: bytes) -> list[str]:
         broken = []
-        if (status >= 500 and status != 508) or status == 429:  # 508 is what a forged Via gets
+        if (status >= 500 and status != 508) or status == 429:  # 508: a forged Via header
             broken.append("a status of ours says that the proxy failed, or is used up")
         if status >= 400:
             try:
@@ -231,4 +231,4 @@ async def house(folder: Path) -> AsyncIterator[House]:
         ) as proxy:
             yield House(proxy, greedy, ledger)
         violations = audit(ledger).violations
-        assert violations == ()  # every call is in the ledger, and it adds up
+        assert violations == ()  # every call is in the ledger, and all sums agree

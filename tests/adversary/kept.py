@@ -1,4 +1,4 @@
-"""What is left of a call once it has ended, wherever that is, and how many bytes it takes."""
+"""Size of the data that remains of an ended call in any store."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from proxy.types import Call, Plan, RequestHead, Target
 from proxy.types.limit import Limit
 from tests.ledger.kept import call_entry
 
-TRUSTED = (type, type(sys), Target, Limit, Price, Snapshot)  # these the policies have written
-OF_THE_CALL = (Call, RequestHead, Plan)  # these end with it
+TRUSTED = (type, type(sys), Target, Limit, Price, Snapshot)  # from policies, not from clients
+OF_THE_CALL = (Call, RequestHead, Plan)  # freed with the call
 ENVIRON = {"UPSTREAM_KEY": "sk-upstream-secret"}
 
 
@@ -73,7 +73,7 @@ class Spans:
 
 
 class Remains:
-    """The sinks of a process, fed by hand, and what each holds of one call."""
+    """The sinks of a process, and the size of what each stores of a call."""
 
     def __init__(self, policies: Path, candidate: Path) -> None:
         self.snapshot = read_folder(policies, ENVIRON)
@@ -82,7 +82,7 @@ class Remains:
         self.metrics.admit(list_labels(self.snapshot))()
 
     def of(self, record: Record) -> dict[str, int]:
-        """Return the bytes of all that is kept, written, traced or shown of a call."""
+        """Return the bytes of a call in stores, logs, spans and explanations."""
         past = CallHistory(self._find, lambda: self.other)
         candidate = Candidate(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []

@@ -44,7 +44,7 @@ class Lag:
 
 
 class Loop:
-    """An event loop of its own, for a client and an upstream whose work is not the proxy's."""
+    """A separate event loop for clients and upstreams."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -56,7 +56,7 @@ class Loop:
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     async def send(self, url: str, body: Any, headers: Mapping[str, str] = BEARER) -> Reply:
-        """Send JSON, or bytes, on a connection of its own."""
+        """Send JSON or bytes on a new connection."""
         data: Any = {"data": BytesIO(body)} if isinstance(body, bytes) else {"json": body}
         data["headers"] = {"content-type": "application/json", **headers}
 
@@ -80,8 +80,8 @@ def loop_of_others() -> Iterator[Loop]:
 
 
 @asynccontextmanager
-async def upstream_aside(script: Script) -> AsyncIterator[tuple[Loop, str]]:
-    """Run an upstream on a loop of its own; give that loop, for clients too, and its address."""
+async def upstream_on_own_loop(script: Script) -> AsyncIterator[tuple[Loop, str]]:
+    """Run an upstream on a separate loop. Yield that loop, also for clients, and the address."""
 
     async def started() -> asyncio.Server:
         upstream = ScriptedUpstream()

@@ -69,7 +69,7 @@ FORMS = {**PLAIN, **URLS}
 
 
 def says(form: str, name: str) -> bool:
-    """True if a plant is itself in a form: a media type has no capitals."""
+    """Return True if a form keeps a planted word unchanged. Media types have no capitals."""
     return PLANTS[name].islower() or PLANTS[name].isdigit() or form != "as a media type"
 
 
@@ -163,14 +163,14 @@ ANSWERS: Sequence[Any] = (
 
 
 def _place(path: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return where a text goes on: the texts of the parts of a content are one."""
+    """Return the path at which a text continues. Parts of a content are one text."""
     part = path[:-1] if path[-1:] == ("text",) else path
     in_parts = part[-2:-1] != () and part[-2] in ("content", "parts", "system", "thinking")
     return part[:-1] if in_parts else path
 
 
 def _names_and_texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, str]]:
-    """Yield each string with its place; that of a name is None, as no name goes on."""
+    """Yield each string with its path. Names have None, because they do not continue."""
     if isinstance(value, str):
         yield _place(path), value
     elif isinstance(value, dict):
@@ -185,7 +185,7 @@ def _names_and_texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[A
 
 
 def _undone(text: str) -> Iterator[str]:
-    """Yield what a text says in each form."""
+    """Yield the decoded text of each form."""
     yield text
     yield unquote_to_bytes(text).decode("latin-1")
     yield re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
@@ -209,7 +209,7 @@ def spells(documents: Sequence[Any], plant: str) -> str | None:
                 names.append(text)
             else:
                 together[place] = together.get(place, "") + text
-    extra = r"\d" if plant.isdigit() else r"\0"  # of a longer number it is no part
+    extra = r"\d" if plant.isdigit() else r"\0"  # a part of a longer number does not count
     pattern = re.compile(f"(?<!{extra}){plant}(?!{extra})", re.IGNORECASE)
     for text in (*names, *together.values()):
         if any(map(pattern.search, _undone(text))):

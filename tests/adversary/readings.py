@@ -62,7 +62,7 @@ def _arguments(call: Json) -> str:
 
 
 def _choices(chunks: Sequence[Json], *, is_single: bool) -> Iterator[tuple[object, Json]]:
-    """Yield each choice under every key by which a client may tell it from others."""
+    """Yield each choice under every key by which a client may identify it."""
     for chunk in chunks:
         for position, choice in enumerate(chunk.get("choices") or ()):
             index = choice.get("index")

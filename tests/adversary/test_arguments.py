@@ -86,7 +86,7 @@ def at_work(names: Sequence[str], action: Action) -> list[RuleTally]:
 
 @for_each("action", ["mask", "flag", "block"])
 @for_each("shape", VALUES)
-def test_the_same_is_found_in_values_of_arguments(shape: str, action: Action) -> None:
+def test_values_of_arguments_have_the_same_findings(shape: str, action: Action) -> None:
     draw = random.Random(shape)  # noqa: S311  # the same values each time
     for names in (*([finder] for finder in FINDERS), ["keywords", "secrets", "pii"], [*FINDERS]):
         for ascii_only in (True, False):
@@ -108,7 +108,7 @@ PLANTED = ("jane@example.com", "4111 1111 1111 1111", "forbidden", "123-45", "10
 
 
 @for_each("names", [["pii"], ["keywords"], ["secrets"], ["pii", "keywords"]])
-def test_arguments_are_masked_as_their_texts(names: list[str]) -> None:
+def test_arguments_are_masked_like_their_texts(names: list[str]) -> None:
     draw = random.Random(names[0])  # noqa: S311  # the same values each time
     for _ in range(60):
         parts = (draw.choice((*JOINTS, *PLANTED)) for _ in range(draw.randrange(1, 9)))
@@ -141,7 +141,7 @@ policies:
     SIDE: [{guard: keywords, words: [unfindable], action: block, MODE on_error: closed}]
 """
 QUESTION: Json = {"messages": [{"role": "user", "content": "Hi"}]}
-FREE_S = 6.0  # of this process: a hundred thousand texts are looked at, and no more
+FREE_S = 6.0  # bound for the inspection of 100,000 texts
 MEMORY = 200 * 1024 * 1024
 
 
@@ -189,7 +189,7 @@ def test_number_of_values_is_bounded(shape: str) -> None:
     texts = request_texts(request_body(repeated(MANY_VALUES[shape], 8 * BYTES)))
 
     assert texts.unread == "too_many_texts"
-    assert len(texts.texts) <= MOST_TEXTS + 9  # beside them the names of the call
+    assert len(texts.texts) <= MOST_TEXTS + 9  # and the names of the call
 
 
 @pytest.mark.parametrize("shape", ["strings", "empty strings"])
@@ -221,7 +221,7 @@ def test_object_arguments_are_values_of_the_body() -> None:
         assert len(texts.texts) > 2 * MOST_TEXTS
 
 
-def test_a_string_of_escapes_is_one_value() -> None:
+def test_string_of_escapes_is_one_value() -> None:
     started_at = time.process_time()
     texts = request_texts(request_body(ESCAPES))
 
@@ -231,7 +231,7 @@ def test_a_string_of_escapes_is_one_value() -> None:
 
 
 def call_on(side: str, arguments: str) -> tuple[Json, Script]:
-    """Return a request and its response, of which one has a call with these arguments."""
+    """Return a request and its response, one of which has a tool call with these arguments."""
     message = {"role": "assistant", "tool_calls": [{"index": 0, **call(arguments)}]}
     form = "delta" if side == "stream" else "message"
     choice = {"index": 0, form: message, "finish_reason": "tool_calls"}
@@ -263,7 +263,7 @@ SIDES = [
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize(("side", "mode", "shape"), SIDES)
-async def test_nobody_waits_for_values_of_arguments(
+async def test_values_of_arguments_do_not_block_the_loop(
     side: str, mode: str, shape: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     body, script = call_on(side, repeated(MANY_VALUES[shape]))
@@ -282,7 +282,7 @@ async def test_nobody_waits_for_values_of_arguments(
 
 @pytest.mark.parametrize("side", ["question", "answer", "stream"])
 @pytest.mark.parametrize(("values", "passes"), [(900, True), (1100, False)])
-async def test_a_process_that_takes_fewer_values_reads_fewer(
+async def test_lower_bound_of_values_reads_fewer(
     values: int, passes: bool, side: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     body, script = call_on(side, repeated("1,", 2 * values))

@@ -20,7 +20,7 @@ from proxy.limits.claims import estimate_tokens
 from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, Target, Upstream
 from tests.for_each import for_each
 
-# By hand, and not from the table of the product: what servers are known to obey.
+# Names that servers are known to obey, listed independently of the product's table.
 TOP = (
     "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
     "n_predict", "num_predict", "max_gen_len", "max_token_count", "max_tokens_to_generate",
@@ -108,7 +108,7 @@ def sent_body(
     return body
 
 
-def said_in(body: dict[str, Any]) -> list[int]:
+def bounds_in(body: dict[str, Any]) -> list[int]:
     return [value for name in NAMES if (value := value_at(body, name)) is not None]
 
 
@@ -123,7 +123,7 @@ def may_use(body: dict[str, Any], target: Target) -> int:
     documented = TOP[:3] if target.upstream.dialect in ("scale", "multimodel") else TOP[:2]
     known_items = [body[name] for name in documented if body.get(name) is not None]
     open_end = not known_items or any(value < minimum for value in values)
-    return max([*said_in(body), ASSUMED_TOKENS if open_end else 0])
+    return max([*bounds_in(body), ASSUMED_TOKENS if open_end else 0])
 
 
 def combinations() -> Iterator[dict[str, int]]:
@@ -139,7 +139,7 @@ Crossing = tuple[dict[str, int], Call, Target, dict[str, Any]]
 
 
 def crossings(door: str) -> Iterator[Crossing]:
-    """Yield every call that is accepted, each target for it, and the body sent there."""
+    """Yield every accepted call with each of its targets and the body sent there."""
     for combination in combinations():
         try:
             call = call_of(door, combination)
@@ -171,22 +171,22 @@ def test_cap_holds_under_every_name(door: str) -> None:
     for (fields, call, target, free), (name, maximum) in zip(crossings(door), item, strict=False):
         body = sent_body(call, target, ParameterOverrides(cap={name: maximum}))
         where = (fields, target, name, maximum, body)
-        assert all(0 <= value <= maximum for value in said_in(body)), where
+        assert all(0 <= value <= maximum for value in bounds_in(body)), where
         assert may_use(body, target) <= maximum, where
-        for count_before, count_after in said_in_both(free, body):
+        for count_before, count_after in matching_bounds(free, body):
             assert count_after <= count_before or count_before <= 0, where
-        if not said_in(free) and ("prompt" in body):
+        if not bounds_in(free) and ("prompt" in body):
             assert may_use(body, target) <= LEGACY_DEFAULT, where
-        if not said_in(free) and target.model == "o3-mini" and "messages" in body:
+        if not bounds_in(free) and target.model == "o3-mini" and "messages" in body:
             assert "max_tokens" not in body, where
 
 
-def test_each_bound_and_each_target_meets_each_cap() -> None:
-    """The caps take turns over all crossings, whose number by target must not be one of theirs."""
+def test_each_bound_and_target_is_tested_with_each_cap() -> None:
+    """Caps rotate over all crossings. Their number per target must not divide evenly."""
     assert gcd(len(TARGETS), 4) == 1
 
 
-def said_in_both(free: dict[str, Any], body: dict[str, Any]) -> list[tuple[int, int]]:
+def matching_bounds(free: dict[str, Any], body: dict[str, Any]) -> list[tuple[int, int]]:
     pairs = ((value_at(free, name), value_at(body, name)) for name in NAMES)
     return [
         (value, other_value)
@@ -200,7 +200,7 @@ def test_set_value_is_the_only_bound(door: str) -> None:
     for fields, call, target, _ in crossings(door):
         body = sent_body(call, target, ParameterOverrides(set={"max_tokens": CAP}))
         where = (fields, target, body)
-        assert set(said_in(body)) <= {value_at(body, FLOOR), CAP}, where
+        assert set(bounds_in(body)) <= {value_at(body, FLOOR), CAP}, where
         assert may_use(body, target) == CAP, where
         assert sum(value_at(body, name) is not None for name in NAMES if name != FLOOR) == 1, where
 
@@ -214,7 +214,7 @@ def test_every_choice_is_claimed_under_any_name(multiplier: str) -> None:
 
 
 def extra(body: dict[str, int]) -> int:
-    """The names and numbers within a group of options are sent."""
+    """Return names and numbers in a group of options that is sent."""
     return 3 if any("." in name for name in body) else 0
 
 
@@ -223,7 +223,7 @@ OPEN = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), 
 
 @for_each("budget", BUDGETS)
 @for_each("door", ["openai-chat", "fireworks-chat", "scale-chat", "multimodel"])
-def test_claims_reasoning_tokens_beside_output_tokens(door: str, budget: str) -> None:
+def test_claim_includes_reasoning_and_output_tokens(door: str, budget: str) -> None:
     for bound, value in product((None, 10, 900), (-1, 0, 1, 5000)):
         fields = {budget: value} | ({} if bound is None else {"max_tokens": bound})
         size = estimate_tokens(call_of(door, fields), OPEN)

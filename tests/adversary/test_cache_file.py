@@ -1,4 +1,4 @@
-"""The file of kept answers, damaged in every way that a disk or a mistake can think of."""
+"""Cache files that are damaged by disks or mistakes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ FOREIGN = ["text", 3.5, 1_000_000_000_000, b""]
 async def test_wrong_value_is_a_miss(
     value: str | float | bytes, is_sealed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    """A value of another form is also reported; one in our form holds what is no answer."""
+    """A value of another format is also reported. One in our format contains no response."""
     upstream.answer_with(answer(legacy()))
     file = tmp_path / "cache.db"
     async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):

@@ -21,7 +21,7 @@ from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events,
 from tests.ledger.kept import kept, ledgered
 from tests.limits.test_init import SEARCH
 
-PROMPT, WORDS = 10, 10  # what is estimated, in tokens
+PROMPT, WORDS = 10, 10  # estimated tokens
 BODY: dict[str, Any] = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
 LIMITS = "limits: [{name: month, usd: 9000000 per month}]"
 OUT_OF_RANGE: tuple[Any, ...] = (
@@ -32,7 +32,7 @@ OUT_OF_RANGE: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Case:
-    """What is reported, the tokens that count, and whether they are the upstream's."""
+    """Reported usage, the tokens that count, and whether they are the upstream's."""
 
     usage: Any
     prompt: int = PROMPT
@@ -72,7 +72,9 @@ def nano(value: float | Decimal | None) -> Decimal:
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-async def test_usage_agrees(streamed: bool, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_all_accounts_have_the_same_usage(
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     tokens = cost = Decimal(0)
     async with ledgered(tmp_path, upstream, LIMITS) as (proxy, _, path):
         for case in CASES:
@@ -124,7 +126,7 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
         too_dear = await proxy.complete(**BODY | {"prompt": "x" * 400})
 
     assert [reply.status for reply in replies] == [200] * CALLS
-    assert too_dear.status == 429  # 100 tokens are 2000 nano-USD, and 300 are spent
+    assert too_dear.status == 429  # 100 tokens cost 2000 nano-USD, and 300 are spent
     assert {reply.headers["x-headrace-cost-usd"] for reply in replies} == {"0.0000001"}
     assert (
         sum(Decimal(str(canonical(record)["cost_usd"])) for record in records) * 10**9
@@ -137,7 +139,7 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
 
 
 MONTHLY_BUDGET = "{name: money, usd: 1 per month, unpriced: allow}"
-# Claims more than is left:
+# Claims more than the remaining budget:
 MANY_TOKENS: dict[str, Any] = {"model": "support-chat", "max_tokens": 100_000}
 FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 
@@ -149,7 +151,7 @@ def limited(*limits: str, extra: str = "") -> str:
 
 
 def dear(*, streamed: bool) -> Any:
-    """An answer that leaves less of the budget than another call would claim."""
+    """Respond at a cost that leaves less budget than another call would claim."""
     used = {"prompt_tokens": 5, "completion_tokens": 1_600_000, "total_tokens": 1_600_005}
     if streamed:
         return stream(
@@ -179,7 +181,7 @@ async def test_cache_hit_needs_no_budget(
     assert records[1].billing.cost == 0
 
 
-async def test_a_hit_counts_as_a_request(start: Start, upstream: ScriptedUpstream) -> None:
+async def test_cache_hit_counts_as_a_request(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
     proxy = await start(limited(MONTHLY_BUDGET, "{name: calls, requests: 3 per day}"))
     replies = [await proxy.complete(**MANY_TOKENS) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Drawn sequences of calls, guards, caches and retries keep all accounts equal."""
+"""Random sequences of calls with guards, caches and retries keep all accounts equal."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.test_pipeline import BEARER
 
 BATCH = 128
 SHARE = 3  # a sequence is many calls
-CLAIM = 20 * 4000 + 20 * 2000  # nano-USD, at the most, that the sentinel claims
+CLAIM = 20 * 4000 + 20 * 2000  # nano-USD, maximum claim of the last call
 SENTINEL = {"model": "one", "prompt": "a last one", "max_tokens": 20}
 SPEND_PATTERN = re.compile(r"month admitted \(this call reserved [0-9.]+ USD; ([0-9.]+) USD of")
 
 
 @dataclass
 class Crossing:
-    """A proxy whose every deployment crosses rooms in its own way, and what it was sent."""
+    """A proxy whose deployments combine features, and the steps sent to it."""
 
     proxy: Proxy
     client: ClientSession
@@ -46,14 +46,14 @@ class Crossing:
     calls: int = 0
 
     async def play(self, sequence: list[tuple[Step, int]]) -> None:
-        """Send steps, each by its number of clients at once, then hold all accounts together."""
+        """Send each step by its number of concurrent clients, then compare all accounts."""
         for step, clients in sequence:
             async with asyncio.TaskGroup() as group:
                 for _ in range(clients):
                     group.create_task(self.send(step, self.calls))
                     self.calls += 1
         await self.proxy.sink.wait(self.calls)
-        await self.held_together()
+        await self.compare_accounts()
 
     async def send(self, step: Step, number: int) -> None:
         headers = {**BEARER, "x-headrace-deployment": "-".join(step.case)}
@@ -71,7 +71,7 @@ class Crossing:
                 assert response.status < 500 or response.status in (502, 503, 504), text
 
     async def _leave(self, post: Callable[[], Any]) -> None:
-        """Send a call, and leave once the proxy has begun it."""
+        """Send a call, and disconnect once the proxy has started it."""
 
         async def posted() -> None:
             async with post() as response:
@@ -82,8 +82,8 @@ class Crossing:
             await eventually(lambda: task.done() or self.proxy.sink.begun >= self.calls)
             task.cancel()
 
-    async def held_together(self) -> None:
-        """Raise ``AssertionError`` unless all accounts of all calls so far are the same."""
+    async def compare_accounts(self) -> None:
+        """Raise ``AssertionError`` unless all accounts of all calls agree."""
         count_before = sum(
             record.billing.cost or 0 for record in await self.proxy.sink.wait(self.calls)
         )
@@ -143,12 +143,12 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
         assert violations == ()
 
 
-async def test_accounts_agree_on_each_pair_of_stages(tmp_path: Path) -> None:
+async def test_accounts_agree_for_each_pair_of_features(tmp_path: Path) -> None:
     async with crossing(tmp_path) as running:
         for start in range(0, len(EVERY_STEP), BATCH):
             await running.play([(step, 1) for step in EVERY_STEP[start : start + BATCH]])
 
 
-async def test_accounts_agree_on_all_crossings(tmp_path: Path, examples: int) -> None:
+async def test_accounts_agree_for_random_sequences(tmp_path: Path, examples: int) -> None:
     async with crossing(tmp_path) as running:
         await check_examples(SEQUENCES, running.play, examples // SHARE)

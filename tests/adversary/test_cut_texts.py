@@ -80,7 +80,7 @@ async def inspected(body: Json, read: Any, action: Action) -> Inspection:
 
 
 def texts(value: Any) -> str:
-    """Give all that is shown of a content."""
+    """Return all texts of a content."""
     if isinstance(value, dict):
         return "".join(texts(inner) for name, inner in value.items() if name in SHOWN_MEMBERS)
     if isinstance(value, list):
@@ -94,7 +94,7 @@ def content(body: Json) -> Any:
 
 
 async def masked_text(fields: Any, stored: Any, read: Any) -> str:
-    """Give what masks leave of a content, without their names."""
+    """Return the unmasked text of a content."""
     body = stored(fields)
     inspection = await inspected(body, read, "mask")
     return re.sub(r"\[[A-Z0-9_-]+\]", "", texts(content(replaced(body, inspection.changes))))
@@ -142,7 +142,7 @@ async def test_masks_hold_at_every_cut(says: list[str], cuts: list[int], form: s
         output = await masked_text(FORMS[form](pieces(text, cuts)), stored, read)
         remainder = iter(await masked_text(text, stored, read))
 
-        assert all(letter in remainder for letter in output), output  # in their order
+        assert all(letter in remainder for letter in output), output  # in order
 
 
 GUARDS = "{guard: secrets}, {guard: pii}, {guard: keywords, words: [Hydropolis]}"
@@ -166,7 +166,7 @@ async def test_cut_stays_masked(name: str, tmp_path: Path, upstream: ScriptedUps
 
 @pytest.mark.parametrize("name", CHATS)
 @pytest.mark.parametrize("action", ["block", "mask"])
-async def test_no_cut_of_an_answer_reaches_a_client(
+async def test_word_cut_in_a_response_reaches_no_client(
     name: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     rules = GUARDS.replace("}", f", action: {action}}}")
@@ -226,7 +226,7 @@ CUT: dict[str, list[Any]] = {
 
 @ACTIONS
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_word_that_is_cut_is_found(
+async def test_cut_word_is_found(
     client: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:

@@ -1,4 +1,4 @@
-"""Drawn and mutated requests and answers keep every promise of the proxy."""
+"""Random and mutated requests and responses keep every guarantee of the proxy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.doubles import (
 from tests.for_each import for_each
 
 
-async def test_no_request_breaks_a_promise(tmp_path: Path, examples: int) -> None:
+async def test_no_request_breaks_a_guarantee(tmp_path: Path, examples: int) -> None:
     async with house(tmp_path) as running:
         await check_examples(requests(), running.send, examples)
 
@@ -127,7 +127,7 @@ async def check_answer(proxy: Proxy, upstream: ScriptedUpstream, drawn: Drawn) -
         body["max_tokens"] = 64
     if route.endswith("embeddings") or route == "multimodel":
         del body["stream"]
-    with suppress(aiohttp.ClientPayloadError):  # some dialects can only break a stream off
+    with suppress(aiohttp.ClientPayloadError):  # some dialects can only abort a stream
         reply = await proxy.send(path, body, {**headers, "cache-control": "no-cache"})
         assert reply.status != 500, (drawn, reply.raw)
     [record] = await proxy.sink.wait()
@@ -135,7 +135,7 @@ async def check_answer(proxy: Proxy, upstream: ScriptedUpstream, drawn: Drawn) -
     assert not record.is_internal_error, (drawn, record.error)
 
 
-async def test_no_answer_is_an_internal_error(tmp_path: Path, examples: int) -> None:
+async def test_no_response_is_an_internal_error(tmp_path: Path, examples: int) -> None:
     ledger = tmp_path / "ledger.db"
     drawn = st.tuples(
         st.sampled_from(sorted(CLIENTS)),

@@ -65,7 +65,7 @@ PLACES: dict[str, Callable[[Json], Json]] = {
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_tool_is_checked_in_every_place(tool: str, place: str) -> None:
+def test_tools_are_checked_in_every_place(tool: str, place: str) -> None:
     with pytest.raises(InvalidField, match="clients may not set this field"):
         filter_fields(PLACES[place](TOOLS[tool]), UPSTREAM)
 
@@ -126,13 +126,13 @@ OUTER: dict[str, Callable[[Json], Json]] = {
 
 @pytest.mark.parametrize("outer", OUTER)
 @for_each("name", ANYWHERE)
-def test_each_refused_field_is_refused_at_any_depth(name: str, outer: str) -> None:
+def test_forbidden_fields_are_refused_at_any_depth(name: str, outer: str) -> None:
     with pytest.raises(InvalidField):
         filter_fields(OUTER[outer]({name: "other"}), UPSTREAM, "gpt-4o")
 
 
 @pytest.mark.parametrize("outer", OUTER)
-def test_a_nested_model_is_the_targets(outer: str) -> None:
+def test_nested_model_becomes_that_of_the_target(outer: str) -> None:
     body = OUTER[outer]({"model": "gpt-4o"})
 
     assert filter_fields(body, UPSTREAM, "gpt-4o") == (body, [])
@@ -153,12 +153,12 @@ NO_CODE_OUTPUTS: tuple[object, ...] = (
 
 @pytest.mark.parametrize("outer", OUTER)
 @for_each("type_", NO_CODE_OUTPUTS)
-def test_a_type_hides_no_file(type_: object, outer: str) -> None:
+def test_part_of_any_type_hides_no_file(type_: object, outer: str) -> None:
     with pytest.raises(InvalidField):
         filter_fields(OUTER[outer]({"source": {"type": type_, "file_id": "file-1"}}), UPSTREAM)
 
 
-def test_a_refusal_names_the_field_and_the_setting() -> None:
+def test_error_names_the_field_and_the_setting() -> None:
     with pytest.raises(InvalidField) as refused:
         filter_fields({"input": [{"content": [FILE]}]}, UPSTREAM)
 
@@ -223,7 +223,7 @@ OWN_DOCUMENT: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("body", OWN_DOCUMENT.values(), ids=list(OWN_DOCUMENT))
-def test_a_clients_own_json_may_use_any_name(body: Json) -> None:
+def test_free_form_json_may_use_any_name(body: Json) -> None:
     assert filter_fields(body, UPSTREAM) == (body, [])
 
 
@@ -239,7 +239,7 @@ HIDING = sorted(
 
 @pytest.mark.parametrize("place", PLACES)
 @for_each("name", HIDING)
-def test_free_form_names_hide_nothing_in_a_tool(name: str, place: str) -> None:
+def test_free_form_names_hide_no_field_of_a_tool(name: str, place: str) -> None:
     inner = {"server_url": ELSEWHERE}
     tools: list[Json] = [{name: inner}, {name: [inner]}, {"mcp": {name: inner}}]
     for tool in tools:
@@ -252,7 +252,9 @@ def added_tool(tool: str) -> Json:
 
 
 @for_each("tool", TOOLS)
-async def test_drops_tool(tool: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_unguarded_tool_is_dropped(
+    tool: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     body = {"model": "smol-responses", "input": [added_tool(tool)]}
 
     reply = await proxy.send("/v1/responses", body)
@@ -287,7 +289,7 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[H
         yield running
 
 
-async def test_guards_file_in_chat(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_file_in_chat_is_guarded(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     part = {"type": "file", "file": {"file_id": "file-1"}}
 
     reply = await proxy.chat(messages=[{"role": "user", "content": [part]}])
@@ -320,18 +322,18 @@ SPELLINGS = (
 
 @for_each("separator", SEPARATORS)
 @for_each("spelling", SPELLINGS)
-def test_a_form_field_is_checked_under_any_separator(spelling: str, separator: str) -> None:
+def test_form_fields_are_checked_with_any_separator(spelling: str, separator: str) -> None:
     with pytest.raises(InvalidField):
         check_form_field(spelling.format(separator), "other", Target(UPSTREAM, "gpt-4o"))
 
 
 @for_each("name", ["metadata[server_url]", "metadata.model", "my_model", "model_tier", "prompt"])
-def test_a_form_field_of_the_client_passes(name: str) -> None:
+def test_allowed_form_field_passes(name: str) -> None:
     check_form_field(name, "other", Target(UPSTREAM, "gpt-4o"))
 
 
 @pytest.mark.parametrize("case", FORMS)
-async def test_a_form_obeys_the_rules_of_json(case: str, gateway: House) -> None:
+async def test_form_fields_follow_the_rules_of_json(case: str, gateway: House) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
     name, value = FORMS[case]
     writer = aiohttp.MultipartWriter("form-data")

@@ -48,7 +48,7 @@ def forged(draw: random.Random, good: list[bytes] | None = None) -> Iterator[str
         yield text_of(
             data[:index] + bytes([data[index] ^ 1 << draw.randrange(8)]) + data[index + 1 :]
         )
-        # What a stream hides changes with each bit: the key of another tenant in its place.
+        # With a stream cipher, flipped bits could turn one key name into another.
         names = zip(data[PROOF_BYTES + 2 :], KEYS[0].encode(), KEYS[1].encode(), strict=False)
         hidden = data[PROOF_BYTES : PROOF_BYTES + 2] + bytes(a ^ b ^ c for a, b, c in names)
         yield text_of(data[:PROOF_BYTES] + hidden + data[PROOF_BYTES + len(hidden) :])
@@ -56,7 +56,7 @@ def forged(draw: random.Random, good: list[bytes] | None = None) -> Iterator[str
         yield text_of(draw.randbytes(size))
 
 
-def test_nothing_that_is_made_of_good_ids_opens() -> None:
+def test_combinations_of_valid_ids_do_not_open() -> None:
     draw = random.Random(7)  # noqa: S311  # the same each time
 
     results = [name for _ in range(40) for name in forged(draw)]
@@ -95,7 +95,7 @@ def values_for(shape: str, prefix: str) -> Iterator[object]:
 
 
 @for_each("shape", SHAPES)
-def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
+def test_any_other_value_for_an_item_id_is_refused(shape: str) -> None:
     for value in (*values_for(shape, "msg"), None):
         for item in ({"type": "item_reference", "id": value}, {"id": value}):
             body: Json = {"model": "m", "input": [item]}
@@ -103,21 +103,21 @@ def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
                 resolve_state(read_call(HEAD, body, caller=KEYS[0]), IDS)
 
 
-def test_no_id_of_one_tenant_opens_for_another() -> None:
+def test_id_of_one_tenant_does_not_open_for_another() -> None:
     for key, deployment, target in PLACES:
         sealed = IDS.seal(key, deployment, target, "resp_1")
         assert [item for item in KEYS if IDS.open(sealed, item)] == [key]
 
 
 @for_each("shape", SHAPES)
-def test_whatever_stands_for_an_id_is_refused(shape: str) -> None:
+def test_any_other_value_for_a_response_id_is_refused(shape: str) -> None:
     for value in values_for(shape, "resp"):
         body: Json = {"model": "m", "input": "x", "previous_response_id": value}
         with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
             resolve_response(read_call(HEAD, body, caller=KEYS[0]), IDS)
 
 
-def test_a_long_id_takes_no_time() -> None:
+def test_long_id_is_refused_quickly() -> None:
     long = "resp_" + "A" * 8_000_000
 
     started_at = process_time()

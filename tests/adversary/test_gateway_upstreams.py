@@ -131,12 +131,14 @@ async def send(
     return reply.status, reply.headers.get("x-headrace-warning", ""), list(upstream.requests)
 
 
-def test_enough_settings_are_known() -> None:
+def test_number_of_known_settings_is_plausible() -> None:
     assert len(NAMES) >= 150
 
 
 @pytest.mark.parametrize("name", APIS)
-async def test_drops_undeclared(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_undeclared_fields_are_dropped(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     api = APIS[name]
     dialect, endpoint = api.upstream
     declared = DIALECTS[dialect].fields.get(endpoint, {}).keys() - {"metadata"}
@@ -156,7 +158,9 @@ async def test_drops_undeclared(name: str, tmp_path: Path, upstream: ScriptedUps
 
 
 @pytest.mark.parametrize("name", ["chat", "completions", "responses", "embeddings", "messages"])
-async def test_forwards_declared(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_declared_fields_are_forwarded(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     """Each field arrives as at an upstream that is no gateway, except ``metadata``."""
     api = APIS[name]
     dialect, endpoint = api.upstream
@@ -176,7 +180,9 @@ async def test_forwards_declared(name: str, tmp_path: Path, upstream: ScriptedUp
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
-async def test_forwards_accepted(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_accepted_fields_are_forwarded(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     accepted = ["additional_drop_params", "guardrails", "providerOptions", "metadata"]
     value = {"user_id": "b"}
     extra = f"gateway: true, accepts: [{', '.join(accepted)}]"
@@ -239,7 +245,9 @@ def test_gateways_are_recognized(settings: dict[str, Any], expected: bool) -> No
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
-async def test_drops_settings(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_gateway_settings_are_dropped(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     api = APIS[name]
     settings = sorted(setting for setting in NAMES if "_" in setting)
     headers = {f"x-litellm-{setting.replace('_', '-')}": MARK for setting in settings[::8]}

@@ -31,8 +31,8 @@ from tests.doubles import (
 from tests.test_pipeline import BEARER
 
 SMALL, TIMES, MAX_RATIO = 4_000, 4, 7.0
-BEYOND_WINDOWS, THRICE, MOST_THRICE = 10_000, 3, 5.5  # of streams, whose windows have to fill first
-FREE_S = 0.04  # what costs less is not worth a word, and cannot be measured
+BEYOND_WINDOWS, THRICE, MOST_THRICE = 10_000, 3, 5.5  # for streams, whose windows must fill first
+FREE_S = 0.04  # shorter times are not measurable
 TRIES = 4
 PIECE = 40
 DATA = 200_000  # bytes
@@ -68,7 +68,7 @@ policies:
 
 @dataclass
 class Place:
-    """A proxy with guards on, and what a text is put into."""
+    """A guarded proxy, and the place that contains a text."""
 
     proxy: Proxy
     upstream: ScriptedUpstream
@@ -138,11 +138,11 @@ async def place(folder: Path) -> AsyncIterator[Place]:
 
 
 async def cost(place: Place, stored: PutText, shape: str, size: int) -> float:
-    """Return the processor seconds of a call with so much of a shape."""
+    """Return the CPU seconds of a call with ``size`` characters of a shape."""
     body, script = stored(text(shape, size))
     place.upstream.answer_with(script)
     started = time.process_time()
-    async with asyncio.timeout(300):  # other programs may have the processor for most of it
+    async with asyncio.timeout(300):  # other processes may use most of the CPU
         headers = BEARER | {"cache-control": "no-cache"}
         with suppress(aiohttp.ClientError):
             await place.proxy.chat(headers, model="support-chat", **body)
@@ -150,7 +150,7 @@ async def cost(place: Place, stored: PutText, shape: str, size: int) -> float:
 
 
 def reading(charset: str, size: int) -> float:
-    """Return the processor seconds of reading so much data that names a charset."""
+    """Return the CPU seconds of reading ``size`` bytes of data with a charset."""
     raw = b"xn--" + b"a" * size
     text = f"data:text/plain;charset={charset};base64,{base64.b64encode(raw).decode()}"
     started = time.process_time()
@@ -159,7 +159,7 @@ def reading(charset: str, size: int) -> float:
 
 
 async def grown(place: Place, stored: PutText, shape: str) -> str | None:
-    """Return by how much a larger text costs too much, or None. Measures twice before it fails."""
+    """Return the excessive ratio of a larger text, or None. A failure is measured twice."""
     if stored is not streamed:
         return await measured(place, stored, shape, SMALL, TIMES, MAX_RATIO)
     result = None
@@ -173,7 +173,7 @@ async def grown(place: Place, stored: PutText, shape: str) -> str | None:
 async def measured(
     place: Place, stored: PutText, shape: str, size: int, times: int, maximum: float
 ) -> str | None:
-    """Return the least of several measured costs of two sizes, if the larger costs too much."""
+    """Return the lowest measured costs of two sizes, if the larger one costs too much."""
     large = small = float("inf")
     for _ in range(TRIES):
         large = min(large, await cost(place, stored, shape, size * times))
@@ -186,14 +186,14 @@ async def measured(
 
 
 @pytest.mark.parametrize("stored", PLACES, ids=lambda put_in: put_in.__name__)
-async def test_twice_the_text_takes_twice_the_time(stored: PutText, tmp_path: Path) -> None:
+async def test_time_is_linear_in_text_length(stored: PutText, tmp_path: Path) -> None:
     async with place(tmp_path) as local_value:
-        await cost(local_value, stored, "prose", 100)  # what is done once is done
+        await cost(local_value, stored, "prose", 100)  # fills caches of the process
         matches = [await grown(local_value, stored, shape) for shape in SHAPES]
     assert [name for name in matches if name is not None] == []
 
 
-def test_no_charset_makes_data_slow() -> None:
+def test_every_charset_is_read_in_linear_time() -> None:
     charsets = [module.name for module in pkgutil.iter_modules(encodings.__path__)]
     costs = {charset: min(reading(charset, DATA) for _ in range(TRIES)) for charset in charsets}
     plain = max(costs["utf_8"], FREE_S)

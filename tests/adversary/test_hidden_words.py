@@ -1,4 +1,4 @@
-"""A word that a guard stops is stopped wherever an answer may carry it, whole and streamed."""
+"""A blocked word is found anywhere in a response, whole and streamed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def choice_of(route: Route, text: str) -> Json:
 
 @pytest.fixture
 async def look(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Callable[..., Any]]:
-    """Ask under a guard of the word; give the bytes of the answer."""
+    """Return a function that sends a guarded call and returns the response bytes."""
     rule = f"output: [{{guard: keywords, words: [{WORD}]}}]"
     async with guarded(tmp_path, upstream, rule) as proxy:
 
@@ -146,7 +146,7 @@ async def test_streamed_logprobs_are_guarded(name: str, look: Callable[..., Any]
             assert hidden(read), (place, choice)
 
 
-async def test_bytes_that_spell_what_is_shown_pass_untouched(look: Callable[..., Any]) -> None:
+async def test_bytes_of_the_shown_text_pass_unchanged(look: Callable[..., Any]) -> None:
     halves = [{"token": "\\xc3", "bytes": [0xC3]}, {"token": "\\xa9", "bytes": [0xA9]}]
     choice = {"message": {"role": "assistant", "content": "é"}, "logprobs": {"content": halves}}
     route = ROUTES["openai-chat"]
@@ -234,7 +234,7 @@ DATA: Mapping[str, str] = {
 
 
 @for_each("place", DATA)
-def test_no_way_of_writing_data_hides_its_text(place: str) -> None:
+def test_no_encoding_of_data_hides_its_text(place: str) -> None:
     data = data_of(DATA[place], bare=True)
 
     assert data is not None

@@ -1,4 +1,4 @@
-"""An interrupted answer is booked by what was seen of it and by the time that the model had."""
+"""Interrupted responses are billed by their received part and by elapsed time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.test_pipeline import BEARER
 POSITION = datetime(2026, 1, 1, tzinfo=UTC)
 HI = [{"role": "user", "content": "Hi"}]
 SENT_AT = 100.0
-LIMIT = 32_000  # what Claude Code allows with each call
+LIMIT = 32_000  # the bound that Claude Code sends
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ THINKING_STREAM = (
     Case(101, text=1, text_after=2, ended_after=2.25),
     Case(101, text=1, text_after=2, ended_after=600),  # nothing is hidden after the first text
     Case(400, thoughts=400, ended_after=2),
-    Case(500, thoughts=400, ended_after=10),  # a summary of longer thoughts
+    Case(500, thoughts=400, ended_after=10),  # summarized thoughts
     Case(410, thoughts=400, text=10, text_after=2, ended_after=9),
     Case(LIMIT, text=9, text_after=10_000, ended_after=10_001),
-    Case(LIMIT + 9, text=LIMIT + 9, text_after=1, ended_after=2),  # what was seen was written
+    Case(LIMIT + 9, text=LIMIT + 9, text_after=1, ended_after=2),  # received tokens count
 )
 PLAIN_STREAM = (
     Case(0, ended_after=20),
@@ -119,7 +119,7 @@ DOCUMENT = (
 
 
 def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
-    """A call whose answer has broken off."""
+    """Return the record of a call with an interrupted response."""
     target = api.target
     record = replace(new_record(), now=lambda: SENT_AT)
     record.call, record.ended = call, SENT_AT + case.ended_after

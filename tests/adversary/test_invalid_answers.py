@@ -49,7 +49,7 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "str
 
 
 def raw_answer(text: str, *, streamed: bool) -> Script:
-    """Answer with JSON text as it is; in its ``PART`` stands the message of a choice."""
+    """Respond with this JSON text. ``PART`` is replaced by the message of a choice."""
     text = text.replace("PART", "delta" if streamed else "message")
 
     event = f"data: {text}\n\ndata: [DONE]\n\n".encode()
@@ -130,7 +130,7 @@ ANSWERS: dict[str, tuple[Json, list[Json]]] = {
     "responses": (response(), response_events(item_events(0, text_item("Paris."), "Par", "is."))),
     "messages": (message(), message_events(text_events(0, "Par", "is."))),
 }  # fmt: skip
-MAX_ESTIMATE = 50  # tokens: what a second of an interrupted answer is estimated at
+MAX_ESTIMATE = 50  # tokens estimated per second of an interrupted response
 
 
 @pytest.mark.parametrize("end", ["done", "bytes", "whole"])
@@ -144,7 +144,7 @@ MAX_ESTIMATE = 50  # tokens: what a second of an interrupted answer is estimated
     ],
 )
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_answer_of_another_api_is_an_upstream_error(
+async def test_response_of_another_api_is_an_upstream_error(
     client: str, requested: str, answered: str, end: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     document, events = ANSWERS[answered]

@@ -62,7 +62,7 @@ MESSAGE = [{"role": "user", "content": "Hi"}]
 
 @dataclass(frozen=True)
 class HostileRequest:
-    """One hostile request. ``fields`` take the place of those of an ordinary one."""
+    """One hostile request. ``fields`` replace those of a normal request."""
 
     route: Route
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def policies(upstream: str) -> str:
 
 @dataclass
 class Besieged:
-    """A proxy, what it keeps of each call, and what was too much."""
+    """A proxy, the data it stores of each call, and the cases beyond the bound."""
 
     proxy: Proxy
     upstream: ScriptedUpstream
@@ -106,7 +106,7 @@ class Besieged:
         finally:
             gc.enable()
         sizes: dict[str, int] = {}
-        if self.proxy.sink.begun:  # what is no HTTP never becomes a call
+        if self.proxy.sink.begun:  # invalid HTTP is no call
             [record] = await self.proxy.sink.wait()
             self.proxy.sink.forget()
             self.proxy.sink.begun = 0
@@ -139,7 +139,7 @@ class Besieged:
         ) as response:
             try:
                 return response.status, response.headers, await response.read()
-            except aiohttp.ClientPayloadError:  # a stream that was broken off
+            except aiohttp.ClientPayloadError:  # an aborted stream
                 return response.status, response.headers, b""
 
 
@@ -163,13 +163,13 @@ async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Be
 
 
 def spellings(name: str, count: int) -> list[str]:
-    """Return so many spellings of a name that some servers take for the name."""
+    """Return ``count`` spellings of a name that some servers read as the name."""
     forms = [(c, c.upper(), chr(0xFF41 + ord(c) - 97), chr(0x1D41A + ord(c) - 97)) for c in name]
     return ["".join(item) for item in itertools.islice(itertools.product(*forms), count)]
 
 
 def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
-    """Yield fields of a request that are as long as a body may be, or as many."""
+    """Yield request fields of the maximum length or number."""
     text = "m" * HUGE
     dialect = name.removesuffix("-chat").removesuffix("-5")
     known_names = {
@@ -177,7 +177,7 @@ def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
         *GROUPS,
         "unknown",
     }
-    if name != "openai-chat":  # what it says itself is enough of a field that several have
+    if name != "openai-chat":  # shared fields are tested once
         known_names -= CHECKED_FIELDS["openai"]["chat"].keys()
     for item in sorted({*known_names, *DIALECTS[dialect].client.aliases}):
         yield f"{item} is a text", {item: text}
@@ -204,7 +204,9 @@ def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_bounds_body_names(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_stored_names_of_bodies_are_bounded(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     route = ROUTES[name]
     upstream.answer_with(answer(chat() if route.chat else legacy()))
     async with besieged(tmp_path, upstream) as siege:
@@ -216,7 +218,7 @@ async def test_bounds_body_names(name: str, tmp_path: Path, upstream: ScriptedUp
 
 
 def heads(name: str, route: Route) -> Iterator[tuple[str, HostileRequest]]:
-    """Yield requests whose headers, path or method are as long as they may be."""
+    """Yield requests with headers, path or method of the maximum length."""
     text = "a" * HEADER
     names = ("x-headrace-deployment", "x-headrace-tags", "x-request-id", "x-headrace-via", "x-app")
     own_values = (
@@ -243,7 +245,9 @@ def heads(name: str, route: Route) -> Iterator[tuple[str, HostileRequest]]:
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "portkey-chat", "enkrypt-chat"])
-async def test_bounds_head_values(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_stored_values_of_heads_are_bounded(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(chat()))
     async with besieged(tmp_path, upstream) as siege:
         for label, sent_value in heads(name, ROUTES[name]):
@@ -258,7 +262,7 @@ DETECTIONS, HOOKS = "enkrypt_policy_detections", "hook_results"
 
 
 def documents(base: Json, *odds: str) -> Iterator[tuple[str, Json]]:
-    """Yield answers that are as long as they may be in one place, in so many odd ways."""
+    """Yield responses with one part of the maximum length."""
     text = "i" * HUGE
     for odd, value in {"a text": text, "a list": [text], "a name": {text: 1}}.items():
         if odd not in odds:
@@ -294,7 +298,7 @@ def errors() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "odds"), [("openai-chat", ["a text", "a list", "a name"]), ("enkrypt-chat", [])]
 )
-async def test_kept_words_of_responses_are_bounded(
+async def test_stored_texts_of_responses_are_bounded(
     name: str, odds: list[str], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]
@@ -306,7 +310,9 @@ async def test_kept_words_of_responses_are_bounded(
     assert "\n".join(siege.broken) == ""
 
 
-async def test_bounds_names_in_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_stored_names_of_streams_are_bounded(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     route = ROUTES["openai-chat"]
     base = {**chat(), "object": "chat.completion.chunk"}
     base["choices"] = [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]
@@ -346,7 +352,9 @@ JSON = b"content-type: application/json"
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "fireworks-chat"])
-async def test_bounds_error_names(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_stored_names_of_errors_are_bounded(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     route = Route(ROUTES[name].path, BEARER, {"messages": MESSAGE, "model": "via-fireworks"})
     long, good = b"9" * 16_000, orjson.dumps(chat())
     fields = [

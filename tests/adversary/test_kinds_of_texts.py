@@ -64,7 +64,7 @@ def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:
 
 
 @for_each("kind", KINDS)
-def test_what_items_say_is_of_one_kind(kind: str) -> None:
+def test_text_of_items_has_one_kind(kind: str) -> None:
     document = item(0, kind, [MARK])
     started = document | {name: [] for name in ("content", "summary") if name in document}
     started |= {name: "" for name in ("arguments", "input") if name in document}
@@ -87,7 +87,7 @@ def test_what_items_say_is_of_one_kind(kind: str) -> None:
 
 
 @for_each("kind", BLOCKS)
-def test_what_blocks_say_is_of_one_kind(kind: str) -> None:
+def test_text_of_blocks_has_one_kind(kind: str) -> None:
     block, started, delta, expected = BLOCKS[kind]
     events = message_events(block_events(0, block | started, delta))
     names = {"tool"} if NAME in block.values() else set()

@@ -16,7 +16,7 @@ import pytest
 from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
-from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
+from tests.adversary.loops import LAG_S, Lag, Loop, upstream_on_own_loop
 from tests.adversary.test_large_bodies import TRIES
 from tests.conftest import Proxy, Reply, running_proxy, world
 from tests.doubles import Asked, Json, Wire, chat, event, head, legacy, usage
@@ -74,7 +74,7 @@ def detections(count: int) -> Json:
 
 
 def shapes() -> Iterator[tuple[str, Json]]:
-    """Give answers that are large in one way each, most of them by the values they hold."""
+    """Return responses that are each large in one way, mostly by number of values."""
     yield "values", chat(x=[{}] * VALUES)
     yield "texts", chat(x=["ab cd\n"] * VALUES)
     yield "numbers", chat(x=[1.5] * VALUES)
@@ -112,7 +112,7 @@ def streamed(*events: Any) -> list[bytes]:
 
 @dataclass
 class World:
-    """A proxy, with its upstream and client on a loop of their own. ``answers`` is streamed."""
+    """A proxy whose upstream and client run on another loop. ``answers`` is streamed."""
 
     proxy: Proxy
     other_loop: Loop
@@ -141,7 +141,7 @@ class World:
         return minimum, statuses, record
 
     async def measure_cached(self, path: str, body: Json) -> tuple[float, set[str]]:
-        """Send one body until it does not hold the loop; return lag and cache statuses."""
+        """Repeat one body until it does not block the loop. Return lag and cache statuses."""
         minimum, results = inf, set()
         for _ in range(TRIES):
             self.proxy.sink.forget()
@@ -166,7 +166,7 @@ async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> Asy
 
     ledger = folder / "ledger.db"
     async with (
-        upstream_aside(script) as (other_loop, url),
+        upstream_on_own_loop(script) as (other_loop, url),
         running_proxy(
             folder / "policies",
             world(url) + policies,
@@ -191,7 +191,7 @@ WAYS: dict[str, tuple[str, Json]] = {
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("way", WAYS)
-async def test_nobody_waits_for_a_large_answer(way: str, tmp_path: Path) -> None:
+async def test_large_response_does_not_block_the_loop(way: str, tmp_path: Path) -> None:
     path, body = WAYS[way]
     async with world_of(tmp_path) as place:
         for name, document in shapes():
@@ -215,7 +215,7 @@ CLIENTS: dict[str, tuple[str, dict[str, str], Json]] = {
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> None:
+async def test_large_response_of_other_dialects_does_not_block(client: str, tmp_path: Path) -> None:
     path, headers, fields = CLIENTS[client]
     model = ["third", "second"] if client == "multimodel" else "search-answers"
     async with world_of(tmp_path) as place:
@@ -228,13 +228,15 @@ async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> No
                 path, {"model": model, **fields}, headers=headers
             )
 
-            assert statuses <= {200, 246, 502}, name  # a leg of legacy text may have no choices
+            assert statuses <= {200, 246, 502}, (
+                name
+            )  # a model call of legacy text may have no choices
             assert not record.is_internal_error, name
             assert pending <= MOST_S, name
 
 
 @pytest.mark.usefixtures("collected")
-async def test_nobody_waits_for_what_was_kept(tmp_path: Path) -> None:
+async def test_large_cached_response_does_not_block_the_loop(tmp_path: Path) -> None:
     path, body = WAYS["whole"]
     async with world_of(tmp_path) as place:
         never = ("calls", "arguments", "hooks", "detections")
@@ -255,7 +257,7 @@ async def test_nobody_waits_for_what_was_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("collected")
-async def test_nobody_waits_for_many_small_events_at_once(tmp_path: Path) -> None:
+async def test_many_events_at_once_do_not_block_the_loop(tmp_path: Path) -> None:
     path, body = WAYS["stream"]
     small = as_event(chat("Hi"))
     small["choices"][0]["finish_reason"] = None
@@ -280,8 +282,8 @@ async def test_nobody_waits_for_many_small_events_at_once(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("client", ["openai", "portkey"])
-async def test_the_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
-    """2,048 vectors of 3,072 numbers, rewritten for clients of Portkey by a guard."""
+async def test_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
+    """2,048 vectors of 3,072 numbers, which a guard rewrites for Portkey clients."""
     numbers = b"[" + b",".join(b"-0.0%08d" % (n * 31) for n in range(3072)) + b"]"
     data = b'{"object":"embedding","index":7,"embedding":' + numbers + b"}"
     sent_data = b'{"object":"list","data":[' + b",".join([data] * 2048) + b"],"
@@ -350,7 +352,7 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
     }
 
 
-async def test_the_bounds_are_the_policys(tmp_path: Path) -> None:
+async def test_bounds_are_set_by_policy(tmp_path: Path) -> None:
     path, body = WAYS["whole"]
     async with world_of(tmp_path) as place:
         policies = place.proxy.policies / "policies.yaml"

@@ -20,7 +20,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.money.estimate import HiddenOutput
-from tests.adversary.loops import Lag, Loop, upstream_aside
+from tests.adversary.loops import Lag, Loop, upstream_on_own_loop
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     PATIENCE_S,
@@ -41,7 +41,7 @@ from tests.test_pipeline import BEARER, MESSAGES
 
 BYTES = 16 * 1024 * 1024 - 4096
 VALUES = 99_000
-FREE_S = 0.02  # what costs less is not worth a word
+FREE_S = 0.02  # shorter blocking is not reported
 TRIES = 4
 SECRET = "a secret of replicas"
 POLICY = """
@@ -77,7 +77,7 @@ def at_once() -> float:
 
 
 def upstream_of(results: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str]]:
-    """Run an upstream that answers in either form, and keeps bodies as they came."""
+    """Run an upstream that serves both APIs and stores request bodies."""
 
     async def script(request: Asked, wire: Wire) -> None:
         results.append(request.body)
@@ -90,21 +90,23 @@ def upstream_of(results: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop,
         )
         await answer(result())(request, wire)
 
-    return upstream_aside(script)
+    return upstream_on_own_loop(script)
 
 
 @dataclass
-class Tried:
-    """A call sent until it did not hold the loop. ``excess_s`` is the least lag beyond a bound."""
+class RepeatedCall:
+    """A call repeated until it did not block the loop. ``excess_s`` is the least excessive lag."""
 
     bytes: int = 0
     statuses: set[int] = field(default_factory=set)
     excess_s: float = inf
 
 
-async def tries(proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any]) -> Tried:
-    """Send a body, and again while it holds the loop; never twice the same, which may be kept."""
-    tried = Tried()
+async def repeat_until_fast(
+    proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any]
+) -> RepeatedCall:
+    """Repeat a call while it blocks the loop. Bodies differ so that none is cached."""
+    tried = RepeatedCall()
     headers = BEARER | ({"x-headrace-deployment": body["model"]} if "items" in body else {})
     for count in range(TRIES):
         different = "turn" if path == "conversations" else "max_tokens"
@@ -150,7 +152,7 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 @pytest.mark.usefixtures("collected")
-async def test_nobody_waits_for_a_large_body(tmp_path: Path) -> None:
+async def test_large_body_does_not_block_the_loop(tmp_path: Path) -> None:
     results: list[bytes] = []
     async with (
         upstream_of(results) as (other_loop, url),
@@ -158,7 +160,7 @@ async def test_nobody_waits_for_a_large_body(tmp_path: Path) -> None:
     ):
         for path, model, body in bodies():
             results.clear()
-            tried = await tries(proxy, other_loop, path, {"model": model, **body})
+            tried = await repeat_until_fast(proxy, other_loop, path, {"model": model, **body})
 
             name = f"{model}, {tried.bytes} bytes of {[*body]}"
             assert tried.statuses == {200}, name
@@ -176,7 +178,7 @@ def guarded() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.usefixtures("collected")
-async def test_guards_of_large_bodies_delay_nobody(tmp_path: Path) -> None:
+async def test_guards_of_large_bodies_do_not_block_the_loop(tmp_path: Path) -> None:
     policy = POLICY + "    input: [{guard: keywords, words: [unfindable], action: mask}]\n"
     async with (
         upstream_of([]) as (other_loop, url),
@@ -184,14 +186,14 @@ async def test_guards_of_large_bodies_delay_nobody(tmp_path: Path) -> None:
     ):
         for name, body in guarded():
             sent_value = {"model": "support-chat", **body}
-            tried = await tries(proxy, other_loop, "chat/completions", sent_value)
+            tried = await repeat_until_fast(proxy, other_loop, "chat/completions", sent_value)
 
-            assert tried.statuses <= {200, 503}, name  # a guard looks no longer than its deadline
+            assert tried.statuses <= {200, 503}, name  # a guard may exceed its deadline
             assert tried.excess_s <= 0, name
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 64])
-async def test_size_changes_nothing_that_is_sent(size: int, tmp_path: Path) -> None:
+async def test_large_body_is_sent_unchanged(size: int, tmp_path: Path) -> None:
     results: list[bytes] = []
     body = {
         "model": "support-chat",
@@ -209,8 +211,8 @@ async def test_size_changes_nothing_that_is_sent(size: int, tmp_path: Path) -> N
     assert sent_data == orjson.dumps({**body, "model": "gpt-4o-mini"})
 
 
-async def test_estimates_large_call_in_time(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    """It is asked for on the event loop, where a body of many names would be folded anew."""
+async def test_large_call_is_estimated_quickly(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    """The estimate runs on the event loop and must not normalize many names again."""
     upstream.answer_with(hang())
     body = {
         **{"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]},
@@ -258,8 +260,10 @@ policies:
 
 
 @pytest.mark.parametrize("on_error", ["closed", "open"])
-async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    """Two bodies of 20,000 parts keep the threads of guards at work for many deadlines."""
+async def test_guards_stay_enabled_under_load(
+    on_error: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """Two bodies of 20,000 parts occupy the guard threads for many deadlines."""
     upstream.answer_with(answer(chat()))
 
     async with (
@@ -271,7 +275,7 @@ async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedU
             headers = {"authorization": f"Bearer hr-{key}"}
             return (await proxy.chat(headers, model=key, messages=messages)).status
 
-        await ask("large", PROMPT)  # loads what the guard needs
+        await ask("large", PROMPT)  # load the guard's data
         attacks = [group.create_task(ask("large", ATTACK)) for _ in range(2)]
         statuses = [await ask("small", PROMPT) for _ in range(4)]
         assert {await attack for attack in attacks} == {200}
@@ -289,7 +293,7 @@ async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedU
 OTHER_KEY = {"authorization": "Bearer hr-search-key"}
 BODY = {"model": "search-answers", **MESSAGES}
 STREAMS = 80
-MOST_S = 0.5  # it was 1.3 s and more where each of them had its turn in each round of the loop
+MOST_S = 0.5  # 1.3 s and more if each stream ran in each loop iteration
 FLOODS = {
     "words": b"".join(map(event, chat_events(*["word "] * 2000)[1:-2])),
     "events that say nothing": event({"choices": []}) * 2000,
@@ -308,7 +312,7 @@ async def flooded(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-async def test_they_hold_up_no_call_of_another(kind: str, tmp_path: Path) -> None:
+async def test_streams_of_one_key_delay_no_other_key(kind: str, tmp_path: Path) -> None:
     streaming, all_stream = 0, threading.Event()
 
     async def script(request: Asked, wire: Wire) -> None:
@@ -325,7 +329,7 @@ async def test_they_hold_up_no_call_of_another(kind: str, tmp_path: Path) -> Non
 
     took: list[float] = []
     async with (
-        upstream_aside(script) as (other_loop, url),
+        upstream_on_own_loop(script) as (other_loop, url),
         running_proxy(tmp_path / "policies", world(url)) as proxy,
     ):
         reading = [

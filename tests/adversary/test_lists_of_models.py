@@ -1,4 +1,4 @@
-"""No model of a list, and no explanation of it, sheds what holds for another one."""
+"""Rules of every model in a list apply, in decisions and explanations."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def folders(draw: Callable[[Any], Any]) -> str:
     return policies(*rules, match=draw(st.sampled_from(["first", "all"])))
 
 
-def planned(snapshot: Snapshot, *models: str) -> Plan:
+def decide_plan(snapshot: Snapshot, *models: str) -> Plan:
     return decide(snapshot, Call(HEAD, {"prompt": "Hi"}, models, "compare"))
 
 
 def holds(plan: Plan) -> tuple[list[Any], ...]:
-    """Give what of a plan does not depend on which model is asked, in its order."""
+    """Return the parts of a plan that do not depend on the order of models."""
     guards = plan.guards
     parts = (plan.limits, guards.input, guards.output, guards.cost_caps)
     return tuple(list(part) for part in parts)
@@ -117,8 +117,8 @@ def holds(plan: Plan) -> tuple[list[Any], ...]:
 @settings(max_examples=150, deadline=None)
 def test_list_obeys_rules_of_every_model(policy_text: str, models: list[str]) -> None:
     snapshot = snapshot_of(policy_text)
-    alone = [planned(snapshot, model) for model in models]
-    together = planned(snapshot, *models)
+    alone = [decide_plan(snapshot, model) for model in models]
+    together = decide_plan(snapshot, *models)
 
     for index, parts in enumerate(holds(together)):
         expected = {part for plan in alone for part in holds(plan)[index]}
@@ -131,9 +131,9 @@ def test_list_obeys_rules_of_every_model(policy_text: str, models: list[str]) ->
 @settings(max_examples=100, deadline=None)
 def test_order_of_models_is_irrelevant(policy_text: str, models: list[str]) -> None:
     snapshot = snapshot_of(policy_text)
-    first_plan = planned(snapshot, *models)
+    first_plan = decide_plan(snapshot, *models)
     for order in set(permutations(models)):
-        plan = planned(snapshot, *order)
+        plan = decide_plan(snapshot, *order)
         assert holds(plan) == holds(first_plan)
         assert (plan.refusal, plan.cache) == (first_plan.refusal, first_plan.cache)
 
@@ -154,7 +154,9 @@ def test_explanation_names_the_model_that_keeps_a_guard() -> None:
 
 
 @pytest.mark.parametrize("models", [["internal", "public"], ["public", "internal"]], ids=str)
-async def test_list_is_held(models: list[str], upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_list_passes_all_checks(
+    models: list[str], upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     text = policies(LET_OFF, base_url=f"{upstream.url}/v1")
     async with running_proxy(tmp_path / "policies", text) as proxy:
 
@@ -225,7 +227,9 @@ async def stored_ids(house: House) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_equal_candidate_has_no_differences(
+    way: Given, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     policies = policy(upstream.url).replace("policies:\n", PASSING)
     policies = policies.replace("chatting]", "chatting, passing, drawing]")
     (tmp_path / "candidate").mkdir()
@@ -244,7 +248,7 @@ async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_pa
 
     by = {reason["about"]: reason for reason in reasons}
     assert candidate["decisions"] == []
-    if record.call is None:  # no policy has decided it
+    if record.call is None:  # refused before a policy decision
         return
     assert by["candidate"]["decided"] == "same decision"
     happened = [reason for reason in by["outcome"].get("parts", ()) if reason["about"] == "attempt"]

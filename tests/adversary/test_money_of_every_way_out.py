@@ -36,7 +36,7 @@ from tests.ledger.kept import kept, ledgered
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
 
-BODY = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 1}  # 10 tokens of a prompt
+BODY = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 1}  # a prompt of 10 tokens
 LIMITS = "limits: [{name: month, usd: 900 per month}]"
 GUARD = "policies: {{looked: {{output: [{{guard: keywords, words: [hippo], action: {}}}]}}}}"
 HEDGE = "hedge: {after: 20ms}"
@@ -45,7 +45,7 @@ GUARDED = "policy: looked"
 
 
 def stalled(**first_document: Any) -> Script:
-    """Return a stream that stops after 40 characters, 10 tokens."""
+    """Return a stream that hangs after 40 characters (10 tokens)."""
     events = [{**event, **first_document} for event in legacy_events("y" * 40, "z")]
     return stream(events, gate=asyncio.Event())
 
@@ -83,7 +83,7 @@ def next_attempt(why: str) -> Row:
 
 
 def estimated(cost: int, loss: str | None, money: str = "abandoned", served: int = 1) -> Row:
-    """An attempt of so many micro-USD."""
+    """Return an attempt of ``cost`` micro-USD with estimated usage."""
     return Row("first", "partial_estimate", cost * 1000, money, loss, served)
 
 
@@ -147,7 +147,7 @@ WAYS: dict[str, Way] = {
         **QUIT,
     ),
     "out of the client's time": Way(
-        (estimated(20 + 80, "client_left", served=0),),  # 50 tokens a second, 20 at the most
+        (estimated(20 + 80, "client_left", served=0),),  # 50 tokens per second, at most 20
         hang(),
         body={"inference_timeout": 1.1, "max_tokens": 20},
         outcome="client_error",
@@ -205,7 +205,7 @@ WAYS: dict[str, Way] = {
     ),
     "blocked": Way((BLOCKED._replace(served=1),), HIPPO, **BLOCK),
     "blocked midway": Way(
-        (estimated(68, "guard", "blocked"),),  # the guard ends it at its 48th character: 12 tokens
+        (estimated(68, "guard", "blocked"),),  # blocked at the 48th character: 12 tokens
         stream(legacy_events("y" * 40, " hippo .", "z" * 400)),
         body=STREAM,
         **BLOCK,
@@ -241,7 +241,7 @@ WAYS: dict[str, Way] = {
 }  # fmt: skip
 
 
-async def go(way: Way, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def make_call(way: Way, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
     async def gated(request: Asked, wire: Wire) -> None:
@@ -263,7 +263,7 @@ async def go(way: Way, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     if way.at_once:
         calls = asyncio.gather(*(call() for _ in range(way.calls)))
         await upstream.came.wait()
-        await asyncio.sleep(0.05)  # the second one has no way to show that it waits
+        await asyncio.sleep(0.05)  # the second call gives no signal that it waits
         gate.set()
         await calls
         return
@@ -293,7 +293,7 @@ class Accounts:
 async def accounts_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Accounts:
     text = f"{LIMITS}\n    {way.settings}"
     async with ledgered(folder, upstream, text, policies_too=way.policies) as (proxy, _, ledger):
-        await go(way, proxy, upstream)
+        await make_call(way, proxy, upstream)
         records = await proxy.sink.wait(way.calls)
         metrics = await proxy.metrics()
         dearest = max(records, key=lambda record: record.billing.cost or 0)
@@ -304,7 +304,9 @@ async def accounts_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Acc
 
 
 @pytest.mark.parametrize("name", WAYS)
-async def test_accounts_agree(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_accounts_agree_on_money(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     way = WAYS[name]
     expected = way.rows
     event = await accounts_of(way, tmp_path, upstream)
@@ -374,6 +376,6 @@ def check_money(event: Accounts, lines: list[dict[str, Any]], expected: tuple[Ro
         assert by_cause[row.loss] == sum(e.cost or 0 for e in expected if e.loss == row.loss)
 
 
-def test_every_cause_of_a_loss_is_gone_through() -> None:
+def test_every_loss_reason_has_a_case() -> None:
     causes = {row.loss for way in WAYS.values() for row in way.rows}
     assert causes == {None, "client_left", "refused", "upstream_broke", "guard", "retry", "hedge"}

@@ -1,4 +1,4 @@
-"""No JSON in any place of a request or a response makes the proxy fail, whatever the two APIs."""
+"""No JSON value anywhere in a request or a response causes an internal error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.golden.pipeline import Pipeline, call_of, written
 TEXT = {"type": "text", "text": "Hi"}
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 MESSAGES = {
-    "model": "gpt-5",  # one that is known to reason
+    "model": "gpt-5",  # a reasoning model
     "max_tokens": 64,
     "system": [TEXT],
     "metadata": {"user_id": "u1"},
@@ -260,7 +260,7 @@ PAIRS: Sequence[tuple[FamilyName, FamilyName]] = (
 
 
 def read_whole(upstream: FamilyName, client: FamilyName, stream: bool, document: Json) -> None:
-    """Read and write a whole answer, which may become a stream."""
+    """Read and write a whole response, which may become a stream."""
     options = ReadOptions(
         call_of(client, stream=stream),
         whole=True,
@@ -283,7 +283,7 @@ def read_stream(upstream: FamilyName, client: FamilyName, documents: Sequence[Js
 
 @for_each(("upstream", "client"), PAIRS)
 @for_each("stream", [True, False])
-def test_whole_answer_is_written_or_refused(
+def test_whole_response_is_written_or_refused(
     upstream: FamilyName, client: FamilyName, stream: bool
 ) -> None:
     for document in DOCUMENTS[upstream]:
@@ -330,7 +330,7 @@ def test_guards_read_values_of_another_type() -> None:
 
 
 def events_of_item(index: int, kind: str, cuts: Sequence[int]) -> tuple[Json, list[Json]]:
-    """Return an item that has a card's number in its words, and its events."""
+    """Return an item with a card number in its text, and its events."""
     if kind == "text":
         item = text_item(SAYS, f"msg_{index}")
         return item, item_events(index, item, *cut(SAYS, cuts))
@@ -360,7 +360,7 @@ def masked(events: Sequence[Json]) -> bytes:
 
 
 @given(ITEMS)
-def test_repeated_items_are_masked_as_their_deltas(items: list[tuple[str, list[int]]]) -> None:
+def test_repeated_items_are_masked_like_their_deltas(items: list[tuple[str, list[int]]]) -> None:
     scripted = [events_of_item(index, kind, cuts) for index, (kind, cuts) in enumerate(items)]
     script = response_events(
         *(events for _, events in scripted), document=response(*(item for item, _ in scripted))

@@ -253,7 +253,7 @@ def frames_of_whole(
     return [frame for data in reader.close() for frame in reader.read(data)]
 
 
-def said_in_stream(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
+def read_stream(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
     raw = written(client, frames)
     if client == "responses":
         full_value, _ = output(raw)
@@ -315,7 +315,7 @@ def of_items(items: Sequence[Json]) -> list[Said]:
     return saids
 
 
-def said_in_whole(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
+def read_whole(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
     data = orjson.loads(written(client, frames, stream=False))
     if client == "responses":
         return of_items(data["output"])
@@ -332,7 +332,7 @@ def said_in_whole(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
 
 
 def joined(saids: Sequence[Said]) -> list[Any]:
-    """Return what is said by kind: texts in one, however they are apart, and each call."""
+    """Join texts by kind, and list each call."""
     texts = {kind: "".join(t for k, t, *_ in saids if k == kind) for kind in ("thought", "text")}
     texts["thought"] = texts["thought"].replace("\n\n", "")
     return [texts, [(orjson.loads(t), i, n) for k, t, i, n in saids if k == "call"]]
@@ -360,14 +360,14 @@ CUTS = st.lists(st.integers(0, 60), max_size=3)
 @pytest.mark.parametrize(("client", "upstream"), PAIRS, ids=map("-".join, PAIRS))
 @settings(max_examples=12)
 @given(st.data(), THINGS, CUTS)
-def test_a_stream_is_what_the_upstream_wrote(
+def test_stream_is_read_as_sent_by_the_upstream(
     client: FamilyName, upstream: FamilyName, data: Any, things: list[Thing], cuts: list[int]
 ) -> None:
     odd = data.draw(st.frozensets(st.sampled_from(ODD[upstream]), max_size=3))
     documents = STREAMS[upstream](things, Shape(cuts, odd))
 
-    plain = said_in_stream(client, frames_of(client, upstream, documents))
-    safe = said_in_stream(client, guarded(frames_of(client, upstream, documents), "mask")[0])
+    plain = read_stream(client, frames_of(client, upstream, documents))
+    safe = read_stream(client, guarded(frames_of(client, upstream, documents), "mask")[0])
 
     assert joined(plain) == expected(things)
     assert joined(safe) == expected(things, masked=True)
@@ -377,14 +377,14 @@ def test_a_stream_is_what_the_upstream_wrote(
 @pytest.mark.parametrize(("client", "upstream"), PAIRS, ids=map("-".join, PAIRS))
 @settings(max_examples=12)
 @given(st.data(), THINGS)
-def test_a_whole_answer_is_what_the_upstream_wrote(
+def test_whole_response_is_read_as_sent_by_the_upstream(
     client: FamilyName, upstream: FamilyName, streamed: bool, data: Any, things: list[Thing]
 ) -> None:
     odd = data.draw(st.frozensets(st.sampled_from(ODD[upstream]), max_size=3))
     document = whole_of(upstream, things, odd)
     frames = frames_of_whole(client, upstream, document, stream=streamed)
 
-    saids = said_in_stream(client, frames) if streamed else said_in_whole(client, frames)
+    saids = read_stream(client, frames) if streamed else read_whole(client, frames)
 
     if upstream != client or upstream == "chat" or not streamed:
         assert joined(saids) == expected(things)

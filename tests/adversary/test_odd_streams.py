@@ -92,7 +92,7 @@ GUARD = "output: [{{guard: keywords, words: [hippo], action: {}}}]"
 
 
 @pytest.mark.parametrize("action", ["mask", "flag"])
-async def test_an_odd_place_is_read_in_any_form(
+async def test_text_in_unusual_places_is_inspected(
     action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
@@ -107,7 +107,7 @@ async def test_an_odd_place_is_read_in_any_form(
             assert (WORD.encode() in reply.raw) == is_shown, name
 
 
-async def test_usage_beside_several_texts_is_guarded(
+async def test_usage_next_to_several_texts_is_guarded(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     usages: tuple[Any, ...] = (WORD, {"note": WORD}, {WORD: 1})
@@ -160,7 +160,7 @@ CHUNKS = st.lists(
 
 
 def read_of(value: Any, level: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield all words and names of a document but those that no guard ever reads."""
+    """Yield all strings and names of a document that guards read."""
     if isinstance(value, str):
         yield value
     for inner in value if isinstance(value, list) else ():
@@ -204,7 +204,7 @@ LEFT_OUT = st.one_of(
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[Json]:
-    """Draw a stream that has its numbers, the events of whose items take turns."""
+    """Draw a numbered stream whose items are interleaved."""
     items: list[list[Json]] = [
         events_of_item(index, kind, cuts)[1] for index, (kind, cuts) in enumerate(draw(ITEMS))
     ]
@@ -235,14 +235,14 @@ def _is_thought(events: Sequence[Json]) -> bool:
 
 
 def bare(events: Sequence[Json], left_out: Sequence[Sequence[str]]) -> list[Json]:
-    """Return events without some of their numbers, each in its turn without others."""
+    """Return events without some of their numbers, which vary by event."""
     return [
         drop_members(event, *left_out[index % len(left_out)]) for index, event in enumerate(events)
     ]
 
 
 @given(scripts(), LEFT_OUT)
-def test_reads_events_without_numbers(script: list[Json], left_out: list[list[str]]) -> None:
+def test_events_without_numbers_are_read(script: list[Json], left_out: list[list[str]]) -> None:
     results = numbered(*bare(script, left_out))
 
     assert results == script
@@ -255,7 +255,7 @@ def as_chat(events: Sequence[Json]) -> list[Json]:
 
 
 @given(scripts(), st.lists(st.sampled_from(["", "x", "msg_0", "fc_1", None, 7]), min_size=1))
-def test_writes_events_for_any_kind_of_id(script: list[Json], ids: list[object]) -> None:
+def test_events_are_written_for_any_kind_of_id(script: list[Json], ids: list[object]) -> None:
     odd = [
         {**document, "item_id": ids[index % len(ids)]} if "item_id" in document else document
         for index, document in enumerate(bare(script, [NUMBERS]))
@@ -302,7 +302,7 @@ def test_surrogate_pair_is_joined_without_numbers() -> None:
 
 
 @pytest.mark.parametrize("action", ["flag", "mask", "block"])
-async def test_legacy_client_gets_deltas_of_chunks_that_repeat_the_message(
+async def test_legacy_client_gets_deltas_of_cumulative_chunks(
     action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     def chunk(text: str, so_far: str, finish: str | None = None) -> Json:

@@ -1,4 +1,4 @@
-"""Guarded text reaches nobody, in any place, form or split."""
+"""Guarded text is found in any place, form and split."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def inspected(texts: Texts, action: Action, name: str) -> Inspection:
 
 
 def turns(forms: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield a form and a plant without end, so that each meets each."""
+    """Yield endless pairs of a form and a planted word that cover all combinations."""
     for number in count():
         form, name = forms[number % len(forms)], [*PLANTS][number // len(forms) % len(PLANTS)]
         if says(form, name):
@@ -56,7 +56,7 @@ def turns(forms: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 async def slips(document: Json, texts: Texts, name: str) -> str | None:
-    """Return what gets past a guard that blocks or one that masks; None where nothing does."""
+    """Return the text that passes a blocking or masking guard, or None."""
     blocking = await inspected(texts, "block", name)
     if blocking.blocked is None:
         [result] = blocking.results
@@ -71,7 +71,7 @@ async def slips(document: Json, texts: Texts, name: str) -> str | None:
 
 
 @for_each("form", FORMS)
-async def test_nothing_in_a_request_reaches_a_model_unread(form: str) -> None:
+async def test_every_text_of_a_request_is_inspected(form: str) -> None:
     for place, (_, name) in zip(REQUESTS, turns([form]), strict=False):
         body = insert_text(place, FORMS[form](PLANTS[name]))
 
@@ -79,7 +79,7 @@ async def test_nothing_in_a_request_reaches_a_model_unread(form: str) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "endpoint"), PATHS)
-async def test_no_field_of_a_dialect_carries_anything_unread(dialect: str, endpoint: str) -> None:
+async def test_every_field_of_a_dialect_is_inspected(dialect: str, endpoint: str) -> None:
     drawn = turns([*FORMS])
     for _ in range(len(FORMS) // 4):
         form, name = next(drawn)
@@ -88,7 +88,7 @@ async def test_no_field_of_a_dialect_carries_anything_unread(dialect: str, endpo
 
 
 @for_each("form", [*PLAIN, *[*URLS][::5]])
-async def test_nothing_in_an_answer_reaches_a_client_unread(form: str) -> None:
+async def test_every_text_of_a_response_is_inspected(form: str) -> None:
     for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
         data = {**HEAD, **insert_text(place, FORMS[form](PLANTS[name]))}
 
@@ -143,7 +143,7 @@ PENDING: Mapping[str, Callable[[Json], Json]] = {
 
 @for_each("text", FIELDS)
 @for_each("broken", BROKEN)
-async def test_invalid_byte_hides_nothing_in_text_data(broken: str, text: str) -> None:
+async def test_invalid_byte_hides_no_text_in_data(broken: str, text: str) -> None:
     for pending, name in product(PENDING.values(), PLANTS):
         raw = BROKEN[broken](PLANTS[name].encode())
         body = pending(FIELDS[text](base64.b64encode(raw).decode()))
@@ -164,7 +164,7 @@ async def test_no_byte_hides_short_data(broken: str, about: Json) -> None:
 
 @for_each("word", ["Z\u00fcrich", "\u041c\u043e\u0441\u043a\u0432\u0430"])
 @for_each("text", ["text/plain", "a URL"])
-async def test_invalid_byte_leaves_text_beside_it_alone(word: str, text: str) -> None:
+async def test_invalid_byte_changes_no_other_text(word: str, text: str) -> None:
     data = base64.b64encode(b"\0\xff " + f"off to {word} ".encode() * 6000).decode()
     result = detector("keywords", words=[word.lower()], patterns=[], whole_words=True)
 
@@ -175,7 +175,7 @@ async def test_invalid_byte_leaves_text_beside_it_alone(word: str, text: str) ->
 
 
 def cuts(text: str) -> Iterator[list[str]]:
-    """Yield a text in pieces: two halves, all but its end, its letters."""
+    """Yield a text in pieces: halves, all but the last letter, single letters."""
     yield [text[: len(text) // 2], text[len(text) // 2 :]]
     yield [text[:-2], text[-2:]]
     if len(text) < 40:
@@ -183,7 +183,7 @@ def cuts(text: str) -> Iterator[list[str]]:
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Yield the strings of a value that are no names: those alone go on from chunk to chunk."""
+    """Yield the strings of a value except names. Only these continue across chunks."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -192,7 +192,7 @@ def texts_of(value: Any) -> Iterator[str]:
 
 
 async def slips_in_a_stream(place: Any, pieces: list[str], name: str, action: Action) -> Any:
-    """Return what a client gets of a text that comes in pieces, where that is all of it."""
+    """Return what a client gets of a streamed text if it contains the planted word."""
     events = [{**HEAD, "choices": [], **insert_text(place, piece)} for piece in pieces]
     _, released = await fed(rule(name, action), events)
     return released if spells(released, PLANTS[name]) is not None else None
@@ -200,7 +200,7 @@ async def slips_in_a_stream(place: Any, pieces: list[str], name: str, action: Ac
 
 @pytest.mark.parametrize("action", ["block", "mask"])
 @pytest.mark.parametrize("form", STREAMED)
-async def test_nothing_in_a_stream_reaches_a_client_unread(form: str, action: Action) -> None:
+async def test_every_text_of_a_stream_is_inspected(form: str, action: Action) -> None:
     for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
         for pieces in cuts(FORMS[form](PLANTS[name])):
             if MARK in texts_of(place):
@@ -208,7 +208,7 @@ async def test_nothing_in_a_stream_reaches_a_client_unread(form: str, action: Ac
 
 
 @for_each("form", STREAMED)
-async def test_flagging_guard_passes_no_unread_stream(form: str) -> None:
+async def test_flagging_guard_inspects_every_stream(form: str) -> None:
     for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
         for pieces in cuts(FORMS[form](PLANTS[name])):
             if MARK not in texts_of(place):
@@ -244,17 +244,17 @@ DRAWN = st.sampled_from([(form, name) for form in FORMS for name in PLANTS if sa
 
 @settings(deadline=None, max_examples=300)
 @given(DOCUMENTS, DRAWN)
-async def test_nothing_in_any_document_passes_unread(document: Json, drawn: Any) -> None:
+async def test_every_text_of_random_documents_is_inspected(document: Json, drawn: Any) -> None:
     form, name = drawn
     body = insert_text(document, FORMS[form](PLANTS[name]))
 
     assert await slips(body, request_texts(body), name) is None
-    if "data" not in body:  # there an answer has its vectors
+    if "data" not in body:  # ``data`` contains vectors
         assert await slips(body, answer_texts(body), name) is None
 
 
 def is_told_apart(document: Json) -> bool:
-    """Return True if no two choices share an index, so that their texts are apart for a client."""
+    """Return True if no two choices share an index, so that clients separate their texts."""
     choices = document.get("choices")
     item = (
         [choice for choice in choices if isinstance(choice, dict)]
@@ -269,7 +269,9 @@ CHUNKS = DOCUMENTS.filter(lambda document: MARK in texts_of(document)).filter(is
 
 @settings(deadline=None, max_examples=200)
 @given(CHUNKS, st.sampled_from(STREAMED), st.data())
-async def test_no_chunk_passes_unread(document: Json, form: str, data: st.DataObject) -> None:
+async def test_every_text_of_random_chunks_is_inspected(
+    document: Json, form: str, data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from([name for name in PLANTS if says(form, name)]))
     text = FORMS[form](PLANTS[name])
     cut = data.draw(st.integers(1, len(text) - 1))
@@ -303,7 +305,9 @@ REQUEST: Mapping[str, Callable[[str], Json]] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_guards_request(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_random_requests_are_guarded(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     route = ROUTES[name]
     upstream.answer_with(answer(chat("Fine.") if route.chat else legacy("Fine.")))
     tried = islice(zip(cycle(REQUEST), turns([*FORMS]), strict=False), 60)
@@ -327,7 +331,9 @@ BESIDE_CHOICES: Mapping[str, Json] = {
 
 
 @pytest.mark.parametrize("name", STREAMED_ROUTES)
-async def test_guards_chunk(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_random_chunks_are_guarded(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     route = ROUTES[name]
     async with guarded(tmp_path, upstream, f"output: [{GUARDS}]") as proxy:
         for plant, place in BESIDE_CHOICES.items():

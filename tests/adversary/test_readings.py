@@ -168,7 +168,7 @@ async def test_locations_of_responses_hide_no_guarded_word(
 @ACTIONS
 @for_each("client", ["chat", "completions"])
 @for_each("member", ["content", "refusal", *REASONING])
-async def test_a_text_behind_the_end_in_one_document_hides_no_guarded_word(
+async def test_text_after_the_finish_reason_hides_no_word(
     member: str, client: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     form = REASONING.get(member, lambda text: {member: text})

@@ -65,14 +65,16 @@ async def respond(request: Asked, wire: Wire) -> None:
 
 
 def as_deep(body: dict[str, Any], levels: int, extra: str) -> bytes:
-    """Return a body with a field that nobody knows, and so many levels."""
+    """Return a body with an unknown field of ``levels`` levels."""
     raw = orjson.dumps({**body, "model": "support-chat", "more": extra, "unknown": 0})
     deep = b"[" * (levels - 1) + b"1" + b"]" * (levels - 1)
     return raw.removesuffix(b"0}") + deep + b"}"
 
 
 @pytest.mark.parametrize("extra", ["", "x" * 70_000], ids=["small", "large"])
-async def test_serves_deepest_body(extra: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_deepest_allowed_body_is_served(
+    extra: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(respond)
     async with running_proxy(tmp_path / "policies", world(upstream.url) + POLICY) as proxy:
         for path, body in BODIES.items():
@@ -98,7 +100,9 @@ def call_body(arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("extra", ["", "x" * 70_000], ids=["small", "large"])
-async def test_refuses_too_deep(extra: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_too_deep_body_is_refused(
+    extra: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(respond)
     schema = orjson.Fragment(nested(LEVELS - 3))
     tool = {"name": "find", "input_schema": schema, "description": extra}
@@ -120,7 +124,9 @@ async def test_refuses_too_deep(extra: str, tmp_path: Path, upstream: ScriptedUp
 
 
 @pytest.mark.parametrize("levels", [246, 247, 255, 1000, 1024, 5000])
-async def test_shows_deep_args(levels: int, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_deep_arguments_are_returned(
+    levels: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     arguments = nested(levels)
     fields = call_body(arguments)["messages"][1]
     choice = {"index": 0, "message": fields, "finish_reason": "tool_calls"}
@@ -182,7 +188,7 @@ def test_repeated_name_is_refused(shape: str, reader: str) -> None:
 
 @for_each(("shape", "reader"), [(shape, reader) for shape in SHAPES for reader in READERS])
 def test_equal_names_in_different_objects_are_accepted(shape: str, reader: str) -> None:
-    """The same documents are accepted once their second name is another one."""
+    """The same documents are accepted if their second name differs."""
     raw = SHAPES[shape].replace(b"f\\u0069ndings", b"findings")
     head, _, tail = raw.rpartition(b'"findings"')
     distinct = head + b'"others"' + tail if head else b'{"a": {"b": 1}, "b": {"a": 1}}'
@@ -214,7 +220,7 @@ STRANGER = f"{HEAD}\r\n".encode()
 SENT_BODY = 2 * 1024 * 1024
 CALLERS = 6
 LAG_S = 0.05
-OF_ONE_S = 0.2  # of the loop, for all that one caller sends
+OF_ONE_S = 0.2  # seconds of the loop for all requests of one caller
 
 
 def send(address: tuple[str, int], head: bytes, piece: bytes) -> bytes:
@@ -245,7 +251,7 @@ async def send_at_once(
 
 @pytest.mark.parametrize(("head", "status"), [(KEYED, b"400"), (STRANGER, b"401")])
 @pytest.mark.parametrize("size", [1, 2, 9, 17])
-async def test_nobody_waits_for_chunks_of_a_few_bytes(
+async def test_tiny_chunks_do_not_block_the_loop(
     size: int, head: bytes, status: bytes, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     piece = b"%x\r\n%b\r\n" % (size, b"x" * size)
@@ -308,7 +314,7 @@ async def exchanged(proxy: Proxy, first_data: bytes, second: bytes, *, at_once: 
         answers = await reader.readuntil(b"\r\n\r\n")
         if not at_once:
             writer.write(second)
-        with suppress(ConnectionError):  # the second request found the connection closed
+        with suppress(ConnectionError):  # the connection was closed before the second request
             answers += await reader.read()
     writer.close()
     return answers
@@ -320,11 +326,11 @@ async def exchanged(proxy: Proxy, first_data: bytes, second: bytes, *, at_once: 
 async def test_trailer_is_no_header_of_the_next_request(
     trailers: str, kind: str, at_once: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    """The parser hands the last trailer to the next message, so there is none."""
+    """The parser would pass the last trailer to the next message, so the connection closes."""
     path, credential, status = FIRST_DOCUMENT[kind]
     end = f"0\r\n{TRAILERS[trailers]}\r\n".encode()
     first_data = request(path, credential, CHUNKED, piece(BODY) + end)
-    second = request(ROUTE.path, "c: d", LENGTH, BODY)  # it has no credential of its own
+    second = request(ROUTE.path, "c: d", LENGTH, BODY)  # without its own credential
 
     answers = await exchanged(proxy, first_data, second, at_once=at_once)
 

@@ -56,7 +56,9 @@ async def test_negative_bound_is_refused(
     assert len(upstream.requests) == 1
 
 
-async def test_claims_larger_of_two_bounds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_claim_uses_the_larger_of_two_bounds(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     """900 tokens at a thousand USD per million are 0.9 USD: one call fits a budget of 1, not 30."""
     upstream.answer_with(answer(chat("Hi", usage=usage(2, 900))))
     policy = "\npolicies: {default: {limits: [{name: month, usd: 1 per month, unpriced: allow}]}}\n"
@@ -70,7 +72,9 @@ async def test_claims_larger_of_two_bounds(tmp_path: Path, upstream: ScriptedUps
     assert sum(record.billing.cost or 0 for record in records) < 1_000_000_000
 
 
-async def test_economics_uses_larger_bound(start: Start, upstream: ScriptedUpstream) -> None:
+async def test_economics_guard_uses_the_larger_bound(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
     proxy = await start(
         "\npolicies: {default: {input: [{guard: economics, max_cost_usd: 0.0001}]}}\n"
     )
@@ -223,14 +227,14 @@ async def test_unknown_fields_are_forwarded(start: Start, upstream: ScriptedUpst
 
 
 @for_each("route", ROUTES)
-async def test_typo_is_warned_of(route: str, start: Start) -> None:
+async def test_misspelled_field_is_warned_of(route: str, start: Start) -> None:
     reply = await ask(await start(), route, {"max_tokns": 5})
 
     warning = "max_tokns unknown, did you mean max_tokens?"
     assert warning in reply.headers["x-headrace-warning"]
 
 
-async def test_upstream_settings_rule_fields(start: Start, upstream: ScriptedUpstream) -> None:
+async def test_upstream_settings_decide_fields(start: Start, upstream: ScriptedUpstream) -> None:
     proxy = await start(extra="drop: [provider, documents], refuse: [seed], accepts: [models],")
 
     fields = {"provider": {"order": ["x"]}, "documents": ["d"], "models": ["m"]}
@@ -283,7 +287,7 @@ async def test_stop_sequences_go_where_allowed(start: Start, upstream: ScriptedU
     [request] = upstream.requests
     assert accepted.status == 200
     assert request.json["stop_sequences"] == fields["stop_sequences"]
-    assert "stop" not in request.json  # nor as null, which its document does not have
+    assert "stop" not in request.json  # not even as null
     assert (refused.status, refused.error["param"]) == (422, "stop_sequences")
 
 
@@ -308,10 +312,10 @@ async def test_written_defaults_are_accepted(route: str, target: str, start: Sta
     ("route", "status"),
     [("openai", 200), ("portkey", 200), ("enkrypt", 200), ("scale", 422), ("fireworks", 400)],
 )
-async def test_absent_prompt_is_a_null_one(
+async def test_absent_prompt_equals_a_null_prompt(
     route: str, status: int, start: Start, upstream: ScriptedUpstream
 ) -> None:
-    """Where a null prompt is allowed, both are the beginning of a document."""
+    """If a null prompt is allowed, both mean the start of a document."""
     path, headers, _ = ROUTES[route]
     proxy = await start("")
 
@@ -326,7 +330,7 @@ async def test_absent_prompt_is_a_null_one(
 
 @for_each(("count", "status"), [(20, 200), (32, 200), (33, 400)])
 async def test_list_of_models_is_bounded(count: int, status: int, start: Start) -> None:
-    """The document of the dialect lists twenty models, and bounds no list."""
+    """The API document lists twenty models and no bound."""
     proxy = await start("")
     body = {"model": [f"model-{number}" for number in range(count)], "prompt": "Hi"}
 

@@ -41,7 +41,7 @@ async def test_no_group_of_options_chooses_a_model(
 
 
 def spellings(name: str) -> set[str]:
-    """Return names that a server may read as this one: case, forms, camel case, hyphens."""
+    """Return names that servers may read as this one: case, Unicode forms, camel case, hyphens."""
     wide = "".join(chr(ord(item) + 0xFEE0) if item.isalpha() else item for item in name)
     odd = {name.replace("s", "\u017f"), name.replace("k", "\u212a"), wide}
     first_text, *other_items = name.split("_")
@@ -94,8 +94,8 @@ async def test_names_in_other_scripts_are_accepted(
     assert {name: request.json[name] for name in fields} == fields
 
 
-LONG = 30_000  # characters: of marks alone they would take seconds
-MAX_S = 0.25  # of this process, of all its threads: a name, the call with it, its refusal
+LONG = 30_000  # characters; combining marks would take seconds
+MAX_S = 0.25  # CPU seconds of all threads for one refused call
 NESTED: dict[str, Callable[[str], Json]] = {
     "top": lambda name: {name: 1},
     "group": lambda name: {"options": {name: 1}},
@@ -105,12 +105,12 @@ NESTED: dict[str, Callable[[str], Json]] = {
 
 @pytest.mark.parametrize("place", NESTED)
 @pytest.mark.parametrize("shape", ["ligatures", "marks out of order", "full width", "letters"])
-async def test_long_name_delays_nobody(
+async def test_long_name_is_refused_quickly(
     shape: str, place: str, start: Start, upstream: ScriptedUpstream
 ) -> None:
     name = text(shape, LONG)
     proxy = await start()
-    await ask(proxy, "openai-chat", {})  # loads what is loaded once
+    await ask(proxy, "openai-chat", {})  # fill caches of the process
 
     started_at = time.process_time()
     reply = await ask(proxy, "openai-chat", NESTED[place](name))
@@ -123,7 +123,7 @@ async def test_long_name_delays_nobody(
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_each_dialect_bounds_names(route: str, start: Start) -> None:
+async def test_each_dialect_bounds_field_names(route: str, start: Start) -> None:
     proxy = await start()
     short, long = [
         [
@@ -138,7 +138,7 @@ async def test_each_dialect_bounds_names(route: str, start: Start) -> None:
     assert [reply.error["param"] for reply in long] == [None, "options"]
 
 
-async def test_each_group_bounds_names(start: Start) -> None:
+async def test_each_option_group_bounds_field_names(start: Start) -> None:
     proxy = await start()
     for group in GROUPS:
         reply = await ask(proxy, "openai-chat", {group: {"é" * 1000: 1}})
@@ -146,7 +146,7 @@ async def test_each_group_bounds_names(start: Start) -> None:
 
 
 @for_each("shape", SHAPES)
-def test_folding_a_name_takes_no_time(shape: str) -> None:
+def test_normalization_of_a_name_is_fast(shape: str) -> None:
     name = text(shape, LONG)
     started_at = time.process_time()
     folded(name)
@@ -201,7 +201,7 @@ async def test_address_within_a_field_is_refused(
     proxy = await start()
     for name, fields in WITHIN_FIELDS:
         reply = await ask(proxy, route, fields)
-        if isinstance(fields.get("tools"), dict):  # no list: of the wrong type in some dialects
+        if isinstance(fields.get("tools"), dict):  # an object is invalid in some dialects
             assert reply.status in (400, 422), fields
         else:
             assert (reply.status, reply.error["param"]) == (refusal(route), name), fields
@@ -294,7 +294,7 @@ DEARER: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks"])
-async def test_dearer_options_are_refused(
+async def test_more_expensive_options_are_refused(
     route: str, start: Start, upstream: ScriptedUpstream
 ) -> None:
     proxy = await start()

@@ -1,4 +1,4 @@
-"""One model under many names: no spelling of it may shed what rules add where it is reached."""
+"""Rules for a model apply under every name and spelling of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ADDED: Json = {
 
 @dataclass(frozen=True)
 class Way:
-    """One way for a client to have the model ``large`` asked: a request, and what is around it."""
+    """One way for a client to reach the model ``large``: a request and its policies."""
 
     model: Any
     headers: Json = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Way:
     deployment: Json = field(default_factory=dict)
     rules: tuple[Json, ...] = ()
     policy: Json = field(default_factory=dict)
-    later: bool = False  # the model is only asked after another one
-    chosen: bool = False  # by the policy itself: no other rule keeps it from being asked
+    later: bool = False  # the model is only tried after another one
+    chosen: bool = False  # selected by the policy, which no other rule prevents
 
 
 HEADER = {"x-headrace-deployment": "answers"}
@@ -66,7 +66,7 @@ DETOUR: Json = {"input": [{"guard": "pii", "action": "route", "to": [LARGE]}]}
 
 
 def by_rule(name: str, deployment: Json, *, later: bool = False, **rule: Any) -> Way:
-    """Return a way that a rule of the policy chooses."""
+    """Return a way in which a rule selects the model."""
     rules = ({"name": "chooses", **rule},)
     return Way(name, deployment=deployment, rules=rules, later=later, chosen=True)
 
@@ -162,7 +162,7 @@ def reached(plan: Plan) -> list[str]:
 
 
 def added(plan: Plan) -> Iterator[str]:
-    """Yield which parts of what the rule adds hold for the model that is reached."""
+    """Yield the effects of the rule that apply to the reached model."""
     guards = plan.guards
     yield from (rule.name for rule in (*guards.input, *guards.output))
     yield from (rule.name for rule in guards.cost_caps)
@@ -188,7 +188,7 @@ def test_no_model_name_sheds_a_rule(way: str) -> None:
         assert "local/large" in reached(plan), when
         pending = set(added(plan))
         assert pending >= GUARDS | PARAMETERS, when
-        assert "added-limit" in pending or fields.later, when  # limits count by what is asked first
+        assert "added-limit" in pending or fields.later, when  # limits depend on the first target
         assert "shared/adds" in plan.rules, when
 
 
@@ -253,7 +253,7 @@ def test_fallback_named_by_its_rule_is_used() -> None:
 
 @for_each("when", [name for name in CONDITIONS if "not" not in name and name not in WIDE])
 @for_each("model", ["small", "local/small", "acme/small", "answers"])
-def test_rule_for_a_model_leaves_others_alone(model: str, when: str) -> None:
+def test_rule_for_a_model_does_not_affect_others(model: str, when: str) -> None:
     way = Way(model, deployment={"targets": [SMALL], "fallback": [{**SMALL, "model": "tiny"}]})
 
     plan = plan_of(way, {"name": "adds", "when": CONDITIONS[when], **ADDED})
@@ -312,7 +312,7 @@ def test_removal_covers_alias(model: str, deployment: Json, guarded: bool, limit
 
 
 @for_each("model", ["free", "FREE", "answers", "large", "small"])
-def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
+def test_no_value_of_a_client_removes_an_effect(model: str) -> None:
     rule = {"name": "let-off", "when": {"model": {"glob": "[fF]*"}}, "without": LET_OFF}
     name = {"name": "named", "when": {"model": ["free", "FREE"]}, "without": LET_OFF}
     way = Way(model, HEADER, policy=OWN_DOCUMENT)
@@ -347,7 +347,7 @@ def test_explanation_has_the_rule_under_every_name(way: str) -> None:
     parts = [part for reason in explanation.decisions for part in reason.parts]
     applied = [part for part in parts if part.result == "shared/adds applies"][-1]
 
-    if not fields.chosen or not fields.later:  # a guard's detour is not a target of the plan
+    if not fields.chosen or not fields.later:  # the target of a guard's route is not in the plan
         assert matches >= {"parameters", "guards"}
     assert ("limits" in matches) is not fields.later
     assert applied.reason is not None
@@ -396,7 +396,9 @@ REQUEST = {"model": "large", "max_tokens": 7, "temperature": 0.5}
 
 
 @pytest.mark.parametrize("model", ["large", "local/large", "answers", "LARGE", "whatever"])
-async def test_blocks_any_name(model: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_blocked_model_is_blocked_under_any_name(
+    model: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     folder = written(Way(model), LARGE_ADDS, base_url=f"{upstream.url}/v1")
     body = {"model": model, "messages": [{"role": "user", "content": f"My key is {SECRET}."}]}
     async with running_proxy(tmp_path / "policies", folder) as proxy:

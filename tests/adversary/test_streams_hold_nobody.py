@@ -20,7 +20,7 @@ from proxy.call.summary import summarize
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.types.events import Frame
-from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
+from tests.adversary.loops import LAG_S, Lag, Loop, upstream_on_own_loop
 from tests.adversary.test_growth import GUARDS
 from tests.conftest import Proxy, metric_total, running_proxy, world
 from tests.doubles import (
@@ -61,7 +61,7 @@ POLICIES = {
 
 
 def delta(text: str, finish: str | None = None) -> Json:
-    """Return one event, of a chat and a completion alike: each reader takes its own."""
+    """Return an event that is valid as a chat chunk and as a completion chunk."""
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
 
 
@@ -97,7 +97,7 @@ STREAMS: dict[str, list[Json]] = {
 
 @dataclass
 class Stage:
-    """A proxy, and what its upstream streams next. ``call_count`` counts the calls."""
+    """A proxy and the next stream of its upstream. ``call_count`` counts the calls."""
 
     events: bytes = b""
     call_count: int = 0
@@ -114,14 +114,14 @@ class Stage:
         self.events = b"".join([*values, event(b"[DONE]")])
 
     async def lag(self, path: str, headers: dict[str, str], body: Json) -> float:
-        """Send a call; return the longest time that the loop worked without a break."""
-        self.call_count += 1  # no two alike: an answer may be kept
+        """Send a call and return the longest uninterrupted work of the loop in seconds."""
+        self.call_count += 1  # bodies differ so that none is cached
         sent_body = {**body, "stream": True, "max_tokens": 16 + self.call_count}
         with Lag() as lag:
             status, fields = await self.other_loop.run(self._ask(path, headers, sent_body))
         await self.proxy.sink.wait()
         self.proxy.sink.forget()
-        assert status in (200, 400, 503), fields  # a guard may block what it cannot read in time
+        assert status in (200, 400, 503), fields  # a late guard may block
         return lag.worst
 
     async def _ask(self, path: str, headers: dict[str, str], body: Json) -> tuple[int, bytes]:
@@ -135,7 +135,7 @@ class Stage:
             return response.status, fields
 
     async def least_lag(self, *call: Any) -> float:
-        """Return the least lag of several tries of a call, as soon as it is short enough."""
+        """Return the least lag of several repetitions, ending with the first short one."""
         minimum = await self.lag(*call)
         for _ in range(TRIES - 1):
             if minimum < LAG_S:
@@ -147,7 +147,7 @@ class Stage:
 @asynccontextmanager
 async def stage(folder: Path, policy: str) -> AsyncIterator[Stage]:
     stage = Stage()
-    async with upstream_aside(stage.script) as (stage.other_loop, url):
+    async with upstream_on_own_loop(stage.script) as (stage.other_loop, url):
         text = f"{world(url)}policies:\n  default:\n    match: all\n    {policy}\n"
         async with running_proxy(folder / "policies", text) as stage.proxy:
             yield stage
@@ -157,7 +157,7 @@ CHAT = {"messages": [{"role": "user", "content": "Hi, I am a@example.com."}]}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_no_stream_holds_the_loop(policy: str, tmp_path: Path) -> None:
+async def test_no_stream_blocks_the_loop(policy: str, tmp_path: Path) -> None:
     route = ROUTES["openai-chat"]
     lags = {}
     async with stage(tmp_path, POLICIES[policy]) as local_value:
@@ -181,7 +181,7 @@ PAIRS = {
 }
 
 
-async def test_no_dialect_holds_the_loop(tmp_path: Path) -> None:
+async def test_no_dialect_blocks_the_loop(tmp_path: Path) -> None:
     lags = {}
     async with stage(tmp_path, POLICIES["guards that mask"]) as local_value:
         for name, (route, body) in PAIRS.items():
@@ -200,7 +200,7 @@ MASKED = "output: [{guard: keywords, words: [unfindable], action: mask, deadline
 async def test_memory_of_a_long_event_is_bounded(tmp_path: Path) -> None:
     route, peaks = ROUTES["openai-chat"], []
     async with stage(tmp_path, MASKED) as local_value:
-        for size in (20_000, 75_000, 150_000, 300_000):  # the first is for what is made once
+        for size in (20_000, 75_000, 150_000, 300_000):  # the first size fills caches
             local_value.stream([delta("a b " * (size // 4))], delta("", "stop"))
             gc.collect()
             tracemalloc.start()
@@ -215,7 +215,7 @@ async def test_memory_of_a_long_event_is_bounded(tmp_path: Path) -> None:
 
 SMALL_COUNT = 40
 MAXIMUM = TIMES * 1.5
-OPEN = "[EMAIL_x"  # may go on as a placeholder
+OPEN = "[EMAIL_x"  # may continue as a placeholder
 Make = Callable[[], StreamFilter]
 
 
@@ -255,7 +255,7 @@ def test_work_grows_with_the_number_of_texts(name: str, make: Make) -> None:
     assert lines(lambda: fed(items, make)) < MAXIMUM * lines(lambda: fed(frames, make))
 
 
-def test_thousands_of_chunks_wait_for_one_text() -> None:
+def test_thousands_of_waiting_chunks_take_linear_work() -> None:
     first_document, later = chunk({"y": "ab", "z": "ab", "x": OPEN}), chunk({"y": "ab", "z": "ab"})
     frames = made.read(first_document, *[later] * 3_000)
 
@@ -294,7 +294,7 @@ async def status_of(proxy: Proxy, path: str, body: Json) -> int:
 
 
 def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> Script:
-    """Answer with most of an answer, and with its end once that is wanted."""
+    """Send most of a response, and its end once the event is set."""
 
     async def script(request: Asked, wire: Wire) -> None:
         if stream:
@@ -325,7 +325,7 @@ def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = E
         *("a stream that a guard follows", *DOCUMENT),
     ],
 )
-async def test_answers_that_are_held_have_one_bound(
+async def test_held_responses_share_one_bound(
     policies: str, stream: bool, bounded: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     go_on = asyncio.Event()

@@ -1,4 +1,4 @@
-"""One tenant learns nothing of another one, and uses up nothing of it."""
+"""Tenants learn nothing about each other and cannot exhaust each other's resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from proxy.limits.kinds import KINDS
 from proxy.telemetry.log import BURST
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
-from tests.cache.test_cache_call import all_in
+from tests.cache.test_cache_call import wait_until_served
 from tests.cache.world import Cached, cached_proxy, until_asked
 from tests.cli.test_init import serving
 from tests.conftest import KEY, running_proxy, world
@@ -62,7 +62,7 @@ def policies(upstream: str, limit: Json) -> str:
 
 
 async def statuses(folder: Path, text: str, *requests: tuple[str, Json, Json]) -> list[int]:
-    """Return the status of each call: of a key, with its own headers and more of a body."""
+    """Return the status of each call of a key with additional headers and fields."""
     results = []
     async with running_proxy(folder, text) as proxy:
         for key, headers, body in requests:
@@ -103,7 +103,9 @@ async def test_client_values_are_counted_per_scope(
     assert await statuses(tmp_path, text, mine, mine, theirs, theirs) == expected
 
 
-async def test_counts_asked_model_not_alias(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_requested_model_is_counted_not_its_alias(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     text = policies(upstream.url, {"per": "model"})
     names = ("large", "up/small", "mine", "anything")
     requests: list[tuple[str, Json, Json]] = [(ONE_KEY, {}, {"model": name}) for name in names]
@@ -158,7 +160,7 @@ def test_flood_evicts_no_counter_of_others(flood: str) -> None:
     assert [standing.used for standing in states] == [claim.amount for claim in honest]
 
 
-def test_of_one_key_rates_go_before_budgets() -> None:
+def test_rates_of_a_key_are_evicted_before_budgets() -> None:
     store = replace(Clock().memory(), max_counters=100)
     rate = Limit("calls", KINDS["requests"], 10, 86_400)
     budget = Limit("money", KINDS["usd"], 100, Calendar("month"))
@@ -193,7 +195,9 @@ async def stopped(served: Any) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "call"]
 
 
-async def test_counts_strangers_in_aggregate(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_unknown_keys_are_counted_in_aggregate(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     ledger, decisions = tmp_path / "ledger.db", tmp_path / "decisions"
     stored = {"HEADRACE_LEDGER": f"sqlite:{ledger}", "HEADRACE_DECISION_LOG": str(decisions)}
     async with (
@@ -215,7 +219,9 @@ async def test_counts_strangers_in_aggregate(tmp_path: Path, upstream: ScriptedU
     assert sum(entry["event"] == "call" for entry in sealed) == len(lines)
 
 
-async def test_strangers_evict_no_explanation(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_unknown_keys_evict_no_explanation(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     async with running_proxy(tmp_path / "p", world(upstream.url)) as proxy:
         await proxy.complete({**BEARER, "x-request-id": "known"})
         for _ in range(CROWD):
@@ -256,7 +262,7 @@ def of(user: str) -> Json:
 
 
 def answering(gate: asyncio.Event, *, streamed: bool) -> Script:
-    """Answer the first call as an upstream does that repeats all of its question."""
+    """Respond to the first call with an echo of its request."""
     document = response(ITEM, **of("anna"))
     events = response_events(item_events(0, ITEM, "Let me ", "see."), document=document)
     if streamed:
@@ -271,7 +277,9 @@ async def cached(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ca
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_echo_is_own(streamed: bool, cached: Cached, upstream: ScriptedUpstream) -> None:
+async def test_echoed_request_is_that_of_the_client(
+    streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
     gate = asyncio.Event()
     upstream.answer_with(answering(gate, streamed=streamed))
     request: Json = {"model": "gpt-4o-mini", "input": "Hi", "stream": streamed}
@@ -282,7 +290,7 @@ async def test_echo_is_own(streamed: bool, cached: Cached, upstream: ScriptedUps
             body = {**request, **of(user)}
             tasks.append(group.create_task(cached.post("/v1/responses", BEARER, body)))
             await until_asked(upstream, 1)
-        await all_in(cached, 2)
+        await wait_until_served(cached, 2)
         gate.set()
     answers = [task.result() for task in tasks]
     answers.append(await cached.post("/v1/responses", BEARER, {**request, **of(users[2])}))

@@ -23,7 +23,7 @@ from tests.adversary.answers import (
     drawn,
     frames_of,
     guarded,
-    in_turns,
+    interleaved,
     read_answer,
     texts_in,
 )
@@ -147,7 +147,7 @@ def answer_of(
     shape: Shape, calls: Sequence[Sequence[str]], draws: Iterator[int], text: str = ""
 ) -> list[Json]:
     parts = [parts_of(shape, index, pieces) for index, pieces in enumerate(calls)]
-    values = in_turns(parts, draws) if shape.turns else [part for item in parts for part in item]
+    values = interleaved(parts, draws) if shape.turns else [part for item in parts for part in item]
     deltas: list[Json] = [{"content": text}] if text else []
     deltas += [{"tool_calls": [part]} for part in values]
     return [*map(chunk, deltas), chunk({}, "tool_calls")]
@@ -185,12 +185,12 @@ CALLS = st.lists(st.tuples(st.sampled_from(ARGUMENT_TEXTS), CUTS), min_size=1, m
 @pytest.mark.parametrize("name", SHAPES)
 @settings(max_examples=8)
 @given(CALLS, DRAWS, st.sampled_from(["", SAYS]))
-def test_calls_are_those_that_the_server_made(
+def test_client_gets_the_calls_of_the_server(
     name: str, client: FamilyName, calls: list[tuple[str, list[int]]], draws: list[int], text: str
 ) -> None:
     shape = SHAPES[name]
     if client == "chat" and shape.placeholder:
-        return  # such a client gets what came
+        return  # this client gets the unchanged stream
     documents = answer_of(shape, [cut(*call) for call in calls], drawn(draws), text)
     results = [(f"f_{index % 2}", arguments) for index, (arguments, _) in enumerate(calls)]
 
@@ -209,7 +209,7 @@ def test_calls_are_those_that_the_server_made(
 
 @for_each("client", CLIENTS)
 @for_each("mark", [{"start": {"type": "text"}}, {"stop": True}, 1, None])
-def test_no_upstream_of_chats_releases_what_is_held(client: FamilyName, mark: Any) -> None:
+def test_keepalives_of_chats_release_no_held_text(client: FamilyName, mark: Any) -> None:
     marked = [chunk({"content": piece, "block": mark}) for piece in SAYS]
     documents = [*marked, chunk({}, "stop")]
 
@@ -229,7 +229,7 @@ INNER: list[Json] = [
 
 
 def placed(inner: Json) -> list[Json]:
-    """Return chats that have some members within each thing that has a type."""
+    """Return chats with members inside each typed object."""
     function: Json = {"name": "f", "arguments": "{}", **inner}
     request: Json = {"role": "user", "content": "Hi"}
     calls: Json = {"role": "assistant", "content": None}

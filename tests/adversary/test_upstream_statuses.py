@@ -1,4 +1,4 @@
-"""The status of an upstream means the same to fallback, hedge, breaker, cache and client."""
+"""An upstream status has one meaning for fallback, hedge, breaker, cache and client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ async def proxy(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Pro
 
 
 @pytest.mark.parametrize("status", REQUESTS_OWN)
-async def test_client_fault(status: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_client_error_is_returned_without_fallback(
+    status: int, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.then(*[answer({"error": {"message": "Not here."}}, status)] * 6)
     for _ in range(6):
         reply = await proxy.complete()
@@ -122,7 +124,7 @@ WORDS: dict[str, tuple[int, Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("status", "error", "kind", "code"), WORDS.values(), ids=WORDS.keys())
-async def test_short_words_of_upstream_errors_are_forwarded(
+async def test_codes_of_upstream_errors_are_forwarded(
     status: int, error: Any, kind: str, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer({"error": {"message": "No.", **error}}, status))
@@ -134,7 +136,9 @@ async def test_short_words_of_upstream_errors_are_forwarded(
     assert record.error.code in ("upstream_refused", "upstream_unavailable")
 
 
-async def test_rejected_key_is_not_clients(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_rejected_upstream_key_is_not_blamed_on_the_client(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.then(answer({"error": {"message": "sk-x", "code": "invalid_api_key"}}, 401))
     reply = await proxy.complete()
 
@@ -195,7 +199,9 @@ async def test_denial_is_a_block_in_each_dialect(
     [DENIAL, {"error": {"message": "x", "code": "guardrail_blocked"}}],
     ids=["446", "ours"],
 )
-async def test_streamed_denial(denial: Any, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_denial_in_a_stream_ends_it(
+    denial: Any, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.by_model = {"strict": closes(STREAM, piece(event(denial)), b"0\r\n\r\n")}
     reply = await proxy.complete(model="denying", stream=True)
     upstream.by_model = {"strict": closes(STREAM, FIRST_VALUE, piece(event(denial)), b"0\r\n\r\n")}
@@ -221,7 +227,7 @@ async def test_error_event_may_blame_request(proxy: Proxy, upstream: ScriptedUps
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("name", "status"), [("openai", 200), ("portkey", 246), ("scale-5", 200)])
-async def test_flag_of_the_upstream_passes_on(
+async def test_upstream_flag_is_forwarded(
     name: str, status: int, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     pieces = [piece(event(item)) for item in (*legacy_events(" Par", "is."), b"[DONE]")]

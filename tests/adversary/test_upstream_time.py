@@ -36,7 +36,7 @@ STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
 EVENTS = [piece(event(legacy_event)) for legacy_event in legacy_events(" Par", "is.")]
 END = piece(event(b"[DONE]")) + b"0\r\n\r\n"
 WORDS = "x" * 40
-PROMPT_COST = 10 * 150  # a quarter of the characters
+PROMPT_COST = 10 * 150  # one token per four characters
 TOKEN_COST = 600
 
 
@@ -45,7 +45,7 @@ Start = Callable[..., Awaitable[Proxy]]
 
 @pytest.fixture
 async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Start]:
-    """Start a proxy with these timeouts of its upstream."""
+    """Start a proxy with these upstream timeouts."""
     async with AsyncExitStack() as proxies:
 
         async def start_proxy(timeouts: str, extra: str = "") -> Proxy:
@@ -60,7 +60,7 @@ async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sta
 
 
 def delayed(seconds: float, *pieces: bytes, begin: bytes = b"") -> Script:
-    """Say the beginning at once and the rest later: what is measured is a delay."""
+    """Send the start at once and the rest after a delay."""
 
     async def script(request: Asked, wire: Wire) -> None:
         await wire.send(begin)
@@ -88,7 +88,9 @@ SLOW = {
 
 
 @pytest.mark.parametrize("script", SLOW.values(), ids=SLOW.keys())
-async def test_response_time(script: Script, start: Start, upstream: ScriptedUpstream) -> None:
+async def test_response_timeout_bounds_the_response(
+    script: Script, start: Start, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(script)
     proxy = await start("first_byte: 50ms, idle: 50ms")
     reply = await proxy.complete()
@@ -96,7 +98,9 @@ async def test_response_time(script: Script, start: Start, upstream: ScriptedUps
     assert (reply.status, reply.json["choices"][0]["text"]) == (200, " Paris.")
 
 
-async def test_first_byte_timeout_of_stream(start: Start, upstream: ScriptedUpstream) -> None:
+async def test_first_byte_timeout_applies_to_streams(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(hang())
     proxy = await start("first_byte: 50ms")
     reply = await proxy.complete(prompt=WORDS, stream=True)
@@ -133,7 +137,7 @@ def pondering(comments: int, every: float) -> Script:
     async def script(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM, EVENTS[0])
         for _ in range(comments):
-            await asyncio.sleep(every)  # what is measured is a delay
+            await asyncio.sleep(every)  # the test measures a delay
             await wire.send(piece(b": secret of the upstream\n\n"))
         await wire.send(*EVENTS[1:], END)
 
@@ -148,7 +152,7 @@ async def test_comments_reset_idle_timeout(start: Start, upstream: ScriptedUpstr
 
     assert (reply.status, record.outcome) == (200, "success")
     assert b"secret" not in reply.raw
-    assert reply.raw.count(b"data: ") == len(EVENTS)  # bare usage was not asked for, [DONE] is one
+    assert reply.raw.count(b"data: ") == len(EVENTS)  # without the bare usage chunk, with [DONE]
 
 
 async def test_comments_allow_clean_error(start: Start, upstream: ScriptedUpstream) -> None:
@@ -162,7 +166,7 @@ async def test_comments_allow_clean_error(start: Start, upstream: ScriptedUpstre
 
 async def test_lost_attempt_needs_policy_retry(start: Start, upstream: ScriptedUpstream) -> None:
     async def work_and_die(request: Asked, wire: Wire) -> None:
-        await asyncio.sleep(0.3)  # what is measured is a delay
+        await asyncio.sleep(0.3)  # the test measures a delay
         wire.cut()
 
     upstream.then(answer(legacy()), work_and_die)
@@ -176,7 +180,7 @@ async def test_lost_attempt_needs_policy_retry(start: Start, upstream: ScriptedU
 
 
 @pytest.mark.parametrize("remainder", [b"", b"content-length: 900\r\n"], ids=["to the end", "cut"])
-async def test_truncated_refusal(
+async def test_truncated_refusal_is_an_error(
     remainder: bytes, start: Start, upstream: ScriptedUpstream
 ) -> None:
     async def refuse(request: Asked, wire: Wire) -> None:
@@ -226,7 +230,7 @@ async def test_client_deadline_blames_no_target(
         ["client_left"],
     )
     assert delayed.billing.cost >= PROMPT_COST
-    assert last_value.error.code == "upstream_circuit_open"  # the second failure in a row opened it
+    assert last_value.error.code == "upstream_circuit_open"  # opened by the second failure in a row
 
 
 async def test_call_ends_with_its_last_event(start: Start, upstream: ScriptedUpstream) -> None:
@@ -329,5 +333,5 @@ async def test_judge_outage_is_per_key(tmp_path: Path, upstream: ScriptedUpstrea
         broken = [await ask(proxy, FIRST_KEY, text="boom") for _ in range(6)]
 
         assert await ask(proxy, OTHER_KEY) == 200
-        assert await ask(proxy, FIRST_KEY) == 503  # its own judge cannot be asked now
+        assert await ask(proxy, FIRST_KEY) == 503  # its judge is unavailable
     assert broken == [503] * 6

@@ -51,7 +51,7 @@ CASE_OF = {"found": "out-block-unkept-plain", "slow": "none-unkept-hedged"}
 
 
 def stepped(way: str, how: str, leaves: str = "stays", case: str = "", **options: Any) -> Way:
-    """Return how to make a call that goes one way of an upstream, or of a client."""
+    """Return a function that makes one call with this upstream or client behavior."""
     name = case or CASE_OF.get(way, "none-unkept-plain")
     owner = next(item for item in CASES if "-".join(item) == name)
     form, streamed = HOW[how]
@@ -90,7 +90,7 @@ POSTS: dict[str, tuple[Json | bytes, dict[str, str]]] = {
 
 
 def posted(name: str) -> Way:
-    """Return how to make a call that ends in the proxy."""
+    """Return a function that makes a call that the proxy itself ends."""
     body, headers = POSTS[name]
     errors = [aiohttp.ClientError] if name in ("too_large", "shared_cut") else []
     at_once = 3 if name.startswith("shared") else 1
@@ -138,7 +138,7 @@ SIZES += [(name, LARGE) for name in WAYS if not name.endswith(("responses", "res
 
 
 def is_of_a_call(result: object) -> bool:
-    """True if an object of ours, or one of our frames, waits for the collector."""
+    """Return True if garbage is an object of the product or one of its stack frames."""
     if isinstance(result, FrameType):
         return OURS in result.f_code.co_filename
     module = type(result).__module__
@@ -163,7 +163,7 @@ RULES = """
 
 @asynccontextmanager
 async def crossing(folder: Path) -> AsyncIterator[Crossing]:
-    """A proxy whose client keeps no connection, so that none of its own are counted."""
+    """A proxy whose client keeps no connections, so that none are counted."""
     async with scripted_upstream() as upstream:
         fickle = Fickle()
         upstream.answer_with(fickle)
@@ -180,7 +180,7 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
 
 
 def tasks() -> Counter[str]:
-    """Return what is at work, but for the scripted upstream's side of connections that are kept."""
+    """Return running tasks except those of the scripted upstream's kept connections."""
     names = (getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks())
     return Counter(name for name in names if not name.startswith("ScriptedUpstream"))
 
@@ -215,7 +215,9 @@ def is_body(item: object) -> bool:
 
 
 @pytest.mark.parametrize(("name", "padding"), SIZES, ids=lambda value: value[:24])
-async def test_a_call_leaves_nothing_behind(name: str, padding: str, tmp_path: Path) -> None:
+async def test_call_leaves_no_task_descriptor_or_object(
+    name: str, padding: str, tmp_path: Path
+) -> None:
     way = WAYS[name]
     bodies_before = {id(item) for item in bodies()}
     async with crossing(tmp_path) as running:
@@ -246,7 +248,7 @@ async def test_a_call_leaves_nothing_behind(name: str, padding: str, tmp_path: P
 
 
 def holders(text: str) -> list[str]:
-    """Return the names of the types of ours, and of spans, of which an instance has this text."""
+    """Return the product and span types with an instance that contains this text."""
     matches = set()
     for get_object in gc.get_objects():
         module = str(type(get_object).__module__)
@@ -256,7 +258,7 @@ def holders(text: str) -> list[str]:
 
 
 def _texts(value: object) -> str:
-    """Return all texts that a value has itself, or in containers of Python's own."""
+    """Return all texts in a value, also within built-in containers."""
     texts, observed, stack = [], set(), [value]
     while stack:
         for get_referent in gc.get_referents(stack.pop()):
@@ -275,24 +277,24 @@ CONTAINERS = (dict, list, tuple, set, frozenset, deque, MappingProxyType, CellTy
 
 @pytest.fixture
 def new_objects() -> None:
-    """Let ``gc.get_objects`` return nothing that other tests have left behind."""
+    """Exclude objects of other tests from ``gc.get_objects``."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.mark.usefixtures("new_objects")
 @pytest.mark.parametrize("name", WAYS)
-async def test_nothing_that_outlives_a_call_holds_its_key(name: str, tmp_path: Path) -> None:
+async def test_no_object_after_a_call_contains_its_key(name: str, tmp_path: Path) -> None:
     async with crossing(tmp_path) as running:
         running.calls = 1
         await WAYS[name](running, 0, "")
-        await running.proxy.sink.wait()  # it keeps the record, as any sink may for a while
+        await running.proxy.sink.wait()  # the sink keeps the record for a while
         await eventually(lambda: holders(KEY) == [])
 
 
 @pytest.mark.usefixtures("new_objects")
 @pytest.mark.parametrize("name", ROUTES)
-async def test_no_header_makes_a_key_survive(
+async def test_no_header_keeps_a_key_in_memory(
     name: str, proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     route = ROUTES[name]

@@ -1,4 +1,4 @@
-"""What the tests of the cache share."""
+"""Fixtures of cache tests."""
 
 from __future__ import annotations
 

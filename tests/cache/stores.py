@@ -1,4 +1,4 @@
-"""What tests of stores share: what stores tell, and a clock."""
+"""An event log and a clock for tests of cache stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class StoreEventLog:
-    """Remembers what stores tell."""
+    """Records the events of stores."""
 
     def __init__(self) -> None:
         self.entries = self.size = self.failures = 0
@@ -31,7 +31,7 @@ class StoreEventLog:
 
 
 class Clock:
-    """Stands until a test moves it."""
+    """Clock that advances only when a test sets it."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now
@@ -41,7 +41,7 @@ class Clock:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Look again and again, for half a minute at most, at what another process does in its time."""
+    """Poll a condition that another process fulfills, for at most 30 seconds."""
     for _ in range(3000):
         if await holds():
             return

@@ -1,4 +1,4 @@
-"""Equal calls at the same time: one request, whoever leaves and whatever fails."""
+"""Concurrent equal calls share one request, despite disconnects and failures."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ async def ask(cached: Cached, *, streamed: bool, **body: Any) -> Answered:
     return await cached.post(ROUTE.path, BEARER, ROUTE.body(streamed=streamed, **body))
 
 
-async def all_in(cached: Cached, calls: int) -> None:
-    """Wait until so many calls are being served."""
+async def wait_until_served(cached: Cached, calls: int) -> None:
+    """Wait until ``calls`` calls are being served."""
 
     async def served() -> bool:
         return len(cached.calls._tasks) == calls
@@ -55,8 +55,8 @@ async def all_in(cached: Cached, calls: int) -> None:
     await until(served)
 
 
-async def noticed(cached: Cached) -> None:
-    """Wait until the proxy knows that a client has left."""
+async def wait_for_disconnect(cached: Cached) -> None:
+    """Wait until the proxy notices a disconnect."""
 
     async def is_known() -> bool:
         return any(task.cancelling() for task in cached.calls._tasks)
@@ -64,13 +64,13 @@ async def noticed(cached: Cached) -> None:
     await until(is_known)
 
 
-async def herd(
+async def call_concurrently(
     cached: Cached, gate: asyncio.Event, *, streamed: bool, size: int = HERD
 ) -> list[Answered]:
-    """Ask the same many times at once, and let the upstream answer once all have asked."""
+    """Make equal concurrent calls. The upstream responds once all have arrived."""
     async with asyncio.TaskGroup() as group:
         asking = [group.create_task(ask(cached, streamed=streamed)) for _ in range(size)]
-        await all_in(cached, size)
+        await wait_until_served(cached, size)
         gate.set()
     return [task.result() for task in asking]
 
@@ -82,7 +82,7 @@ async def test_two_hundred_equal_calls_make_one_request(
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, good(streamed=streamed)))
 
-    answers = await herd(cached, gate, streamed=streamed)
+    answers = await call_concurrently(cached, gate, streamed=streamed)
 
     assert len(upstream.requests) == 1
     assert sorted(result for _, result, _ in answers) == ["coalesced"] * (HERD - 1) + ["miss"]
@@ -112,7 +112,7 @@ async def test_upstream_flag_reaches_listeners(cached: Cached, upstream: Scripte
     headers = {**ROUTES["portkey"].credential, "x-portkey-virtual-key": "via-portkey"}
     body = ROUTE.body(streamed=False)
     responses = asyncio.gather(*(cached.post(ROUTE.path, headers, body) for _ in range(2)))
-    await all_in(cached, 2)
+    await wait_until_served(cached, 2)
     gate.set()
     answers = [*await responses, await cached.post(ROUTE.path, headers, body)]
 
@@ -128,7 +128,7 @@ async def test_late_listener_gets_all_chunks(cached: Cached, upstream: ScriptedU
     ) as leader:
         first_data = await leader.content.readany()
         listener = asyncio.gather(ask(cached, streamed=True))
-        await all_in(cached, 2)
+        await wait_until_served(cached, 2)
         gate.set()
         full_body = first_data + await leader.content.read()
 
@@ -153,7 +153,7 @@ async def test_timeout_or_form_prevents_sharing(cached: Cached, upstream: Script
 
 
 def long(counted: list[int]) -> Script:
-    """Stream twenty megabytes, and count the pieces that went out."""
+    """Stream twenty megabytes and count the sent pieces."""
     values = [*[event(legacy_events("x" * 20_000)[0])] * 1000, event(legacy_events("")[-2])]
 
     async def script(request: Asked, wire: Wire) -> None:
@@ -210,10 +210,10 @@ async def test_oversize_response_is_not_shared(cached: Cached, upstream: Scripte
     assert [result for _, result, _ in await listener] == ["miss"]
 
 
-async def test_a_stop_ends_them_all(cached: Cached, upstream: ScriptedUpstream) -> None:
+async def test_shutdown_ends_all_listeners(cached: Cached, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     calls = asyncio.gather(*(ask(cached, streamed=False) for _ in range(5)))
-    await all_in(cached, 5)
+    await wait_until_served(cached, 5)
     await until_asked(upstream, 1)
 
     await cached.calls.drain(0.05)
@@ -245,7 +245,7 @@ async def test_max_age_refreshes_older_entries(cached: Cached, upstream: Scripte
 async def test_each_call_is_billed_once(
     seed: int, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
-    """Clients leave at any moment, upstreams fail at any moment, answers are kept or not."""
+    """Clients disconnect and upstreams fail at random moments."""
     chance = random.Random(seed)  # noqa: S311  # it decides nothing but a test
 
     async def moody(request: Asked, wire: Wire) -> None:
@@ -275,12 +275,12 @@ async def test_each_call_is_billed_once(
 
     upstream.answer_with(moody)
     await asyncio.gather(*(run_call(number) for number in range(150)))
-    await all_in(cached, 0)
+    await wait_until_served(cached, 0)
 
     records = cached.sink.records
     attempts = [attempt for record in records for attempt in record.attempts]
     answered = [attempt for attempt in attempts if attempt.status is not None]
-    assert len(answered) <= len(upstream.requests) <= len(attempts)  # some left before either
+    assert len(answered) <= len(upstream.requests) <= len(attempts)  # some disconnected before
     assert all(
         record.billing.cost == 0 for record in records if record.cache in ("hit", "coalesced")
     )

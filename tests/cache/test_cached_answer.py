@@ -1,4 +1,4 @@
-"""The bytes of a cached answer give back what was shown, and anything else is a miss."""
+"""Stored bytes give the same response, and anything else is a miss."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROOM = 10_000
 
 
 def read(value: bytes, call: Call = call_of("chat")) -> CachedAnswer | None:  # noqa: B008
-    """Read what a store has returned for the key, in the two steps of a call."""
+    """Decode a stored value in the two steps of a call."""
     text = inflate(KEY, value, ROOM)
     return None if text is None else parse(text, call)
 
@@ -113,7 +113,7 @@ anything = st.recursive(
 
 
 def some(*names: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Draw an object with any of these fields, each as it should be or as it should not."""
+    """Draw an object with some of these fields, valid or invalid."""
     document = {name: anything for name in names}
     document |= {name: good | anything for name, good in fields.items()}
     return st.fixed_dictionaries({}, optional=document)
@@ -137,7 +137,7 @@ def test_document_is_miss_or_replayable(documents: list[Any], metadata: AnswerMe
             writer = FAMILIES[find_client_family(call)].writer(
                 WriteOptions(call, not stream, tuple)
             )
-            with suppress(UpstreamInvalid):  # no such answer was shown, so none is stored
+            with suppress(UpstreamInvalid):  # invalid responses are never stored
                 for frame in answer.frames if answer is not None else ():
                     writer.feed(frame)
 
@@ -146,7 +146,7 @@ def test_document_is_miss_or_replayable(documents: list[Any], metadata: AnswerMe
 @for_each("stream", [False, True])
 @for_each("metadata", [METADATA, BODY_METADATA], ids=["stream", "whole"])
 def test_replay_keeps_cached_response(metadata: AnswerMetadata, stream: bool, name: str) -> None:
-    """Frames that were read once are shown to all who ask again, at the same time."""
+    """Decoded frames are shared by concurrent hits."""
     detections = {
         "enkrypt_policy_detections": {"output": {}},
         "hook_results": {"after": [{"id": "x"}]},

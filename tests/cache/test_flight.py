@@ -1,4 +1,4 @@
-"""An answer on its way to several: order, pace, and every end it may come to."""
+"""A response with several listeners: order, pace, and all ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def collect(flight: Flight) -> list[Frame]:
 
 
 async def turns(count: int = 10) -> None:
-    """Let all tasks come as far as they can."""
+    """Run the event loop for ``count`` iterations."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -36,15 +36,15 @@ async def collect_rest(listener: Listener) -> list[Frame]:
     return frames
 
 
-class Straight:
-    """Where a listener shows frames at once, while it is ``ready``."""
+class ImmediateSink:
+    """A sink that accepts frames without waiting while it is ``ready``."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.ready = True
 
     async def start(self, head: ResponseHead, record: Record) -> None:
-        """A head is not shown here."""
+        """The head is ignored."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
         self.frames += frames
@@ -54,8 +54,8 @@ class Straight:
         return self.ready
 
 
-async def play(flight: Flight, to: Straight, call: Call | None = None) -> int:
-    """Show an answer, and return how often its listener had to be woken."""
+async def play(flight: Flight, to: ImmediateSink, call: Call | None = None) -> int:
+    """Play a response and return how often its listener was woken."""
     woken = 0
     with flight.listen(call) as listener:
         frames = await listener.next(64)
@@ -69,7 +69,7 @@ async def play(flight: Flight, to: Straight, call: Call | None = None) -> int:
 
 
 async def test_waiting_listener_gets_frames_directly() -> None:
-    flight, to = Flight(), Straight()
+    flight, to = Flight(), ImmediateSink()
     await flight.add(CHUNKS[0])
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         showing = group.create_task(play(flight, to))
@@ -77,7 +77,7 @@ async def test_waiting_listener_gets_frames_directly() -> None:
         await turns()
         for frame in CHUNKS[1:-1]:
             flight.add_nowait(frame)
-        assert to.frames == CHUNKS[:-1]  # at once: nobody had a turn
+        assert to.frames == CHUNKS[:-1]  # sent without another loop iteration
         await flight.add(CHUNKS[-1])
 
     assert to.frames == hearing.result() == CHUNKS
@@ -86,7 +86,7 @@ async def test_waiting_listener_gets_frames_directly() -> None:
 
 @for_each("position", range(1, 5))
 async def test_busy_listener_is_woken_and_misses_nothing(position: int) -> None:
-    flight, to = Flight(), Straight()
+    flight, to = Flight(), ImmediateSink()
     await flight.add(CHUNKS[0])
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(play(flight, to))
@@ -102,18 +102,18 @@ async def test_busy_listener_is_woken_and_misses_nothing(position: int) -> None:
     assert to.frames == CHUNKS
 
 
-class Breaking(Straight):
-    """One that cannot write what it is to show."""
+class FailingSink(ImmediateSink):
+    """A sink that raises on write."""
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
         raise KeyError("inside")
 
 
 async def test_sink_error_affects_one_listener() -> None:
-    flight, to = Flight(), Straight()
+    flight, to = Flight(), ImmediateSink()
     await flight.add(CHUNKS[0])
     async with asyncio.timeout(PATIENCE_S):
-        breaking = asyncio.ensure_future(play(flight, Breaking()))
+        breaking = asyncio.ensure_future(play(flight, FailingSink()))
         showing = asyncio.ensure_future(play(flight, to))
         await turns()
         for frame in CHUNKS[1:-1]:
@@ -135,7 +135,7 @@ def repeating(user: str, n: int) -> Frame:
 
 
 async def test_listener_gets_its_own_request_echoed() -> None:
-    flight, to = Flight(), Straight()
+    flight, to = Flight(), ImmediateSink()
     received = [*(repeating("anna", n) for n in range(3)), CHUNKS[-1]]
     await flight.add(received[0])
     async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""The cache behind a real door: what is kept, for whom, and what its clients are told."""
+"""The cache over sockets: what is stored, for whom, and its headers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_second_call_gets_the_same_response(
     assert (status, first_result, second_result) == (200, "miss", "hit")
     assert len(upstream.requests) == 1
     assert reply_text(route, second_body, streamed=streamed) == " Paris."
-    if route.path != "/v1/completion":  # whose answers are numbered and dated anew
+    if route.path != "/v1/completion":  # responses there get a new id and date
         assert second_body == first_body
 
 
@@ -124,7 +124,7 @@ async def test_hit_is_free_and_reports_savings(cached: Cached, upstream: Scripte
     assert cached.counted('headrace_cache_bytes{store="memory"}') > 0
 
 
-async def test_without_a_rule_nothing_is_kept(cached: Cached, upstream: ScriptedUpstream) -> None:
+async def test_without_a_rule_nothing_is_cached(cached: Cached, upstream: ScriptedUpstream) -> None:
     cached.policies.ruled = lambda plan: plan
 
     assert [(await ask(cached))[1] for _ in range(2)] == ["bypass"] * 2
@@ -175,7 +175,7 @@ async def test_keys_share_no_cached_response(cached: Cached, upstream: ScriptedU
     assert contents == ["for support", "for search"] * 2
 
 
-async def test_calls_of_two_keys_run_apart(cached: Cached, upstream: ScriptedUpstream) -> None:
+async def test_calls_of_two_keys_are_not_shared(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     events = chat_events("Par", "is.")
     upstream.answer_with(stream(events, gate=gate))
@@ -199,7 +199,7 @@ async def test_calls_of_two_keys_run_apart(cached: Cached, upstream: ScriptedUps
 
 
 class Masking(Unguarded):
-    """A guard that takes a word out of answers, or blocks them by it."""
+    """A guard that masks or blocks a word in responses."""
 
     def __init__(self, blocks: ProxyError | None = None) -> None:
         self.blocks = blocks
@@ -336,7 +336,7 @@ async def test_refresh_replaces_entry(cached: Cached, upstream: ScriptedUpstream
     assert (result, reply_text(SCALE, body, streamed=False)) == ("hit", "new")
 
 
-async def test_no_store_keeps_nothing(cached: Cached, upstream: ScriptedUpstream) -> None:
+async def test_no_store_header_prevents_caching(cached: Cached, upstream: ScriptedUpstream) -> None:
     results = [(await ask(cached, SCALE, {"cache-control": "no-store"}))[1] for _ in range(2)]
 
     assert results == ["miss", "miss"]

@@ -1,4 +1,4 @@
-"""What makes two requests the same question, and which cache headers clients may send."""
+"""Cache keys of requests, and cache headers of clients."""
 
 from __future__ import annotations
 
@@ -170,14 +170,14 @@ def test_every_unlisted_field_changes_the_key(name: str) -> None:
     assert (key(first_call, rule=by_user) == key(second_call, rule=by_user)) == (name in TRANSPORT)
 
 
-def test_two_parts_never_run_into_each_other() -> None:
+def test_parts_of_the_key_are_separated() -> None:
     assert key(namespace="b", rule=replace(RULE, namespace="a")) != key(
         namespace="", rule=replace(RULE, namespace="ab")
     )
     assert key(namespace="\udcff") != key(namespace="\\udcff")
 
 
-def test_a_configured_secret_may_have_any_length() -> None:
+def test_configured_secret_may_have_any_length() -> None:
     assert len(derive_secret("x" * 1000)) == len(derive_secret("x")) == BYTES
     assert derive_secret("x") != derive_secret("y")
 
@@ -229,12 +229,14 @@ def test_rule_by_user_separates_users_of_a_plan() -> None:
         ({"x-portkey-cache-namespace": " trial "}, CacheControl(namespace="trial")),
     ],
 )
-def test_reads_cache_headers(headers: dict[str, str], control: CacheControl) -> None:
+def test_cache_headers_are_read(headers: dict[str, str], control: CacheControl) -> None:
     assert read_cache_control(headers) == control
 
 
 OPENAI = [route for name, route in ROUTES.items() if name.startswith("openai")]
-NAMES = [name for name in ROUTES if "azure" not in name]  # whose credential is nobody else's
+NAMES = [
+    name for name in ROUTES if "azure" not in name
+]  # Azure's credential belongs to one dialect
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -262,7 +264,7 @@ async def test_portkey_headers_are_read_on_openai_paths(
 
     portkey = any(name.startswith("x-portkey") for name in route.credential)
     assert (statuses, ours) == ([200] * 3, ["miss", "miss", "refresh"])
-    if route in OPENAI:  # a header of Portkey makes a call there one of Portkey's
+    if route in OPENAI:  # a Portkey header selects the Portkey dialect
         assert theirs == [None, "MISS", "REFRESH"]
     else:
         assert theirs == (["MISS", "MISS", "REFRESH"] if portkey else [None] * 3)

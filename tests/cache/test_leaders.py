@@ -1,5 +1,4 @@
-"""Who leads for others that ask the same may leave, fail or be refused: what the others get, and
-who pays."""
+"""Listeners and billing if the leading call disconnects, fails or is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +16,17 @@ from proxy.errors import ClientDisconnected
 from proxy.ports import OutputGuards, Sink
 from proxy.types import Call, Plan, ResponseHead
 from proxy.types.events import STOP, Finish, Frame
-from tests.cache.test_cache_call import COST, FORMS, HERD, ROUTE, all_in, ask, good, herd, noticed
+from tests.cache.test_cache_call import (
+    COST,
+    FORMS,
+    HERD,
+    ROUTE,
+    ask,
+    call_concurrently,
+    good,
+    wait_for_disconnect,
+    wait_until_served,
+)
 from tests.cache.world import Cached, cached_proxy, until_asked
 from tests.doubles import (
     PATIENCE_S,
@@ -45,12 +54,12 @@ async def test_listeners_get_response_after_leader_disconnects(
     leader = asyncio.gather(ask(cached, streamed=streamed))
     await until_asked(upstream, 1)
     listeners = [asyncio.gather(ask(cached, streamed=streamed)) for _ in range(20)]
-    await all_in(cached, 21)
+    await wait_until_served(cached, 21)
 
     leader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leader
-    await noticed(cached)
+    await wait_for_disconnect(cached)
     gate.set()
 
     answers = [(await listener)[0] for listener in listeners]
@@ -67,15 +76,15 @@ async def test_listeners_get_response_after_leader_disconnects(
     assert (await ask(cached, streamed=streamed))[1] == "hit"
 
 
-class Going:
-    """A client that takes so many writes, and then is gone."""
+class DisconnectingSink:
+    """A client that disconnects after some writes."""
 
     def __init__(self, takes: int = 100) -> None:
         self.frames: list[Frame] = []
         self._takes = takes
 
     async def start(self, head: ResponseHead, record: Record) -> None:
-        """A head is not shown here."""
+        """The head is ignored."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
         if not self._takes:
@@ -89,9 +98,9 @@ class Going:
 
 async def test_listeners_outlive_leader_client(cached: Cached, upstream: ScriptedUpstream) -> None:
     plan, call = await capture_call(cached, upstream)
-    cache = AnswerCache({"memory": CacheBackend(Order(), b"s" * 32)}, cached.clock)
+    cache = AnswerCache({"memory": CacheBackend(RecordingSinkAndStore(), b"s" * 32)}, cached.clock)
     was_sent, gate = asyncio.Event(), asyncio.Event()
-    leader, listener = Going(takes=1), Going()
+    leader, listener = DisconnectingSink(takes=1), DisconnectingSink()
 
     async def forward(to: Sink) -> None:
         await to.start(ResponseHead(streamed=True), new_record())
@@ -121,7 +130,7 @@ async def test_upstream_is_closed_when_all_disconnect(
 ) -> None:
     upstream.answer_with(hang())
     calls = [asyncio.gather(ask(cached, streamed=streamed)) for _ in range(5)]
-    await all_in(cached, 5)
+    await wait_until_served(cached, 5)
     await until_asked(upstream, 1)
 
     for call in calls:
@@ -144,7 +153,7 @@ async def test_one_listener_retries_after_leader_fails(
     upstream.then(gated(gate, answer({"error": {"message": "x"}}, 500)))
     upstream.answer_with(good(streamed=streamed))
 
-    answers = await herd(cached, gate, streamed=streamed)
+    answers = await call_concurrently(cached, gate, streamed=streamed)
 
     assert len(upstream.requests) == 2
     statuses = [status for status, *_ in answers]
@@ -155,11 +164,11 @@ async def test_one_listener_retries_after_leader_fails(
     assert sent_texts == {" Paris."}
 
 
-async def test_failing_upstream_is_asked_twice(cached: Cached, upstream: ScriptedUpstream) -> None:
+async def test_failing_upstream_is_called_twice(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer({"error": {"message": "x"}}, 500)))
 
-    answers = await herd(cached, gate, streamed=False)
+    answers = await call_concurrently(cached, gate, streamed=False)
 
     assert len(upstream.requests) == 2
     assert {status for status, *_ in answers} == {502}
@@ -169,7 +178,7 @@ async def test_refusal_reaches_all_listeners(cached: Cached, upstream: ScriptedU
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer({"error": {"message": "not so"}}, 400)))
 
-    answers = await herd(cached, gate, streamed=False)
+    answers = await call_concurrently(cached, gate, streamed=False)
 
     assert len(upstream.requests) == 1
     assert {status for status, *_ in answers} == {400}
@@ -180,7 +189,7 @@ async def test_listeners_see_broken_stream(cached: Cached, upstream: ScriptedUps
     gate = asyncio.Event()
     upstream.answer_with(stream(legacy_events("a", "b"), cut_after=2, gate=gate))
 
-    answers = await herd(cached, gate, streamed=True, size=5)
+    answers = await call_concurrently(cached, gate, streamed=True, size=5)
 
     assert len(upstream.requests) == 1
     assert all(b'"error"' in body and b"[DONE]" not in body for *_, body in answers)
@@ -189,7 +198,7 @@ async def test_listeners_see_broken_stream(cached: Cached, upstream: ScriptedUps
     assert [record.saved for record in records] == [None] * 5
 
 
-class Order:
+class RecordingSinkAndStore:
     """A client and a store at once: what was shown and what was kept, in its order, and when the
     round of the loop was over in which it was shown."""
 
@@ -223,7 +232,7 @@ class Order:
 
 
 async def capture_call(cached: Cached, upstream: ScriptedUpstream) -> tuple[Plan, Call]:
-    """Return what was decided of a call, and the call."""
+    """Return the plan of a call, and the call."""
     upstream.answer_with(good(streamed=False))
     await ask(cached, streamed=False)
     [record] = await cached.sink.wait(1)
@@ -232,8 +241,8 @@ async def capture_call(cached: Cached, upstream: ScriptedUpstream) -> tuple[Plan
     return record.plan, record.call
 
 
-async def served(cached: Cached, upstream: ScriptedUpstream, order: Order) -> None:
-    """Serve a call that leads, whose answer has one frame."""
+async def served(cached: Cached, upstream: ScriptedUpstream, order: RecordingSinkAndStore) -> None:
+    """Serve a leading call with a response of one frame."""
     plan, call = await capture_call(cached, upstream)
     cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32)}, cached.clock)
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
@@ -247,7 +256,7 @@ async def served(cached: Cached, upstream: ScriptedUpstream, order: Order) -> No
 
 
 async def test_response_is_sent_before_stored(cached: Cached, upstream: ScriptedUpstream) -> None:
-    order = Order()
+    order = RecordingSinkAndStore()
 
     await served(cached, upstream, order)
     await asyncio.sleep(0)
@@ -256,7 +265,7 @@ async def test_response_is_sent_before_stored(cached: Cached, upstream: Scripted
 
 
 async def test_leader_raises_store_error(cached: Cached, upstream: ScriptedUpstream) -> None:
-    order = Order(KeyError("inside"))
+    order = RecordingSinkAndStore(KeyError("inside"))
 
     with pytest.raises(KeyError):
         await served(cached, upstream, order)
@@ -265,7 +274,7 @@ async def test_leader_raises_store_error(cached: Cached, upstream: ScriptedUpstr
 
 
 class Broken(Unguarded):
-    """A guard with a bug."""
+    """A guard with an internal error."""
 
     def __init__(self) -> None:
         self.bugs = 1
@@ -277,7 +286,9 @@ class Broken(Unguarded):
         return self
 
 
-async def test_leader_keeps_its_own_bug(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_internal_error_of_the_leader_stays_its_own(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer(legacy())))
     async with cached_proxy(tmp_path / "policies", upstream, guards=Broken()) as cached:
@@ -287,7 +298,7 @@ async def test_leader_keeps_its_own_bug(upstream: ScriptedUpstream, tmp_path: Pa
                 group.create_task(cached.client.post(ROUTE.path, headers=BEARER, json=body))
                 for _ in range(5)
             ]
-            await all_in(cached, 5)
+            await wait_until_served(cached, 5)
             gate.set()
         statuses = sorted(task.result().status for task in asking)
 

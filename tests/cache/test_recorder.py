@@ -49,7 +49,7 @@ DETECTED = {"output_guardrails": {"summary": {"toxicity": 1}}}
 
 
 class EventsAsJson:
-    """A writer of events that shows them as documents, with a comment between them."""
+    """Writes events as documents with a comment between them."""
 
     media_type = "text/event-stream"
 
@@ -166,7 +166,7 @@ def test_expects_one_vector_per_text(vectors: int) -> None:
     assert record.is_complete is (vectors >= 2)
 
 
-def test_the_first_frame_with_events_decides_the_family() -> None:
+def test_first_frame_with_events_decides_the_family() -> None:
     record, opened = recorder()
     for frame in (KEEPALIVE, Frame((START,), "messages"), Frame((STOP,), last=True)):
         record.feed(frame)
@@ -232,7 +232,7 @@ def test_counts_requested_choices(endpoint: Endpoint, body: Any, expected: int) 
     )
 
 
-def test_recorded_documents_take_no_more_memory_than_is_counted() -> None:
+def test_recorded_documents_take_at_most_the_counted_memory() -> None:
     count, part = 10_000, Part("text", 0)
     record, _ = recorder(replace(RULE, max_bytes=2**30))
     frame = Frame((Delta(part, "a"),), "chat", {"content": "a"})
@@ -252,13 +252,13 @@ NOT_CACHED = {"chat-filters", "chat-no-finish", "messages-refusal"}
 UNTYPED = {
     *("chat-late-text", "messages-late-text", "chat-calls-with-equal-index"),
     *("responses-code-interpreter", "responses-mcp", "responses-unknown-events"),
-    "responses-rich",  # whose last event lacks items
+    "responses-rich",  # its last event lacks items
 }
 """Streams with texts that no event represents as their documents do, in pass mode or as a whole."""
 
 
 def is_shown(name: str, client: str) -> bool:
-    """Return True if a client gets the recorded stream, and not that of a fallback."""
+    """Return True if a client gets the recorded stream without fallback."""
     call = read(name).outputs[f"{client} bare"].call
     return bool(call["outcome"] == "success" and call["models"] == [MODEL])
 
@@ -267,14 +267,14 @@ SENT_PAIRS = [pair for pair in PAIRS if is_shown(*pair)]
 
 
 def sent_frames(name: str, client: FamilyName) -> tuple[FamilyName, list[Frame]]:
-    """Return the family of an upstream, and the frames that a client gets."""
+    """Return the upstream's family and the client's frames."""
     recording = read(name)
     pipeline = Pipeline(recording.family, client)
     return recording.family, pipeline.frames(documents_of([recording.upstream]))
 
 
 def stored(client: str, frames: Iterable[Frame], *, stream: bool = True) -> bytes | None:
-    """Return what the cache stores of an answer to a client."""
+    """Return the stored value of a response."""
     recorder = open_recorder(ResponseHead(stream), call_of(client, stream=stream), LARGE_RULE, 1)
     for frame in frames:
         recorder.feed(frame)
@@ -299,7 +299,7 @@ def read_whole(client: FamilyName, raw: bytes) -> list[Frame]:
 
 
 def texts_by_kind(frames: Iterable[Frame]) -> dict[tuple[int, Kind], list[str]]:
-    """Return the texts of frames by choice and kind: one for each call, joined for all else."""
+    """Return texts by choice and kind: one for each call, joined for other kinds."""
     parts: dict[Part, str] = {}
     for frame in frames:
         for event in frame.events:
@@ -309,7 +309,7 @@ def texts_by_kind(frames: Iterable[Frame]) -> dict[tuple[int, Kind], list[str]]:
     for part, text in parts.items():
         kind_texts = texts.setdefault((part.choice, part.kind), [])
         if part.kind in ("arguments", "server_arguments"):
-            kind_texts.append(text.replace(" ", ""))  # Messages have it as JSON
+            kind_texts.append(text.replace(" ", ""))  # Messages clients get JSON
         else:
             kind_texts[:] = ["".join([*kind_texts, text])]
     return texts
@@ -362,7 +362,7 @@ def test_body_is_replayed_unchanged_and_as_a_stream(client: FamilyName) -> None:
 
 
 @pytest.mark.parametrize("family", ["", "gemini"])
-def test_an_entry_of_an_unknown_family_is_a_miss(family: Any) -> None:
+def test_entry_of_an_unknown_family_is_a_miss(family: Any) -> None:
     about = AnswerMetadata(1.0, True, "openai", "m", Tokens(), family)
     text = inflate(KEY, dump(KEY, about, [b"{}"]), ROOM)
 

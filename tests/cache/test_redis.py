@@ -1,4 +1,4 @@
-"""The store in Redis: a server that is away, slow, or empty is a miss and never an error."""
+"""Redis store: an unavailable, slow or empty server is a miss and never an error."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_hanging_server_costs_one_timeout(server: Server) -> None:
         await opened.flush()
         server.signal(signal.SIGSTOP)
 
-        async with asyncio.timeout(PATIENCE_S):  # one after the other they would take 50 s
+        async with asyncio.timeout(PATIENCE_S):  # in sequence they would take 50 s
             assert await asyncio.gather(*(opened.get(KEY) for _ in range(50))) == [None] * 50
         server.signal(signal.SIGCONT)
 

@@ -59,7 +59,7 @@ def embedding(*vectors: Any) -> dict[str, Any]:
 
 
 async def embed(request: Asked, wire: Wire) -> None:
-    """Respond with the vector at the angle of the input."""
+    """Respond with a vector at the angle of the input."""
     angle = math.radians(DEGREES.get(request.json["input"], 90))
     await answer(embedding([math.cos(angle), math.sin(angle), 0]))(request, wire)
 
@@ -138,7 +138,7 @@ async def client(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Cl
         yield running
 
 
-async def test_a_similar_prompt_gets_the_cached_response(client: Client) -> None:
+async def test_similar_prompt_gets_the_cached_response(client: Client) -> None:
     results = [await client.ask(prompt) for prompt in (PROMPT, SIMILAR, PROMPT, FURTHER)]
 
     assert results == ["miss", "hit_semantic", "hit", "miss"]
@@ -148,7 +148,7 @@ async def test_a_similar_prompt_gets_the_cached_response(client: Client) -> None
     assert [await client.counted(result) for result in ("hit", "miss")] == [1, 2]
 
 
-async def test_an_embedding_is_a_call_of_its_own(client: Client) -> None:
+async def test_embedding_is_a_separate_call(client: Client) -> None:
     await client.ask()
     await client.ask(SIMILAR)
     records = await client.proxy.sink.wait(4)
@@ -310,7 +310,7 @@ async def test_equal_prompts_at_once_share_one_embedding(client: Client) -> None
     assert client.embedded == [PROMPT, SIMILAR]
 
 
-async def test_a_match_does_not_lead_to_further_matches(client: Client) -> None:
+async def test_match_is_not_stored_for_further_matches(client: Client) -> None:
     results = [await client.ask(prompt) for prompt in (PROMPT, SIMILAR, "further still")]
 
     assert results == ["miss", "hit_semantic", "miss"]
@@ -319,7 +319,7 @@ async def test_a_match_does_not_lead_to_further_matches(client: Client) -> None:
 async def test_deleted_response_is_not_found(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with asking(tmp_path, upstream, cache_bytes=2500) as client:
         await client.ask()
-        for number in range(3):  # these evict it
+        for number in range(3):  # evict the response
             await client.ask(f"Prompt {number}", temperature=1.5)
 
         assert [await client.ask(SIMILAR) for _ in range(2)] == ["miss", "hit"]
@@ -350,7 +350,7 @@ FAILURES: dict[str, tuple[Script, str]] = {
 
 @pytest.mark.parametrize("mode", ["serve", "shadow"])
 @pytest.mark.parametrize("name", FAILURES)
-async def test_a_failing_embedding_is_a_miss(
+async def test_failing_embedding_is_a_miss(
     name: str, mode: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     script, result = FAILURES[name]
@@ -376,7 +376,7 @@ async def test_vectors_of_other_lengths_never_match(client: Client) -> None:
 
 
 @for_each(("threshold", "result"), [("0.99", "miss"), ("0.98", "hit_semantic")])
-async def test_the_threshold_decides(
+async def test_threshold_decides_matches(
     threshold: str, result: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with asking(tmp_path, upstream, f"{SEMANTIC}, threshold: {threshold}") as client:
@@ -394,7 +394,7 @@ async def test_shadow_mode_counts_without_delay(tmp_path: Path, upstream: Script
 
     async with asking(tmp_path, upstream, "embeddings: vectors, deadline: 60s") as client:
         upstream.by_model["embed"] = slow
-        results = [await client.ask(prompt) for prompt in (PROMPT, FURTHER)]  # both without vectors
+        results = [await client.ask(prompt) for prompt in (PROMPT, FURTHER)]  # without vectors
         gate.set()
         await client.proxy.sink.wait(4)
         results += [await client.ask(SIMILAR)]

@@ -1,4 +1,4 @@
-"""The store in a file: restarts, other processes, and files that fail."""
+"""SQLite store: restarts, other processes, and damaged files."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _edit(file: Path, edit: str) -> None:
 
 
 async def _keeps_on(opened: Sqlite) -> None:
-    """Keep answers, two in a batch, and let one be used."""
+    """Store responses in batches of two, and use one."""
     for number in range(4):
         opened.put(bytes([number] * 32), b"value", 60)
         if number % 2:
@@ -171,8 +171,8 @@ async def test_drops_beyond_pending_bytes(tmp_path: Path) -> None:
     assert events.evictions["dropped"] == 11
 
 
-def spoil(file: Path) -> None:
-    """Write noise over all pages but the first, as a bad disk may."""
+def damage(file: Path) -> None:
+    """Overwrite all pages but the first with noise."""
     raw = file.read_bytes()
     file.write_bytes(raw[:100] + b"\xa5" * (len(raw) - 100))
 
@@ -195,7 +195,7 @@ async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
     async with store(tmp_path, events) as filled:
         for number in range(20):
             filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
-    spoil(tmp_path / "cache.db")
+    damage(tmp_path / "cache.db")
 
     async with store(tmp_path, events) as opened:
         if noticed_by == "reader":
@@ -214,7 +214,7 @@ async def test_reader_retries_to_open_a_new_file(tmp_path: Path) -> None:
             filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
 
     async with store(tmp_path, events) as opened:
-        spoil(file)
+        damage(file)
         assert await opened.get((1).to_bytes(32, "big")) is None
         opened.put(KEY, b"value", 60)
         await opened.flush()

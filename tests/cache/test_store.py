@@ -1,4 +1,4 @@
-"""Cached answers are shown again only as they were put, under the key they were put."""
+"""Stores return exactly the stored response, and only under its key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY, OTHER_KEY, SECRET = b"k" * 32, b"o" * 32, b"s" * 32
 
 
 class Open:
-    """A store that anybody may write to."""
+    """A store that anyone may write to."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
@@ -72,7 +72,7 @@ async def test_tag_depends_on_secret_and_key() -> None:
     assert events == ["changed"] * 3
 
 
-async def test_what_ends_with_its_process_has_no_tag() -> None:
+async def test_store_that_ends_with_its_process_has_no_tag() -> None:
     store = Open()
     backend = CacheBackend(store, SECRET)
     backend.put(KEY, b"an answer", 60)
@@ -112,7 +112,7 @@ async def opened(
 
 
 async def written(store: AnswerStore) -> None:
-    """Wait until nothing waits to be written, so that the store itself must answer."""
+    """Wait until all values are written, so that reads reach the store."""
     if not isinstance(store, Memory):
         assert isinstance(store, Sqlite | Redis)
         await store.flush()
@@ -123,7 +123,7 @@ async def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def test_what_was_put_is_found_at_once_and_later(kind: str, tmp_path: Path) -> None:
+async def test_stored_value_is_found_at_once_and_later(kind: str, tmp_path: Path) -> None:
     values = {KEY: os.urandom(70_000), BINARY_KEY: b""}
     async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
         for key, value in values.items():
@@ -135,7 +135,7 @@ async def test_what_was_put_is_found_at_once_and_later(kind: str, tmp_path: Path
         assert await store.get(b"x" * 32) is None
 
 
-async def test_a_new_value_takes_the_place_of_the_old(kind: str, tmp_path: Path) -> None:
+async def test_new_value_replaces_the_old_one(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
         store.put(KEY, b"old", 60)
         await written(store)
@@ -154,7 +154,7 @@ async def test_value_expires_after_its_ttl(kind: str, tmp_path: Path) -> None:
         await written(store)
         clock.now += 0.1
 
-        async def is_gone() -> bool:  # Redis has a clock of its own
+        async def is_gone() -> bool:  # Redis has its own clock
             return await store.get(KEY) is None
 
         await until(is_gone)
@@ -173,7 +173,7 @@ async def test_concurrent_reads_return_their_own_values(kind: str, tmp_path: Pat
     assert matches == list(values.values())
 
 
-async def test_callers_that_leave_mix_nothing_up(kind: str, tmp_path: Path) -> None:
+async def test_cancelled_callers_mix_up_no_values(kind: str, tmp_path: Path) -> None:
     values = {bytes([n]) * 32: bytes([n]) * 1000 for n in range(50)}
 
     async def ask(store: AnswerStore, key: bytes) -> bool:
@@ -189,7 +189,7 @@ async def test_callers_that_leave_mix_nothing_up(kind: str, tmp_path: Path) -> N
             store.put(key, value, 60)
         await written(store)
         if kind == "memory":
-            return  # it answers before anybody could leave
+            return  # it responds before a caller can be cancelled
 
         assert all(await asyncio.gather(*(ask(store, key) for key in values)))
 
@@ -215,7 +215,7 @@ async def test_least_recently_used_entry_is_evicted(bounded: str, tmp_path: Path
 
 
 async def used(store: AnswerStore) -> None:
-    """Let a store that writes later write down what was used."""
+    """Flush the usage times of a store that writes later."""
     await written(store)
     if isinstance(store, Sqlite):
         store._flush()
@@ -264,7 +264,7 @@ print(most, events.size, room)
 
 
 def measure(*limits: int) -> tuple[int, int, int]:
-    """Fill a store in a process of its own; give its growth, what it says, and its bound."""
+    """Fill a store in a separate process. Return memory growth, reported size and bound."""
     script = SCRIPT.replace("LIMITS", repr(limits))
     process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

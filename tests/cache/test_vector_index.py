@@ -1,4 +1,4 @@
-"""Vectors in memory: which match, which are refused, and what the index takes."""
+"""Vector index: matches, refused embeddings, and bounds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_unusable_embeddings_are_refused(item: Any) -> None:
 
 
 @for_each("document", [{}, {"data": []}, {"data": None}, None, {"data": [{"embedding": [1]}] * 2}])
-def test_a_response_has_exactly_one_embedding(document: Any) -> None:
+def test_response_must_have_exactly_one_embedding(document: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_vector("up/embed", document)
 
@@ -63,7 +63,7 @@ def test_a_response_has_exactly_one_embedding(document: Any) -> None:
 @for_each(
     ("other_vector", "threshold", "is_match"),
     [
-        (vector(2, 0), 1.0, True),  # of another length, in the same direction
+        (vector(2, 0), 1.0, True),  # same direction, other length
         (vector(1, 0.1), 0.99, True),
         (vector(1, 1), 0.7, True),
         (vector(1, 1), 0.71, False),
@@ -94,7 +94,7 @@ def test_nearest_vector_is_first() -> None:
     assert matches == [b"near", b"further"]
 
 
-def test_at_most_so_many_are_multiplied() -> None:
+def test_number_of_compared_vectors_is_bounded() -> None:
     vectors = index()
     for number in range(2 * CANDIDATES):
         vectors.add(SPACE, b"%d" % number, vector(1, number))
@@ -117,7 +117,7 @@ def test_space_has_a_bounded_number_of_vectors() -> None:
     assert sizes[-1] == (0, 0)
 
 
-def test_the_least_recently_used_space_goes_first() -> None:
+def test_least_recently_used_space_is_evicted_first() -> None:
     vectors = index(2 * vector(1, 0).size)
     for space in ("one", "two"):
         vectors.add(space, KEY, vector(1, 0))
@@ -127,12 +127,12 @@ def test_the_least_recently_used_space_goes_first() -> None:
 
     matches = [space for space in ("one", "two", "three") if vectors.find(space, vector(1, 0), 0.9)]
     assert matches == ["one", "three"]
-    vectors.add("four", KEY, vector(*range(1, 1000)))  # more than there is room for
+    vectors.add("four", KEY, vector(*range(1, 1000)))  # more than fits
     assert vectors.find("four", vector(*range(1, 1000)), 0.9) == []
 
 
 @for_each(("spaces", "length"), [(1, 256), (300, 256), (300, 3)])
-def test_the_index_takes_no_more_memory_than_it_counts(spaces: int, length: int) -> None:
+def test_index_takes_at_most_the_counted_memory(spaces: int, length: int) -> None:
     draw = random.Random(7)  # noqa: S311
     sizes = [(0, 0)]
     vectors = VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
@@ -145,7 +145,7 @@ def test_the_index_takes_no_more_memory_than_it_counts(spaces: int, length: int)
             vectors.add(space, draw.randbytes(32), vector(*numbers, model=f"up/{number}"))
         used_bytes = (
             tracemalloc.get_traced_memory()[0] - bytes_before - 300 * 130
-        )  # of the list of sizes
+        )  # for the list of sizes
     finally:
         tracemalloc.stop()
 

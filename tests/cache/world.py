@@ -1,4 +1,4 @@
-"""A proxy with a cache in front of a scripted upstream; what policy files will say is said here."""
+"""A proxy with a cache rule in front of a scripted upstream."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Ruled = Callable[[Plan], Plan]
 
 @dataclass(frozen=True)
 class RuledCaller:
-    """A caller whose plans are decided by the files, and by one word more."""
+    """A caller whose plans have an additional cache rule."""
 
     caller: Caller
     ruled: Ruled
@@ -67,7 +67,7 @@ class RuledCaller:
 
 @dataclass
 class RuledPolicies:
-    """The small world of all tests, under a cache rule."""
+    """The default policies with a cache rule."""
 
     in_force: ActivePolicy
     ruled: Ruled
@@ -88,7 +88,7 @@ class RuledPolicies:
 
 @dataclass(repr=False)  # asyncio writes the result of a fixture, with all policies, at each signal
 class Cached:
-    """A running proxy with a cache, and what can be seen and changed of it."""
+    """A running proxy with a cache, its policies and its metrics."""
 
     url: str
     client: aiohttp.ClientSession
@@ -104,14 +104,14 @@ class Cached:
         self.policies.ruled = lambda plan: replace(plan, cache=rule, may_refresh=may_refresh)
 
     def counted(self, series: str) -> float:
-        """Give what the series of a name, and of labels if it says some, add up to as scraped."""
+        """Return the sum of the scraped series that start with this text."""
         name, _, labels = series.rstrip("}").partition("{")
         lines = self.metrics.render()[0].decode().splitlines()
         mine = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(float(line.split()[-1]) for line in mine if labels in line)
 
     async def post(self, path: str, headers: dict[str, str], body: Any) -> tuple[int, str, bytes]:
-        """Give status, what the cache had to do with it, and the body as far as it came."""
+        """Return the status, the cache result and the received part of the body."""
         raw = bytearray()
         async with self.client.post(path, headers=headers, json=body) as response:
             with suppress(aiohttp.ClientPayloadError):

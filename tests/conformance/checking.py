@@ -75,7 +75,7 @@ def mapping(name: str, value: Json | None = None, **options: Any) -> Parameter:
 
 
 def prompts(means: str | None = None) -> Parameter:
-    """A required prompt, which may be null where that ``means`` a text."""
+    """A required prompt. Null is accepted if it ``means`` a text."""
     good = ["p", ["a", "b"], [1, 2], [[1], [2, 3]]]
     wrong = [1, True, {}, [], ["a", 1], [[]], [1.5], [[1], "a"]]
     return Parameter("prompt", good, wrong, null=means is not None, means=means)
@@ -173,7 +173,7 @@ async def _good(
 async def _silent(
     document: Document, client: ClientSession, upstream: ScriptedUpstream, parameter: Parameter
 ) -> Json:
-    """Return what arrives of a request that does not say the parameter."""
+    """Return what the upstream receives if the parameter is absent."""
     if parameter.name in document.required:
         model = upstream.requests[0].json["model"]
         return {**document.required, "model": model, parameter.name: parameter.means}
@@ -202,7 +202,7 @@ async def _wrong(
 
 
 async def missing_fields(document: Document, client: ClientSession) -> list[str]:
-    """Leave out each required field that may not be null either."""
+    """Omit each required field that must not be null."""
     problems = []
     never_null = {parameter.name for parameter in document.parameters if not parameter.null}
     for name in document.required.keys() & never_null:
@@ -244,7 +244,7 @@ async def streamed_answer(
     is_done: bool = True,
     **request: Any,
 ) -> tuple[list[Json], bool]:
-    """Return the events that a client gets, and whether ``[DONE]`` ended them."""
+    """Return the events that a client gets, and whether they end with ``[DONE]``."""
     events = [
         {**legacy_event, "system_fingerprint": FINGERPRINT}
         for legacy_event in legacy_events(" Par", "is.")
@@ -300,7 +300,7 @@ def texts_of(events: Sequence[Json]) -> str:
 async def wrong_streams(
     document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> list[str]:
-    """Hold the events of a stream, with usage asked for and without, against the document."""
+    """Check streamed events, with and without usage, against the document."""
     problems = []
     askings: list[Json] = [{}, {"stream_options": {"include_usage": True}}]
     for asking in askings:

@@ -88,7 +88,7 @@ PUBLISHED: Mapping[str, Published] = {
         "chat",
         "input: 2.5, cached_input: 1.25, output: 10",
         chat(2006, 300, 2306, {"cached_tokens": 1920, "audio_tokens": 0}, NO_OUTPUT),
-        paid=((86, "2.5"), (1920, "1.25"), (300, "10")),  # 2006 - 1920 = 86 were read anew
+        paid=((86, "2.5"), (1920, "1.25"), (300, "10")),  # 2006 - 1920 = 86 were not cached
         shown=(2006, 300),
     ),
     "openai-chat-spoken": Published("chat",
@@ -120,7 +120,7 @@ PUBLISHED: Mapping[str, Published] = {
         {**{"input_tokens": 8, "output_tokens": 1, "cache_creation_input_tokens": 4},
         **{"cache_read_input_tokens": None, "cache_creation": {"ephemeral_1h_input_tokens": 9}}},
         paid=((8, "5"), (4, "10"), (1, "25")), shown=(12, 1)),
-    "anthropic-fetched": Published(  # pages that are fetched cost their tokens
+    "anthropic-fetched": Published(  # fetched pages cost only their tokens
         "messages",
         f"{CLAUDE}, web_search: 10",
         claude(
@@ -136,13 +136,13 @@ PUBLISHED: Mapping[str, Published] = {
         claude(105, 6039, 7123, 7345, server_tool_use={"web_search_requests": 1}),
         paid=((105, "5"), (7123, "0.5"), (7345, "6.25"), (6039, "25"), (1, "10000")),
         shown=(14573, 6039),
-        begun={"input_tokens": 90, "output_tokens": 3},  # the counts of the end win
+        begun={"input_tokens": 90, "output_tokens": 3},  # the final counts apply
     ),
     "anthropic-thoughts": Published("messages", CLAUDE,
         {**{"input_tokens": 62, "output_tokens": 1240},
         "output_tokens_details": {"thinking_tokens": 1000}}, paid=((62, "5"), (1240, "25")),
         shown=(62, 1240)),
-    "gemini": Published(  # whose completion leaves thoughts out; the total has them
+    "gemini": Published(  # the completion excludes thoughts; the total includes them
         "chat",
         "input: 0.3, output: 2.5",
         chat(20, 198, 623),
@@ -156,7 +156,7 @@ PUBLISHED: Mapping[str, Published] = {
         chat(*(1105, 240, 1345), None, {"reasoning_tokens": 190}, prompt_cache_hit_tokens=1024,
         prompt_cache_miss_tokens=81), paid=((81, "0.28"), (1024, "0.028"), (240, "0.42")),
         shown=(1105, 240)),
-    "xai": Published(  # thoughts are beside the completion
+    "xai": Published(  # thoughts are not part of the completion
         "chat",
         "input: 0.3, cached_input: 0.075, output: 0.5",
         chat(
@@ -186,7 +186,7 @@ PUBLISHED: Mapping[str, Published] = {
         {"reasoning_tokens": 4}, cost=0.0006642,
         cost_details={"upstream_inference_cost": 0.0006642}),
         paid=((30, "3"), (64, "0.3"), (100, "3.75"), (12, "15")), shown=(194, 12)),
-    "a-gateway-before-anthropic": Published(  # whose prompt leaves out what caches had
+    "a-gateway-before-anthropic": Published(  # the prompt excludes cached tokens
         "chat",
         CLAUDE,
         chat(21, 393, 2414, cache_read_input_tokens=1500, cache_creation_input_tokens=500),

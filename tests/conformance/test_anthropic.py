@@ -86,7 +86,9 @@ DOCUMENT = Document(
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-async def test_full_response(to: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_response_has_all_documented_fields(
+    to: str, client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(message() if to == "via-anthropic" else chat(" Paris.")))
     body = {**DOCUMENT.required, "model": to}
     headers = {**DOCUMENT.credential}
@@ -97,7 +99,9 @@ async def test_full_response(to: str, client: ClientSession, upstream: ScriptedU
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-async def test_stream_events(to: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_stream_has_all_documented_events(
+    to: str, client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     is_own_one = to == "via-anthropic"
     events = (
         message_events(text_events(0, " Par", "is.")) if is_own_one else chat_events(" Par", "is.")
@@ -119,7 +123,7 @@ async def test_stream_events(to: str, client: ClientSession, upstream: ScriptedU
     ]
 
 
-async def test_an_error_has_every_field(client: ClientSession) -> None:
+async def test_error_has_all_documented_fields(client: ClientSession) -> None:
     status, text, _ = await ask(DOCUMENT, client, {})
 
     body = json.loads(text)
@@ -129,7 +133,7 @@ async def test_an_error_has_every_field(client: ClientSession) -> None:
     assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
 
 
-async def test_a_bearer_is_a_credential_too(client: ClientSession) -> None:
+async def test_bearer_is_a_credential(client: ClientSession) -> None:
     headers = {"authorization": f"Bearer {KEY}"}
     path = "/v1/messages/count_tokens"
     body = {"model": "support-chat", "messages": MESSAGES}

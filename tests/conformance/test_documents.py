@@ -1,4 +1,4 @@
-"""What holds for all documents: each parameter, and what a request must have."""
+"""Checks of all API documents: parameters, required fields, responses and streams."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ of_each_document = pytest.mark.parametrize(
 
 
 @of_each_document
-async def test_each_parameter_at_its_bounds_and_just_outside(
+async def test_parameters_are_bounded_as_documented(
     document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     assert await wrong_parameters(document, client, upstream) == []
 
 
 @of_each_document
-async def test_what_the_document_requires(document: Document, client: ClientSession) -> None:
+async def test_required_fields_and_credential_are_enforced(
+    document: Document, client: ClientSession
+) -> None:
     assert await missing_fields(document, client) == []
     assert await without_credential(document, client) == 401
 
 
 @pytest.mark.parametrize("document", COMPLETIONS, ids=lambda document: document.deployment)
-async def test_each_field_of_a_completion(
+async def test_completion_has_the_documented_fields(
     document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     assert wrong_fields(document, await whole_answer(document, client, upstream)) == []
@@ -57,7 +59,7 @@ async def test_each_field_of_a_completion(
     [(ENKRYPT_DOCUMENT, True), (PORTKEY_DOCUMENT, True), (SCALE_DOCUMENT, False)],
     ids=["enkrypt", "portkey", "scale"],
 )
-async def test_each_field_of_a_stream(
+async def test_stream_has_the_documented_fields(
     document: Document, is_done: bool, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     _, ended = await streamed_answer(document, client, upstream, is_done=is_done)

@@ -102,7 +102,7 @@ class Way:
         return {**CREDENTIALS[self.client], "x-headrace-deployment": DEPLOYMENTS[self.upstream]}
 
     def sealed(self, body: Json) -> Json:
-        """Return a body whose client has the id in it from this very target."""
+        """Return a body with its id sealed for this target."""
         ids = ResponseIds.from_secrets([SECRET])
         if CONVERSATION in body:
             place = DEPLOYMENTS[self.upstream], STORED_AT[self.upstream].partition("/")[0]
@@ -163,7 +163,7 @@ def ways(client: str, upstream: str) -> list[Way]:
 
 
 @each_pair
-async def test_an_answer_comes_whole_and_streamed(
+async def test_whole_and_streamed_responses_are_translated(
     client_dialect: str, upstream_dialect: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     for way in ways(client_dialect, upstream_dialect):
@@ -247,7 +247,7 @@ TABLES = [
 
 
 @for_each(("client_dialect", "endpoint"), TABLES)
-async def test_what_becomes_of_each_field_is_what_the_table_says(
+async def test_fields_are_translated_as_documented(
     client_dialect: str, endpoint: Endpoint, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     event, known_values = {}, {}
@@ -256,7 +256,7 @@ async def test_what_becomes_of_each_field_is_what_the_table_says(
         baselines: dict[str, ReceivedRequest | None] = {}
         for sample in samples(DIALECTS[client_dialect], endpoint):
             if sample.name == "model":
-                continue  # the policy says which it is
+                continue  # decided by the policy
             extra = json.dumps(sample.body_without_field)
             if extra not in baselines:
                 baselines[extra] = await _arrived(way, client, upstream, sample.body_without_field)
@@ -268,7 +268,7 @@ async def test_what_becomes_of_each_field_is_what_the_table_says(
 
 
 def _at_another_address(target: Target) -> Target:
-    """Return a target whose address is not OpenAI's, as that of the upstream in this test."""
+    """Return a target with another address than OpenAI's, like the test's upstream."""
     is_openai = target.upstream.dialect == "openai"
     return replace(target, upstream=replace(target.upstream, open_ranges=is_openai))
 
@@ -286,7 +286,7 @@ def _fate(
 async def _arrived(
     way: Way, client: ClientSession, upstream: ScriptedUpstream, body: Any
 ) -> ReceivedRequest | None:
-    """Return what an upstream has got, and what the client was warned of; None if refused."""
+    """Return the upstream's body and the client's warnings, or None if refused."""
     upstream.requests.clear()
     upstream.answer_with(way.script(streamed=False))
     sent_body = way.sealed(body)

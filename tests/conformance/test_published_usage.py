@@ -52,7 +52,7 @@ CUT_PRICE = "{input: 2, output: 8}"
 
 
 def policies(url: str) -> str:
-    """Return a deployment for each shape, and for each form one whose streams break off."""
+    """Return a deployment for each usage, and for each API one whose streams break off."""
     key = "api_key: '${UPSTREAM_KEY}'"
     ups = [f"  {form}: {{{text.format(url=url)}, {key}}}" for form, text in FORMS.items()]
     targets = [
@@ -117,7 +117,7 @@ async def call(proxy: Proxy, client: str, deployment: str, **options: Any) -> by
 
 
 def shown_tokens(client: str, raw: bytes, *, streamed: bool) -> tuple[int, int]:
-    """Return the tokens of the prompt and of the answer that a client reads at its end."""
+    """Return the prompt and completion tokens that a client reads."""
     documents = [raw]
     if streamed:
         lines = [line[6:] for line in raw.splitlines() if line.startswith(b"data: {")]
@@ -133,7 +133,7 @@ def shown_tokens(client: str, raw: bytes, *, streamed: bool) -> tuple[int, int]:
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", PUBLISHED)
-async def test_a_call_costs_what_it_costs_by_hand(
+async def test_cost_equals_the_manual_calculation(
     name: str, client: str, streamed: bool, priced: Proxy, upstream: ScriptedUpstream
 ) -> None:
     published = PUBLISHED[name]
@@ -149,9 +149,7 @@ async def test_a_call_costs_what_it_costs_by_hand(
     assert record.billing.source == "provider"
     tokens = record.billing.tokens
     assert (tokens.prompt_total, tokens.completion_total) == published.shown
-    if (
-        client != published.upstream
-    ):  # one of the same form reads what the provider says, word for word
+    if client != published.upstream:  # clients of the same API read the usage unchanged
         assert shown_tokens(client, raw, streamed=streamed) == published.shown
 
 
@@ -165,7 +163,7 @@ CUT = {
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_stream_that_breaks_off_costs_what_was_read_and_written_until_then(
+async def test_broken_stream_costs_its_tokens_so_far(
     form: str, client: str, priced: Proxy, upstream: ScriptedUpstream
 ) -> None:
     events, count_after = CUT[form]
@@ -181,5 +179,5 @@ async def test_a_stream_that_breaks_off_costs_what_was_read_and_written_until_th
     tokens = record.billing.tokens
     assert (record.outcome, record.billing.source) == ("upstream_error", "partial_estimate")
     assert record.billing.cost == 2000 * tokens.prompt_total + 8000 * tokens.completion_total
-    assert tokens.prompt_total >= 5  # 27 characters of a question
-    assert 5 <= tokens.completion_total <= 12  # 22 characters of an answer
+    assert tokens.prompt_total >= 5  # prompt of 27 characters
+    assert 5 <= tokens.completion_total <= 12  # response of 22 characters

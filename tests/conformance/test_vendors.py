@@ -1,4 +1,4 @@
-"""Answers for Scale, Enkrypt, Fireworks, Portkey and multi-model clients have documented fields."""
+"""Responses for Scale, Enkrypt, Fireworks, Portkey and multimodel clients match their docs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ SCALE_DOCUMENT = Document(
 )
 
 
-async def test_logprobs_rule(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_logprobs_follow_the_documented_rule(
+    client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     alone = [
         Parameter("top_logprobs", [], [2], beside=extra)
         for extra in ({}, {"logprobs": False}, {"logprobs": 3})
@@ -111,7 +113,7 @@ async def test_logprobs_rule(client: ClientSession, upstream: ScriptedUpstream) 
 
 
 @pytest.mark.parametrize("model", ["vendor/m", "vendor/m/via-scale"])
-async def test_a_model_may_name_its_deployment(model: str, client: ClientSession) -> None:
+async def test_model_may_name_its_deployment(model: str, client: ClientSession) -> None:
     headers = dict(SCALE_DOCUMENT.headers)
     if model.count("/") == 2:
         del headers["x-headrace-deployment"]
@@ -153,7 +155,9 @@ ENKRYPT_DOCUMENT = Document(
 )
 
 
-async def test_header_picks_deployment(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_header_selects_the_deployment(
+    client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     headers = {
         **ENKRYPT_DOCUMENT.credential,
         "x-enkrypt-deployment": "via-enkrypt",
@@ -167,14 +171,18 @@ async def test_header_picks_deployment(client: ClientSession, upstream: Scripted
         assert response.headers["x-headrace-deployment"] == "via-enkrypt"
 
 
-async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_response_has_the_documented_fields(
+    client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     fields = await whole_answer(ENKRYPT_DOCUMENT, client, upstream)
 
     assert fields["prompt"] == []
     assert set(fields["enkrypt_policy_detections"]) == {"input_guardrails", "output_guardrails"}
 
 
-async def test_stream_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_stream_has_the_documented_fields(
+    client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     events, _ = await streamed_answer(ENKRYPT_DOCUMENT, client, upstream)
 
     assert "enkrypt_policy_detections" in events[-1]
@@ -214,7 +222,9 @@ FIREWORKS_DOCUMENT = Document(
 )
 
 
-async def test_stream_fields_and_usage(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_fireworks_stream_has_fields_and_usage(
+    client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     events, ended = await streamed_answer(FIREWORKS_DOCUMENT, client, upstream)
 
     assert ended
@@ -254,7 +264,9 @@ PORTKEY_DOCUMENT = Document(
 )
 
 
-async def test_best_of_rules(client: ClientSession, upstream: ScriptedUpstream) -> None:
+async def test_best_of_follows_the_documented_rules(
+    client: ClientSession, upstream: ScriptedUpstream
+) -> None:
     parameter = Parameter("best_of", [2, 3], [1], null=False, beside={"n": 2})
     streamed = Parameter("best_of", [1], [2], null=False, beside={"stream": True})
     document = replace(PORTKEY_DOCUMENT, parameters=[parameter, streamed])
@@ -327,7 +339,7 @@ MULTIMODEL_DOCUMENT = Document(
 
 
 @pytest.mark.parametrize("models", ["m", ["m"]])
-async def test_each_field_of_a_multimodel_answer(
+async def test_multimodel_response_has_the_documented_fields(
     models: Any, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     document = replace(MULTIMODEL_DOCUMENT, required={"model": models, "prompt": "p"})
@@ -339,7 +351,7 @@ async def test_each_field_of_a_multimodel_answer(
     assert [choice["model"] for choice in fields["choices"]] == ["m"]
 
 
-async def test_own_response_fields(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_multimodel_response_has_own_fields(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(OWN_RESPONSE))
 
     fields = (
@@ -353,7 +365,7 @@ async def test_own_response_fields(proxy: Proxy, upstream: ScriptedUpstream) -> 
     assert fields["usage"] == OWN_RESPONSE["usage"]
 
 
-async def test_choice_per_model(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_each_model_has_a_choice(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"first": answer(legacy(" Paris.", usage=usage(7, 2)))}
     headers = {**BEARER, "x-headrace-deployment": "compare"}
     body = {"model": ["second", "first"], "prompt": "p"}
@@ -366,7 +378,7 @@ async def test_choice_per_model(proxy: Proxy, upstream: ScriptedUpstream) -> Non
 
 
 @pytest.mark.parametrize("count", [1000, 1001, 5000])
-async def test_refuses_too_many_models_briefly(count: int, proxy: Proxy) -> None:
+async def test_too_many_models_are_refused_briefly(count: int, proxy: Proxy) -> None:
     body = {"model": [f"{number}" + "m" * 100 for number in range(count)], "prompt": "p"}
 
     response = await proxy.send(MULTIMODEL_DOCUMENT.path, body, BEARER)
@@ -377,7 +389,7 @@ async def test_refuses_too_many_models_briefly(count: int, proxy: Proxy) -> None
 
 
 @pytest.mark.parametrize("field", [{"stream": True}, {"n": 2}])
-async def test_refuses_undocumented_field(field: dict[str, Any], proxy: Proxy) -> None:
+async def test_undocumented_field_is_refused(field: dict[str, Any], proxy: Proxy) -> None:
     body = {**MULTIMODEL_DOCUMENT.required, **field}
 
     response = await proxy.send(MULTIMODEL_DOCUMENT.path, body, MULTIMODEL_DOCUMENT.headers)

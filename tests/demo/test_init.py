@@ -150,7 +150,7 @@ async def check_stored_responses(url: str) -> None:
     reference = ResponseIds.from_secrets([SECRET]).open(stored["id"], "demo")
     assert reference is not None
     assert (reference.deployment, reference.target) == ("support-chat", "local/smol")
-    assert status == 400  # from the model's server, which stores nothing
+    assert status == 400  # the model's server stores nothing
     assert "llama.cpp does not support" in refused["error"]["message"]
     assert (unknown_status, unknown["error"]["param"]) == (404, "previous_response_id")
 

@@ -1,4 +1,4 @@
-"""A copy of the repository, to which the test of a recipe adds what the recipe says."""
+"""A copy of the repository in which a test follows a recipe."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class Copy:
     name: str
 
     def add(self, path: str, source: str) -> None:
-        """Put a file of ``added`` where the recipe says; its own name stands for ``NAME`` there."""
+        """Copy a file of ``added`` to the path of the recipe, whose ``NAME`` is its name."""
         file = self._written(path)
         assert not file.exists(), f"{path} is there already"
         shutil.copyfile(ADDED / source, file)
 
     def add_import(self, path: str, statement: str) -> None:
-        """Import something, after all that is imported."""
+        """Add an import after the others."""
         imports = [
             item for item in self._tree(path).body if isinstance(item, ast.Import | ast.ImportFrom)
         ]
         self._insert(path, _end(imports[-1]), statement)
 
     def add_item(self, path: str, table: str, item: str) -> None:
-        """Put an item, with its key if it has one, at the end of the table of a name."""
+        """Append an item, with its key if any, to the named table."""
         [value] = [
             node.value
             for node in self._tree(path).body
@@ -61,7 +61,7 @@ class Copy:
         self._put(path, last_value, f", {item}")
 
     def add_argument(self, path: str, name: str, argument: str) -> None:
-        """Give an argument by its name, to the only call of a name."""
+        """Add a keyword argument to the only call of a function."""
         [keywords] = [
             t.keywords
             for t in ast.walk(self._tree(path))
@@ -70,7 +70,7 @@ class Copy:
         self._put(path, keywords[-1], f", {argument}")
 
     def add_field(self, path: str, owner: str, *lines: str) -> None:
-        """Put a field after those that a class has."""
+        """Append a field to a class."""
         [result] = [
             item
             for item in self._tree(path).body
@@ -85,7 +85,7 @@ class Copy:
         self._insert(path, _end(last_value), *(f"    {line}" for line in lines))
 
     def add_at_end(self, path: str, function: str, *lines: str) -> None:
-        """Put lines at the end of the outermost function of a name, before what it returns."""
+        """Append lines to the outermost function of a name, before its return."""
         result = next(
             t
             for t in ast.walk(self._tree(path))  # level by level
@@ -99,13 +99,13 @@ class Copy:
         return ast.parse(self.read(path))
 
     def _insert(self, path: str, index: int, *added: str) -> None:
-        """Write lines after so many of a file."""
+        """Insert lines after a line of a file."""
         file = self._written(path)
         lines = file.read_text().splitlines()
         file.write_text("\n".join((*lines[:index], *added, *lines[index:], "")))
 
     def _put(self, path: str, value_after: ast.expr | ast.keyword, text: str) -> None:
-        """Write a text where something ends."""
+        """Insert a text at the end of a node."""
         assert value_after.end_lineno is not None
         file, number = self._written(path), value_after.end_lineno - 1
         lines = file.read_text().splitlines(keepends=True)
@@ -123,7 +123,7 @@ class Copy:
         return (self.at / path).read_text()
 
     def run(self, *arguments: str) -> str:
-        """Return what Python prints for a module and its arguments, run in the copy."""
+        """Run a Python module in the copy and return its output."""
         command = [sys.executable, "-m", *arguments]
         environ = {**os.environ, "PYTHONPATH": str(self.at)}
         process = subprocess.run(
@@ -139,7 +139,7 @@ class Copy:
         return process.stdout
 
     def test(self, *arguments: str) -> str:
-        """Run tests of the copy. Return what pytest prints."""
+        """Run tests of the copy and return the output of pytest."""
         return self.run("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments)
 
 
@@ -154,7 +154,7 @@ def _name(node: ast.Assign | ast.AnnAssign) -> str | None:
 
 
 def _last(node: ast.AST) -> ast.expr | None:
-    """Return the last item of a table that is written out; None for anything else."""
+    """Return the last item of a literal table, or None."""
     match node:
         case ast.Dict(values=[*_, last]):
             return last
@@ -165,7 +165,7 @@ def _last(node: ast.AST) -> ast.expr | None:
 
 
 def copied(path: Path, title: str, name: str) -> Copy:
-    """Return a copy in which the recipe of that title is to be followed for ``name``."""
+    """Return a copy in which to follow the recipe of this title for ``name``."""
     for part in PARTS:
         shutil.copytree(TOP / part, path / part, ignore=shutil.ignore_patterns("node_modules"))
     for file in FILES:

@@ -29,7 +29,7 @@ class ProviderAnswer:
 
 
 def streamed(answer: ProviderAnswer) -> Script:
-    """Return what streams an answer as it is."""
+    """Return a script that streams the response unchanged."""
 
     begin = head(200, "text/event-stream; charset=utf-8", "transfer-encoding: chunked")
     events = [item if isinstance(item, bytes) else event(item) for item in answer.events]
@@ -70,7 +70,7 @@ def chunk(words: Words, delta: Json, finish: str | None = None, **options: Any) 
 
 
 def bare(words: Words, used: Json) -> Json:
-    """Return the chunk that has usage and no choice."""
+    """Return the chunk with usage and no choices."""
     return {**chunk(words, {}), "choices": [], "usage": used}
 
 

@@ -196,7 +196,7 @@ SERVERS: Mapping[str, StrictServer] = {
 
 @dataclass
 class Provider:
-    """Serves all of ``SERVERS`` to one proxy, and keeps the bodies that it took."""
+    """Serves all of ``SERVERS`` to one proxy and stores the accepted bodies."""
 
     taken: list[Json] = field(default_factory=list)
 

@@ -65,7 +65,7 @@ def targets(snapshot: Snapshot) -> dict[str, Target]:
     return {target.upstream.name: target for target in every}
 
 
-def test_each_provider_of_the_page_is_in_this_table(targets: dict[str, Target]) -> None:
+def test_each_documented_provider_has_a_target(targets: dict[str, Target]) -> None:
     assert targets.keys() == BASES.keys()
 
 
@@ -81,12 +81,12 @@ def test_chat_is_sent_with_credential(name: str, targets: dict[str, Target]) -> 
 
 
 @for_each("name", BASES)
-def test_what_its_tokens_cost_is_known(name: str, targets: dict[str, Target]) -> None:
+def test_prices_of_each_provider_are_known(name: str, targets: dict[str, Target]) -> None:
     assert targets[name].missing_price() is None
 
 
 def address_of(url: str) -> str:
-    """Return the recipe with all its providers at one address, below the paths that it says."""
+    """Return the recipe with all providers at one address, with their paths."""
     text = re.sub(r"https?://[a-z0-9.:-]+", url, recipe())
     text = re.sub(r"sha256: [0-9a-f]{64}", f"sha256: {DIGEST}", text)
     return re.sub(r"\$\{\w+\}", "${UPSTREAM_KEY}", text)
@@ -98,12 +98,12 @@ async def serving(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[P
         yield running
 
 
-def test_each_provider_of_the_page_has_an_answer_here() -> None:
+def test_each_documented_provider_has_a_response() -> None:
     assert ANSWERS.keys() == BASES.keys()
 
 
 def text_of(raw: bytes, member: str, *, is_whole: bool) -> str:
-    """Return what a client of OpenAI's reads of a chat under a member of its messages."""
+    """Return what an OpenAI client reads in a member of the messages of a chat."""
     if is_whole:
         return json.loads(raw)["choices"][0]["message"].get(member) or ""
     lines = [line[6:] for line in raw.splitlines() if line.startswith(b"data: {")]
@@ -122,7 +122,7 @@ async def ask(proxy: Proxy, target: Target, path: str, **options: Any) -> bytes:
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["is_whole", "streamed"])
 @pytest.mark.parametrize("name", BASES)
-async def test_its_answers_are_read_counted_and_priced(
+async def test_responses_are_read_counted_and_priced(
     name: str,
     is_whole: bool,
     serving: Proxy,
@@ -151,7 +151,7 @@ async def test_its_answers_are_read_counted_and_priced(
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["is_whole", "streamed"])
 @pytest.mark.parametrize("name", BASES)
-async def test_a_client_of_messages_reads_its_answers(
+async def test_messages_client_reads_the_responses(
     name: str,
     is_whole: bool,
     serving: Proxy,
@@ -179,7 +179,7 @@ async def test_a_client_of_messages_reads_its_answers(
 
 
 def spoken(path: str, raw: bytes, *, is_whole: bool) -> tuple[str, str]:
-    """Return what an answer in a form of its own thinks and says."""
+    """Return the thoughts and the text of a response."""
     if not is_whole:
         events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
         if path == "/v1/completions":
@@ -222,7 +222,7 @@ async def by_chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[P
         ("/v1/completions", {"prompt": "France?"}),
     ],
 )
-async def test_any_client_reads_what_a_model_of_mistral_thinks(
+async def test_any_client_reads_thoughts_of_mistral(
     path: str,
     question: dict[str, Any],
     is_whole: bool,
@@ -238,7 +238,7 @@ async def test_any_client_reads_what_a_model_of_mistral_thinks(
     assert spoken(path, raw, is_whole=is_whole) == (THOUGHT, " Paris.")
 
 
-async def test_a_client_of_chat_gets_the_parts_of_mistral_as_they_are(
+async def test_chat_client_gets_mistral_parts_unchanged(
     serving: Proxy, targets: dict[str, Target], upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(MISTRAL_THINKING.whole))

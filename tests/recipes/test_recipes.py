@@ -16,7 +16,7 @@ deployments:
 """
 
 
-def test_a_dialect_is_one_file_and_one_line(tmp_path: Path) -> None:
+def test_dialect_is_added_by_one_file_and_one_line(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A dialect", "acme")
     copy.add("proxy/dialects/vendors/acme.py", "dialect.py")
     table = "proxy/dialects/__init__.py"
@@ -51,7 +51,7 @@ def test_a_dialect_is_one_file_and_one_line(tmp_path: Path) -> None:
 MAX_LINES = 150
 
 
-def test_an_api_family_is_one_file_and_two_lines(tmp_path: Path) -> None:
+def test_api_family_is_added_by_one_file_and_two_lines(tmp_path: Path) -> None:
     assert len((ADDED / "family.py").read_text().splitlines()) <= MAX_LINES
     copy = copied(tmp_path / "copy", "An API family", "notes")
     copy.add("proxy/dialects/notes.py", "family.py")
@@ -78,7 +78,7 @@ deployments:
 """.replace("AAAA", "0" * 64)
 
 
-def test_a_kind_of_limit_is_one_file_and_one_line(tmp_path: Path) -> None:
+def test_limit_kind_is_added_by_one_file_and_one_line(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A kind of limit", "acme")
     copy.add("proxy/limits/kinds/acme.py", "limit_kind.py")
     table = "proxy/limits/kinds/__init__.py"
@@ -110,7 +110,7 @@ def test_a_kind_of_limit_is_one_file_and_one_line(tmp_path: Path) -> None:
     assert row in copy.read("docs/policies.md")
 
 
-def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
+def test_metric_is_declared_and_counted(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A metric", "acme")
     copy.add_item(
         "proxy/telemetry/catalog/table.py",
@@ -143,7 +143,7 @@ deployments:
 """
 
 
-def test_a_key_of_the_policy_files(tmp_path: Path) -> None:
+def test_policy_key_is_added_by_its_recipe(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A key of the policy files", "acme")
     copy.add_field(
         "proxy/policy/schema/deployments.py",
@@ -191,7 +191,7 @@ SESSION = '_row("acme_session", {"chat": string()}, cache="caller")'
 DATA = 'Member("acme_data", text="arguments", free_form=("tools[]",))'
 
 
-def test_a_request_field_is_one_row(tmp_path: Path) -> None:
+def test_request_field_is_added_by_one_row(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A request field", "acme")
     for row in (NOTES, STYLE, SESSION):
         copy.add_item("proxy/fields/field_table.py", "ROWS", row)
@@ -210,7 +210,7 @@ def test_a_request_field_is_one_row(tmp_path: Path) -> None:
     assert re.search(r"^\| [^|]* \|[^|]*`acme_style`[^|]*\|", page, re.MULTILINE)
 
 
-def test_a_store_is_one_file_and_its_word(tmp_path: Path) -> None:
+def test_store_is_added_by_one_file_and_its_name(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A store", "acme")
     copy.add("proxy/cache/acme.py", "cache_store.py")
     copy.add_item("proxy/types/__init__.py", "CACHE_STORES", '"acme"')

@@ -81,7 +81,7 @@ async def agent(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Age
 
 
 @for_each(("name", "dialect", "form", "guards"), CASES)
-async def test_tool_loop_ends_with_an_answer(
+async def test_tool_loop_ends_with_a_response(
     name: str, dialect: str, form: str, guards: str, agent: Agent
 ) -> None:
     client, server = CLIENTS[dialect], SERVERS[name]
@@ -129,7 +129,9 @@ WORDS = {
 
 
 @for_each(("name", "dialect", "stream"), [*product(WORDS, CLIENTS, (False, True))])
-async def test_client_reads_refusal(name: str, dialect: str, stream: bool, agent: Agent) -> None:
+async def test_client_reads_the_refusal(
+    name: str, dialect: str, stream: bool, agent: Agent
+) -> None:
     client = CLIENTS[dialect]
 
     body = {**client.first, "made_up": 1}

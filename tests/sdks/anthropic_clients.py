@@ -9,14 +9,14 @@ from tests.sdks.results import Step, plain
 
 
 def anthropic(base: str, key: str, step: Step) -> Step:
-    """``with`` are the SDK method's arguments; ``leave`` stops after so many events."""
+    """``with`` has the SDK method's arguments. ``leave`` is the number of events to read."""
     from anthropic import Anthropic
 
     client = Anthropic(base_url=base, api_key=key, **{"max_retries": 0, **step.get("client", {})})
     fields = step["with"]
     if step["do"] == "count":
         return {"ok": True, "text": "", "data": plain(client.messages.count_tokens(**fields))}
-    if step["do"] == "models":  # all pages, one after the other
+    if step["do"] == "models":  # reads all pages
         return {
             "ok": True,
             "text": "",
@@ -42,7 +42,7 @@ def anthropic(base: str, key: str, step: Step) -> Step:
 
 
 def message(answer: Any) -> Step:
-    """Give an answer of Messages, and what of it is of no type that the SDK knows."""
+    """Return a message, and its parts of types unknown to the SDK."""
     data = plain(answer)
     string = "".join(block.get("text") or "" for block in data["content"])
     blocks = [type(block).__name__ for block in answer.content]

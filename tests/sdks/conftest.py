@@ -1,4 +1,4 @@
-"""Runs the drivers in the environments of the real SDKs, those of Python and those of node."""
+"""Runs the drivers in the environments of the Python and Node SDKs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Drivers:
         self._process: subprocess.Popen[str] | None = None
 
     def follow(self, order: dict[str, Any]) -> list[str]:
-        """Return the lines that were written for an order; fewer of one that took too long."""
+        """Return the lines written for an order, which may be incomplete after a timeout."""
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -65,12 +65,12 @@ class Drivers:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,  # what it forks is ended with it
+            start_new_session=True,  # so that its child processes end with it
         )
         return self._process
 
     def stop(self) -> None:
-        """End the process, if there is one: it leaves when there are no more orders."""
+        """End the process, if any, by closing its input."""
         process, self._process = self._process, None
         if process is not None:
             process.communicate()
@@ -78,7 +78,7 @@ class Drivers:
 
 @pytest.fixture(scope="session")
 def drivers() -> Iterator[Drivers]:
-    """What follows the orders of all tests: each imports an SDK only if none has before."""
+    """Process that runs the Python SDKs for all tests, so that each SDK is imported once."""
     following = Drivers(PYTHON, "-m", "tests.sdks.drivers")
     yield following
     following.stop()
@@ -86,15 +86,14 @@ def drivers() -> Iterator[Drivers]:
 
 @pytest.fixture(scope="session")
 def node_drivers() -> Iterator[Drivers]:
-    """What follows the orders to clients on node."""
+    """Process that runs the Node SDKs."""
     following = Drivers(NODE, NODE_DRIVERS)
     yield following
     following.stop()
 
 
 def needs(*installed: Path) -> None:
-    """Skip a test on a machine on which something is not installed, but never where all has to be
-    tested."""
+    """Skip a test if something is not installed, except on CI."""
     if not all(path.exists() for path in installed):
         assert not os.environ.get("CI"), "the SDKs are not installed: make test installs them"
         pytest.skip("the SDKs are not installed: make test installs them")
@@ -102,7 +101,7 @@ def needs(*installed: Path) -> None:
 
 @pytest.fixture
 def drive(proxy: Proxy, drivers: Drivers, node_drivers: Drivers) -> Drive:
-    """Give what drives an SDK through steps and returns what it gave for each."""
+    """Return a function that runs steps with an SDK and returns their results."""
 
     async def run(
         sdk: str, *steps: dict[str, Any], key: str = proxy.key, url: str = proxy.url

@@ -23,7 +23,7 @@ ENDED = "ended\n"
 
 
 def stay_here(event: str, arguments: tuple[Any, ...]) -> None:
-    """No way out of this machine."""
+    """Refuse connections to other machines."""
     if event != "socket.connect" or not isinstance(arguments[1], tuple):
         return
     if not str(arguments[1][0]).startswith(("127.", "::1", "localhost")):
@@ -141,7 +141,7 @@ def follow(order: Step) -> None:
 
 def main() -> None:
     sys.addaudithook(stay_here)
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the internet for prices
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it downloads prices
     for line in sys.stdin:
         order = json.loads(line)
         importlib.import_module(IMPORTED[order["sdk"]])

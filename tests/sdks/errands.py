@@ -50,7 +50,7 @@ def events_of(api: str, *pieces: str) -> list[Json]:
 
 
 def stays(api: str) -> Script:
-    """Stream the beginning of a text, and then nothing until the other side leaves."""
+    """Stream the start of a text, then hang until the client disconnects."""
     started = events_of(api, *["word "] * 9)[:9]
 
     begin = head(200, "text/event-stream", "transfer-encoding: chunked")
@@ -58,7 +58,7 @@ def stays(api: str) -> Script:
 
 
 def calls(api: str, *, streamed: bool = False, thinking: bool = False) -> Script:
-    """Answer with a call of ``look_up``, after a thought where it is ``thinking``."""
+    """Respond with a call of ``look_up``, after a thought if ``thinking``."""
     if api == "chat":
         return chat_calls(streamed)
     return (messages_calls if api == "messages" else responses_calls)(streamed, thinking)
@@ -114,7 +114,7 @@ def responses_calls(streamed: bool, thinking: bool) -> Script:
 
 
 def thought_events(item: Json) -> list[Json]:
-    """The events of a thought of which a summary is shown, the first of its response."""
+    """Return the events of a thought with a summary, the first item of its response."""
     where = {"item_id": item["id"], "output_index": 0, "summary_index": 0}
     part = item["summary"][0]
     kind = "response.reasoning_summary"

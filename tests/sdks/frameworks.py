@@ -36,7 +36,7 @@ def done(text: str, usage: tuple[int, int] | None, **options: Any) -> Step:
 
 
 def on_loop(did: Did) -> Step:
-    """Await on the one loop of an order: frameworks keep a client between the calls of one."""
+    """Run on one event loop per order, because frameworks reuse a client."""
     try:
         loop = asyncio.get_event_loop_policy().get_event_loop()
     except RuntimeError:
@@ -46,7 +46,7 @@ def on_loop(did: Did) -> Step:
 
 
 def openai_agents(base: str, key: str, step: Step) -> Step:
-    """OpenAI's agents, which ask by Responses."""
+    """OpenAI's agents, which use Responses."""
     os.environ |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_KEY": key}
     return on_loop(agent_of_openai(base, key, step))
 
@@ -103,7 +103,7 @@ async def agent_of_openai(base: str, key: str, step: Step) -> Step:
 
 
 def pydantic_openai(base: str, key: str, step: Step) -> Step:
-    """pydantic-ai by the name ``openai:``, which asks by Responses."""
+    """pydantic-ai with the prefix ``openai:``, which uses Responses."""
     os.environ |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_KEY": key}
 
     def model() -> Any:
@@ -120,7 +120,7 @@ def pydantic_openai(base: str, key: str, step: Step) -> Step:
 
 
 def pydantic_anthropic(base: str, key: str, step: Step) -> Step:
-    """pydantic-ai by the name ``anthropic:``, which asks by Messages."""
+    """pydantic-ai with the prefix ``anthropic:``, which uses Messages."""
     os.environ |= {"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": key}
 
     def model() -> Any:
@@ -153,7 +153,7 @@ async def pydantic_agent(provider: str, model: Callable[[], Any], step: Step) ->
         """Look a place up."""
         return FOUND
 
-    # What a model can do it knows by the names of models, and of ours it has to be told.
+    # pydantic-ai derives abilities from model names, so they are given explicitly.
     is_own = "retries" in step or does in ("typed", "think")
     agent: Any = Agent(
         model() if is_own else f"{provider}:{step['to']}",
@@ -181,7 +181,7 @@ async def pydantic_agent(provider: str, model: Callable[[], Any], step: Step) ->
 
 
 def anthropic_runner(base: str, key: str, step: Step) -> Step:
-    """The loop of tools of Anthropic's SDK, which opens a thread at the provider where it may."""
+    """The tool loop of Anthropic's SDK, which uses a provider thread if possible."""
     from anthropic import Anthropic, beta_tool
 
     def look_up(place: str) -> str:
@@ -202,12 +202,12 @@ def anthropic_runner(base: str, key: str, step: Step) -> Step:
 
 
 def litellm_chat(base: str, key: str, step: Step) -> Step:
-    """LiteLLM's SDK, whose calls are those of a chat, before an endpoint of chats."""
+    """LiteLLM's SDK with a chat endpoint."""
     return litellm_call("openai", f"{base}/v1", key, step)
 
 
 def litellm_anthropic(base: str, key: str, step: Step) -> Step:
-    """LiteLLM's SDK, whose calls are those of a chat, which it writes as Messages."""
+    """LiteLLM's SDK with a Messages endpoint."""
     return litellm_call("anthropic", base, key, step)
 
 
@@ -252,7 +252,7 @@ def litellm_options(step: Step) -> Step:
         options["tools"] = [{"type": "function", "function": look_up}]
     if does == "think":
         options["thinking"] = {"type": "enabled", "budget_tokens": 1024}
-        options["allowed_openai_params"] = ["thinking"]  # it knows who thinks by names of models
+        options["allowed_openai_params"] = ["thinking"]  # it knows reasoning models only by name
     if step.get("stream"):
         options |= {"stream": True, "stream_options": {"include_usage": True}}
     return options

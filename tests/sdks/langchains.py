@@ -24,7 +24,7 @@ def langchain_responses(base: str, key: str, step: Step) -> Step:
 
     body = dict(step["with"])
     stream, tools = body.pop("stream", False), body.pop("tools", [])
-    # A tool that OpenAI runs makes it call Responses.
+    # A hosted tool makes LangChain use Responses.
     model = ChatOpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0, **body).bind_tools(tools)
     if stream:
         parts = list(model.stream(step["say"]))

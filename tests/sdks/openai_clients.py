@@ -15,7 +15,7 @@ def answered(answer: Any, step: Step) -> Step:
 
 
 def openai_like(client: Any, step: Step) -> Step:
-    """The calls that all SDKs made by the same generator share."""
+    """Calls of all SDKs from the same generator."""
     fields = step["with"]
     if step["do"] == "completion":
         return answered(client.completions.create(**fields), step)
@@ -31,7 +31,7 @@ def openai_like(client: Any, step: Step) -> Step:
 
 
 def azure(base: str, key: str, step: Step) -> Step:
-    """``client`` may name a deployment; else the SDK names that of the step's model."""
+    """``client`` may name a deployment. Otherwise the SDK uses the model as deployment."""
     from openai import AzureOpenAI
 
     options = {"max_retries": 0, "api_version": "2024-10-21", **step.get("client", {})}
@@ -98,7 +98,7 @@ ABOUT_RESPONSES: dict[str, Callable[[Any, Any], Step]] = {
 
 
 def response(answer: Any) -> Step:
-    """Give an answer of Responses, and of which type of the SDK each of its items is."""
+    """Return a response, and the SDK type of each item."""
     items = [type(item).__name__ for item in answer.output]
     return {"ok": True, "text": answer.output_text, "data": plain(answer), "items": items}
 

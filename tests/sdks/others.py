@@ -11,7 +11,7 @@ Step = dict[str, Any]
 
 
 def call_client(client: Any, step: Step) -> Step:
-    """Call a method, and give what it returns: of bytes how many there are, and their digest."""
+    """Call a method and return its result. Bytes are replaced by their number and digest."""
     fields = dict(step["with"])
     if "file" in fields:
         fields["file"] = ("heard.wav", fields["file"].encode(), "audio/wav")

@@ -83,7 +83,7 @@ def members_of(kind: Any) -> list[tuple[str, Any]]:
 
 
 def marked(kind: Any) -> Any:
-    """Return a canary in as many lists as a type has."""
+    """Return a canary, nested in the lists of its type."""
     kind = unwrapped(kind)
     if is_union(kind):
         kind = unwrapped(get_args(kind)[0])

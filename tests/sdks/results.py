@@ -1,4 +1,4 @@
-"""What drivers tell of what an SDK gave, or of the exception that it raised."""
+"""Results of SDK calls and exceptions as plain data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Step = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """Give an SDK's object as plain data."""
+    """Return an SDK object as plain data."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if hasattr(value, "to_dict"):
@@ -17,7 +17,7 @@ def plain(value: Any) -> Any:
 
 
 def text_of(data: Any) -> str:
-    """Join the texts of all choices of an answer or chunk, legacy or chat."""
+    """Join the texts of all choices of a response or chunk, legacy or chat."""
     fields = ""
     for choice in (data or {}).get("choices") or ():
         part = choice.get("message") or choice.get("delta") or choice
@@ -38,7 +38,7 @@ def streamed(chunks: list[Any]) -> Step:
 
 
 def document_of(response: Any) -> Any:
-    """What a response says, where it is JSON: an SDK's ``body`` is the inside of ``error``."""
+    """Return the JSON body of a response. An SDK's ``body`` is only the ``error`` object."""
     try:
         return response.json()
     except Exception:

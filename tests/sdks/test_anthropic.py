@@ -48,7 +48,7 @@ def step(do: str, to: str = "via-anthropic", **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_it_reads_whole_and_streamed_answers(
+async def test_reads_whole_and_streamed_responses(
     sdk: str, to: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
@@ -174,7 +174,9 @@ async def test_broken_stream_raises(drive: Drive, upstream: ScriptedUpstream) ->
     assert "APIStatusError" in failed["mro"], failed
 
 
-async def test_leaving_closes(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
+async def test_early_exit_closes_the_upstream(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
     items = message_events(text_events(0, *["word "] * 2000))
     upstream.answer_with(stream(items, is_done=False))
 

@@ -1,4 +1,4 @@
-"""The real SDKs drive the proxy: each parses its answers and raises its own right exceptions."""
+"""Real SDKs use the proxy: they parse responses and raise their own exceptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCALE = ("scale", "scale-beta")
 
 
 def step(do: str, **fields: Any) -> dict[str, Any]:
-    """One call: the model names a deployment, which every dialect may do."""
+    """Return the step of one call. The model names a deployment."""
     body = {"messages": MESSAGES} if do == "chat" else {"prompt": "The capital of France is"}
     return {"do": do, "with": {"model": "support-chat", **body, **fields}}
 
@@ -40,7 +40,7 @@ every_sdk = pytest.mark.parametrize(("sdk", "do"), EVERY)
 
 
 @every_sdk
-async def test_an_sdk_reads_whole_and_streamed_answers(
+async def test_sdk_reads_whole_and_streamed_responses(
     sdk: str, do: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     events = chat_events if do == "chat" else legacy_events
@@ -57,7 +57,7 @@ async def test_an_sdk_reads_whole_and_streamed_answers(
 
 
 @every_sdk
-async def test_an_sdk_raises_its_own_exception_for_each_refusal(
+async def test_sdk_raises_its_exception_for_each_error(
     sdk: str, do: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
@@ -67,7 +67,7 @@ async def test_an_sdk_raises_its_own_exception_for_each_refusal(
     )
     [stranger] = await drive(sdk, step(do), key="hr-wrong")
 
-    if sdk in SCALE:  # whose clients read a wrong field as FastAPI tells it
+    if sdk in SCALE:  # Scale's clients expect FastAPI's form of field errors
         assert wrong["status"] == 422
     else:
         assert ("BadRequestError" in wrong["mro"], wrong["status"]) == (True, 400)
@@ -78,7 +78,7 @@ async def test_an_sdk_raises_its_own_exception_for_each_refusal(
 
 
 @every_sdk
-async def test_an_sdk_notices_a_stream_that_was_cut(
+async def test_sdk_notices_a_cut_stream(
     sdk: str, do: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
     events = chat_events if do == "chat" else legacy_events
@@ -90,7 +90,7 @@ async def test_an_sdk_notices_a_stream_that_was_cut(
 
 
 @pytest.mark.parametrize("sdk", [*OPENAIS, "portkey", "fireworks"])
-async def test_reports_usage(sdk: str, drive: Drive, upstream: ScriptedUpstream) -> None:
+async def test_sdk_reads_usage(sdk: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is.")))
 
     silent, request = await drive(
@@ -127,7 +127,9 @@ async def test_openai_reads_embeddings_and_ids(drive: Drive, upstream: ScriptedU
     assert identified["request_id"].startswith("req_")
 
 
-async def test_azure_names(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
+async def test_azure_sdk_names_deployments(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
     usage = {"usage": {"prompt_tokens": 2, "total_tokens": 2}}
     upstream.then(answer(chat(" Paris.")), answer({**vectors, **usage}), answer(response()))
@@ -156,7 +158,7 @@ async def test_azure_names(drive: Drive, upstream: ScriptedUpstream, proxy: Prox
     assert routes[0] == "/openai/deployments/{deployment}/chat/completions"
 
 
-async def test_openai_retries(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
+async def test_openai_sdk_retries(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     retrying = {"client": {"max_retries": 2}}
     upstream.then(answer({"error": {"message": "slow down"}}, 429, "retry-after: 1"))
 
@@ -173,7 +175,9 @@ async def test_openai_retries(drive: Drive, upstream: ScriptedUpstream, proxy: P
     assert outcomes == ["client_error", "upstream_error", "success"]
 
 
-async def test_portkey_keys_stay(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
+async def test_portkey_sdk_sends_only_its_key(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
     options = {
         "config": {"cache": {"mode": "simple"}, "retry": {"attempts": 2}},
         "trace_id": "tr1",
@@ -229,7 +233,9 @@ async def test_multimodel_has_choice_per_model(drive: Drive, upstream: ScriptedU
     assert nothing["exception"] == "HTTPError"
 
 
-async def test_enkrypt_findings(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
+async def test_enkrypt_sdk_reads_findings(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
     upstream.then(answer(chat("Paris.")))
     body = {"model": "m", "messages": MESSAGES, "enkrypt_context": "France"}
     options = {"tags": "beta", "refresh_cache": True, "return_error": True}
@@ -249,7 +255,9 @@ async def test_enkrypt_findings(drive: Drive, upstream: ScriptedUpstream, proxy:
     assert "enkrypt_context" not in upstream.requests[0].json
 
 
-async def test_restores_masked(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_sdk_gets_restored_values(
+    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     upstream.answer_with(echoing(2))
     request = "Write to jane@example.com"
     fields = {"messages": [{"role": "user", "content": request}]}
@@ -273,7 +281,9 @@ FLAG = "{guard: keywords, name: rivals, words: [hippo], action: flag}"
 BLOCK = "{guard: pii, entities: [email]}"
 
 
-async def test_portkey_hooks(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_portkey_sdk_reads_hooks(
+    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
     upstream.answer_with(stream(chat_events("A hip", "po.")))
     async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as proxy:
@@ -289,7 +299,9 @@ async def test_portkey_hooks(drive: Drive, upstream: ScriptedUpstream, tmp_path:
     assert (streamed["ok"], streamed["text"]) == (True, "A hippo.")
 
 
-async def test_enkrypt_detects(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_enkrypt_sdk_reads_detections(
+    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
     fields = {"do": "chat", "with": {"model": "m", "messages": MESSAGES}}
     fields["client"] = {"return_error": True}

@@ -68,7 +68,7 @@ def step(do: str, to: str, **options: Any) -> dict[str, Any]:
 
 @every_upstream
 @every_client
-async def test_it_reads_whole_and_streamed_answers(
+async def test_reads_whole_and_streamed_responses(
     client: str, to: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
@@ -84,7 +84,7 @@ async def test_it_reads_whole_and_streamed_answers(
 
 @every_upstream
 @pytest.mark.parametrize("client", [*CLIENTS, "anthropic-runner"])
-async def test_it_runs_a_tool_and_is_told_what_that_found(
+async def test_tool_loop_ends_with_its_result(
     client: str, to: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
     for streamed in (False, True):
@@ -104,7 +104,7 @@ async def test_it_runs_a_tool_and_is_told_what_that_found(
 
 @every_upstream
 @every_client
-async def test_it_gets_a_document_of_its_schema_and_sends_a_picture(
+async def test_structured_output_and_image_input_work(
     client: str, to: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(says(APIS[to], '{"city": "Paris"}'), says(APIS[to], " Paris."))
@@ -119,7 +119,7 @@ async def test_it_gets_a_document_of_its_schema_and_sends_a_picture(
 
 
 @pytest.mark.parametrize("client", [name for name, api in CLIENTS.items() if api != "chat"])
-async def test_returns_reasoning(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
+async def test_reasoning_is_returned(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     to = OWN_VALUE[CLIENTS[client]]
     for streamed in (False, True):
         upstream.then(calls(APIS[to], streamed=streamed, thinking=True))
@@ -157,7 +157,7 @@ async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUp
 
 
 @every_client
-async def test_raises_errors(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
+async def test_errors_are_raised(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     to = OWN_VALUE[CLIENTS[client]]
     upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
     wrong = {"error": {"message": "No such place.", "type": "invalid_request_error"}}
@@ -176,7 +176,7 @@ async def test_raises_errors(client: str, drive: Drive, upstream: ScriptedUpstre
 
 
 @pytest.mark.parametrize("client", [name for name in CLIENTS if name != "litellm-anthropic"])
-async def test_it_waits_as_it_is_told_before_it_tries_again(
+async def test_retry_waits_as_requested(
     client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     to = OWN_VALUE[CLIENTS[client]]
@@ -193,7 +193,7 @@ async def test_it_waits_as_it_is_told_before_it_tries_again(
 
 
 @every_client
-async def test_its_upstream_is_closed_when_it_leaves(
+async def test_disconnect_closes_the_upstream(
     client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     to = OWN_VALUE[CLIENTS[client]]

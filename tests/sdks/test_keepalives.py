@@ -41,7 +41,7 @@ class Tap:
         self._changed = asyncio.Condition()
 
     async def keepalives(self, count: int) -> None:
-        """Wait until the client was sent ``count`` keepalives."""
+        """Wait until the client received ``count`` keepalives."""
         async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(lambda: sum(map(self._seen.count, KEEPALIVES)) >= count)
 

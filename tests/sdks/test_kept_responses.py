@@ -37,7 +37,7 @@ def step(do: str, **body: Any) -> dict[str, Any]:
     return {"do": do, "with": {"model": "support-chat", "input": "Where?", **body}}
 
 
-async def test_a_conversation_goes_on_by_its_id(drive: Drive, upstream: ScriptedUpstream) -> None:
+async def test_conversation_continues_by_its_id(drive: Drive, upstream: ScriptedUpstream) -> None:
     document = response(text_item(" Paris."), id="resp_2", previous_response_id="resp_1")
     events = response_events(item_events(0, text_item(" Paris."), " Par", "is."), document=document)
     upstream.then(answer(response()), answer(document), stream(events, is_done=False))
@@ -62,7 +62,7 @@ async def test_a_conversation_goes_on_by_its_id(drive: Drive, upstream: Scripted
     ]
 
 
-async def test_it_raises_what_is_not_found(drive: Drive, upstream: ScriptedUpstream) -> None:
+async def test_missing_response_raises_not_found(drive: Drive, upstream: ScriptedUpstream) -> None:
     [unknown] = await drive("openai", step("respond", previous_response_id="resp_1"))
 
     assert (unknown["exception"], unknown["status"]) == ("NotFoundError", 404)
@@ -82,7 +82,7 @@ CALL: Json = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("sdk", ["ai-sdk-openai", "openai-agents"])
-async def test_a_loop_of_tools_with_what_clients_do_by_default(
+async def test_tool_loop_with_client_defaults(
     sdk: str, streamed: bool, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
     fields, last_document = text_item("Let me see."), text_item(" Paris.", "msg_2")
@@ -113,7 +113,7 @@ async def test_a_loop_of_tools_with_what_clients_do_by_default(
     )
 
 
-async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstream) -> None:
+async def test_stored_responses_are_usable(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(response()))
     [first_document] = await drive("openai", step("respond"))
     values = {"response_id": first_document["data"]["id"]}
@@ -149,7 +149,7 @@ async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstr
     ]
 
 
-async def test_what_is_not_served_is_said_to_it(drive: Drive, upstream: ScriptedUpstream) -> None:
+async def test_unsupported_call_has_a_clear_error(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(response()))
     [first_document] = await drive("openai", step("respond"))
     value = first_document["data"]["id"]
@@ -167,7 +167,9 @@ async def test_what_is_not_served_is_said_to_it(drive: Drive, upstream: Scripted
     assert len(upstream.requests) == 1
 
 
-async def test_polls_background(drive: Drive, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_background_response_is_polled(
+    drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     started = response(status="queued", background=True, output=[], usage=None)
     document = response(background=True)
     upstream.then(*map(answer, (started, {**started, "status": "in_progress"}, document, document)))
@@ -309,7 +311,7 @@ async def test_node_client_uses_stored_responses(drive: Drive, upstream: Scripte
     ]
 
 
-async def test_reads_unnumbered_events(drive: Drive, upstream: ScriptedUpstream) -> None:
+async def test_unnumbered_events_are_read(drive: Drive, upstream: ScriptedUpstream) -> None:
     bare = stream([drop_members(event, *NUMBERS) for event in STREAM], is_done=False)
     upstream.then(bare, bare, stream(STREAM, is_done=False))
 

@@ -223,7 +223,7 @@ async def test_files_batches_stores(drive: Drive, proxy: Proxy, provider: Provid
     assert records[3].head.route == "/v1/files/{id}/content"
 
 
-async def test_errors_are_those_of_its_own(drive: Drive, provider: Provider) -> None:
+async def test_errors_are_sdk_exceptions(drive: Drive, provider: Provider) -> None:
     [missing, not_listed, other_model, no_key] = [
         *await drive(
             "openai",

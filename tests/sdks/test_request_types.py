@@ -66,7 +66,7 @@ def read_fields() -> list[tuple[str, bool, str, Json]]:
 
 @pytest.fixture(scope="module")
 def fields() -> list[tuple[str, bool]]:
-    """The paths of the SDKs' request types, and whether each may be any JSON."""
+    """Paths of the SDKs' request types, and whether each may be any JSON."""
     return sorted({(path, is_free) for path, is_free, _, _ in read_fields()})
 
 
@@ -94,7 +94,7 @@ def is_free(path: str) -> bool:
     return not is_refused(body_of(re.sub(r"^items\b", "input", path) + ".server_url"))
 
 
-def test_each_field_that_refers_outside_is_refused(fields: list[tuple[str, bool]]) -> None:
+def test_fields_that_refer_outside_are_refused(fields: list[tuple[str, bool]]) -> None:
     passing = []
     for path, _ in fields:
         outer, _, name = path.replace("[]", "").rpartition(".")
@@ -120,7 +120,7 @@ def test_free_form_json_is_free_in_the_sdks(fields: list[tuple[str, bool]]) -> N
 
 
 def test_quotations_are_no_requests(fields: list[tuple[str, bool]]) -> None:
-    """Quotations occur within messages and items alone, where servers read no options."""
+    """Quotations occur only within messages and items, where servers read no options."""
     outer = {
         path.split(".")[0]
         for path, _ in fields
@@ -186,7 +186,9 @@ def refers_outside(path: str) -> bool:
     return bool(REFERS.search(name)) and name not in HARMLESS and path != "model" and not is_quoted
 
 
-async def test_drops_outside_refs(aiohttp_raw_server: AiohttpRawServer, tmp_path: Path) -> None:
+async def test_fields_that_refer_outside_are_dropped_from_lists(
+    aiohttp_raw_server: AiohttpRawServer, tmp_path: Path
+) -> None:
     fields = [read_field for read_field in read_fields() if refers_outside(read_field[0])]
     bodies: list[bytes] = []
 

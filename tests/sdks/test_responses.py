@@ -26,7 +26,7 @@ def scripts(to: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(("sdk", "to"), [("openai", UPSTREAMS), ("openai-async", UPSTREAMS[:1])])
-async def test_it_reads_whole_and_streamed_answers(
+async def test_reads_whole_and_streamed_responses(
     sdk: str, to: tuple[str, ...], drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(*(script for document in to for script in scripts(document)))

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Collector:
-    """Keeps the spans and the last metrics that were exported to it, and their requests."""
+    """Stores exported spans, the latest metrics, and their requests."""
 
     def __init__(self) -> None:
         self.url = ""

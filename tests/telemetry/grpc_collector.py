@@ -19,7 +19,7 @@ from tests.telemetry.collector import Collector
 
 
 class GrpcCollector(Collector):
-    """Keeps what was exported to it, and the metadata of each request."""
+    """Stores exported data and the metadata of each request."""
 
     async def Export(self, request: Any, context: Any) -> Any:  # noqa: N802  # the method's name in gRPC
         self.headers.append(dict(context.invocation_metadata()))
@@ -32,7 +32,7 @@ class GrpcCollector(Collector):
 
 @asynccontextmanager
 async def grpc_collector() -> AsyncIterator[GrpcCollector]:
-    """Run a collector until the block is left."""
+    """Run a collector until the block ends."""
     collector, server = GrpcCollector(), grpc.aio.server()
     add_servicer: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
     add_servicer(collector, server)

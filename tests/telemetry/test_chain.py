@@ -33,30 +33,30 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_chain_that_nobody_touched_is_good(log: Path) -> None:
+def test_unchanged_chain_is_valid(log: Path) -> None:
     verified = verify(log)
 
     assert (verified.lines, verified.broken, verified.torn) == (5, None, 0)
     assert verified.text().endswith("valid: no line was changed, removed or inserted")
 
 
-def change(lines: list[bytes]) -> None:
+def change_line(lines: list[bytes]) -> None:
     lines[2] = lines[2].replace(b'"event":"c"', b'"event":"x"')
 
 
-def take_out(lines: list[bytes]) -> None:
+def remove_line(lines: list[bytes]) -> None:
     del lines[2]
 
 
-def move(lines: list[bytes]) -> None:
+def move_line(lines: list[bytes]) -> None:
     lines[2], lines[3] = lines[3], lines[2]
 
 
-def put_in(lines: list[bytes]) -> None:
+def insert_line(lines: list[bytes]) -> None:
     lines.insert(2, sealed({"event": "x"}, 3, json.loads(lines[1])["hash"])[0])
 
 
-def twice(lines: list[bytes]) -> None:
+def repeat_line(lines: list[bytes]) -> None:
     lines.insert(2, lines[1])
 
 
@@ -64,16 +64,24 @@ def respell(lines: list[bytes]) -> None:
     lines[2] = lines[2].replace(b",", b", ", 1)
 
 
-def write_over(lines: list[bytes]) -> None:
+def overwrite_hash(lines: list[bytes]) -> None:
     lines[2] = b"nothing happened\n"
 
 
 @pytest.mark.parametrize(
     ("do", "line"),
-    [(change, 3), (take_out, 3), (move, 3), (put_in, 4), (twice, 3), (respell, 3), (write_over, 3)],
+    [
+        (change_line, 3),
+        (remove_line, 3),
+        (move_line, 3),
+        (insert_line, 4),
+        (repeat_line, 3),
+        (respell, 3),
+        (overwrite_hash, 3),
+    ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_the_first_line_that_is_not_as_it_was_is_named(do: object, line: int, log: Path) -> None:
+def test_first_changed_line_is_named(do: object, line: int, log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     do(lines)  # type: ignore[operator]  # one of the above
     log.write_bytes(b"".join(lines))
@@ -81,10 +89,10 @@ def test_the_first_line_that_is_not_as_it_was_is_named(do: object, line: int, lo
     verified = verify(log)
 
     assert verified.broken is not None
-    assert verified.broken[0] == line or (do is write_over and verified.broken[0] in (3, 4))
+    assert verified.broken[0] == line or (do is overwrite_hash and verified.broken[0] in (3, 4))
 
 
-def test_no_byte_can_be_changed_without_notice(tmp_path: Path) -> None:
+def test_change_of_any_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "decisions"
     written(path, *"abc").close()
     data = path.read_bytes()
@@ -97,7 +105,7 @@ def test_no_byte_can_be_changed_without_notice(tmp_path: Path) -> None:
 
 
 def lines_of(path: Path) -> list[str]:
-    """Give the events of all lines but torn ones."""
+    """Return the events of all complete lines."""
     lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
     return [json.loads(line)["event"] for line in lines]
 
@@ -113,7 +121,7 @@ def test_log_without_a_complete_line_is_invalid(content: bytes, tmp_path: Path) 
     assert "invalid: line 1 is missing: the log is empty or was truncated" in result.output
 
 
-def test_lines_that_were_cut_off_show_only_to_who_knows_a_hash(log: Path) -> None:
+def test_removed_last_lines_are_noticed_by_a_known_hash(log: Path) -> None:
     head = verify(log).head
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]))
@@ -123,7 +131,7 @@ def test_lines_that_were_cut_off_show_only_to_who_knows_a_hash(log: Path) -> Non
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
-def test_a_line_that_a_kill_tore_is_told_and_is_no_tampering(cut: int, log: Path) -> None:
+def test_line_cut_by_a_kill_is_no_tampering(cut: int, log: Path) -> None:
     log.write_bytes(log.read_bytes()[:-cut])
 
     assert (verify(log).broken, verify(log).torn) == (None, int(cut > 1))
@@ -137,7 +145,7 @@ def test_a_line_that_a_kill_tore_is_told_and_is_no_tampering(cut: int, log: Path
     assert events[-2:] == ["f", "g"]
 
 
-def test_a_torn_line_that_nobody_accounts_for_is_broken(log: Path) -> None:
+def test_unexplained_cut_line_is_tampering(log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     lines.insert(3, lines[3][:20] + b"\n")
     log.write_bytes(b"".join(lines))
@@ -148,14 +156,14 @@ def test_a_torn_line_that_nobody_accounts_for_is_broken(log: Path) -> None:
     )
 
 
-def test_a_chain_that_was_changed_at_its_end_is_not_continued(log: Path) -> None:
+def test_chain_with_changed_end_is_not_continued(log: Path) -> None:
     log.write_bytes(log.read_bytes().replace(b'"event":"e"', b'"event":"x"'))
 
     with pytest.raises(BadChain, match="was changed"):
         ChainFile(log)
 
 
-def test_one_process_alone_writes_it(log: Path) -> None:
+def test_chain_has_one_writing_process(log: Path) -> None:
     first_file = ChainFile(log)
 
     with pytest.raises(BadChain, match="another process"):
@@ -165,7 +173,7 @@ def test_one_process_alone_writes_it(log: Path) -> None:
     ChainFile(log).close()
 
 
-def test_it_begins_with_no_hash(tmp_path: Path) -> None:
+def test_first_line_has_no_previous_hash(tmp_path: Path) -> None:
     path = tmp_path / "decisions"
     written(path, "a").close()
 
@@ -192,7 +200,7 @@ assert chain.append(left) == len(left)
 
 @for_each("room", [1, 150, 196, 197, 198, 199, 200, 201, 500, 777])
 def test_full_disk_loses_no_line(room: int, tmp_path: Path) -> None:
-    """A file may grow to so many bytes: what a full disk does, at every place in a line."""
+    """A limit of the file size acts like a full disk, at every position in a line."""
     path = tmp_path / "decisions"
 
     subprocess.run([sys.executable, "-c", FILL, str(path), str(room)], check=True)
@@ -202,8 +210,8 @@ def test_full_disk_loses_no_line(room: int, tmp_path: Path) -> None:
     assert [e for e in lines_of(path) if e != "resumed"] == [str(n) for n in range(10)]
 
 
-def test_a_kill_in_the_middle_leaves_a_good_chain(tmp_path: Path) -> None:
-    """Killed while it writes as fast as it can; what is there then is whole but for its end."""
+def test_kill_while_writing_leaves_a_valid_chain(tmp_path: Path) -> None:
+    """The process is killed while it writes continuously. Only the last line may be incomplete."""
     path = tmp_path / "decisions"
     script = """
 import sys
@@ -236,7 +244,7 @@ LONG_ENTRIES = st.fixed_dictionaries(
 def test_no_line_is_longer_than_the_reader_takes(
     entries: list[dict[str, tuple[int, int]]], share: float, tmp_path_factory: Any
 ) -> None:
-    """A kill at any byte of the last line leaves a chain that can be continued."""
+    """A chain can be continued after a kill at any byte of its last line."""
     path = tmp_path_factory.mktemp("chain") / "decisions"
     written_entries = [
         {name: [{"name": "é" * size}] * count for name, (count, size) in entry.items()}

@@ -1,4 +1,4 @@
-"""The decision log: a line per decision without any text, whatever the disk does."""
+"""Decision log: one line per decision, without texts, and handling of disk errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_each_decision_has_reason(upstream: ScriptedUpstream, tmp_path: Pa
     assert (verify(path).lines, verify(path).broken) == (4, None)
 
 
-async def test_a_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "decisions.log"
     for _ in range(2):
         how = {"log": LogAs(decisions=path)}
@@ -95,7 +95,7 @@ async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_pat
     ]
 
 
-def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
+def test_last_hash_is_logged_on_close(tmp_path: Path) -> None:
     log, path = EventLog(), tmp_path / "decisions.log"
     decisions = Decisions(path, Drops(), raising, nothing, log)
 
@@ -106,7 +106,7 @@ def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
 
 
 @for_each("content", ['{"my": "notes"}\n', "notes\n", "notes", "\n", "SQLite \0"])
-def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: Path) -> None:
+def test_other_file_is_not_changed(content: str, tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text(content)
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: P
 
 
 @pytest.mark.parametrize("how", ["moved", "deleted"])
-async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Path) -> None:
+async def test_deleted_file_is_reported_and_recreated(how: str, tmp_path: Path) -> None:
     path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", EventLog(), list[int]()
     decisions = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
     decisions.policy("in_force", "abc")
@@ -137,7 +137,7 @@ async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Pa
     assert replaced == [1]
 
 
-def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
+def test_lines_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
     full = tmp_path / "full"
     os.symlink("/dev/full", full)
     drops, log = Drops(), EventLog()
@@ -152,7 +152,7 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
     assert ("decisions.failing", {}) in log.entries
 
 
-def test_a_decision_that_makes_no_line_is_counted_and_the_others_are_sealed(tmp_path: Path) -> None:
+def test_unserializable_decision_is_counted_and_skipped(tmp_path: Path) -> None:
     drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
     decisions = Decisions(path, drops, failures.append, nothing, EventLog())
 
@@ -168,7 +168,7 @@ def test_a_decision_that_makes_no_line_is_counted_and_the_others_are_sealed(tmp_
 
 
 def raising(error: Exception) -> None:
-    """Nothing that was not foreseen may happen in these tests."""
+    """Fail on any unexpected error."""
     raise error
 
 

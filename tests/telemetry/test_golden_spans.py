@@ -1,4 +1,4 @@
-"""Spans and GenAI metrics of every kind of call; ``--update-golden`` draws spans anew."""
+"""Spans and GenAI metrics of every kind of call. ``--update-golden`` rewrites the spans."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KINDS = {2: "SERVER", 3: "CLIENT"}
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of call: what is asked, what the upstream does, and what else the policies say."""
+    """One kind of call: its request, the upstream's script, and additional policies."""
 
     body: Json = field(default_factory=dict)
     scripts: tuple[Callable[[], Script], ...] = (lambda: answer(chat()),)
@@ -102,7 +102,7 @@ def policies(upstream: str, kind: Kind) -> str:
 async def spans_of(
     kind: Kind, folder: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> list[Any]:
-    """Make the call (after as many like it as it says) and give the spans of this one."""
+    """Make the call, after a number of equal calls, and return its spans."""
     upstream.answer_with(kind.scripts[-1]())
     upstream.then(*(script() for script in kind.scripts[:-1]))
     body = {"model": "search-answers", "messages": QUESTION, **kind.body}
@@ -131,7 +131,7 @@ async def spans_of(
 
 
 def drawn(spans: list[Any]) -> str:
-    """Draw spans as a tree: names, kinds, statuses, attributes and events."""
+    """Render spans as a tree with names, kinds, statuses, attributes and events."""
     lines: list[str] = []
 
     def draw(parent: bytes, depth: int) -> None:
@@ -159,7 +159,7 @@ def attributes(of: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_call_has_the_spans_that_are_drawn(
+async def test_spans_match_the_golden_file(
     name: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector, update_golden: bool
 ) -> None:
     spans = await spans_of(CALLS[name], tmp_path, upstream, collector)
@@ -172,11 +172,11 @@ async def test_a_call_has_the_spans_that_are_drawn(
     assert len({span.span_id for span in spans}) == len(spans)
 
 
-def test_no_drawing_is_of_a_call_that_is_not_made() -> None:
+def test_every_golden_file_has_a_call() -> None:
     assert {path.stem for path in GOLDEN.glob("*.txt")} == set(CALLS)
 
 
-def test_no_span_holds_what_was_said() -> None:
+def test_spans_contain_no_text() -> None:
     for path in GOLDEN.glob("*.txt"):
         assert not re.search("hippo|Paris|Where|hr-test-key|sk-", path.read_text()), path.name
 
@@ -231,7 +231,7 @@ async def test_tokens_are_counted_by_modality(
     assert "time_to_first_chunk" not in series
 
 
-async def test_a_stream_has_a_time_to_its_first_chunk(
+async def test_stream_has_a_time_to_first_chunk(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     series = await metrics_of("stream", tmp_path, upstream, collector)
@@ -243,7 +243,7 @@ async def test_a_stream_has_a_time_to_its_first_chunk(
     assert labels["gen_ai.token.modality"] == "unknown"
 
 
-async def test_a_failed_call_has_its_error_and_no_tokens(
+async def test_failed_call_has_an_error_and_no_tokens(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     series = await metrics_of("refused-by-upstream", tmp_path, upstream, collector)
@@ -253,7 +253,7 @@ async def test_a_failed_call_has_its_error_and_no_tokens(
     assert series.keys() == {"duration"}
 
 
-async def test_embeddings_have_metrics_of_their_own(
+async def test_embeddings_have_their_own_metrics(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     series = await metrics_of("embeddings", tmp_path, upstream, collector)
@@ -263,7 +263,7 @@ async def test_embeddings_have_metrics_of_their_own(
     assert series[f"{prefix}.operation.input_tokens"][0][1] == 4
 
 
-async def test_a_call_without_a_request_to_an_upstream_has_no_metrics(
+async def test_call_without_upstream_request_has_no_metrics(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     assert await metrics_of("rule-refuses", tmp_path, upstream, collector) == {}

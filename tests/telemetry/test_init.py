@@ -1,4 +1,4 @@
-"""Emitting happens once, whatever way a call ends, and hurts nobody."""
+"""Each record is emitted once, and failing sinks affect no call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ONE_CALL = ["begin", "count_end", "end"]
 
 
 @for_each("error", [None, BadRequest("x"), KeyError("x"), asyncio.CancelledError()])
-async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
+async def test_record_is_emitted_once_however_a_call_ends(error: Any) -> None:
     sink, record = Sink(), new_record()
     emitters = Emitters((sink,), lambda sink, error: None)
 
@@ -66,7 +66,7 @@ async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
     assert record.is_internal_error == isinstance(error, KeyError)
 
 
-async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
+async def test_failing_sink_is_reported_and_others_get_all_records() -> None:
     broken, good = Sink(broken=True), Sink()
     failures: list[object] = []
     emitters = Emitters((broken, good), lambda sink, error: failures.append(sink))
@@ -78,7 +78,7 @@ async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
     assert failures == [broken] * 3
 
 
-async def test_records_are_told_together_and_each_once() -> None:
+async def test_records_are_emitted_in_batches_and_once() -> None:
     first_sink, second = Sink(), Sink(broken=True)
     steps: list[Any] = []
     emitters = Emitters((first_sink, second), lambda sink, error: None, steps.append)
@@ -96,7 +96,7 @@ async def test_records_are_told_together_and_each_once() -> None:
     assert len(steps) == 1
 
 
-async def test_only_so_many_records_wait_and_a_large_one_not_at_all() -> None:
+async def test_waiting_records_are_bounded_and_large_ones_emitted() -> None:
     sink, steps = Sink(), list[Any]()
     emitters = Emitters((sink,), lambda sink, error: None, steps.append)
 
@@ -119,7 +119,7 @@ async def test_only_so_many_records_wait_and_a_large_one_not_at_all() -> None:
     assert sink.seen.count("end") == 2 * MAX_WAITING + 4
 
 
-async def test_a_call_that_leaves_no_other_under_way_is_told_of_in_the_next_turn() -> None:
+async def test_last_active_call_is_emitted_in_the_next_iteration() -> None:
     sink, later, turns = Sink(), list[Any](), list[Any]()
     emitters = Emitters((sink,), lambda sink, error: None, later.append, turns.append)
     with emitters.emit_on_exit(new_record()):
@@ -135,13 +135,13 @@ async def test_a_call_that_leaves_no_other_under_way_is_told_of_in_the_next_turn
     assert (later, turns) == ([], [])
 
 
-def test_a_sink_has_the_name_that_metrics_know_it_by() -> None:
+def test_sink_has_its_name_in_metrics() -> None:
     sinks = (Metrics, CallLog, Traces, GenAiMetrics, Ledger, CallHistory, Candidate, Decisions)
 
     assert tuple(sink.name for sink in sinks) == SINKS
 
 
-async def test_calls_that_ended_take_no_places_of_side_tasks() -> None:
+async def test_ended_calls_occupy_no_background_task() -> None:
     sink, outcomes = Sink(), list[str]()
     async with SideTasks(max_tasks=2) as side_tasks:
         emitters = Emitters((sink,), lambda sink, error: None, side_tasks=side_tasks)
@@ -156,7 +156,7 @@ async def test_calls_that_ended_take_no_places_of_side_tasks() -> None:
     assert sink.seen.count("end") == 3
 
 
-async def test_results_that_never_come_are_emitted_at_the_end() -> None:
+async def test_calls_with_pending_results_are_emitted_on_exit() -> None:
     sink = Sink()
     async with SideTasks() as side_tasks:
         emitters = Emitters((sink,), lambda sink, error: None, side_tasks=side_tasks)

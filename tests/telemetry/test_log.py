@@ -1,4 +1,4 @@
-"""The log: one true line per call, and a writer that nothing can hold up."""
+"""Call log: one line per call, written without blocking."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Drops:
 
 
 def raising(error: Exception) -> None:
-    """Nothing that was not foreseen may happen in these tests."""
+    """Fail on any unexpected error."""
     raise error
 
 
-def test_lines_arrive_in_order_and_whole(tmp_path: Path) -> None:
+def test_lines_are_written_in_order_and_complete(tmp_path: Path) -> None:
     drops = Drops()
     file = tmp_path / "log"
     fd = os.open(file, os.O_WRONLY | os.O_CREAT)
@@ -68,7 +68,7 @@ def test_lines_arrive_in_order_and_whole(tmp_path: Path) -> None:
     os.close(fd)
 
 
-def test_a_stalled_reader_holds_nobody_up_and_the_loss_is_counted() -> None:
+def test_stalled_reader_blocks_nobody_and_losses_are_counted() -> None:
     drops = Drops()
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
@@ -80,10 +80,10 @@ def test_a_stalled_reader_holds_nobody_up_and_the_loss_is_counted() -> None:
 
     assert drops.counts["queue_full"] > MAX_LINES / 2
     assert drops.counts["shutdown"] > 0
-    os.close(reading)  # the writer's thread ends with a broken pipe, and with it its descriptor
+    os.close(reading)  # the broken pipe ends the writer's thread, which closes its descriptor
 
 
-def test_a_reader_that_left_and_a_full_disk_are_counted() -> None:
+def test_losses_by_closed_pipe_and_full_disk_are_counted() -> None:
     drops = Drops()
     reading, writing = os.pipe()
     os.close(reading)
@@ -107,7 +107,7 @@ def test_full_disk_loses_no_written_part_of_a_batch(size: int, total: int) -> No
     drops, event = Drops(), threading.Event()
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
-    os.set_blocking(writing, False)  # once it is full it takes a part, and then nothing
+    os.set_blocking(writing, False)  # when full it accepts a part, and then nothing
 
     def dropped(reason: str, count: int) -> None:
         drops(reason, count)
@@ -115,7 +115,7 @@ def test_full_disk_loses_no_written_part_of_a_batch(size: int, total: int) -> No
 
     writer = LineWriter(writing, dropped, raising)
     lines = [b"%d" % number + b"x" * (size - 4) for number in range(100, 200)]
-    for _ in range(2):  # the second has room for nothing
+    for _ in range(2):  # the second batch does not fit at all
         event.clear()
         writer.put(*(line + b"\n" for line in lines))
         assert event.wait(10)
@@ -132,7 +132,7 @@ def test_full_disk_loses_no_written_part_of_a_batch(size: int, total: int) -> No
     assert drops.counts == {"write_failed": 2 * len(lines) - total}
 
 
-def test_broken_line_is_counted_and_next_ones_are_written(tmp_path: Path) -> None:
+def test_failed_line_is_counted_and_next_ones_are_written(tmp_path: Path) -> None:
     drops, failures = Drops(), list[Exception]()
     broken = threading.Event()
     fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
@@ -153,7 +153,7 @@ def test_broken_line_is_counted_and_next_ones_are_written(tmp_path: Path) -> Non
     assert (drops.counts, [type(failure) for failure in failures]) == ({"error": 1}, [TypeError])
 
 
-def test_a_call_that_reached_nothing_has_nulls_and_no_zeros() -> None:
+def test_call_without_upstream_has_nulls() -> None:
     record = new_record()
     record.ended = record.started
 
@@ -164,7 +164,7 @@ def test_a_call_that_reached_nothing_has_nulls_and_no_zeros() -> None:
 
 
 @for_each("nano", [1, 1_350, 123_456_789, 4_000_000_000_000_001])
-def test_money_is_a_number_that_reads_as_what_it_is(nano: int) -> None:
+def test_cost_is_an_exact_decimal_number(nano: int) -> None:
     record = new_record()
     record.ended = record.started
     record.saved = CacheSavings(Tokens(), nano)
@@ -174,7 +174,7 @@ def test_money_is_a_number_that_reads_as_what_it_is(nano: int) -> None:
     assert json.loads(line, parse_float=Decimal)["saved_usd"] * NANO == nano
 
 
-def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
+def test_only_numeric_parameters_are_logged() -> None:
     record = new_record()
     head = RequestHead("openai", "completions", "/v1/completions", "req_1")
     body = {"max_tokens": 20, "temperature": 0.5, "n": "a text", "stop": "another", "seed": None}
@@ -186,7 +186,7 @@ def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
     assert {*Cap.model_fields} <= {*PARAMETERS}
 
 
-def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
+def test_client_values_are_truncated_to_one_line() -> None:
     record = new_record()
     head = RequestHead("openai", "completions", "/v1/completions", "req_1")
     record.set_head(head)
@@ -202,7 +202,7 @@ def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     assert model.isprintable()
 
 
-def test_all_that_a_client_is_warned_of_is_in_the_line() -> None:
+def test_warnings_for_the_client_are_logged() -> None:
     record = new_record()
     head = RequestHead("portkey", "chat", "/v1/chat/completions", "req_1", warnings=("of head",))
     record.set_head(head)
@@ -216,7 +216,7 @@ def test_all_that_a_client_is_warned_of_is_in_the_line() -> None:
     assert sorted(fields) == ["of call", "of head", "of upstream", "tag team dropped"]
 
 
-def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:
+def test_too_long_line_drops_its_longest_lists() -> None:
     record = new_record()
     record.ended = record.started
     record.warnings = [Word("w" * 1000)] * 100
@@ -229,7 +229,7 @@ def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:
     assert (line["warnings"], line["cut"], line["outcome"]) == ([], ["warnings"], "success")
 
 
-def test_events_are_lines_with_time_and_level() -> None:
+def test_events_have_time_and_level() -> None:
     lines: list[bytes] = []
 
     line_logger(lines.append, INFO).info("policy.in_force", revision="abc")
@@ -243,7 +243,7 @@ def test_events_are_lines_with_time_and_level() -> None:
     assert fields["time"].endswith("+00:00")
 
 
-def test_an_event_has_the_fields_it_is_given_and_no_others() -> None:
+def test_event_has_only_its_fields() -> None:
     lines: list[bytes] = []
 
     line_logger(lines.append, INFO).warning("bug", place=Path("a"), names=["x" * MAX_LINE])
@@ -254,7 +254,7 @@ def test_an_event_has_the_fields_it_is_given_and_no_others() -> None:
     assert (line["place"], line["names"], line["cut"]) == ("a", [], ["names"])
 
 
-def test_the_level_of_a_logger_may_change() -> None:
+def test_log_level_may_change() -> None:
     lines: list[bytes] = []
     levels = LogLevel("error", lambda: 0.0)
     log = line_logger(lines.append, levels)
@@ -283,7 +283,7 @@ def logged(
     return [json.loads(line) for line in lines]
 
 
-def test_a_call_that_failed_upstream_is_a_warning() -> None:
+def test_upstream_error_is_logged_as_warning() -> None:
     levels = LogLevel("warning", lambda: 0.0)
 
     assert logged(ended(), levels=levels) == []
@@ -291,7 +291,7 @@ def test_a_call_that_failed_upstream_is_a_warning() -> None:
     assert (line["level"], line["outcome"]) == ("warning", "upstream_error")
 
 
-def test_at_debug_each_attempt_has_a_line() -> None:
+def test_debug_level_logs_each_attempt() -> None:
     call, attempt = logged(ended(), levels=LogLevel("debug", lambda: 0.0))
 
     assert (call["event"], attempt["event"]) == ("call", "attempt")
@@ -299,7 +299,7 @@ def test_at_debug_each_attempt_has_a_line() -> None:
     assert attempt["trace_id"] == call["trace_id"]
 
 
-def test_a_share_of_what_went_well_is_logged_and_all_that_did_not() -> None:
+def test_successes_are_sampled_and_failures_are_not() -> None:
     well = [logged(ended(), ratio=0.25) for _ in range(2000)]
     badly = [logged(ended(UpstreamUnavailable("no")), ratio=0.0) for _ in range(20)]
 
@@ -310,7 +310,7 @@ def test_a_share_of_what_went_well_is_logged_and_all_that_did_not() -> None:
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_events_and_calls_are_told_under_the_same_names(schema: str) -> None:
+def test_events_and_calls_use_the_names_of_the_schema(schema: str) -> None:
     lines: list[bytes] = []
     line_logger(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
     [call] = logged(ended(), schema=SCHEMAS[schema])
@@ -321,7 +321,7 @@ def test_events_and_calls_are_told_under_the_same_names(schema: str) -> None:
 
 
 async def test_unread_log_delays_no_call(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    """A pipe takes 64 KiB, some 80 lines."""
+    """A pipe holds 64 KiB, about 80 lines."""
     route = ROUTES["openai"]
     unread, log = os.pipe()
     async with (
@@ -334,7 +334,7 @@ async def test_unread_log_delays_no_call(upstream: ScriptedUpstream, tmp_path: P
                 assert response.status == 200
         async with client.get(f"{proxy.admin}/metrics") as response:
             text = await response.text()
-        os.close(unread)  # else the stop would wait for a reader
+        os.close(unread)  # otherwise the exit would wait for a reader
     os.close(log)
 
     [waiting] = re.findall(r'telemetry_queue_length{signal="logs"} (\d+)', text)

@@ -1,4 +1,4 @@
-"""docs/logs.md against lines of a real process, and how lines are written and limited."""
+"""docs/logs.md matches the lines of a real process. Log schemas, redaction, levels and quotas."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REAL = {
 
 
 def events() -> dict[str, tuple[str, set[str]]]:
-    """Return the level and the fields that the page has for each other event."""
+    """Return the documented level and fields of each event."""
     results = {}
     for line in PAGE.partition("| other event |")[2].partition("\n\n")[0].splitlines()[2:]:
         names, level, fields = line.split("|")[1:4]
@@ -54,7 +54,7 @@ def events() -> dict[str, tuple[str, set[str]]]:
 
 
 def logged_events() -> Iterator[tuple[str, str, set[str]]]:
-    """Yield the name, the level and the fields of each event whose name the code writes out."""
+    """Yield the name, level and fields of each event with a literal name in the code."""
     for file in (TOP / "proxy").rglob("*.py"):
         module = ast.parse(file.read_text())
         for function in ast.walk(module):
@@ -83,7 +83,7 @@ def logged_by(node: ast.AST, function: ast.AST) -> Iterator[tuple[str, str, set[
 
 
 def spread(text: str, function: ast.AST) -> set[str]:
-    """Return the names in a mapping that is spread: one that is written out, or a place."""
+    """Return the names in an unpacked mapping: a literal, or the fields of a location."""
     if text.startswith("where("):
         return {"type", "location"}
     values = (
@@ -136,7 +136,7 @@ async def test_call_lines_have_documented_fields(
     assert attempt.keys() == documented_fields("field of an attempt")
 
 
-def test_how_many_were_left_out_stands_only_where_some_were() -> None:
+def test_suppressed_count_is_logged_only_if_not_zero() -> None:
     lines: list[bytes] = []
     levels = LogLevel("info", lambda: 0.0)
     log = CallLog(line_logger(lines.append, levels), levels)
@@ -148,7 +148,7 @@ def test_how_many_were_left_out_stands_only_where_some_were() -> None:
     assert [json.loads(line).get("suppressed") for line in lines] == [None, 3]
 
 
-def test_the_events_of_the_page_are_those_that_are_logged() -> None:
+def test_documented_events_match_the_code() -> None:
     code = "\n".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
     code = code.replace("{self._subject}", "{subject}")
     logged = set()
@@ -159,14 +159,19 @@ def test_the_events_of_the_page_are_those_that_are_logged() -> None:
                 f"{first_text}.{last_text}".rstrip(".") for last_text in ENDS.get(end, (end,))
             }
     logged |= set(re.findall(r"amiss, context, \"([^\"]+)\"\)", code))
-    logged |= {"decisions.mended", "library.failed"}  # said by a choice, and by a handler
+    logged |= {
+        "decisions.mended",
+        "library.failed",
+    }  # logged by a conditional name and by a handler
     telemetry = (TOP / "proxy/app/telemetry.py").read_text()
-    logged |= set(re.findall(r"yield \"([a-z._]+)\", ", telemetry))  # found when policies are read
+    logged |= set(
+        re.findall(r"yield \"([a-z._]+)\", ", telemetry)
+    )  # events while policies are read
 
     assert events().keys() == logged
 
 
-def test_the_fields_and_levels_of_the_page_are_those_that_are_logged() -> None:
+def test_documented_fields_and_levels_match_the_code() -> None:
     wrong = {}
     for name, level, fields in logged_events():
         if events()[name] != (level, fields):
@@ -215,7 +220,7 @@ async def test_other_lines_have_documented_fields(
 
 
 @pytest.mark.parametrize("field", ["cost_usd", "lost_cost_usd", "saved_usd"])
-def test_money_is_told_under_names_that_say_its_unit(field: str) -> None:
+def test_cost_fields_have_their_unit_in_the_name(field: str) -> None:
     assert field in documented_fields("field")
 
 
@@ -231,7 +236,7 @@ SECRETS = [
 
 
 @for_each("secret", SECRETS)
-def test_a_credential_is_taken_out_and_the_line_is_still_json(secret: str) -> None:
+def test_redacted_line_is_valid_json(secret: str) -> None:
     line = json.dumps({"event": "bug", "said": f"before {secret} after"}).encode()
 
     fields = json.loads(redacted(line))["said"]
@@ -242,7 +247,7 @@ def test_a_credential_is_taken_out_and_the_line_is_still_json(secret: str) -> No
     assert secret not in fields
 
 
-def test_other_lines_are_left_as_they_are() -> None:
+def test_lines_without_credentials_are_unchanged() -> None:
     line = json.dumps(
         {"key": "support-widget", "request_id": "req_0123456789abcdef", "url": "http://here:80/v1"}
     ).encode()
@@ -265,11 +270,11 @@ LINE = {
 }
 
 
-def test_our_own_names_are_left() -> None:
+def test_own_names_are_not_redacted() -> None:
     assert native(LINE) == LINE
 
 
-def test_elastics_names_have_nanoseconds_and_two_outcomes() -> None:
+def test_ecs_schema_has_nanoseconds_and_two_outcomes() -> None:
     line = ecs(LINE)
 
     assert line["@timestamp"] == LINE["time"]
@@ -281,7 +286,7 @@ def test_elastics_names_have_nanoseconds_and_two_outcomes() -> None:
     assert line["headrace.outcome"] == "timeout"
 
 
-def test_opentelemetrys_names_have_attributes_of_their_own() -> None:
+def test_otel_schema_has_attributes() -> None:
     line = otel(LINE)
 
     assert line["Timestamp"] == "1795255200250000000"
@@ -291,7 +296,7 @@ def test_opentelemetrys_names_have_attributes_of_their_own() -> None:
     assert line["Attributes"]["headrace.deployment"] == "support-chat"
 
 
-def test_an_event_of_no_call_has_no_trace() -> None:
+def test_event_without_call_has_no_trace() -> None:
     event = {"time": LINE["time"], "level": "info", "event": "listening", "version": "1"}
 
     assert "TraceId" not in otel(event)
@@ -306,7 +311,7 @@ class Clock:
         return self.now
 
 
-def test_another_level_holds_until_its_time_is_over() -> None:
+def test_temporary_level_ends_after_its_time() -> None:
     clock = Clock()
     levels = LogLevel("info", clock)
 
@@ -328,7 +333,7 @@ def test_another_level_holds_until_its_time_is_over() -> None:
         ("debug", float("nan")),
     ],
 )
-def test_what_is_no_level_or_no_time_changes_nothing(level: str, seconds: float) -> None:
+def test_invalid_level_or_time_is_refused(level: str, seconds: float) -> None:
     levels = LogLevel("info", lambda: 0.0)
 
     with pytest.raises(ValueError, match="must be"):
@@ -337,14 +342,14 @@ def test_what_is_no_level_or_no_time_changes_nothing(level: str, seconds: float)
     assert levels.name == "info"
 
 
-def test_a_level_lets_pass_what_is_as_grave_or_graver() -> None:
+def test_level_allows_equal_and_higher_severity() -> None:
     levels = LogLevel("warning", lambda: 0.0)
 
     allowed = {name: levels.allows(name) for name in ("debug", "info", "warning", "error")}
     assert allowed == {"debug": False, "info": False, "warning": True, "error": True}
 
 
-def test_it_is_used_up_fills_again_and_tells_of_what_was_turned_down() -> None:
+def test_quota_refills_and_counts_suppressed_events() -> None:
     seconds = [0.0]
     quota = Quota(lambda: seconds[0], burst=2, per_minute=6)
 

@@ -28,7 +28,7 @@ SamplesByName = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
 async def scraped(proxy: Proxy, calls: int) -> SamplesByName:
-    """Give all samples that are not zero by name and labels, once so many calls were recorded."""
+    """Return all nonzero samples by name and labels, once ``calls`` calls are recorded."""
     await proxy.sink.wait(calls)
     results: dict[str, Any] = {}
     for family in text_string_to_metric_families(await proxy.metrics()):
@@ -60,7 +60,7 @@ async def test_tokens_are_disjoint_and_cost_is_exact(
     assert cost == {"input": 0.00003, "cached": 0.000075, "output": 0.00018}
 
 
-async def test_an_unknown_price_is_counted_and_costs_nothing_known(
+async def test_unknown_price_is_counted_and_adds_no_cost(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     await proxy.complete(model="legacy-only")
@@ -71,7 +71,7 @@ async def test_an_unknown_price_is_counted_and_costs_nothing_known(
     assert "headrace_cost_usd_total" not in result
 
 
-async def test_missing_and_invalid_usage_is_estimated_and_said(
+async def test_missing_and_invalid_usage_is_estimated_and_labeled(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     silent = {k: v for k, v in legacy().items() if k != "usage"}
@@ -86,7 +86,7 @@ async def test_missing_and_invalid_usage_is_estimated_and_said(
     assert all(dict(labels)["estimated"] == "true" for labels in result["headrace_tokens_total"])
 
 
-async def test_a_cut_stream_tells_whose_doing_it_was(
+async def test_cut_stream_has_the_outcome_of_its_cause(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
@@ -100,8 +100,8 @@ async def test_a_cut_stream_tells_whose_doing_it_was(
 METHODS = ("DELETE", "PUT", "PATCH", "PROPFIND", "LOCK")
 
 
-async def test_words_of_clients_make_no_series(proxy: Proxy) -> None:
-    """Models, tags, users, deployments, paths, methods, dialects and ids that nobody has seen."""
+async def test_values_of_clients_create_no_series(proxy: Proxy) -> None:
+    """Models, tags, users, deployments, paths, methods, dialects and ids that are unknown."""
     values_before = await exposition(proxy)
 
     async def strange(number: int) -> None:
@@ -130,7 +130,7 @@ async def test_words_of_clients_make_no_series(proxy: Proxy) -> None:
     catalog = list_labels(read_folder(proxy.policies, {"UPSTREAM_KEY": "sk"}))
     assert len(series(values_after)) <= sum(metric.max_series(catalog) for metric in METRICS)
     new = series(values_after) - series(values_before)
-    for _, digest in catalog.credentials:  # the policies' own, and hex
+    for _, digest in catalog.credentials:  # digests of keys, in hexadecimal
         new = {item.replace(f'digest="{digest}"', 'digest="known"') for item in new}
     assert not [item for item in new if re.search(r'="[a-z]+-?\d', item)]
     assert len(new) < 200
@@ -142,14 +142,12 @@ def series(exposed: tuple[str, bytes, Any]) -> set[str]:
 
 
 def total(result: SamplesByName, name: str, **labels: str) -> float:
-    """Add up the series of a metric that have these labels."""
+    """Return the sum of the series of a metric with these labels."""
     expected = set(labels.items())
     return sum(value for values, value in result.get(name, {}).items() if expected <= set(values))
 
 
-async def test_each_way_to_divide_the_cost_adds_up_to_the_same(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_cost_sums_are_equal_by_every_label(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(legacy()), answer({}, status=503), answer(legacy()), hang())
     await proxy.complete()
     await proxy.complete(model="primary")
@@ -184,7 +182,7 @@ async def test_tag_values_are_bounded(proxy: Proxy) -> None:
     assert "headrace_label_overflow_total" not in result
 
 
-async def test_a_stream_tells_its_pace(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_stream_has_token_latency_and_rate(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     events = [*legacy_events(" Par", "is."), {**legacy(), "choices": [], "usage": usage(10, 5)}]
     upstream.answer_with(stream(events))
 
@@ -196,7 +194,7 @@ async def test_a_stream_tells_its_pace(proxy: Proxy, upstream: ScriptedUpstream)
     assert total(result, "headrace_request_tokens_sum", direction="output") == 5
 
 
-async def test_what_an_upstream_still_allows_is_shown(
+async def test_remaining_upstream_rate_limit_is_a_gauge(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     remaining = ("x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984")
@@ -209,7 +207,7 @@ async def test_what_an_upstream_still_allows_is_shown(
     assert total(result, "headrace_upstream_ratelimit_remaining_tokens") == 149984
 
 
-async def test_the_process_tells_of_itself(proxy: Proxy) -> None:
+async def test_process_metrics_are_exposed(proxy: Proxy) -> None:
     result = await scraped(proxy, 0)
 
     assert total(result, "process_open_fds") > 0
@@ -220,7 +218,7 @@ async def test_the_process_tells_of_itself(proxy: Proxy) -> None:
     assert total(result, "headrace_deployment_info", deployment="support-chat", tag="env") == 1
 
 
-async def test_shows_budgets_and_limits(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_budgets_and_limits_are_exposed(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     limits = """
       - {name: day, usd: 5 per day, unpriced: allow, per: tag.team}
       - {name: minute, requests: 10 per minute, per: key}
@@ -251,7 +249,7 @@ async def test_shows_budgets_and_limits(upstream: ScriptedUpstream, tmp_path: Pa
 
 
 async def exposition(proxy: Proxy, **headers: str) -> tuple[str, bytes, Any]:
-    """Give media type, bytes as sent, and headers."""
+    """Return the media type, the raw bytes and the headers."""
     headers = {"accept-encoding": "identity", **headers}
     async with (
         aiohttp.ClientSession(auto_decompress=False) as client,
@@ -292,7 +290,7 @@ async def test_openmetrics_carries_trace_ids(proxy: Proxy) -> None:
     assert traces == {record.ids.trace_id}
 
 
-async def test_an_exposition_is_compressed_for_who_takes_it(proxy: Proxy) -> None:
+async def test_exposition_is_compressed_on_request(proxy: Proxy) -> None:
     _, plain, _ = await exposition(proxy)
     _, packed, headers = await exposition(proxy, **{"accept-encoding": "gzip"})
 
@@ -301,7 +299,7 @@ async def test_an_exposition_is_compressed_for_who_takes_it(proxy: Proxy) -> Non
     assert gzip.decompress(packed).startswith(b"# HELP headrace_requests_total")
 
 
-def test_every_metric_is_declared_once_with_help_and_named_by_the_book() -> None:
+def test_metrics_have_help_and_conventional_names() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     for metric in METRICS:
         assert metric.name.startswith(("headrace_", "process_"))
@@ -310,7 +308,7 @@ def test_every_metric_is_declared_once_with_help_and_named_by_the_book() -> None
         assert len(metric.labels) == len(set(metric.labels))
 
 
-def test_a_drift_that_nobody_can_tell_any_more_has_no_sample() -> None:
+def test_unknown_drift_has_no_sample() -> None:
     metrics = Metrics("1")
 
     metrics.set_drift({"month": -1_500_000_000, "week": 0})

@@ -31,7 +31,7 @@ async def collecting(protocol: str, http: Collector) -> AsyncIterator[Collector]
 
 
 async def printed(folder: Path, upstream: ScriptedUpstream, **environ: str) -> str:
-    """Make one call through a process with these variables, and end it. Return what it printed."""
+    """Make one call through a process with these variables. Return its output."""
     async with serving(folder / "p", world(upstream.url), **environ) as (served, url):
         async with (
             aiohttp.ClientSession(base_url=url, headers=BEARER) as client,
@@ -52,7 +52,7 @@ def events(output: str, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("signal", ["", "TRACES_"])
-async def test_spans_arrive_as_the_variables_of_the_exporter_say(
+async def test_spans_are_exported_by_sdk_variables(
     signal: str, protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     prefix = f"OTEL_EXPORTER_OTLP_{signal}"
@@ -78,13 +78,13 @@ async def test_spans_arrive_as_the_variables_of_the_exporter_say(
     assert resource["service.version"]
     assert resource["service.instance.id"]
     assert events(output, "otel.variable") == []
-    if protocol != "grpc":  # of gRPC the library of the collector keeps the encoding to itself
+    if protocol != "grpc":  # the gRPC library hides the encoding
         assert to.headers[0]["content-encoding"] == "gzip"
         assert to.paths == [path or "/v1/traces"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_the_own_variable_for_the_endpoint_has_precedence(
+async def test_headrace_endpoint_variable_takes_precedence(
     protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     async with collecting(protocol, collector) as to:
@@ -122,7 +122,7 @@ async def test_traces_can_be_turned_off(
     assert events(output, "otel.variable") == []
 
 
-async def test_bounds_of_the_batch_processor(
+async def test_batch_processor_variables_apply(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     variables = {
@@ -149,8 +149,10 @@ async def test_spans_that_exceed_the_queue_are_counted(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_late_collector(protocol: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    """The server takes the connection and never answers."""
+async def test_hanging_collector_delays_no_exit(
+    protocol: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """The server accepts connections and never responds."""
     connections: list[asyncio.StreamWriter] = []
     silent = await asyncio.start_server(
         lambda reader, writer: connections.append(writer), "127.0.0.1", 0
@@ -188,7 +190,7 @@ async def counted(folder: Path, upstream: ScriptedUpstream, line: str, **environ
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("signal", ["", "METRICS_"])
-async def test_metrics_arrive_as_the_variables_of_the_exporter_say(
+async def test_metrics_are_exported_by_sdk_variables(
     signal: str, protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     prefix = f"OTEL_EXPORTER_OTLP_{signal}"
@@ -264,7 +266,7 @@ async def test_spans_can_be_printed_and_sent(
     ],
     ids=str,
 )
-async def test_a_variable_without_effect_is_named_in_a_warning(
+async def test_variable_without_effect_is_warned_of(
     variables: dict[str, str],
     problems: list[str],
     tmp_path: Path,
@@ -281,7 +283,7 @@ async def test_a_variable_without_effect_is_named_in_a_warning(
     assert len(collector.spans) == 3
 
 
-async def test_without_the_extra_for_grpc_the_log_says_how_to_install_it(
+async def test_missing_grpc_extra_is_logged_with_its_command(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     """Python imports the module ``sitecustomize`` at start. Here it forbids the exporter."""
@@ -303,7 +305,7 @@ async def test_without_the_extra_for_grpc_the_log_says_how_to_install_it(
     ],
     ids=str,
 )
-async def test_an_exporter_that_cannot_be_created_is_logged(
+async def test_failed_exporter_is_logged(
     variables: dict[str, str], tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     output = await printed(

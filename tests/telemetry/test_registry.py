@@ -1,4 +1,4 @@
-"""Series and their exposition: begun at zero, and bounded whatever labels come."""
+"""Metric series: created at zero, bounded for any labels, and retired."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def of(registry: Registry, name: str) -> list[str]:
     return [line for line in lines(registry) if line.startswith(f"{name}{{")]
 
 
-def test_what_is_configured_begins_at_zero() -> None:
+def test_configured_series_start_at_zero() -> None:
     registry = Registry()
 
     registry.allow(roster("support-chat"), "policies")()
@@ -80,7 +80,7 @@ def test_what_is_configured_begins_at_zero() -> None:
     ]
 
 
-def test_losses_of_the_ledger_begin_at_zero_so_that_the_first_one_is_an_increase() -> None:
+def test_ledger_loss_series_start_at_zero() -> None:
     registry = Registry()
     registry.allow(roster("support-chat"), "policies")()
     outputs = lines(registry)
@@ -89,7 +89,7 @@ def test_losses_of_the_ledger_begin_at_zero_so_that_the_first_one_is_an_increase
     assert 'headrace_writer_failures_total{writer="ledger"} 0.0' in outputs
 
 
-def test_a_cost_begins_at_zero_only_where_there_is_a_price() -> None:
+def test_cost_series_start_at_zero_only_with_a_price() -> None:
     registry = Registry()
 
     registry.allow(roster("support-chat"), "policies")()
@@ -99,7 +99,7 @@ def test_a_cost_begins_at_zero_only_where_there_is_a_price() -> None:
     assert "smol" in unpriced
 
 
-def test_a_name_that_is_not_in_the_policies_is_other_and_counted() -> None:
+def test_name_outside_the_policies_counts_as_other() -> None:
     registry = Registry()
     registry.allow(roster("support-chat"), "policies")()
 
@@ -109,8 +109,8 @@ def test_a_name_that_is_not_in_the_policies_is_other_and_counted() -> None:
     assert 'headrace_label_overflow_total{label="key"} 1.0' in lines(registry)
 
 
-def test_values_that_belong_together_overflow_together() -> None:
-    """A known model with an unknown deployment must not make a third series of both."""
+def test_related_labels_become_other_together() -> None:
+    """A known model with an unknown deployment must not create a third series."""
     registry = Registry()
     registry.allow(roster("support-chat"), "policies")()
 
@@ -120,7 +120,7 @@ def test_values_that_belong_together_overflow_together() -> None:
     assert text in lines(registry)
 
 
-def test_a_retired_name_keeps_counting_for_a_while_and_then_goes() -> None:
+def test_retired_name_is_removed_after_a_period() -> None:
     clock = Clock()
     registry = Registry(clock)
     registry.allow(roster("support-chat", "search-answers"), "policies")()
@@ -139,7 +139,7 @@ def test_a_retired_name_keeps_counting_for_a_while_and_then_goes() -> None:
     assert not [line for line in lines(registry) if "search-answers" in line]
 
 
-def test_what_lives_on_counts_on_across_a_reload() -> None:
+def test_series_continue_across_a_reload() -> None:
     clock = Clock()
     registry = Registry(clock)
     labels = ("headrace_dropped_tags_total", "support-chat")
@@ -154,8 +154,8 @@ def test_what_lives_on_counts_on_across_a_reload() -> None:
     assert registry.child(*labels).value == 2
 
 
-def test_a_hundred_thousand_made_up_labels_stay_within_the_declared_bound() -> None:
-    """Half of them are real names in places where they do not belong."""
+def test_random_labels_stay_within_the_series_bound() -> None:
+    """Half of them are real names in other labels."""
     registry, draw = Registry(), random.Random(1)  # noqa: S311  # repeatable
     catalog = roster("support-chat", "search-answers")
     registry.allow(catalog, "policies")()
@@ -177,7 +177,7 @@ def test_a_hundred_thousand_made_up_labels_stay_within_the_declared_bound() -> N
         assert len(mine) <= metric.max_series(catalog), metric.name
 
 
-def test_beyond_the_last_net_there_is_one_more_series_of_a_metric() -> None:
+def test_metric_beyond_the_bound_has_one_other_series() -> None:
     registry = Registry(max_series=0)
 
     registry.allow(roster(*(f"d{number}" for number in range(100))), "policies")()
@@ -187,7 +187,7 @@ def test_beyond_the_last_net_there_is_one_more_series_of_a_metric() -> None:
     ]
 
 
-def test_names_that_never_come_into_force_are_dropped() -> None:
+def test_names_of_inactive_policies_are_dropped() -> None:
     clock = Clock()
     registry = Registry(clock)
     registry.allow(roster("support-chat"), "policies")()
@@ -201,7 +201,7 @@ def test_names_that_never_come_into_force_are_dropped() -> None:
     assert of(registry, "headrace_requests_total")
 
 
-def test_a_histogram_begins_with_its_first_value() -> None:
+def test_histogram_starts_with_its_first_value() -> None:
     registry = Registry()
     registry.allow(roster("support-chat"), "policies")()
     assert not of(registry, "headrace_overhead_seconds_bucket")
@@ -213,7 +213,7 @@ def test_a_histogram_begins_with_its_first_value() -> None:
     ]
 
 
-def test_admitting_a_roster_is_independent_of_those_before_it() -> None:
+def test_adding_a_catalog_is_independent_of_earlier_ones() -> None:
     registry = Registry()
 
     def admit(number: int) -> None:
@@ -229,7 +229,7 @@ NAME = "headrace_overhead_seconds"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-def test_a_range_shows_the_trace_of_its_last_value() -> None:
+def test_bucket_has_the_trace_of_its_latest_value() -> None:
     registry = Registry()
     registry.child(NAME, "support-chat").observe(0.0011, TRACE)
 
@@ -248,7 +248,7 @@ EDGES = (0.1, 1, 2.5)
 
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.10001, 1.0, 2.5, 3.0, 1e9])))
-def test_a_spread_counts_as_the_library_does(values: list[float]) -> None:
+def test_histogram_counts_like_the_client_library(values: list[float]) -> None:
     ours, registry = Histogram(EDGES), CollectorRegistry()
     theirs = prometheus_client.Histogram("x", "X.", buckets=EDGES, registry=registry)
     for value in values:
@@ -260,7 +260,7 @@ def test_a_spread_counts_as_the_library_does(values: list[float]) -> None:
     assert registry.get_sample_value("x_sum") == ours.sum
 
 
-def test_a_count_only_goes_up() -> None:
+def test_counter_only_increases() -> None:
     count = Counter()
     count.inc()
     count.inc(0.5)

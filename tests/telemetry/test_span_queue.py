@@ -81,7 +81,7 @@ def test_spans_are_exported_in_small_batches(dropped: Counter[str]) -> None:
     assert not dropped
 
 
-def test_a_full_queue_drops_whole_calls(dropped: Counter[str]) -> None:
+def test_full_queue_drops_whole_calls(dropped: Counter[str]) -> None:
     gate = Gate()
     queue = queue_to(gate, dropped)
 
@@ -109,7 +109,7 @@ def test_captured_text_in_the_queue_is_bounded(attribute: str, dropped: Counter[
     assert dropped == {"queue_full": 1}
 
 
-def test_an_exported_batch_makes_room(dropped: Counter[str]) -> None:
+def test_exported_batch_frees_space(dropped: Counter[str]) -> None:
     gate = Gate()
     gate.open.set()
     queue = queue_to(gate, dropped, max_spans=150)
@@ -125,7 +125,7 @@ def test_an_exported_batch_makes_room(dropped: Counter[str]) -> None:
     assert gate.exported == accepted == 450
 
 
-def test_spans_that_an_exporter_refuses_are_counted(dropped: Counter[str]) -> None:
+def test_refused_spans_are_counted(dropped: Counter[str]) -> None:
     gate = Gate(SpanExportResult.FAILURE)
     gate.open.set()
     queue = queue_to(gate, dropped)
@@ -150,7 +150,7 @@ class Broken(SpanExporter):
         raise AttributeError
 
 
-def test_an_exception_of_an_exporter_is_reported_and_ends_nothing(dropped: Counter[str]) -> None:
+def test_exporter_exception_is_reported_and_export_continues(dropped: Counter[str]) -> None:
     queue = queue_to(Broken(), dropped)
 
     queue.put(spans_of_call())
@@ -160,7 +160,7 @@ def test_an_exception_of_an_exporter_is_reported_and_ends_nothing(dropped: Count
 
 
 class Dripping:
-    """A collector that sends its response head byte by byte and never ends it."""
+    """A collector that sends its response head byte by byte without end."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
@@ -185,7 +185,7 @@ class Dripping:
         self._listener.close()
 
 
-def test_a_collector_that_drips_does_not_delay_a_stop(dropped: Counter[str]) -> None:
+def test_slow_collector_does_not_delay_exit(dropped: Counter[str]) -> None:
     with closing(Dripping()) as collector:
         queue = queue_to(OTLPSpanExporter(collector.url, timeout=0.2), dropped)
         queue.put(spans_of_call())
@@ -217,12 +217,12 @@ RATE = 10
 LOWEST_ID, HIGHEST_ID = (
     0,
     2**128 - 1,
-)  # trace ids: the first is in every share, the last in none but all
+)  # trace ids: the first is in every sample, the last only in a sample of all
 
 
 @dataclass
 class Sampled:
-    """A sampler, its clock, and what it has decided."""
+    """A sampler with its clock and decisions."""
 
     ratio: float = 1.0
     now: float = 0.0
@@ -253,7 +253,7 @@ def test_every_call_up_to_the_rate_is_sampled() -> None:
     assert sampled.limited == 2 * RATE
 
 
-def test_the_quota_refills_with_time() -> None:
+def test_quota_refills_with_time() -> None:
     sampled = Sampled()
     sampled.count(RATE)
 
@@ -272,7 +272,7 @@ def test_failed_and_refused_calls_have_a_second_quota(outcome: str) -> None:
     assert sampled.count(1) == 0
 
 
-def test_a_share_of_the_calls_beyond_is_sampled_by_their_number() -> None:
+def test_calls_beyond_the_rate_are_sampled_by_trace_id() -> None:
     sampled = Sampled()
     sampled.count(2 * RATE, "timeout")
     limit = sampled.limited
@@ -282,7 +282,7 @@ def test_a_share_of_the_calls_beyond_is_sampled_by_their_number() -> None:
     assert sampled.limited == limit
 
 
-def test_a_ratio_applies_to_successful_calls_before_the_rate() -> None:
+def test_ratio_applies_to_successes_before_the_rate() -> None:
     sampled = Sampled(ratio=0.5)
 
     assert sampled.count(5) == 0
@@ -291,7 +291,7 @@ def test_a_ratio_applies_to_successful_calls_before_the_rate() -> None:
     assert sampled.limited == 0
 
 
-def test_a_call_of_an_unknown_outcome_is_no_success() -> None:
+def test_unknown_outcome_is_no_success() -> None:
     sampler = Sampled(ratio=0.0).sampler
 
     assert sampler.should_sample(None, HIGHEST_ID, "").decision is Decision.RECORD_AND_SAMPLE
@@ -299,19 +299,19 @@ def test_a_call_of_an_unknown_outcome_is_no_success() -> None:
 
 
 @pytest.mark.parametrize(("argument", "rate"), [("0.25", 0.25), (None, 1.0)])
-def test_a_sampler_of_the_sdk_is_loaded_by_its_name(argument: str | None, rate: float) -> None:
+def test_sdk_sampler_is_loaded_by_name(argument: str | None, rate: float) -> None:
     sampler = load_sampler("TraceIdRatio", argument)
 
     assert isinstance(sampler, TraceIdRatioBased)
     assert sampler.rate == rate
 
 
-def test_a_sampler_without_a_ratio_takes_any_argument() -> None:
+def test_sampler_without_ratio_accepts_any_argument() -> None:
     sampler = load_sampler("always_off", "x")
 
     assert sampler is not None
     assert sampler.get_description() == ALWAYS_OFF.get_description()
 
 
-def test_an_unknown_sampler_is_none() -> None:
+def test_unknown_sampler_is_none() -> None:
     assert load_sampler("jaeger_remote", "endpoint=http://jaeger") is None

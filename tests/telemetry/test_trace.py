@@ -37,7 +37,7 @@ async def traced(
     policies: str | None = None,
     **settings: Any,
 ) -> tuple[Proxy, Reply]:
-    """Make one call through a proxy that exports its spans, and end it so that it flushes."""
+    """Make one call through a proxy that exports its spans, and stop it to flush them."""
     settings = {"otlp_endpoint": collector.url, **settings}
     policies = policies or world(upstream.url)
     async with running_proxy(folder / "p", policies, **settings) as proxy:
@@ -46,7 +46,7 @@ async def traced(
     return proxy, reply
 
 
-async def test_a_call_is_three_spans_in_the_callers_trace(
+async def test_call_has_three_spans_in_the_trace_of_the_caller(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     await traced(
@@ -80,7 +80,7 @@ async def test_a_call_is_three_spans_in_the_callers_trace(
 
 @dataclass
 class Spans:
-    """Receiver that keeps the spans."""
+    """Receiver that stores spans."""
 
     received: list[ReadableSpan] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class Spans:
 async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
-    """The error still reaches the log, as that of any sink does."""
+    """The error is logged like that of any sink."""
 
     def failing() -> Captured:
         raise IndexError
@@ -106,7 +106,7 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     assert len(spans.received) == len(collector.spans) == 3
 
 
-async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
+async def test_attempt_span_has_the_request_method(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     upstream.then(answer(response()), answer({"id": "resp_1", "deleted": True}))
@@ -124,7 +124,7 @@ async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
     assert [request.method for request in upstream.requests] == ["POST", "DELETE"]
 
 
-async def test_a_span_names_the_previous_response_as_the_client_does(
+async def test_span_has_the_previous_response_id_of_the_client(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     upstream.then(answer(response()), answer(response()))
@@ -143,7 +143,7 @@ async def test_a_span_names_the_previous_response_as_the_client_does(
 
 @for_each("secret", SECRETS)
 @for_each("header", ["x-headrace-properties", "x-request-id", "helicone-property-note"])
-async def test_credentials_in_headers_are_in_no_span_and_no_line(
+async def test_header_credentials_are_in_no_span_and_no_log_line(
     header: str, secret: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     """Spans and log lines pass the same filter."""
@@ -159,7 +159,7 @@ async def test_credentials_in_headers_are_in_no_span_and_no_line(
     assert secret.encode() not in exported
 
 
-async def test_what_failed_is_traced_whatever_the_ratio(
+async def test_failures_are_traced_at_any_ratio(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     upstream.answer_with(answer({}, 500))
@@ -170,7 +170,7 @@ async def test_what_failed_is_traced_whatever_the_ratio(
 
 
 @pytest.mark.parametrize(("flag", "ratio", "spans"), [("01", 0.0, 3), ("00", 1.0, 0)])
-async def test_a_key_may_decide_by_its_traceparent(
+async def test_permitted_key_decides_sampling_by_traceparent(
     flag: str,
     ratio: float,
     spans: int,
@@ -186,7 +186,7 @@ async def test_a_key_may_decide_by_its_traceparent(
     assert len(collector.spans) == spans
 
 
-async def test_a_limit_of_the_default_sampler_is_counted_and_logged(
+async def test_calls_dropped_by_the_default_sampler_are_counted(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     log, metrics = tmp_path / "log", ""
@@ -209,7 +209,7 @@ async def test_a_limit_of_the_default_sampler_is_counted_and_logged(
     assert (line["level"], line["calls_per_second"], line["share"]) == ("warning", 50, 0.01)
 
 
-async def test_an_upstream_may_be_told_the_trace(
+async def test_traceparent_is_sent_to_permitted_upstreams(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     policies = world(upstream.url).replace("timeouts:", "propagate_trace: true, timeouts:")
@@ -221,7 +221,9 @@ async def test_an_upstream_may_be_told_the_trace(
     assert text.split("-")[2] == attempt.span_id.hex()
 
 
-async def test_missing_collector_hurts_no_call(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_missing_collector_affects_no_call(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     absent = {"otlp_endpoint": "http://127.0.0.1:9"}
     lost = re.compile('^headrace_telemetry_dropped.*signal="traces"', re.MULTILINE)
     async with (
@@ -234,7 +236,7 @@ async def test_missing_collector_hurts_no_call(tmp_path: Path, upstream: Scripte
             pass
 
 
-def test_a_number_that_otlp_cannot_express_is_left_out() -> None:
+def test_number_beyond_otlp_is_omitted() -> None:
     numbers = [2**63 - 1, 2**63, -(2**63), 0.5, True, "1", None]
 
     assert [number(value) for value in numbers] == [2**63 - 1, None, None, 0.5, None, None, None]
@@ -251,5 +253,5 @@ def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
     assert values["size"] == 1
 
 
-def test_a_lone_surrogate_does_not_lose_a_span() -> None:
+def test_lone_surrogate_loses_no_span() -> None:
     assert exported([{"text": "a\ud800"}]) == [{"text": "a?"}]

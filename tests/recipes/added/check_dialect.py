@@ -1,4 +1,4 @@
-"""What holds in a copy to which the dialect beside this file was added: run by its test."""
+"""Tests of the added dialect, run in a copy of the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds in a copy to which the family beside this file was added: run by its test."""
+"""Tests of the added API family, run in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def text_of(client: str, doc: Any) -> str:
 @pytest.mark.parametrize(
     ("client", "family"), [("notes", "notes"), ("notes", "plain"), ("chat", "notes")]
 )
-async def test_a_family_is_served_as_client_and_as_upstream(
+async def test_new_family_serves_clients_and_upstreams(
     client: str,
     family: str,
     guarded: bool,
@@ -110,7 +110,7 @@ async def test_a_family_is_served_as_client_and_as_upstream(
     assert (tokens.input, tokens.output) == (5, 3)
 
 
-async def test_an_answer_of_the_family_is_kept(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_response_of_new_family_is_cached(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(stream(EVENTS, is_done=False))
 
     async with running(tmp_path, upstream) as proxy:

@@ -1,4 +1,4 @@
-"""What holds in a copy to which a kind of limit was added: run by its test."""
+"""Tests of the added limit kind, run in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.limits.test_init import ask, limited
 
 async def test_new_kind_limits_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with limited(tmp_path, upstream, "{name: written, acme: 22 per day}") as (proxy, client):
-        first_call = await ask(client, max_tokens=20)  # of which it uses 3
+        first_call = await ask(client, max_tokens=20)  # the response uses 3
         second = await ask(client, max_tokens=20)
         third = await ask(client, max_tokens=23)
         decided = 'headrace_limit_decisions_total{decision="deny",limit="written"} 2.0'

@@ -1,4 +1,4 @@
-"""What holds in a copy to which a metric was added: run by its test."""
+"""Tests of the added metric, run in a copy of the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds in a copy to which a key of the policy files was added: run by its test."""
+"""Tests of the added policy key, run in a copy of the repository."""
 
 from __future__ import annotations
 

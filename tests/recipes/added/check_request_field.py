@@ -1,4 +1,4 @@
-"""What holds in a copy to which rows of fields were added: run by its test."""
+"""Tests of added request fields, run in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ async def test_upstream_without_field_refuses(proxy: Proxy, upstream: ScriptedUp
     assert not upstream.requests
 
 
-async def test_it_has_its_place_in_another_api(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_field_is_translated_for_another_api(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
 
     moved = await proxy.chat(model="messages", acme_style="brief")
@@ -85,7 +87,7 @@ async def test_it_has_its_place_in_another_api(proxy: Proxy, upstream: ScriptedU
     assert "acme_style" not in request.json
 
 
-def test_a_member_is_the_same_in_items_namespaces_and_results() -> None:
+def test_member_is_known_in_items_namespaces_and_results() -> None:
     data = {"acme_data": {"server_url": "a", "deeper": ["b"]}}
     upstream = Upstream("openai", "openai", "https://llm.example")
     tools = [{"type": "namespace", "tools": [data]}, data]

@@ -1,4 +1,4 @@
-"""What holds in a copy to which the stores beside this file were added: run by their test."""
+"""Tests of the added stores, run in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ policies:
 """
 
 
-async def test_new_store_keeps_answers(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_new_cache_store_returns_responses(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     upstream.answer_with(answer(legacy()))
     async with running_proxy(tmp_path / "policies", world(upstream.url) + CACHED) as proxy:
         for _ in range(2):
@@ -42,7 +44,7 @@ async def test_new_ledger_has_line_for_each_call(
     assert ledger.read_text() == f"{record.request_id}\n"
 
 
-def test_the_new_word_is_one_that_the_variable_may_have() -> None:
+def test_ledger_variable_accepts_the_new_store() -> None:
     ports = (Address("127.0.0.1", 8080), Address("127.0.0.1", 8081))
 
     def ledger(text: str) -> LedgerAt | None:

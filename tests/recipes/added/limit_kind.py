@@ -1,4 +1,4 @@
-"""Tokens that models write, per time."""
+"""Limit of output tokens per time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proxy.types.limit import MAX_AMOUNT, CallSize, LimitKind
 
 
 class AcmeRate(LimitKind):
-    """Tokens per time, of answers alone."""
+    """Output tokens per time."""
 
     name = "acme"
     unit = "written token"
