@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -14,6 +15,7 @@ from proxy.console.series import (
     OUTCOMES,
     RANGES,
     VERDICTS,
+    Labels,
     Sample,
     Sources,
     TimeSeries,
@@ -42,16 +44,6 @@ class RangeQuery(BaseModel):
     """The time that the charts show."""
 
     range: Literal["5m", "15m", "1h"] = "15m"
-
-
-class Notice(NamedTuple):
-    """A state that needs attention, with a link of the console and the name of a runbook."""
-
-    level: Literal["error", "warning"]
-    text: str
-    note: str
-    link: str
-    runbook: str
 
 
 def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
@@ -85,7 +77,7 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
             **active_revision(sources.policies),
             "candidate": sources.candidate and sources.candidate.current().revision,
         },
-        "attention": [n._asdict() for n in _attention(sources.policies, upstreams, limits)],
+        "attention": list(_attention(sources.policies, upstreams, limits)),
     }
 
 
@@ -125,90 +117,82 @@ def _series(series: TimeSeries, range_name: str) -> Data:
 
 
 def _upstreams(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Data]:
-    metrics = sources.metrics
-    attempts = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1)
-    failures: dict[tuple[str, ...], float] = {}
+    attempts, failures, circuits = Counter[Labels](), Counter[Labels](), dict[Labels, int]()
     results = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1, 2)
-    for (upstream, model, result), number in results.items():
-        if result not in NO_FAILURES:
-            failures[upstream, model] = failures.get((upstream, model), 0.0) + number
-    circuits: dict[tuple[str, ...], float] = {}
-    for labels, gauge in metrics.series("headrace_circuit_state").items():
-        circuits[labels[:2]] = max(circuits.get(labels[:2], 0.0), gauge.value)
+    for (upstream, model, result), count in results.items():
+        attempts[upstream, model] += round(count)
+        failures[upstream, model] += 0 if result in NO_FAILURES else round(count)
+    for labels, gauge in sources.metrics.series("headrace_circuit_state").items():
+        circuits[labels[:2]] = max(circuits.get(labels[:2], 0), int(gauge.value))
     names = {int(value): name for name, value in CIRCUITS.items()}
-    remaining = metrics.series("headrace_upstream_ratelimit_remaining_requests")
-    seconds = max(1.0, totals.time - earlier.time)
+    remaining = sources.metrics.series("headrace_upstream_ratelimit_remaining_requests")
     for target in _targets(sources.snapshot):
-        key = (target.upstream.name, target.model)
-        count = attempts.get(key, 0.0)
-        failed = failures.get(key, 0.0)
-        p99_ms = quantile(
-            0.99, LONG_MS, earlier.durations.get(key, ()), totals.durations.get(key, ())
-        )
+        key = target.upstream.name, target.model
+        durations = earlier.durations.get(key, ()), totals.durations.get(key, ())
         yield {
             "upstream": key[0],
             "model": key[1],
-            "circuit": names[int(circuits.get(key, 0.0))],
+            "circuit": names[circuits.get(key, 0)],
             "in_flight": sources.health.in_flight(*key),
             "max_concurrency": target.upstream.max_concurrency,
-            "per_second": count / seconds,
-            "failed": failed / count if count else None,
-            "p99_ms": p99_ms,
+            "per_second": attempts[key] / max(1.0, totals.time - earlier.time),
+            "failed": failures[key] / attempts[key] if attempts[key] else None,
+            "p99_ms": quantile(0.99, LONG_MS, *durations),
             "remaining_requests": remaining[key].value if key in remaining else None,
         }
 
 
 def _attention(
     policies: PolicyStore, upstreams: Sequence[Data], limits: Limits
-) -> Iterator[Notice]:
+) -> Iterator[Mapping[str, str]]:
+    """Yield states that need attention, each with a link of the console and a runbook."""
     for target in upstreams:
         if target["circuit"] == "open":
-            yield Notice(
-                level="error",
-                text=f"Circuit open: {target['upstream']}/{target['model']}",
-                note="Calls go to the other targets of their deployment.",
-                link="#/calls?outcome=upstream_error",
-                runbook="circuit-open",
-            )
+            yield {
+                "level": "error",
+                "text": f"Circuit open: {target['upstream']}/{target['model']}",
+                "note": "Calls go to the other targets of their deployment.",
+                "link": "#/calls?outcome=upstream_error",
+                "runbook": "circuit-open",
+            }
     if policies.rejection is not None:
         problems = len(policies.rejection.problems)
-        yield Notice(
-            level="error",
-            text=f"Policy reload rejected, {counted(problems, 'problem')}",
-            note=f"Revision {policies.current.revision} stays active.",
-            link="#/policy?at=revision",
-            runbook="reload-failing",
-        )
+        yield {
+            "level": "error",
+            "text": f"Policy reload rejected, {counted(problems, 'problem')}",
+            "note": f"Revision {policies.current.revision} stays active.",
+            "link": "#/policy?at=revision",
+            "runbook": "reload-failing",
+        }
     if limits is None:
-        yield Notice(
-            level="error",
-            text="The limit store does not answer",
-            note="Limits use their fallback, and their state is unknown.",
-            link="#/policy?at=limits",
-            runbook="limit-store-away",
-        )
+        yield {
+            "level": "error",
+            "text": "The limit store does not answer",
+            "note": "Limits use their fallback, and their state is unknown.",
+            "link": "#/policy?at=limits",
+            "runbook": "limit-store-away",
+        }
     for limit in limits or ():
-        if limit["kind"] == "usd" and limit["mode"] == "enforce":
-            yield from _refusing_budget(limit)
+        if limit["kind"] == "usd" and limit["mode"] == "enforce" and (texts := _refusal(limit)):
+            link = "#/calls?outcome=limited"
+            yield {"level": "warning", **texts, "link": link, "runbook": "budget"}
 
 
-def _refusing_budget(limit: Mapping[str, Any]) -> Iterator[Notice]:
+def _refusal(limit: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the texts about a budget that refuses calls, otherwise None."""
     owner = f"Budget {limit['name']} of {limit['scope']}"
     if limit["used"] >= FULL * limit["capacity"]:
-        text, note = f"{owner} is spent", "Calls that may cost more are refused with 429."
-    elif limit["denied"]:
-        calls = counted(limit["denied"], "call")
-        text = f"Budget {limit['name']} refused {calls} in the last hour"
-        note = f"{owner} has less left than a call may cost, or another owner has."
-    else:
-        return
-    yield Notice(
-        level="warning",
-        text=text,
-        note=note,
-        link="#/calls?outcome=limited",
-        runbook="budget",
-    )
+        return {
+            "text": f"{owner} is spent",
+            "note": "Calls that may cost more are refused with 429.",
+        }
+    if not limit["denied"]:
+        return None
+    calls = counted(limit["denied"], "call")
+    return {
+        "text": f"Budget {limit['name']} refused {calls} in the last hour",
+        "note": f"{owner} has less left than a call may cost, or another owner has.",
+    }
 
 
 def active_revision(store: PolicyStore) -> Data:

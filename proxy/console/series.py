@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -36,6 +36,7 @@ TOTALS = (
     "headrace_policy_rules_total",
     "headrace_policy_shadow_rules_total",
     "headrace_guard_decisions_total",
+    "headrace_limit_decisions_total",
     "headrace_requests_total",
 )
 DURATIONS = "headrace_upstream_request_duration_seconds"
@@ -123,11 +124,11 @@ class TimeSeries:
             in_flight=_total(series("headrace_inflight_requests")),
         )
 
-    def totals(self) -> Totals:
+    def totals(self, names: Iterable[str] = TOTALS) -> Totals:
         """Return the totals of now."""
         counters = {
             name: {labels: series.value for labels, series in self._metrics.series(name).items()}
-            for name in TOTALS
+            for name in names
         }
         durations = {
             labels: tuple(series.counts)
@@ -145,13 +146,9 @@ class TimeSeries:
 
     def denied(self) -> dict[str, int]:
         """Return how many calls each limit refused in the last hour."""
-        decisions = self._metrics.series("headrace_limit_decisions_total")
-        earlier_counts = self.totals_before(3600).by("headrace_limit_decisions_total", 0, 1)
-        return {
-            limit: round(counter.value - earlier_counts.get((limit, decision), 0.0))
-            for (limit, decision), counter in decisions.items()
-            if decision == "deny"
-        }
+        name, earlier = "headrace_limit_decisions_total", self.totals_before(3600)
+        increase = self.totals([name]).increase(earlier, name, 0, 1)
+        return {limit: round(n) for (limit, decision), n in increase.items() if decision == "deny"}
 
     def points(self, range_name: str) -> Iterator[tuple[float, Sample | None, Sample | None]]:
         """Yield the end of each point of a range, with the samples at its start and its end.

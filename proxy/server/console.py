@@ -178,10 +178,8 @@ class Console:
     async def _get_call(self, call_id: str) -> web.Response:
         call = self._calls.find(call_id)
         if call is None:
-            text = (
-                f"This call is not stored. Only the last {MAX_CALLS:,} calls since the start are."
-            )
-            return problem(404, text)
+            text = f"Only the last {MAX_CALLS:,} calls since the start are."
+            return problem(404, f"This call is not stored. {text}")
         return data(await self._build(self._calls.details, call))
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
@@ -220,9 +218,7 @@ class Console:
             return data(to_json(state))
         if request.method == "DELETE":
             sessions.end(session)
-            response = web.Response(status=204, headers=HEADERS)
-            response.set_cookie(COOKIE, "", max_age=0, httponly=True, samesite="Strict")
-            return response
+            return set_session("", max_age=0)
         form = parse_query(SignIn, parse_body(await read_body(request, MAX_TOKEN_BODY)))
         try:
             new_session = sessions.sign_in(form.token)
@@ -231,11 +227,7 @@ class Console:
             return problem(429, text, **{"retry-after": "15"})
         if new_session is None:
             return problem(401, "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN.")
-        response = web.Response(status=204, headers=HEADERS)
-        response.set_cookie(
-            COOKIE, new_session, max_age=SESSION_S, httponly=True, samesite="Strict", path="/"
-        )
-        return response
+        return set_session(new_session, SESSION_S)
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send calls that end after a given one as server-sent events, until a shutdown."""
@@ -307,6 +299,12 @@ def parse_body(body: bytes) -> dict[str, Any]:
         return read_json(body)
     except BadRequest as error:
         raise InvalidQuery(error.message) from None
+
+
+def set_session(session: str, max_age: int) -> web.Response:
+    response = web.Response(status=204, headers=HEADERS)
+    response.set_cookie(COOKIE, session, max_age=max_age, httponly=True, samesite="Strict")
+    return response
 
 
 def data(body: bytes) -> web.Response:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from proxy.console.series import MAX_SERIES, RANGES, SAMPLE_S, TimeSeries, quantile
+from proxy.limits.kinds import KINDS
 from proxy.telemetry.metrics import Metrics
+from proxy.types.limit import Limit
 from proxy.types.roster import LabelCatalog, ListedDeployment
 from tests.for_each import for_each
 
@@ -60,6 +62,25 @@ def test_totals_are_those_of_at_least_so_many_seconds_ago() -> None:
     assert 3600 <= now[0] - before.time <= 3600 + 60
     assert sum(before.by("headrace_requests_total", 3).values()) == before.time / SAMPLE_S
     assert series.totals_before(99_999).time == 0.0
+
+
+def test_limits_count_the_denials_of_the_last_hour_only() -> None:
+    now = [0.0]
+    metrics = Metrics("1")
+    limit = Limit("team-day", KINDS["requests"], 1, 86_400)
+    deployment = ListedDeployment(limits=(limit,))
+    metrics.admit(LabelCatalog(deployments={"support-chat": deployment}))()
+    series = TimeSeries(metrics, lambda: now[0])
+    metrics.count("headrace_limit_decisions_total", "team-day", "deny")
+    series.sample()
+    assert series.denied() == {"team-day": 1}
+
+    for _ in range(3700 // SAMPLE_S):
+        now[0] += SAMPLE_S
+        series.sample()
+    metrics.count("headrace_limit_decisions_total", "team-day", "deny")
+    metrics.count("headrace_limit_decisions_total", "team-day", "deny")
+    assert series.denied() == {"team-day": 2}
 
 
 def test_totals_of_too_many_series_are_not_kept() -> None:
