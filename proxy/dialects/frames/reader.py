@@ -115,7 +115,7 @@ class FamilyFrameReader:
             doc, raw = self._check_document(doc, raw)
         frames = self._reader.read(doc, raw)
         if self._order is not None or self._joiner is not None:
-            frames = self._order_frames(frames)
+            frames = self._order_frames(frames, len(raw))
         # Estimating its tokens takes long, so it is done here, in a thread.
         if len(raw) > LARGE_BYTES:
             frames = [
@@ -171,7 +171,9 @@ class FamilyFrameReader:
             raw = dump(doc, len(raw))
         return doc, raw
 
-    def _order_frames(self, frames: Iterable[Frame]) -> Sequence[Frame]:
+    def _order_frames(self, frames: Iterable[Frame], size: int = 0) -> Sequence[Frame]:
+        if size > LARGE_BYTES:  # counts while a frame waits
+            frames = [frame._replace(size=size) for frame in frames]
         for frame in frames:
             joined = frame if self._joiner is None else self._joiner.feed(frame)
             self._placed += (joined,) if self._order is None else self._order.feed(joined)

@@ -273,7 +273,8 @@ class Sequencer:
         waiting.add(frame)
         added = len(waiting.frames) - count_before
         size = sum(len(event.text) for event in frame.events if type(event) is Delta)
-        size += added * FRAME_BYTES
+        if added:
+            size = max(size + FRAME_BYTES, frame.size, len(frame.raw or b""))
         waiting.size += size
         self._count += added
         self._bytes += size
