@@ -53,7 +53,7 @@ def build_call_sinks(
     decisions: tuple[Decisions, ...],
     candidate: Candidate | None,
 ) -> tuple[CallStores, tuple[RecordSink, ...]]:
-    """Return the sinks of calls, and those of them that the admin listener shows."""
+    """Return all sinks of calls, and the stores of calls that the admin listener shows."""
     settings = context.settings
     history = CallHistory(store.find, candidate.current if candidate else None)
     recent = RecentCalls(history, candidate, settings.trace_url) if settings.has_console else None

@@ -240,7 +240,7 @@ class DecodedAnswers:
 def for_call(frame: Frame, call: Call) -> Frame:
     """Return a frame that repeats the request of ``call``.
 
-    The cache key ignores the user, whom a response of the Responses API repeats.
+    The cache key ignores the user, but responses of the Responses API contain it.
     """
     doc = frame.doc
     if frame.family != "responses" or doc is None:

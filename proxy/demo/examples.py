@@ -1,4 +1,4 @@
-"""Examples that the demo prints. Each works as it is pasted into a shell."""
+"""Examples that the demo prints. Each can be pasted into a shell."""
 
 from __future__ import annotations
 

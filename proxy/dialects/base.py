@@ -1,7 +1,7 @@
 """Records of a dialect: tables and pure functions for clients and for upstreams.
 
 A client dialect converts requests to OpenAI's form and writes responses. An upstream dialect
-converts requests from that form and reads responses. No pair of dialects needs code of its own.
+converts requests from that form and reads responses. No pair of dialects needs specific code.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ClientDialect:
 
 @frozen
 class UpstreamDialect:
-    """Upstream side of a dialect, and the differences of its responses from those of the family.
+    """Upstream side of a dialect, and the differences of its responses from the family.
 
     ``prefix`` precedes ``paths`` if a ``base_url`` has no path. ``key_header`` has the key, in
     ``authorization`` as a Bearer token. ``to_chat`` converts a document to its family's form.

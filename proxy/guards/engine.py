@@ -147,7 +147,7 @@ class Engine:
     def _is_heavy(self, rules: Sequence[GuardRule], read: Texts) -> bool:
         """Return True if the texts are too much work for the event loop.
 
-        The number of texts alone may decide that: then they are not weighed one by one.
+        If there are many texts, they are not weighed one by one.
         """
         if self.pool is None:
             return False

@@ -127,7 +127,7 @@ class Draft:
     def secret_reference(self, value: object, default_variable: str, path: str) -> str:
         """Return a reference to the variable of a secret.
 
-        A secret in the configuration is not copied: it gets a variable of its own.
+        A secret in the configuration is not copied: it gets a new variable.
         """
         variable = _parse_variable(value)
         if variable is None and value is not None:

@@ -72,7 +72,7 @@ def _list_scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
 
 
 def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
-    """Return the key deployments by deployment name, including those of internal keys."""
+    """Return the key deployments by deployment name, including deployments of internal keys."""
     key_deployments: dict[str, KeyDeployments] = {name: {} for name in snapshot.deployments}
     for key in snapshot.keys.values():
         for name, deployment in key.deployments.items():

@@ -190,7 +190,7 @@ class Access:
     """Access control of the admin listener.
 
     ``hosts`` are accepted ``Host`` names besides localhost and addresses. ``token`` is optional.
-    ``sessions`` are those of the console, None if it is off.
+    ``sessions`` are the console's, None if it is off.
     """
 
     token: str | None = field(default=None, repr=False)

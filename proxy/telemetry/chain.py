@@ -2,8 +2,8 @@
 
 A line is JSON with sorted keys. Its ``hash`` is the SHA-256 of the line without it, and ``prev`` is
 the hash of the line before. An incomplete line of a killed process stays in the file, and the next
-line contains the hash of its bytes. The chain holds no secret: who can write the file can replace
-all of it, so the log also gets the last hash.
+line contains the hash of its bytes. The chain has no secret, so anybody with write access to the
+file can replace all of it. Therefore the log also gets the last hash.
 """
 
 from __future__ import annotations

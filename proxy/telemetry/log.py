@@ -182,7 +182,7 @@ def canonical(record: Record) -> dict[str, Any]:
 
 
 def _make_failure_fields(failure: Failure) -> dict[str, Any]:
-    """Return the fields of a failed call, and those of an unknown path or an invalid key."""
+    """Return the fields of a failed call, including an unknown path and an invalid key."""
     fields: dict[str, Any] = {
         "error": failure.code,
         "upstream_status": failure.upstream_status,

@@ -102,9 +102,9 @@ class RequestHead:
     response headers that the dialect sends in any case. ``via`` are the ids of Headrace instances
     that forwarded the call. ``headers`` exclude credentials; names are lower-case. ``received_at``
     is in UTC. ``internal_key`` is set for calls of guards and of the cache. ``session`` groups
-    calls. ``parameters`` are those of the path and the query. ``alternatives`` are deployments that
-    a client offered besides ``deployment``; its key must be allowed to use them as well.
-    ``passthrough`` is set for passthrough paths.
+    calls. ``parameters`` are the parameters of the path and the query. ``alternatives`` are
+    deployments that a client offered besides ``deployment``; its key must be allowed to use them as
+    well. ``passthrough`` is set for passthrough paths.
     """
 
     dialect: str
@@ -283,7 +283,7 @@ class Plan:
     seconds. ``refusal`` is set if a rule refuses the call. Without ``cache`` the call does not use
     the cache. ``may_refresh`` is True if the client may bypass the cache. ``rule_by_effect`` names
     the rule behind each effect on the whole call. ``passthrough`` is the matched passthrough path.
-    ``rules`` and ``shadow_rules`` are those of all model calls. ``cache_key_prefixes`` and
+    ``rules`` and ``shadow_rules`` are the rules of all model calls. ``cache_key_prefixes`` and
     ``claim_templates`` cache parts of the cache key and of the claims that these calls share.
     """
 

@@ -143,7 +143,7 @@ class Finish(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """A declared member of a vendor, such as the verdicts of its own guards."""
+    """A declared member of a vendor, such as the verdicts of the vendor's guards."""
 
     name: str
     value: Any

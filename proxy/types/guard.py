@@ -105,7 +105,8 @@ class PromptContext:
 class ContextualDetector(Protocol):
     """Builds a detector for each call.
 
-    ``lookback`` bounds that of the detectors it returns. None if one of them needs whole texts.
+    ``lookback`` is the maximum of the detectors that it returns, None if one of them needs whole
+    texts.
     """
 
     @property
@@ -269,7 +270,7 @@ class GuardRule:
 class GuardResult(NamedTuple):
     """Result of one guard for one call.
 
-    ``kind``, ``action`` and ``detections`` are those of the rule. ``seconds`` is the time in the
+    ``kind``, ``action`` and ``detections`` are copied from the rule. ``seconds`` is the time in the
     detector. ``bytes`` and ``fields`` count the inspected text.
     """
 

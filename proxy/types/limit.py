@@ -112,7 +112,7 @@ class LimitKind:
 
 @frozen
 class Limit:
-    """A named limit. Each scope has a counter of its own.
+    """A named limit. Each scope has a separate counter.
 
     A rate allows ``amount`` per ``window`` in seconds, and ``burst`` at once (default: the amount).
     A budget allows ``amount`` nano-USD per window of a ``Calendar``. A lease limit allows

@@ -35,7 +35,7 @@ class Provider:
     """A provider. The defaults of ``endpoints`` and all below it are OpenAI's.
 
     Attributes:
-        base_url: Public address. None if each customer has an address of its own.
+        base_url: Public address. None if each customer has a separate address.
         variable: Environment variable that LiteLLM reads its key from. Empty if servers need none.
         words: Names of the provider in LiteLLM's models.
         is_priced: True if the price table has its models.

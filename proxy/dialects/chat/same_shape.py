@@ -62,5 +62,5 @@ class SameShape:
 
 
 def _has_more(doc: Json) -> bool:
-    """Return True if a document yields events other than those of its choices."""
+    """Return True if a document yields events outside of its choices."""
     return ("usage" in doc and doc["usage"] is not None) or DETECTIONS in doc or HOOKS in doc

@@ -103,8 +103,8 @@ class CallNumbers:
     """Numbers the calls of one choice in the order in which they begin.
 
     A fragment belongs to the latest call of its index, or to the call of its id. It begins another
-    call if it has another id or name, or if it has a name and a text although the call is complete
-    or has a fragment in the same chunk.
+    call if it has another id or name. A fragment with a name and a text also begins another call if
+    the call is complete or has a fragment in the same chunk.
     """
 
     __slots__ = ("_by_id", "_count", "_latest", "_max_calls")

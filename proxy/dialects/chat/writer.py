@@ -1,7 +1,7 @@
 """Writes frames for clients of chat and of legacy completions, as a stream or as one document.
 
-Both families have nearly the same documents. Those of one are converted for a client of the other,
-so that members without an event reach the client too.
+Both families have nearly the same documents. Documents of one family are converted for a client of
+the other, so that members without an event reach the client too.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class _ChatWriter:
                 yield converted
 
     def guard_results(self) -> GuardResults:
-        """Return the results that a client may see, which excludes those of shadow policies."""
+        """Return the results that a client may see, without results of shadow policies."""
         return [result for result in self._options.verdicts() if not result[1].shadow]
 
 

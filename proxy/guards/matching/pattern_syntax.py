@@ -96,8 +96,8 @@ def _relax_repetition(token: re.Match[str]) -> str:
 class Character:
     """One character.
 
-    ``takes_space`` is True if the character may be white space. ``unspaced`` is the pattern of
-    those of its characters that are letters of scripts without spaces, or None.
+    ``takes_space`` is True if the character may be white space. ``unspaced`` is the pattern of its
+    letters of scripts without spaces, or None.
     """
 
     text: str

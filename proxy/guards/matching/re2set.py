@@ -183,7 +183,7 @@ class PatternSet:
         return indexes
 
     def matching_or_partial_indexes(self, data: bytes) -> Sequence[int]:
-        """Return the indexes of the patterns that may match, followed by those of ``open_ends``."""
+        """Return the indexes of patterns that may match, followed by indexes of ``open_ends``."""
         return sorted(self.shared_prefilter.match(data) or range(self._all + 1))[:-1]
 
     def may_match(self, data: bytes) -> bool:

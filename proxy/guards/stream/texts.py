@@ -160,7 +160,7 @@ class PartStream:
                 self._edited.add(delta.part)
 
     def _drain(self) -> list[Frame]:
-        """Return the clear frames at the head, and those of other streams that they blocked."""
+        """Return the clear frames at the head, and frames of other streams that they blocked."""
         out: list[Frame] = []
         streams = [self]
         while streams:

@@ -238,7 +238,7 @@ def _describe_status(decision: PlanOrError) -> str:
 
 
 def _find_refusing_rule(old_decision: PlanOrError, new_decision: PlanOrError) -> str:
-    """Return the rule of the new policies that refuses the call, otherwise that of the old ones."""
+    """Return the rule that refuses the call, of the new policies if one does, else of the old."""
     refusals = (plan.refusal for plan in (new_decision, old_decision) if isinstance(plan, Plan))
     return next((refusal.rule for refusal in refusals if refusal is not None), "")
 
