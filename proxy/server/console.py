@@ -178,8 +178,7 @@ class Console:
     async def _get_call(self, call_id: str) -> web.Response:
         call = self._calls.find(call_id)
         if call is None:
-            text = f"Only the last {MAX_CALLS:,} calls since the start are."
-            return problem(404, f"This call is not stored. {text}")
+            return problem(404, f"This call is not stored: only the last {MAX_CALLS:,} calls are.")
         return data(await self._build(self._calls.details, call))
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
