@@ -149,6 +149,26 @@ async def test_budget_runs_out_on_the_open_page(
         await expect(details).to_contain_text("team-day rejected the call")
 
 
+async def test_chart_marks_a_point_without_neighbors(
+    shop: Proxy, upstream: ScriptedUpstream, page: Page
+) -> None:
+    upstream.answer_with(answer(chat("Paris.")))
+    await post_chat(shop)
+    async with shop.client.get(f"{shop.admin}/api/v1/overview") as response:
+        overview = await response.json()
+    count = len(overview["series"]["times"])
+    overview["series"]["in_flight"] = [3, 3, *[None] * (count - 4), 3, None]
+
+    async def fulfill(route: Route) -> None:
+        await route.fulfill(json=overview)
+
+    await page.route("**/api/v1/overview?*", fulfill)
+    await page.goto(f"{shop.admin}/#/overview")
+    chart = page.get_by_role("img", name="Calls in flight")
+    await expect(chart.locator("circle.knob")).to_have_count(1)
+    await expect(chart.locator("path.line")).to_have_count(1)
+
+
 async def test_rejected_reload_and_candidate_are_shown(
     upstream: ScriptedUpstream, page: Page, tmp_path: Path
 ) -> None:
