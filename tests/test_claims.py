@@ -20,7 +20,7 @@ from proxy.server import admin
 from proxy.telemetry.catalog.table import METRICS as CATALOG
 from tests.cache.stores import Clock, StoreEventLog
 from tests.for_each import for_each
-from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims
 from tests.servers import Server, running_server
 
 TOP = Path(__file__).parents[1]

@@ -37,10 +37,10 @@ from proxy.settings import (
 )
 from proxy.types.target import Secret
 from tests.for_each import for_each
-from tests.ledger.kept import PRICED, FakeLog, finished, ledger_at
+from tests.ledger.records import PRICED, FakeLog, finished, ledger_at
 from tests.ledger.test_sqlite import batch, lines
-from tests.test_door import SECRETS
 from tests.test_errors_page import rows_by_code
+from tests.test_first_pages import SECRETS
 
 TOP = Path(__file__).parents[1]
 PAGES = sorted([*TOP.glob("*.md"), *TOP.glob("d*/*.md"), *TOP.glob("docs/*/*.md")])
@@ -66,7 +66,7 @@ def first_cells(name: str, heading: str) -> set[str]:
     return {word for row in table(name, heading) for word in words(row[0])}
 
 
-# Indented blocks are parts of a file. tests/test_door.py tests them.
+# Indented blocks are parts of a file. tests/test_first_pages.py tests them.
 YAML = [
     (file, block)
     for file in PAGES

@@ -18,7 +18,7 @@ from proxy.telemetry.log import canonical
 from tests.adversary.fields import Start
 from tests.conftest import metric_total, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
-from tests.ledger.kept import kept, ledgered
+from tests.ledger.records import kept, ledgered
 from tests.limits.test_init import SEARCH
 
 PROMPT, WORDS = 10, 10  # estimated tokens

@@ -21,10 +21,10 @@ from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
 from tests.adversary.crossings import EVERY_STEP, SEQUENCES, Fickle, Step, policies
-from tests.adversary.drawn import check_examples
+from tests.adversary.examples import check_examples
 from tests.conftest import Proxy, metric_total, running_proxy
 from tests.doubles import scripted_upstream
-from tests.ledger.kept import kept
+from tests.ledger.records import kept
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
 

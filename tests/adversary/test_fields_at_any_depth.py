@@ -17,7 +17,7 @@ from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.types import Target, Upstream
 from tests.conftest import KEY, Proxy
-from tests.dialects.test_leaning import House, house, policy
+from tests.dialects.test_stored_state import House, house, policy
 from tests.doubles import Json, ScriptedUpstream, answer
 from tests.for_each import for_each
 

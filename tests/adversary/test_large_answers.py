@@ -20,7 +20,7 @@ from tests.adversary.loops import LAG_S, Lag, Loop, upstream_on_own_loop
 from tests.adversary.test_large_bodies import TRIES
 from tests.conftest import Proxy, Reply, running_proxy, world
 from tests.doubles import Asked, Json, Wire, chat, event, head, legacy, usage
-from tests.ledger.kept import kept
+from tests.ledger.records import kept
 from tests.test_pipeline import BEARER, ENKRYPT, PORTKEY
 
 MOST_S = LAG_S / 2

@@ -16,9 +16,9 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.types import Call, Plan, RequestHead, Secret
 from tests.conftest import DIGEST, KEY, Reply, running_proxy
-from tests.dialects.test_leaning import House, house, policy
+from tests.dialects.test_stored_state import House, house, policy
 from tests.doubles import Json, ScriptedUpstream, answer, chat, response
-from tests.policy.deciding import decide, key_in, snapshot_of
+from tests.policy.decisions import decide, key_in, snapshot_of
 from tests.test_pipeline import MESSAGES
 
 HEAD = RequestHead(

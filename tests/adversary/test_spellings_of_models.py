@@ -20,7 +20,7 @@ from proxy.types import Call, Plan
 from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, chat
 from tests.for_each import for_each
-from tests.policy.deciding import decide, key_in, snapshot_of
+from tests.policy.decisions import decide, key_in, snapshot_of
 from tests.test_pipeline import BEARER
 
 POSITION = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -19,8 +19,8 @@ from proxy.limits.kinds import KINDS
 from proxy.telemetry.log import BURST
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
+from tests.cache.cached_proxy import Cached, cached_proxy, until_asked
 from tests.cache.test_cache_call import wait_until_served
-from tests.cache.world import Cached, cached_proxy, until_asked
 from tests.cli.test_init import serving
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import (
@@ -35,7 +35,7 @@ from tests.doubles import (
     stream,
     text_item,
 )
-from tests.limits.world import Clock
+from tests.limits.sample_limits import Clock
 from tests.test_pipeline import BEARER, ROUTES
 
 ONE_KEY, OTHER_KEY = "hr-one-key", "hr-other-key"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.dialects.test_leaning import House, house
+from tests.dialects.test_stored_state import House, house
 from tests.doubles import (
     Asked,
     Json,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cache.cached_proxy import Cached, cached_proxy
 from tests.cache.stores import until
-from tests.cache.world import Cached, cached_proxy
 from tests.doubles import ScriptedUpstream
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.cache.cached_proxy import RULE, Cached, until_asked
 from tests.cache.stores import until
-from tests.cache.world import RULE, Cached, until_asked
 from tests.doubles import (
     Asked,
     Script,

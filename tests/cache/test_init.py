@@ -13,7 +13,7 @@ import pytest
 from proxy.errors import ProxyError, RequestError
 from proxy.ports import OutputGuards
 from proxy.types.events import Delta, Frame
-from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
+from tests.cache.cached_proxy import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
 from tests.conftest import KEY
 from tests.doubles import (
     Script,

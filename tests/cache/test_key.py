@@ -28,7 +28,7 @@ from proxy.types import (
     Upstream,
 )
 from proxy.types.limit import Limit
-from tests.cache.world import Cached
+from tests.cache.cached_proxy import Cached
 from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
 from tests.test_pipeline import ROUTES, successful_response

@@ -16,6 +16,7 @@ from proxy.errors import ClientDisconnected
 from proxy.ports import OutputGuards, Sink
 from proxy.types import Call, Plan, ResponseHead
 from proxy.types.events import STOP, Finish, Frame
+from tests.cache.cached_proxy import Cached, cached_proxy, until_asked
 from tests.cache.test_cache_call import (
     COST,
     FORMS,
@@ -27,7 +28,6 @@ from tests.cache.test_cache_call import (
     wait_for_disconnect,
     wait_until_served,
 )
-from tests.cache.world import Cached, cached_proxy, until_asked
 from tests.doubles import (
     PATIENCE_S,
     ScriptedUpstream,

@@ -32,7 +32,7 @@ from proxy.types.events import STOP, Frame
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
-from tests.cache.world import RuledPolicies
+from tests.cache.cached_proxy import RuledPolicies
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
@@ -47,8 +47,8 @@ from tests.doubles import (
 )
 from tests.fakes import MemorySink
 from tests.for_each import for_each
-from tests.guards.elsewhere import guard_clients
-from tests.policy.deciding import read_text
+from tests.guards.guard_clients import guard_clients
+from tests.policy.decisions import read_text
 
 BODY = {"messages": [{"role": "user", "content": "Is it?"}], "temperature": 0}
 POLICIES = """

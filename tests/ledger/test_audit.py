@@ -14,7 +14,7 @@ from proxy.ledger.schema import FIRST_VERSION
 from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace
-from tests.ledger.kept import PRICED, UNPRICED, FakeLog, as_version, book, finished, ledger_at
+from tests.ledger.records import PRICED, UNPRICED, FakeLog, as_version, book, finished, ledger_at
 from tests.ledger.test_spending import written
 
 MEDDLED = (

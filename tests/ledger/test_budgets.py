@@ -34,11 +34,20 @@ from proxy.types.windows import Calendar
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
 from tests.ledger.conftest import Stores
-from tests.ledger.kept import HEAD, PRICED, UNPRICED, FakeLog, finished, kept, ledger_at, ledgered
+from tests.ledger.records import (
+    HEAD,
+    PRICED,
+    UNPRICED,
+    FakeLog,
+    finished,
+    kept,
+    ledger_at,
+    ledgered,
+)
 from tests.ledger.test_init import call
 from tests.ledger.test_spending import written
 from tests.ledger.test_sqlite import counted
-from tests.limits.world import Clock
+from tests.limits.sample_limits import Clock
 from tests.test_pipeline import BEARER
 
 BUDGET = """

@@ -13,7 +13,7 @@ from proxy.ledger.audit import audit
 from proxy.ledger.crashes import Crash, position_file, read_position
 from proxy.ledger.store import Counts
 from tests.ledger.conftest import Stores
-from tests.ledger.kept import PRICED, FakeLog, book, finished, kept, ledger_at
+from tests.ledger.records import PRICED, FakeLog, book, finished, kept, ledger_at
 from tests.ledger.test_sqlite import batch, counted
 
 

@@ -1,6 +1,6 @@
 """The ledger of a running proxy: stops, kills, full disks and locks lose no row without a report.
 
-`tests/adversary/test_money_of_every_way_out.py` compares the rows of every end of a call.
+`tests/adversary/test_money_however_calls_end.py` compares the rows of every end of a call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proxy.ledger.audit import audit
 from tests.cli.test_init import Served, headrace, serving
 from tests.conftest import KEY, world
 from tests.doubles import ScriptedUpstream, hang
-from tests.ledger.kept import kept, ledgered
+from tests.ledger.records import kept, ledgered
 from tests.servers import eventually
 from tests.test_pipeline import BEARER, PROMPT, ROUTES
 

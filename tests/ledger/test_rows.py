@@ -30,7 +30,7 @@ from proxy.types import Call
 from tests.doubles import usage
 from tests.for_each import for_each
 from tests.ledger.conftest import Stores
-from tests.ledger.kept import (
+from tests.ledger.records import (
     HEAD,
     PRICED,
     UNPRICED,

@@ -21,7 +21,7 @@ from proxy.ledger.crashes import (
 )
 from proxy.ledger.spending import SpendingLine, SpendingReport, check_tags, read_spending
 from proxy.ledger.store import Unusable
-from tests.ledger.kept import PRICED, UNPRICED, FakeLog, book, finished, ledger_at
+from tests.ledger.records import PRICED, UNPRICED, FakeLog, book, finished, ledger_at
 
 NOW = datetime.now(UTC)
 

@@ -21,7 +21,7 @@ from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.money.usage import Source
 from tests.for_each import for_each
 from tests.ledger.conftest import Stores
-from tests.ledger.kept import PRICED, call_entry, finished, kept
+from tests.ledger.records import PRICED, call_entry, finished, kept
 
 
 def batch(*seqs: int) -> Rows:

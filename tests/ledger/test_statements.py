@@ -26,7 +26,7 @@ from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, prune_limit_ms
 from proxy.ledger.store import Counts
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying, Stores
-from tests.ledger.kept import PRICED, FakeLog, book, call_entry, finished, kept, ledger_at
+from tests.ledger.records import PRICED, FakeLog, book, call_entry, finished, kept, ledger_at
 from tests.ledger.test_spending import written
 from tests.ledger.test_sqlite import batch, counted
 from tests.servers import eventually

@@ -20,7 +20,16 @@ from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import MAX_CALLS, MAX_SLICED, SLICE, Ledger
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ScriptedUpstream
-from tests.ledger.kept import PRICED, FakeLog, book, call_entry, finished, kept, ledger_at, ledgered
+from tests.ledger.records import (
+    PRICED,
+    FakeLog,
+    book,
+    call_entry,
+    finished,
+    kept,
+    ledger_at,
+    ledgered,
+)
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
 

@@ -17,7 +17,7 @@ from proxy.runtime.redis import connect
 from proxy.settings import LedgerAt
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
-from tests.limits.world import Clock
+from tests.limits.sample_limits import Clock
 from tests.servers import Cluster, Server, running_cluster, running_server
 
 

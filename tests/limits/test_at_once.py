@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.test_init import serving
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, gated, legacy
-from tests.ledger.kept import kept
+from tests.ledger.records import kept
 from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
 from tests.servers import Server, eventually

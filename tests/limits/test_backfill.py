@@ -26,7 +26,7 @@ from proxy.runtime.redis import connect
 from proxy.types import Call, ModelCall, Plan, RequestHead, ScopedLimit, Target, Upstream
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
-from tests.limits.world import NOON, Clock, claims
+from tests.limits.sample_limits import NOON, Clock, claims
 from tests.servers import Server
 
 DEAR = Target(

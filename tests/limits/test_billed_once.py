@@ -18,10 +18,10 @@ from proxy.settings import LedgerAt
 from proxy.types.limit import LEASE_S
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, running_proxy
-from tests.dialects.test_leaning import SECRET, House, house, policy
+from tests.dialects.test_stored_state import SECRET, House, house, policy
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, response
-from tests.ledger.kept import kept
-from tests.passthrough.world import BEARER, RANKED, RERANK, policies
+from tests.ledger.records import kept
+from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, policies
 from tests.servers import Server, eventually
 
 PRICED = 11_000

@@ -29,7 +29,7 @@ from tests.doubles import (
     usage,
 )
 from tests.for_each import for_each
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 from tests.test_pipeline import BEARER
 
 SEARCH = {"authorization": "Bearer hr-search-key"}

@@ -25,7 +25,7 @@ from tests.doubles import (
     head,
     piece,
 )
-from tests.passthrough.world import BEARER, RANKED, RERANK, running
+from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, running
 from tests.servers import eventually
 
 EMAIL = "jane@example.com"

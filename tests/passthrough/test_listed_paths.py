@@ -16,7 +16,7 @@ from proxy.dialects import ENDPOINTS_WITHOUT_BODY, ROUTES
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, legacy
 from tests.for_each import for_each
-from tests.passthrough.world import BEARER, RANKED, digest, policies
+from tests.passthrough.listed_policies import BEARER, RANKED, digest, policies
 
 ALIAS, MODEL, NAME = "old-files", "file-keeper", "support-files"
 IDS = {"deployment": NAME, "id": "conv_1", "item": "msg_1", "model": MODEL}

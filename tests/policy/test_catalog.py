@@ -22,7 +22,7 @@ from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.for_each import for_each
 from tests.guards.growth import lines
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 from tests.policy.review.test_check import SIZES, folder
 
 DIGEST = hashlib.sha256(b"k").hexdigest()

@@ -14,7 +14,7 @@ from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpRawServer
 
 from tests.conftest import KEY, Proxy, running_proxy
-from tests.passthrough.world import digest
+from tests.passthrough.listed_policies import digest
 from tests.sdks.conftest import Drive
 
 POLICIES = """

@@ -18,7 +18,7 @@ from proxy.dialects.requests.field_filter import filter_fields
 from proxy.errors import InvalidField
 from proxy.types import Json, Upstream
 from tests.conftest import KEY, running_proxy
-from tests.passthrough.world import BEARER, digest
+from tests.passthrough.listed_policies import BEARER, digest
 from tests.sdks.conftest import PYTHON, TOP, needs
 from tests.sdks.request_types import CANARY
 

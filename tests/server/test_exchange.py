@@ -40,7 +40,7 @@ from tests.doubles import (
 )
 from tests.fakes import Unguarded, unlimited
 from tests.for_each import for_each
-from tests.passthrough.world import running
+from tests.passthrough.listed_policies import running
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]

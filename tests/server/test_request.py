@@ -27,7 +27,7 @@ from proxy.telemetry.log import canonical
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
-from tests.ledger.kept import call_entry
+from tests.ledger.records import call_entry
 from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
 

@@ -22,7 +22,7 @@ from proxy.server.response import PIECE, ResponseWriter, limit_headers
 from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, to_decision
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
-from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 FIELDS = {"content-type": "application/json", "server": "headrace", "x-name": "\u00e9\tb"}

@@ -15,7 +15,7 @@ from proxy.limits.kinds import KINDS
 from proxy.types.limit import FRESH, MAX_AMOUNT, NEVER, WARNED, Limit, to_decision
 from proxy.types.windows import Calendar, Unit
 from tests.for_each import for_each
-from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
 
 DAY = Calendar("day")
 

@@ -18,7 +18,7 @@ from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.conftest import KEY
-from tests.dialects.test_leaning import OTHER_KEY, House, house, policy
+from tests.dialects.test_stored_state import OTHER_KEY, House, house, policy
 from tests.doubles import Json, ScriptedUpstream, answer, cut_before_head, response, text_item
 
 PRICED = 11_000  # nano-USD: 5 tokens at 1,000 and 3 at 2,000

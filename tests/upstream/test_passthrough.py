@@ -15,7 +15,7 @@ from proxy.upstream.passthrough import find_tokens
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head
 from tests.for_each import for_each
-from tests.passthrough.world import BEARER, RANKED, RERANK, SEARCH_KEY, running
+from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, SEARCH_KEY, running
 
 MODERATION = {"model": "rerank-1", "input": "a kind word"}
 

@@ -27,10 +27,10 @@ from proxy.errors import (
 from proxy.types import Retry
 from proxy.upstream.errors import choose_most_useful_error, retry_cause, retry_delay
 from tests.conftest import running_proxy
-from tests.dialects.test_leaning import house, policy
+from tests.dialects.test_stored_state import house, policy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response
 from tests.for_each import for_each
-from tests.passthrough.world import BEARER, policies
+from tests.passthrough.listed_policies import BEARER, policies
 from tests.upstream.test_retries import ask, models, resilient_proxy
 
 RETRY = Retry(times=3, on=frozenset({"connect", 429, 503}), wait=1.0, max_wait=3.0)

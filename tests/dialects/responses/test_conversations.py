@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.dialects.test_leaning import OTHER_KEY, House, house, policy
+from tests.dialects.test_stored_state import OTHER_KEY, House, house, policy
 from tests.doubles import (
     Asked,
     Json,

@@ -11,7 +11,7 @@ import pytest
 from proxy.call.summary import summarize
 from proxy.dialects.responses.schema import find_failure
 from tests.conftest import KEY
-from tests.dialects.test_leaning import House, house, policy
+from tests.dialects.test_stored_state import House, house, policy
 from tests.doubles import (
     Json,
     ScriptedUpstream,

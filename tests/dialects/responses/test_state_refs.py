@@ -17,7 +17,7 @@ from proxy.guards.text.documents import collect_texts, native_walk, request_text
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.responses.test_sealing import CALL, FOREIGN, IDS, PLACE, STORED_AT, THOUGHT
-from tests.dialects.test_leaning import House, house
+from tests.dialects.test_stored_state import House, house
 from tests.doubles import (
     Json,
     ScriptedUpstream,

@@ -15,7 +15,7 @@ from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call
 from proxy.errors import InvalidField
 from proxy.types import RequestHead
 from tests.conftest import KEY
-from tests.dialects.test_leaning import SECRET, House, house, policy
+from tests.dialects.test_stored_state import SECRET, House, house, policy
 from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,

@@ -21,7 +21,7 @@ from proxy.guards.services.judge import (
 from proxy.guards.services.wire import BadAnswer, TooLong, Unsure
 from proxy.types.guard import Finding, PromptContext
 from tests.for_each import for_each
-from tests.guards.elsewhere import UNASKED, Deployment, ScriptedPiece
+from tests.guards.guard_clients import UNASKED, Deployment, ScriptedPiece
 
 RULE = "A text must not promise a refund."
 JUDGE = Judge("refunds", "input", "judge-smol", RULE, "violation", 0.5, 1000, mark=lambda: "MARK")

@@ -17,7 +17,7 @@ from proxy.guards.services.wire import BadAnswer, NoAnswer
 from proxy.types import Secret, Upstream
 from proxy.types.guard import Finding
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer
-from tests.guards.elsewhere import UNASKED, ScriptedPiece, guard_clients
+from tests.guards.guard_clients import UNASKED, ScriptedPiece, guard_clients
 
 
 def result(kind: str, start: int, end: int, score: float = 0.85) -> dict[str, Any]:

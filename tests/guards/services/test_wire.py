@@ -18,7 +18,7 @@ from proxy.guards.services.wire import (
 )
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
-from tests.guards.elsewhere import ScriptedPiece, guard_clients
+from tests.guards.guard_clients import ScriptedPiece, guard_clients
 
 
 class Loose(ServiceAnswer):

@@ -21,8 +21,8 @@ from proxy.runtime.redis import connect
 from proxy.types.limit import LEASE_S, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, Clock, claims
 from tests.limits.stores.held_server import HeldServer
-from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
 from tests.servers import Server
 
 

@@ -12,7 +12,7 @@ from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit, LimitDecision
 from proxy.types.windows import Calendar
-from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims
 
 DAY_MS = 86_400_000
 

@@ -25,7 +25,7 @@ from proxy.types.limit import Claim, Limit, LimitDecision, OnStoreError
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
 from tests.limits.conftest import shared
-from tests.limits.world import MONTH, PLACES, claims
+from tests.limits.sample_limits import MONTH, PLACES, claims
 from tests.servers import Cluster, Server, eventually
 
 BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))

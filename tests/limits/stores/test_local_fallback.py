@@ -14,8 +14,17 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import FRESH, Claim, Limit, LimitDecision, OnStoreError, to_decision
 from tests.for_each import for_each
+from tests.limits.sample_limits import (
+    MONTH,
+    PLACES,
+    REQUESTS,
+    SUPPORT,
+    TOKENS,
+    Clock,
+    claims,
+    would_refuse,
+)
 from tests.limits.stores.test_failover import recorder_of
-from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims, would_refuse
 
 
 def alone(clock: Clock, replicas: int = 1) -> LocalFallback:

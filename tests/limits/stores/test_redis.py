@@ -24,8 +24,8 @@ from proxy.runtime.redis_settings import redis_at
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
 from tests.limits.stores.held_server import HeldServer
-from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
 from tests.servers import Cluster, Server
 
 LIMITS = (

@@ -19,8 +19,8 @@ from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
 from tests.limits.conftest import shared
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, Clock, claims
 from tests.limits.stores.test_failover import instance
-from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
 from tests.servers import Cluster, Member, eventually
 
 

@@ -23,9 +23,9 @@ from proxy.runtime.background import run_in_background
 from proxy.runtime.redis import connect
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
+from tests.limits.sample_limits import MONTH, PLACES, claims
 from tests.limits.stores.slow_wire import SlowWire, slow_wire
 from tests.limits.stores.test_failover import recorder_of
-from tests.limits.world import MONTH, PLACES, claims
 from tests.servers import Server, eventually
 
 PAUSE_S = 0.15

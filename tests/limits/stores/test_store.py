@@ -15,7 +15,7 @@ from proxy.limits.stores.store import CounterStore, renew_leases
 from proxy.types.limit import LEASE_S, Claim, CounterState, Limit, LimitDecision
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
-from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims, would_refuse
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims, would_refuse
 from tests.servers import Cluster, Server
 
 CALLS = 500

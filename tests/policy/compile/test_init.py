@@ -21,7 +21,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import warnings
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 
 POLICIES = """
 upstreams:

@@ -27,7 +27,7 @@ from proxy.types import CacheRule, SemanticCacheRule
 from tests.for_each import for_each
 from tests.policy.compile.test_guards import POLICIES as GUARD_POLICIES
 from tests.policy.compile.test_guards import SONG, WRITTEN
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 
 POLICIES = f"""
 upstreams:

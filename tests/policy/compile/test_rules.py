@@ -11,7 +11,7 @@ from proxy.types import ScopedLimit
 from proxy.types.limit import LEASE_S, RENEW_S
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 
 POLICIES = """
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}

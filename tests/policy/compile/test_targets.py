@@ -12,7 +12,7 @@ from proxy.policy.review.check import CheckReport, check_folder
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.for_each import for_each
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 from tests.test_pipeline import BEARER, MESSAGES
 
 FOLDER = f"""\

@@ -19,7 +19,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret, Target, Upstream
 from tests.for_each import for_each
-from tests.policy.deciding import decide, read_text
+from tests.policy.decisions import decide, read_text
 
 FACTS = Facts(
     key="widget",

@@ -21,8 +21,8 @@ from proxy.policytest.harness import run_case, run_simulated
 from proxy.types import Call, Json, Plan
 from tests.conftest import KEY, running_proxy
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, chat, legacy, response
-from tests.passthrough.world import digest
-from tests.policy.deciding import read_text
+from tests.passthrough.listed_policies import digest
+from tests.policy.decisions import read_text
 
 EU, US, SUPPORT = "eu/gpt-4o-eu", "us/gpt-4o", "local/gpt-4o"
 PAIR = {EU, US}

@@ -18,7 +18,7 @@ from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, Json, Plan, RequestHead, Secret
 from tests.conftest import DIGEST, KEY, world
 from tests.for_each import for_each
-from tests.policy.deciding import decide, read_text
+from tests.policy.decisions import decide, read_text
 
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
 WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]

@@ -16,7 +16,7 @@ from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Call, Plan
 from tests.for_each import for_each
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 
 POSITION = datetime(2026, 6, 1, tzinfo=UTC)
 POLICIES = """\

@@ -35,7 +35,7 @@ from proxy.policy.files.validation import did_you_mean, keys_at
 from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 
 WRONG = sorted(Path(__file__).parents[1].joinpath("wrong").glob("*.yaml"))
 

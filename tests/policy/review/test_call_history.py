@@ -22,7 +22,7 @@ from proxy.types.guard import GuardResult, Verdict
 from proxy.types.limit import Claim, Limit, to_decision
 from proxy.types.windows import Calendar
 from tests.conftest import KEY, world
-from tests.policy.deciding import decide, read_text
+from tests.policy.decisions import decide, read_text
 
 HEAD = RequestHead(
     "openai",

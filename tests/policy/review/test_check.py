@@ -22,7 +22,7 @@ from tests.conftest import world
 from tests.for_each import for_each
 from tests.guards.doubles import pieces, tallies
 from tests.guards.growth import lines
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 
 BAD = Problem("a.yaml", 1, 2, "tags.team", "must be a list: 100 %\nof it")
 DOUBTFUL = Problem("b.yaml", 3, 4, "tags.env", "is set by nobody")

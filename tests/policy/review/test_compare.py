@@ -17,7 +17,7 @@ from proxy.policy.review.sample_call import chat_body, sample_call
 from tests.conftest import DIGEST, KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.for_each import for_each
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 
 POLICIES = """\
 upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}

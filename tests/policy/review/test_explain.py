@@ -16,7 +16,7 @@ from proxy.policy.review.explain import CallExplanation, Decision, explain
 from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
-from tests.policy.deciding import read_text
+from tests.policy.decisions import read_text
 
 POSITION = datetime(2026, 11, 20, 12, tzinfo=UTC)
 POLICIES = """\

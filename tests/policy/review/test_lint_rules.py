@@ -21,7 +21,7 @@ from proxy.policy.schema import When
 from proxy.policytest.cases import DEFAULT_TIME
 from tests.for_each import for_each
 from tests.guards.growth import lines
-from tests.policy.deciding import empty_context, read_text
+from tests.policy.decisions import empty_context, read_text
 from tests.policy.test_properties import WHEN
 
 POLICIES = """\

@@ -22,7 +22,7 @@ from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.uploads import DuplicateSocket
 from tests.conftest import Proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream, sends
-from tests.passthrough.world import BEARER, running
+from tests.passthrough.listed_policies import BEARER, running
 from tests.servers import eventually
 from tests.upstream.wire.test_connection import OK, PATIENT, ask, read_body
 

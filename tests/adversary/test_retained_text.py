@@ -18,8 +18,8 @@ import pytest
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.fields.token_bounds import GROUPS
-from tests.adversary.kept import Remains
 from tests.adversary.loops import Lag
+from tests.adversary.retained_data import Remains
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     Json,

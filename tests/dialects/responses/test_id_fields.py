@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import KEY
-from tests.dialects.test_leaning import OLD, OTHER_KEY, SECRET, TURNED, House, house, policy
+from tests.dialects.test_stored_state import OLD, OTHER_KEY, SECRET, TURNED, House, house, policy
 from tests.doubles import (
     Json,
     ScriptedUpstream,

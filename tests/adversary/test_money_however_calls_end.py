@@ -32,7 +32,7 @@ from tests.doubles import (
     legacy_events,
     stream,
 )
-from tests.ledger.kept import kept, ledgered
+from tests.ledger.records import kept, ledgered
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
 

@@ -20,10 +20,10 @@ from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from proxy.types import Endpoint, RequestHead, Target, Upstream
 from proxy.types.providers import PROVIDERS, Provider
-from tests.adversary.drawn import check_examples
+from tests.adversary.checked_proxy import house
+from tests.adversary.examples import check_examples
 from tests.adversary.fields import ROUTES, TEXTS
 from tests.adversary.grammar import LEAVES, requests
-from tests.adversary.house import house
 from tests.adversary.odd_values import places
 from tests.adversary.test_odd_requests import PARTS
 from tests.conftest import KEY, Proxy, running_proxy, world

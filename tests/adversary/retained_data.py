@@ -29,7 +29,7 @@ from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.trace import Traces
 from proxy.types import Call, Plan, RequestHead, Target
 from proxy.types.limit import Limit
-from tests.ledger.kept import call_entry
+from tests.ledger.records import call_entry
 
 TRUSTED = (type, type(sys), Target, Limit, Price, Snapshot)  # from policies, not from clients
 OF_THE_CALL = (Call, RequestHead, Plan)  # freed with the call

@@ -30,8 +30,8 @@ from tests.doubles import (
     head,
     piece,
 )
-from tests.ledger.kept import kept
-from tests.passthrough.world import BEARER, digest
+from tests.ledger.records import kept
+from tests.passthrough.listed_policies import BEARER, digest
 from tests.servers import eventually
 
 MAXIMUM = 200_000_000  # nano-USD
