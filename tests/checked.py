@@ -23,7 +23,7 @@ from proxy.types.events import (
 def checked(
     frames: Iterable[Frame], *, split: bool = False, sequenced: bool = False
 ) -> list[Frame]:
-    """Return the frames of one model call. Raise ``AssertionError`` for one that breaks a rule.
+    """Return the frames of one model call. Raise ``AssertionError`` if one breaks a rule.
 
     `split`: a frame has at most one delta, and no `End`, `Finish` or `Stop` beside it.
     `sequenced`: at most one part and its parent are open at a time.

@@ -1,4 +1,4 @@
-"""What all tests share: no way out of this machine, and a proxy in front of a scripted upstream."""
+"""Shared fixtures: no connections to other machines, and a proxy with a scripted upstream."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tests.telemetry.collector import Collector
 
 KEY = "hr-test-key"
 DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
-LARGE_BODY = 2**20  # bytes, beyond which aiohttp wants a file
+LARGE_BODY = 2**20  # bytes; aiohttp warns above 1 MiB unless the body is a file
 LOOPBACK = ("127.", "::1", "localhost")
 
 
-def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
+def _refuse_other_hosts(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "socket.connect" and isinstance(arguments[1], tuple):
         host = str(arguments[1][0])
         if not host.startswith(LOOPBACK):
@@ -45,31 +45,31 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _forget_http_proxies() -> None:
-    """Remove ``HTTP_PROXY`` and its like, so that clients of tests connect to this machine."""
+    """Remove variables such as ``HTTP_PROXY``, so that clients connect directly."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             del os.environ[name]
 
 
-def _heed_ctrl_c() -> None:
-    """Undo the ignored SIGINT of a command that a script started in the background. Processes that
+def _restore_sigint() -> None:
+    """Restore SIGINT, which shells ignore for background commands. Processes that
     tests start would inherit it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _forget_http_proxies()
-_heed_ctrl_c()
-sys.addaudithook(_stay_here)
+_restore_sigint()
+sys.addaudithook(_refuse_other_hosts)
 settings.register_profile("busy machines", deadline=None)
 settings.load_profile("busy machines")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have tests marked by the parts that they need, and hold them to it."""
+    """Mark tests by the parts that they need, and enforce the markers."""
     running = RunningTest()
     config.pluginmanager.register(running)
-    if config.option.markexpr:  # some are left out: what is left has to do without their parts
+    if config.option.markexpr:  # deselected parts must not be used
         sys.addaudithook(running.hear)
 
 
@@ -79,8 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have garbage collected as `headrace serve` does, and never in what pytest itself holds of
-    all tests: each collection would go through it."""
+    """Collect garbage as `headrace serve` does, without traversing the objects of pytest."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -107,7 +106,7 @@ class Reply:
 
     @property
     def error(self) -> Any:
-        """The error object, whose form is the dialect's."""
+        """The error object in the form of the dialect."""
         return self.json["error"]
 
 
@@ -138,7 +137,7 @@ class Proxy:
         *,
         method: str = "POST",
     ) -> Reply:
-        """Send JSON, or bytes. Without ``headers`` the call has the key of all tests."""
+        """Send JSON or bytes. Without ``headers`` the call has the default key."""
         data, headers = body, CIMultiDict(headers or {"authorization": f"Bearer {self.key}"})
         if body is not None and not isinstance(body, bytes):
             data = json.dumps(body).encode()
@@ -170,24 +169,24 @@ class Proxy:
         return await self.read("/metrics")
 
     async def read(self, path: str) -> str:
-        """Return what the admin port shows at a path."""
+        """Return a page of the admin port."""
         async with self.client.get(self.admin + path) as response:
             return await response.text()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection for bytes as a test writes them."""
+        """Open a raw connection."""
         host, port = self.url.removeprefix("http://").split(":")
         return await asyncio.open_connection(host, int(port))
 
 
 def metric_total(metrics: str, name: str, **labels: str) -> Decimal:
-    """Return the sum of the series of a metric that have these labels."""
+    """Return the sum of the series of a metric with these labels."""
     samples = [s for family in text_string_to_metric_families(metrics) for s in family.samples]
     series = [s for s in samples if s.name == name and labels.items() <= s.labels.items()]
     return sum((Decimal(str(sample.value)) for sample in series), Decimal(0))
 
 
-def world(upstream: str, *, hasty: bool = False) -> str:
+def policies_for(upstream: str, *, hasty: bool = False) -> str:
     """The small world of all tests: an upstream of each dialect, two teams, two deployments.
 
     It waits for its upstream as long as a busy machine may take. A ``hasty`` one does not: for
@@ -281,7 +280,7 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
             **settings,
         },
     )
-    unread = os.open(os.devnull, os.O_WRONLY)  # a pipe that nobody reads would fill, and hold up
+    unread = os.open(os.devnull, os.O_WRONLY)  # an unread pipe would fill and block
     try:
         async with app.run_proxy(chosen, sink, log_fd=log_fd or unread, trust=trust) as running:
             url, admin = f"http://{running.listen}", f"http://{running.admin}"
@@ -293,13 +292,15 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
 
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as running:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url)) as running:
         yield running
 
 
 @pytest.fixture
 async def hasty_proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
-    async with running_proxy(tmp_path / "policies", world(upstream.url, hasty=True)) as running:
+    async with running_proxy(
+        tmp_path / "policies", policies_for(upstream.url, hasty=True)
+    ) as running:
         yield running
 
 

@@ -19,8 +19,8 @@ PATIENCE_S = 30.0
 
 
 @dataclass
-class Asked:
-    """One request as an upstream saw it. ``closed`` is set once its connection has gone."""
+class ReceivedRequest:
+    """A request that an upstream received. ``closed`` is set when its connection closes."""
 
     method: str
     path: str
@@ -35,7 +35,7 @@ class Asked:
 
 @dataclass
 class Wire:
-    """The way back from a scripted upstream: bytes as the script wants them."""
+    """Sends the bytes of a scripted response."""
 
     writer: asyncio.StreamWriter
     keep: bool = True
@@ -46,12 +46,12 @@ class Wire:
         await self.writer.drain()
 
     def cut(self) -> None:
-        """Reset the connection: no goodbye."""
+        """Reset the connection."""
         self.keep = False
         self.writer.transport.abort()
 
 
-Script = Callable[[Asked, Wire], Awaitable[None]]
+Script = Callable[[ReceivedRequest, Wire], Awaitable[None]]
 
 
 def head(status: int, media_type: str, *extra: str) -> bytes:
@@ -62,10 +62,10 @@ def head(status: int, media_type: str, *extra: str) -> bytes:
 def answer(
     body: Any, status: int = 200, *extra: str, media_type: str = "application/json"
 ) -> Script:
-    """Answer with one whole document."""
+    """Respond with one whole document."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         length = f"content-length: {len(data)}"
         await wire.send(head(status, media_type, length, *extra) + data)
 
@@ -93,7 +93,7 @@ def stream(
     after the first ``gate_after`` until the test allows more."""
     sent_items = list(events)
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for number, item in enumerate(sent_items):
             if number == cut_after:
@@ -108,16 +108,16 @@ def stream(
 
 
 def cut_before_head() -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         wire.cut()
 
     return script
 
 
 def gated(gate: asyncio.Event, script: Script) -> Script:
-    """Return a script that says nothing until the gate opens."""
+    """Return a script that sends nothing until the gate opens."""
 
-    async def wait(request: Asked, wire: Wire) -> None:
+    async def wait(request: ReceivedRequest, wire: Wire) -> None:
         await gate.wait()
         await script(request, wire)
 
@@ -125,9 +125,9 @@ def gated(gate: asyncio.Event, script: Script) -> Script:
 
 
 def hang(*pieces: bytes) -> Script:
-    """Send some bytes, and nothing more until the other side leaves."""
+    """Send some bytes, then hang until the other side disconnects."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(*pieces)
         await request.closed.wait()
 
@@ -135,9 +135,9 @@ def hang(*pieces: bytes) -> Script:
 
 
 def sends(*pieces: bytes) -> Script:
-    """Send bytes as they are."""
+    """Send raw bytes."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         for data in pieces:
             await wire.send(data)
 
@@ -145,9 +145,9 @@ def sends(*pieces: bytes) -> Script:
 
 
 def closes(*pieces: bytes) -> Script:
-    """Send bytes as they are, and close the connection."""
+    """Send raw bytes and close the connection."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         wire.keep = False
         await wire.send(*pieces)
 
@@ -157,8 +157,8 @@ def closes(*pieces: bytes) -> Script:
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, asyncio.Event], Awaitable[None]]
 
 
-class Leaving(asyncio.StreamReaderProtocol):
-    """A stream protocol that notes when the other side has left."""
+class DisconnectProtocol(asyncio.StreamReaderProtocol):
+    """A stream protocol that records when the other side disconnects."""
 
     def __init__(self, serve: Serve) -> None:
         self.left = asyncio.Event()
@@ -186,8 +186,8 @@ class ScriptedUpstream:
         self.start_case()
 
     def start_case(self) -> None:
-        self.requests: list[Asked] = []
-        self.came = asyncio.Event()
+        self.requests: list[ReceivedRequest] = []
+        self.arrived = asyncio.Event()
         self.by_model: dict[str, Script] = {}
         self._always: Script = answer(legacy())
         self._next: list[Script] = []
@@ -198,8 +198,8 @@ class ScriptedUpstream:
     def then(self, *scripts: Script) -> None:
         self._next.extend(scripts)
 
-    def protocol(self) -> Leaving:
-        return Leaving(self.connected)
+    def protocol(self) -> DisconnectProtocol:
+        return DisconnectProtocol(self.connected)
 
     async def connected(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remaining: asyncio.Event
@@ -210,20 +210,22 @@ class ScriptedUpstream:
             while wire.keep:
                 request = await self._read(reader, remaining)
                 self.requests.append(request)
-                self.came.set()
+                self.arrived.set()
                 await self._script(request)(request, wire)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    def _script(self, request: Asked) -> Script:
+    def _script(self, request: ReceivedRequest) -> Script:
         if self._next:
             return self._next.pop(0)
         model = request.json.get("model") if request.body else None
         return self.by_model.get(str(model), self._always)
 
-    async def _read(self, reader: asyncio.StreamReader, remaining: asyncio.Event) -> Asked:
+    async def _read(
+        self, reader: asyncio.StreamReader, remaining: asyncio.Event
+    ) -> ReceivedRequest:
         raw = await reader.readuntil(b"\r\n\r\n")
         first_text, *lines = raw.decode("latin-1").split("\r\n")[:-2]
         method, path, _ = first_text.split(" ")
@@ -232,7 +234,7 @@ class ScriptedUpstream:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        return Asked(method, path, headers, body, remaining)
+        return ReceivedRequest(method, path, headers, body, remaining)
 
 
 @asynccontextmanager
@@ -257,7 +259,7 @@ def usage(prompt: int = 5, completion: int = 3) -> Json:
 
 
 def legacy(text: str = " Paris.", **options: Any) -> Json:
-    """A whole legacy completion as OpenAI answers it."""
+    """Return a whole legacy completion of OpenAI."""
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": "stop"}
     return {
         "id": "cmpl-1",
@@ -271,7 +273,7 @@ def legacy(text: str = " Paris.", **options: Any) -> Json:
 
 
 def chat(text: str = "Paris.", **options: Any) -> Json:
-    """A whole chat completion as OpenAI answers it."""
+    """Return a whole chat completion of OpenAI."""
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     return {
@@ -284,7 +286,7 @@ def chat(text: str = "Paris.", **options: Any) -> Json:
 
 
 def legacy_events(*texts: str, with_usage: bool = True) -> list[Json]:
-    """The events of a legacy stream, its bare usage chunk last."""
+    """Return the events of a legacy stream, with the bare usage chunk last."""
     base = {k: v for k, v in legacy().items() if k not in ("choices", "usage")}
     fields = [
         {**base, "choices": [{"index": 0, "text": t, "logprobs": None, "finish_reason": None}]}
@@ -296,20 +298,23 @@ def legacy_events(*texts: str, with_usage: bool = True) -> list[Json]:
 
 
 def chat_events(*texts: str, with_usage: bool = True) -> list[Json]:
-    """The events of a chat stream: a role, texts, an end, and its bare usage chunk."""
+    """Return the events of a chat stream: role, texts, end, and bare usage chunk."""
     base = {k: v for k, v in chat().items() if k not in ("choices", "usage")}
     base["object"] = "chat.completion.chunk"
 
-    def said(delta: Json, finish: str | None = None) -> Json:
+    def chunk_with(delta: Json, finish: str | None = None) -> Json:
         return {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
-    events = [said({"role": "assistant", "content": ""}), *(said({"content": t}) for t in texts)]
-    events.append(said({}, "stop"))
+    events = [
+        chunk_with({"role": "assistant", "content": ""}),
+        *(chunk_with({"content": t}) for t in texts),
+    ]
+    events.append(chunk_with({}, "stop"))
     return [*events, {**base, "choices": [], "usage": usage()}] if with_usage else events
 
 
 def response(*items: Json, **options: Any) -> Json:
-    """A whole answer of OpenAI's Responses."""
+    """Return a whole response of OpenAI's Responses."""
     details = {"input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}}
     counts = {"input_tokens": 5, "output_tokens": 3, "total_tokens": 8}
     return {
@@ -331,14 +336,14 @@ def response(*items: Json, **options: Any) -> Json:
 
 
 def text_item(text: str, name: str = "msg_1") -> Json:
-    """A message among the items of a response."""
+    """Return a message item of a response."""
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     head = {"id": name, "type": "message", "status": "completed"}
     return {**head, "role": "assistant", "content": [part]}
 
 
 def response_events(*items: list[Json], document: Json | None = None) -> list[Json]:
-    """The events of a response that is streamed, numbered, around those of its items."""
+    """Return the numbered events of a streamed response around those of its items."""
     document = document or response()
     started = {**document, "status": "in_progress", "output": [], "usage": None}
     events = [
@@ -351,7 +356,7 @@ def response_events(*items: list[Json], document: Json | None = None) -> list[Js
 
 
 def item_events(index: int, item: Json, *texts: str) -> list[Json]:
-    """The events of a message, or of a call of a tool, whose text comes in pieces."""
+    """Return the events of a message or a tool call whose text is in pieces."""
     started: Json = {**item, "status": "in_progress"}
     where: Json = {"item_id": item["id"], "output_index": index}
     if item["type"] == "function_call":
@@ -377,7 +382,7 @@ def item_events(index: int, item: Json, *texts: str) -> list[Json]:
 
 
 def message(*blocks: Json, **options: Any) -> Json:
-    """A whole answer as Anthropic gives it."""
+    """Return a whole message of Anthropic."""
     return {
         "id": "msg_1",
         "type": "message",
@@ -392,14 +397,14 @@ def message(*blocks: Json, **options: Any) -> Json:
 
 
 def text_events(index: int, *texts: str, **options: Any) -> list[Json]:
-    """The events of a block of text."""
+    """Return the events of a text block."""
     block = {"type": "text", "text": "", **options}
     values = [{"type": "text_delta", "text": text} for text in texts]
     return block_events(index, block, *values)
 
 
 def block_events(index: int, block: Json, *deltas: Json) -> list[Json]:
-    """The events of a block: its begin, what is added to it, its end."""
+    """Return the events of a block: start, deltas, stop."""
     return [
         {"type": "content_block_start", "index": index, "content_block": block},
         *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
@@ -410,7 +415,7 @@ def block_events(index: int, block: Json, *deltas: Json) -> list[Json]:
 def message_events(
     *blocks: list[Json], usage: Json | None = None, reason: str = "end_turn"
 ) -> list[Json]:
-    """The events of a stream as Anthropic gives it, around those of its blocks."""
+    """Return the events of a stream of Anthropic around those of its blocks."""
     started = message(usage={"input_tokens": 5, "output_tokens": 1}, stop_reason=None)
     delta = {"stop_reason": reason, "stop_sequence": None}
     used = {"output_tokens": 3} if usage is None else usage

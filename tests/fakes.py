@@ -19,7 +19,7 @@ from tests.doubles import PATIENCE_S
 
 
 class MemorySink:
-    """Collects the records of all calls; ``wait`` returns them once there are ``count``."""
+    """Collects the records of all calls. ``wait`` returns them once there are ``count``."""
 
     name: ClassVar[str] = "memory"
 
@@ -56,7 +56,7 @@ class Unguarded:
     retry_requested = False
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> Any:
-        return Open(self, plan, call)
+        return UnguardedCall(self, plan, call)
 
     def guard_output(self) -> Any:
         return self
@@ -72,8 +72,8 @@ class Unguarded:
 
 
 @dataclass
-class Open:
-    """The guards of one call, which inspect nothing."""
+class UnguardedCall:
+    """Guards of one call that inspect nothing."""
 
     guards: Unguarded
     plan: Plan

@@ -1,4 +1,4 @@
-"""Frames of documents, for tests of what reads frames."""
+"""Frames of documents, for tests of code that reads frames."""
 
 from __future__ import annotations
 

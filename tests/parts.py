@@ -24,7 +24,7 @@ USES: Mapping[str, str] = {
     "aiohttp_raw_server": "sockets",
     "create_subprocess_exec": "process",
     "forked": "process",
-    "getfixturevalue": "redis",  # of the fixtures that tests choose by their parameters
+    "getfixturevalue": "redis",  # fixtures selected by parameters
     "grown": "heavy",
     "growth": "heavy",
     "perf_counter": "heavy",
@@ -102,31 +102,31 @@ PROGRAMS = frozenset({"model", "process", "prometheus", "redis", "sdks"})
 
 
 def turn(name: str) -> int:
-    """Return when a test begins, by its name with its file: those that take longest come first."""
+    """Return the position of a test by its file and name. The longest ones run first."""
     matches = (place for place, begin in enumerate(LONGEST) if name.startswith(begin))
     return next(matches, len(LONGEST))
 
 
 def markers(name: str, fixtures: Collection[str], used: Collection[str]) -> Iterator[str]:
-    """Yield the markers of a test by its name with its file, its fixtures, and what it uses."""
+    """Yield the markers of a test by its file and name, its fixtures, and the names in its code."""
     yield from {FIXTURES[fixture] for fixture in fixtures if fixture in FIXTURES}
     yield from {USES[fixture] for fixture in used if fixture in USES}
     yield from (marker for begin, marker in PLACES if name.startswith(begin))
 
 
 class Mentions:
-    """Finds what functions of tests mention, each once."""
+    """Finds the names in the code of test functions, each once."""
 
     def __init__(self) -> None:
         self._known: dict[FunctionType, frozenset[str]] = {}
 
     def of(self, function: object) -> frozenset[str]:
-        """Return the names in the code of a function, and of what it calls in ``tests``."""
+        """Return the names in a function and in the functions of ``tests`` that it calls."""
         function = unwrap(function) if callable(function) else function
         if not isinstance(function, FunctionType) or not function.__module__.startswith("tests."):
             return frozenset()
         if function not in self._known:
-            self._known[function] = frozenset()  # for one that calls itself
+            self._known[function] = frozenset()  # for recursion
             names = set(_names(function.__code__))
             calls = [function.__globals__.get(name) for name in names]
             self._known[function] = frozenset(names).union(*map(self.of, calls))
@@ -134,7 +134,7 @@ class Mentions:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names that code mentions, that of the functions within it too."""
+    """Yield the names in code, including nested functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -142,7 +142,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 class RunningTest:
-    """Plugin of pytest: marks and sorts tests, and watches what the one that runs now starts."""
+    """Plugin of pytest that marks and sorts tests, and checks the programs that a test starts."""
 
     def __init__(self) -> None:
         self._item: pytest.Item | None = None
@@ -176,7 +176,7 @@ class RunningTest:
             self._item = None
 
     def hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Raise ``AssertionError`` for a program that the running test starts without a marker."""
+        """Raise ``AssertionError`` if the running test starts a program without a marker."""
         if event != "subprocess.Popen" or self._item is None:
             return
         if PROGRAMS.isdisjoint(mark.name for mark in self._item.iter_markers()):

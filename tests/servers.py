@@ -38,7 +38,7 @@ SLOTS = 16384
 
 
 def wait_until(holds: Callable[[], bool], description: str) -> None:
-    """Look often until it is so. Fails after a while."""
+    """Poll a condition. Fails after a timeout."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, description
@@ -46,7 +46,7 @@ def wait_until(holds: Callable[[], bool], description: str) -> None:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    """Look often until it is so, while the loop goes on."""
+    """Poll a condition while the event loop runs."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110  # it is no event's business
             await asyncio.sleep(0.005)
@@ -60,7 +60,7 @@ def free_port() -> int:
 
 
 def program(name: str) -> str:
-    """Return the path of a program of the system. Skip the test without it, or fail it on CI."""
+    """Return the path of a system program. Skip the test if it is missing, or fail on CI."""
     path = shutil.which(name)
     if path is None:
         assert not os.environ.get("CI"), f"{name} is missing: make debian"
@@ -70,7 +70,7 @@ def program(name: str) -> str:
 
 @dataclass
 class Server:
-    """One server. ``options`` are further arguments of its command line."""
+    """One server. ``options`` are additional arguments."""
 
     folder: Path
     port: int = field(default_factory=free_port)
@@ -112,15 +112,15 @@ class Server:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def trips(self) -> int:
-        """How often the script was run."""
+    def script_calls(self) -> int:
+        """Return the number of script calls."""
         with self.admin as admin:
             stats = admin.info("commandstats")
         assert isinstance(stats, dict)
         return sum(int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in SCRIPTS)
 
-    def told(self, *command: str | int) -> str:
-        """Have a command done. Gives the answer as text, several parts with blanks between."""
+    def command(self, *command: str | int) -> str:
+        """Run a command. Return the reply as text, with spaces between several parts."""
         with self.admin as admin:
             answer = admin.execute_command(*command)
         if isinstance(answer, list | tuple):
@@ -141,7 +141,7 @@ def running_server(folder: Path, *options: str) -> Iterator[Server]:
 
 @dataclass
 class Member(Server):
-    """A server of a cluster. Its bus would by default be at its port + 10000, which may be none."""
+    """A server of a cluster. The default bus port, its port + 10000, may not exist."""
 
     bus: int = field(default_factory=free_port)
 
@@ -151,7 +151,7 @@ class Member(Server):
 
     @property
     def id(self) -> str:
-        return self.told("CLUSTER", "MYID")
+        return self.command("CLUSTER", "MYID")
 
     def replication(self, description: str) -> object:
         with self.admin as admin:
@@ -159,13 +159,13 @@ class Member(Server):
         assert isinstance(info, dict)
         return info.get(description)
 
-    def says(self, description: str) -> bool:
-        return description in self.told("CLUSTER", "INFO")
+    def has_info(self, description: str) -> bool:
+        return description in self.command("CLUSTER", "INFO")
 
 
 @dataclass
 class Cluster:
-    """Three servers that share the keys; a test may add others."""
+    """Three servers that share the keys. A test may add others."""
 
     folder: Path
     members: list[Member] = field(default_factory=list)
@@ -184,61 +184,61 @@ class Cluster:
             member = self.add()
             share = SLOTS // 3
             last_count = SLOTS - 1 if first_count == 2 else (first_count + 1) * share - 1
-            member.told("CLUSTER", "ADDSLOTSRANGE", first_count * share, last_count)
-        self.settled()
+            member.command("CLUSTER", "ADDSLOTSRANGE", first_count * share, last_count)
+        self.wait_until_stable()
 
     def add(self) -> Member:
-        """Have one more, which has no slots yet."""
+        """Add a server without slots."""
         member = Member(self.folder / str(len(self.members)))
         member.start()
         for other_member in self.members:
-            member.told("CLUSTER", "MEET", "127.0.0.1", other_member.port, other_member.bus)
+            member.command("CLUSTER", "MEET", "127.0.0.1", other_member.port, other_member.bus)
         self.members.append(member)
         return member
 
-    def settled(self) -> None:
-        """Wait until all know of all, and that all slots are there."""
+    def wait_until_stable(self) -> None:
+        """Wait until all members know each other and all slots."""
         known_text = f"cluster_known_nodes:{len(self.members)}\r"
         for member in self.members:
-            wait_until(partial(member.says, known_text), "a cluster")
-            wait_until(partial(member.says, "cluster_state:ok"), "a cluster")
+            wait_until(partial(member.has_info, known_text), "a cluster")
+            wait_until(partial(member.has_info, "cluster_state:ok"), "a cluster")
 
     def replica(self, of: Member) -> Member:
-        """Have one more, which takes over where the other fails."""
+        """Add a replica of a member."""
         member = self.add()
-        self.settled()
-        member.told("CLUSTER", "REPLICATE", of.id)
+        self.wait_until_stable()
+        member.command("CLUSTER", "REPLICATE", of.id)
         wait_until(lambda: member.replication("master_link_status") == "up", "a replica")
         return member
 
-    def replicated(self, of: Member, by: Member) -> None:
-        """Wait until a replica has all there is."""
+    def wait_for_replica(self, of: Member, by: Member) -> None:
+        """Wait until a replica has all data."""
         until_time = of.replication("master_repl_offset")
         wait_until(lambda: by.replication("slave_repl_offset") == until_time, "a replica has all")
 
     def owner(self, key: str) -> Member:
-        """Which server has a key."""
+        """Return the server that has a key."""
         slot = self.slot(key)
         for member in self.members:
-            for line in member.told("CLUSTER", "NODES").splitlines():
+            for line in member.command("CLUSTER", "NODES").splitlines():
                 if "myself,master" in line and any(_has(part, slot) for part in line.split()[8:]):
                     return member
         raise LookupError(key)
 
     def slot(self, key: str) -> int:
-        return int(self.members[0].told("CLUSTER", "KEYSLOT", key))
+        return int(self.members[0].command("CLUSTER", "KEYSLOT", key))
 
     def move(self, key: str, to: Member) -> None:
-        """Have a slot go to another server, with the keys in it."""
+        """Move the slot of a key, with all its keys, to another server."""
         slot, owner = self.slot(key), self.owner(key)
-        to.told("CLUSTER", "SETSLOT", slot, "IMPORTING", owner.id)
-        owner.told("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
+        to.command("CLUSTER", "SETSLOT", slot, "IMPORTING", owner.id)
+        owner.command("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
         with owner.admin as admin:
             while keys := admin.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
                 place = ("127.0.0.1", to.port, "", 0, 5000)
                 admin.execute_command("MIGRATE", *place, "KEYS", *keys)
         for member in (to, owner, *self.members):
-            member.told("CLUSTER", "SETSLOT", slot, "NODE", to.id)
+            member.command("CLUSTER", "SETSLOT", slot, "NODE", to.id)
 
     def stop(self) -> None:
         for member in self.members:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.settings import LedgerAt, LogAs
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import (
     Json,
     Script,
@@ -159,7 +159,9 @@ async def everything_on(
         "log_fd": log,
     }
     try:
-        async with running_proxy(policies, world(upstream.url) + POLICIES, **settings) as proxy:
+        async with running_proxy(
+            policies, policies_for(upstream.url) + POLICIES, **settings
+        ) as proxy:
             yield World(proxy, upstream)
     finally:
         os.close(log)
@@ -182,18 +184,19 @@ async def test_payload_words_appear_in_no_telemetry_or_error(
     name: str, upstream: ScriptedUpstream, collector: Collector, tmp_path: Path
 ) -> None:
     route = ROUTES[name]
-    async with everything_on(tmp_path, upstream, collector) as world:
+    async with everything_on(tmp_path, upstream, collector) as policies_for:
         count = 0
         for streamed in (False, True) if route.streams else (False,):
             for script, body, headers in calls(route, streamed=streamed):
                 if script is not None:
                     upstream.answer_with(script)
-                await world.post(route, body, headers)
+                await policies_for.post(route, body, headers)
                 count += 1
-        records = await world.proxy.sink.wait(count)
-        outputs = await read_outputs(world.proxy)
+        records = await policies_for.proxy.sink.wait(count)
+        outputs = await read_outputs(policies_for.proxy)
     outputs += [
-        (f"error {n}", without_allowed_codes(fields)) for n, fields in enumerate(world.errors)
+        (f"error {n}", without_allowed_codes(fields))
+        for n, fields in enumerate(policies_for.errors)
     ]
     outputs += [(f"spans {n}", body) for n, body in enumerate(collector.bodies)]
     files = [path for path in tmp_path.iterdir() if path.is_file()]

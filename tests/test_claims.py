@@ -223,7 +223,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def url_of_user(server: Server, rights: list[str]) -> str:
     """Create a Redis user with these ACL rules and return its URL."""
-    server.told("ACL", "SETUSER", "headrace", "reset", "on", f">{server.port}", *rights)
+    server.command("ACL", "SETUSER", "headrace", "reset", "on", f">{server.port}", *rights)
     return f"redis://headrace:{server.port}@127.0.0.1:{server.port}/0"
 
 

@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 
 from proxy.dialects import ROUTES as SERVED
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
-from tests.conftest import KEY, Proxy, Reply, running_proxy, world
+from tests.conftest import KEY, Proxy, Reply, policies_for, running_proxy
 from tests.dialects.responses import test_conversations as talks
 from tests.doubles import (
     PATIENCE_S,
@@ -159,7 +159,7 @@ def test_every_route_without_prompt_has_a_case() -> None:
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     folder = tmp_path / "policies"
-    async with running_proxy(folder, world(upstream.url), id_secrets=SECRETS) as running:
+    async with running_proxy(folder, policies_for(upstream.url), id_secrets=SECRETS) as running:
         yield running
 
 
@@ -236,7 +236,7 @@ async def test_disconnect_closes_upstream(
 
     asking = asyncio.create_task(send(proxy, case))
     async with asyncio.timeout(PATIENCE_S):
-        await upstream.came.wait()
+        await upstream.arrived.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking

@@ -36,16 +36,16 @@ class Route:
 
     path: str
     credential: dict[str, str]
-    said: dict[str, Any]
+    content: dict[str, Any]
     streams: bool = True
 
     def body(self, *, streamed: bool, **options: Any) -> dict[str, Any]:
         extra = {"stream": True} if streamed else {}
-        return {"model": "gpt-4o-mini", **self.said, **extra, **options}
+        return {"model": "gpt-4o-mini", **self.content, **extra, **options}
 
     @property
     def chat(self) -> bool:
-        return "messages" in self.said or "input" in self.said
+        return "messages" in self.content or "input" in self.content
 
     @property
     def route(self) -> str:
@@ -116,7 +116,7 @@ def _texts_of_items(raw: bytes, *, streamed: bool) -> str:
 
 
 def reply_text(route: Route, raw: bytes, *, streamed: bool) -> str:
-    if "input" in route.said:
+    if "input" in route.content:
         return _texts_of_items(raw, streamed=streamed)
     if route.path == "/v1/messages":
         return _texts_of_blocks(raw, streamed=streamed)
@@ -247,7 +247,7 @@ async def disconnect_before_response(
     body = route.body(streamed=streamed)
     asking = asyncio.gather(client.post(route.path, headers=route.credential, json=body))
     async with asyncio.timeout(PATIENCE_S):
-        await upstream.came.wait()
+        await upstream.arrived.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking

@@ -37,7 +37,7 @@ from proxy.settings import (
 )
 from proxy.types.target import Secret
 from tests.for_each import for_each
-from tests.ledger.records import PRICED, FakeLog, finished, ledger_at
+from tests.ledger.records import PRICED, FakeLog, finished_record, ledger_at
 from tests.ledger.test_sqlite import batch, lines
 from tests.test_errors_page import rows_by_code
 from tests.test_first_pages import SECRETS
@@ -87,7 +87,7 @@ def test_policies_on_pages_pass_check(file: Path, block: str, tmp_path: Path) ->
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     opened = ledger_at(path, FakeLog())
-    record = finished(PRICED)
+    record = finished_record(PRICED)
     opened.begin(record)
     opened.end(record)
     opened.close()

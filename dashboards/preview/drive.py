@@ -20,7 +20,16 @@ from typing import Any
 import aiohttp
 
 from tests.dashboards.prometheus import prometheus
-from tests.doubles import Asked, ScriptedUpstream, Wire, chat, event, head, piece, scripted_upstream
+from tests.doubles import (
+    ReceivedRequest,
+    ScriptedUpstream,
+    Wire,
+    chat,
+    event,
+    head,
+    piece,
+    scripted_upstream,
+)
 from tests.servers import free_port
 
 KEYS = ("support-widget", "search-box", "notebooks")
@@ -65,7 +74,7 @@ class Providers:
         self._day = day
         self._draw = random.Random(7)  # noqa: S311  # no secret
 
-    async def __call__(self, request: Asked, wire: Wire) -> None:
+    async def __call__(self, request: ReceivedRequest, wire: Wire) -> None:
         body = request.json
         is_down = 0.55 < self._day.progress < 0.65 and request.headers.get("x-provider") == "openai"
         if is_down and self._draw.random() < 0.85:

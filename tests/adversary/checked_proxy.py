@@ -16,8 +16,17 @@ from proxy.limits.claims import estimate_claims
 from proxy.settings import LedgerAt
 from tests.adversary.grammar import BOUNDS, FORBIDDEN, ROUTING, Hostile
 from tests.adversary.loops import LAG_S, Lag
-from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, Json, Wire, answer, chat, legacy, scripted_upstream, stream
+from tests.conftest import Proxy, policies_for, running_proxy
+from tests.doubles import (
+    Json,
+    ReceivedRequest,
+    Wire,
+    answer,
+    chat,
+    legacy,
+    scripted_upstream,
+    stream,
+)
 
 CAP = 40
 CHOICES = 3
@@ -98,7 +107,7 @@ class Greedy:
             "total_tokens": prompt + tokens,
         }
 
-    async def __call__(self, request: Asked, wire: Wire) -> None:
+    async def __call__(self, request: ReceivedRequest, wire: Wire) -> None:
         body = request.json
         self.bodies.append(body)
         usage = self.used(body)
@@ -119,12 +128,12 @@ class Greedy:
         return dict(choice)
 
 
-class Broken(AssertionError):
+class GuaranteeBroken(AssertionError):
     """A reproducible request broke a guarantee."""
 
 
 @dataclass
-class House:
+class CheckedProxy:
     """A checked proxy. ``send`` raises ``Broken`` for a request that breaks a guarantee."""
 
     proxy: Proxy
@@ -142,7 +151,7 @@ class House:
                 async with asyncio.timeout(PATIENCE_S):
                     status, text = await self._answered(hostile)
         except TimeoutError:
-            raise Broken(f"no answer within {PATIENCE_S} s: {hostile!r}") from None
+            raise GuaranteeBroken(f"no answer within {PATIENCE_S} s: {hostile!r}") from None
         finally:
             gc.enable()
         self.calls += 1
@@ -157,7 +166,7 @@ class House:
             *([f"the loop was held for {lag.worst:.3f} s"] if lag.worst > LAG_S else []),
         ]
         if broken:
-            raise Broken(f"{broken}\n{status} {text[:300]!r}\n{hostile!r}")
+            raise GuaranteeBroken(f"{broken}\n{status} {text[:300]!r}\n{hostile!r}")
         return status
 
     async def _answered(self, hostile: Hostile) -> tuple[int, bytes]:
@@ -220,15 +229,15 @@ class House:
 
 
 @asynccontextmanager
-async def house(folder: Path) -> AsyncIterator[House]:
+async def house(folder: Path) -> AsyncIterator[CheckedProxy]:
     async with scripted_upstream() as upstream:
         greedy = Greedy()
         upstream.answer_with(greedy)
         ledger = folder / "ledger.db"
-        policies = world(upstream.url) + POLICY
+        policies = policies_for(upstream.url) + POLICY
         async with running_proxy(
             folder / "policies", policies, ledger=LedgerAt("sqlite", ledger)
         ) as proxy:
-            yield House(proxy, greedy, ledger)
+            yield CheckedProxy(proxy, greedy, ledger)
         violations = audit(ledger).violations
         assert violations == ()  # every call is in the ledger, and all sums agree

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     Script,
     Wire,
     answer,
@@ -97,7 +97,7 @@ def policies(upstream: str) -> str:
         f"    {CACHES[cache]}\n"
         for guard, cache in itertools.product(GUARDS, CACHES)
     )
-    text = world(upstream)
+    text = policies_for(upstream)
     reach = ", ".join(by_name)
     text = text.replace("deployments: [support-chat,", f"deployments: [{reach}, support-chat,")
     text = text.replace("base_url: '", "breaker: off, base_url: '")
@@ -170,7 +170,7 @@ class Fickle:
     tries: dict[str, int] = field(default_factory=dict)
     reported: int = 0
 
-    async def __call__(self, request: Asked, wire: Wire) -> None:
+    async def __call__(self, request: ReceivedRequest, wire: Wire) -> None:
         body = request.json
         turns = body.get("messages", body.get("input"))
         text = turns[0]["content"] if turns else body["prompt"]
@@ -184,7 +184,7 @@ class Fickle:
         if way in ("answered", "found") and "who stays" in text:
             self.reported += 8
 
-    def script(self, way: str, body: Json, request: Asked) -> Script:
+    def script(self, way: str, body: Json, request: ReceivedRequest) -> Script:
         string = f"It is a {ANSWERED if way == 'found' else 'cat'}, y" + "es" * 20
         failures: dict[str, Script] = {
             "overloaded": answer({"error": {"message": "later"}}, 429),
@@ -231,20 +231,20 @@ def _response_stream(way: str, text: str) -> Script:
     return stream(events, is_done=False, cut_after=5 if way in ("cut", "zero") else None)
 
 
-def _late_if(way: str, request: Asked, script: Script) -> Script:
+def _late_if(way: str, request: ReceivedRequest, script: Script) -> Script:
     return _late(script, request) if way == "slow" else script
 
 
 def _half(document: Json) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "application/json", "content-length: 5000"), b'{"id": "half')
         wire.cut()
 
     return script
 
 
-def _late(script: Script, request: Asked) -> Script:
-    async def late(observed: Asked, wire: Wire) -> None:
+def _late(script: Script, request: ReceivedRequest) -> Script:
+    async def late(observed: ReceivedRequest, wire: Wire) -> None:
         await asyncio.sleep(0.03)
         await script(observed, wire)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.conftest import KEY, Proxy, Reply, world
+from tests.conftest import KEY, Proxy, Reply, policies_for
 from tests.test_pipeline import BEARER
 
 ROUTES: dict[str, tuple[str, dict[str, str], str]] = {
@@ -48,7 +48,7 @@ Start = Callable[..., Awaitable[Proxy]]
 
 def policies(upstream: str, policy: str = POLICY, extra: str = "") -> str:
     return (
-        world(upstream).replace(
+        policies_for(upstream).replace(
             "upstreams:\n  openai: {dialect: openai,",
             f"upstreams:\n  openai: {{{extra} dialect: openai,",
         )

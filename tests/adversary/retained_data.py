@@ -72,7 +72,7 @@ class Spans:
         self.received += spans
 
 
-class Remains:
+class RetainedData:
     """The sinks of a process, and the size of what each stores of a call."""
 
     def __init__(self, policies: Path, candidate: Path) -> None:

@@ -26,7 +26,7 @@ from proxy.guards.text.documents import MOST_TEXTS, answer_texts, request_texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.loops import LAG_S, Lag
 from tests.adversary.places import FORMS, PLANTS, says
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, stream
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks
@@ -248,7 +248,7 @@ async def guarded_side(
     folder: Path, upstream: ScriptedUpstream, side: str, mode: str = "", **settings: Any
 ) -> AsyncIterator[Proxy]:
     policy = POLICY.replace("SIDE", "input" if side == "question" else "output")
-    text = world(upstream.url) + policy.replace("MODE", mode)
+    text = policies_for(upstream.url) + policy.replace("MODE", mode)
     async with running_proxy(folder / "policies", text, **settings) as proxy:
         yield proxy
 

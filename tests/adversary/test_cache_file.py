@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 
 from proxy.cache.cached_answer import VERSION
 from tests.cli.test_init import headrace, serving
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -23,7 +23,7 @@ TAGS = "    tags: {team: search, env: prod}\n"
 
 
 def cached(upstream: str) -> str:
-    return world(upstream).replace(TAGS, TAGS + "    policy: public\n") + RULE
+    return policies_for(upstream).replace(TAGS, TAGS + "    policy: public\n") + RULE
 
 
 def environ(file: Path) -> dict[str, str]:

@@ -16,9 +16,9 @@ from proxy.policy.schema.prices import MAX_USD
 from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
 from tests.adversary.fields import Start
-from tests.conftest import metric_total, running_proxy, world
+from tests.conftest import metric_total, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
-from tests.ledger.records import kept, ledgered
+from tests.ledger.records import proxy_with_ledger, stored_rows
 from tests.limits.test_init import SEARCH
 
 PROMPT, WORDS = 10, 10  # estimated tokens
@@ -76,7 +76,7 @@ async def test_all_accounts_have_the_same_usage(
     streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     tokens = cost = Decimal(0)
-    async with ledgered(tmp_path, upstream, LIMITS) as (proxy, _, path):
+    async with proxy_with_ledger(tmp_path, upstream, LIMITS) as (proxy, _, path):
         for case in CASES:
             *events, last_document = legacy_events("y" * 40)
             good_events = stream([*events, {**last_document, "usage": case.usage}])
@@ -99,7 +99,7 @@ async def test_all_accounts_have_the_same_usage(
     for name in ("headrace_cost_usd_total", "headrace_budget_spent_usd"):
         assert nano(metric_total(metrics, name)) == cost
     for table in ("calls", "attempts"):
-        assert sum(row["cost_nano_usd"] for row in kept(path, table)) == cost
+        assert sum(row["cost_nano_usd"] for row in stored_rows(path, table)) == cost
 
 
 def test_highest_cost_can_be_stored() -> None:
@@ -117,7 +117,9 @@ SMALL_LIMIT = "\n    limits: [{name: month, usd: 0.000002 per month}]"
 
 async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     position = LedgerAt("sqlite", tmp_path / "ledger")
-    policies = world(upstream.url).replace("input: 0.15, output: 0.6", "input: 0.02, output: 0")
+    policies = policies_for(upstream.url).replace(
+        "input: 0.15, output: 0.6", "input: 0.02, output: 0"
+    )
     policies = policies.replace("  resilient:\n", f"  resilient:{SMALL_LIMIT}\n")
     async with running_proxy(tmp_path / "policies", policies, ledger=position) as proxy:
         replies = [await proxy.complete(**BODY) for _ in range(CALLS)]
@@ -132,8 +134,12 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
         sum(Decimal(str(canonical(record)["cost_usd"])) for record in records) * 10**9
         == CALLS * SMALL_COST
     )
-    assert [row["cost_nano_usd"] for row in kept(position.path)][:CALLS] == [SMALL_COST] * CALLS
-    assert [row["cost_usd"] for row in kept(position.path)][:CALLS] == [SMALL_COST / 1e9] * CALLS
+    assert [row["cost_nano_usd"] for row in stored_rows(position.path)][:CALLS] == [
+        SMALL_COST
+    ] * CALLS
+    assert [row["cost_usd"] for row in stored_rows(position.path)][:CALLS] == [
+        SMALL_COST / 1e9
+    ] * CALLS
     spend = 'headrace_budget_spent_usd{budget="month",scope="all"} 3e-07'
     assert spend in metrics
 

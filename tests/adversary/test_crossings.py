@@ -24,7 +24,7 @@ from tests.adversary.crossings import EVERY_STEP, SEQUENCES, Fickle, Step, polic
 from tests.adversary.examples import check_examples
 from tests.conftest import Proxy, metric_total, running_proxy
 from tests.doubles import scripted_upstream
-from tests.ledger.records import kept
+from tests.ledger.records import stored_rows
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
 
@@ -97,7 +97,7 @@ class Crossing:
         await eventually(lambda: self._rows() == self.calls)
         explained = await self.proxy.read(f"/explain/{name}")
         metrics = await self.proxy.metrics()
-        attempts = kept(self.ledger, "attempts")
+        attempts = stored_rows(self.ledger, "attempts")
         money = sum(record.billing.cost or 0 for record in records)
         assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
         assert money == round(metric_total(metrics, "headrace_cost_usd_total") * 10**9)

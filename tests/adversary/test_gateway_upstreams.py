@@ -20,7 +20,7 @@ from proxy.types.providers import GATEWAYS
 from tests.adversary.gateway_settings import SETTINGS
 from tests.conftest import DIGEST, KEY, Proxy, running_proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -84,7 +84,7 @@ ANSWERS: Mapping[str, Any] = {
 }
 
 
-async def by_path(request: Asked, wire: Wire) -> None:
+async def by_path(request: ReceivedRequest, wire: Wire) -> None:
     await answer(ANSWERS.get(request.path, {}))(request, wire)
 
 
@@ -123,7 +123,7 @@ async def running(
 
 async def send(
     proxy: Proxy, upstream: ScriptedUpstream, api: Api, fields: dict[str, Any]
-) -> tuple[int, str, list[Asked]]:
+) -> tuple[int, str, list[ReceivedRequest]]:
     """Return the status, the warnings and the upstream's requests."""
     upstream.requests.clear()
     body = {"model": api.deployment, **api.body, **fields}

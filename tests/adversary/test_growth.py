@@ -17,7 +17,7 @@ import pytest
 
 from proxy.guards.text.base64_text import data_of
 from tests.adversary.shapes import SHAPES, text
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
     Json,
     Script,
@@ -53,7 +53,7 @@ GUARDS = """
 
 def policies(upstream: str) -> str:
     act = GUARDS.replace("ACT", "mask")
-    return f"""{world(upstream)}
+    return f"""{policies_for(upstream)}
 policies:
   default:
     match: all

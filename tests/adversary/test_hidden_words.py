@@ -82,7 +82,7 @@ async def look(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Call
 
         async def look_at(route: Route, script: Any, *, streamed: bool) -> bytes:
             upstream.answer_with(script)
-            return (await ask_route(proxy, route, route.said, streamed=streamed)).raw
+            return (await ask_route(proxy, route, route.content, streamed=streamed)).raw
 
         yield look_at
 

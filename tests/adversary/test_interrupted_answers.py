@@ -20,7 +20,7 @@ from proxy.limits.claims import estimate_tokens, hidden_output
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import Script, ScriptedUpstream, message, response, stream
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
@@ -229,7 +229,7 @@ async def test_reasoning_stream_is_billed_below_its_bound(
     declared = APIS[api]
     body = {**declared.body, declared.bound: 128_000, **declared.thinking[0]}
     async with (
-        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        running_proxy(tmp_path / "policies", policies_for(upstream.url)) as proxy,
         ClientSession(base_url=proxy.url, headers=BEARER | headers) as client,
     ):
         body |= {"model": MODELS[api], "stream": True}

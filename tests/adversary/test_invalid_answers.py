@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
     Json,
     Script,
@@ -87,7 +87,7 @@ async def test_depth_and_values_are_bounded(
 ) -> None:
     text, depth = EXCESSIVE[name]
     upstream.answer_with(raw_answer(text, streamed=streamed))
-    policies = world(upstream.url) + GUARDED % (WORD, "mask")
+    policies = policies_for(upstream.url) + GUARDED % (WORD, "mask")
     async with running_proxy(tmp_path / "policies", policies) as proxy:
         statuses = [
             (await proxy.send("/v1/chat/completions", chat_body(streamed=is_stream))).status
@@ -117,7 +117,7 @@ async def test_repeated_name_is_refused(
 ) -> None:
     """Readers differ on which of the two values counts."""
     upstream.answer_with(raw_answer(REPEATED[name].replace("WORD", WORD), streamed=streamed))
-    policies = world(upstream.url) + GUARDED % (WORD, action)
+    policies = policies_for(upstream.url) + GUARDED % (WORD, action)
     async with running_proxy(tmp_path / "policies", policies) as proxy:
         reply = await proxy.send("/v1/chat/completions", chat_body(streamed=streamed))
 

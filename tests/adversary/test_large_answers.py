@@ -18,9 +18,9 @@ from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.loops import LAG_S, Lag, Loop, upstream_on_own_loop
 from tests.adversary.test_large_bodies import TRIES
-from tests.conftest import Proxy, Reply, running_proxy, world
-from tests.doubles import Asked, Json, Wire, chat, event, head, legacy, usage
-from tests.ledger.records import kept
+from tests.conftest import Proxy, Reply, policies_for, running_proxy
+from tests.doubles import Json, ReceivedRequest, Wire, chat, event, head, legacy, usage
+from tests.ledger.records import stored_rows
 from tests.test_pipeline import BEARER, ENKRYPT, PORTKEY
 
 MOST_S = LAG_S / 2
@@ -161,7 +161,7 @@ class World:
 async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> AsyncIterator[World]:
     sent_items: list[bytes] = []
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(*sent_items)
 
     ledger = folder / "ledger.db"
@@ -169,7 +169,7 @@ async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> Asy
         upstream_on_own_loop(script) as (other_loop, url),
         running_proxy(
             folder / "policies",
-            world(url) + policies,
+            policies_for(url) + policies,
             ledger=LedgerAt("sqlite", ledger),
             **settings,
         ) as proxy,
@@ -347,7 +347,7 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
             assert (fate.use, fate.loss) == ("abandoned", "upstream_broke")
             assert pending <= MOST_S, name
     assert audit(place.ledger).violations == ()
-    assert {row["error"] for row in kept(place.ledger, "attempts")} == {
+    assert {row["error"] for row in stored_rows(place.ledger, "attempts")} == {
         code for _, code in TOO_MUCH.values()
     }
 

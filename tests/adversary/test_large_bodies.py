@@ -21,10 +21,10 @@ from aiohttp import ClientSession
 
 from proxy.money.estimate import HiddenOutput
 from tests.adversary.loops import Lag, Loop, upstream_on_own_loop
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
     PATIENCE_S,
-    Asked,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -79,7 +79,7 @@ def at_once() -> float:
 def upstream_of(results: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str]]:
     """Run an upstream that serves both APIs and stores request bodies."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         results.append(request.body)
         known_values: dict[str, Callable[..., Any]] = {
             **{"chat/completions": chat, "responses": response},
@@ -156,7 +156,9 @@ async def test_large_body_does_not_block_the_loop(tmp_path: Path) -> None:
     results: list[bytes] = []
     async with (
         upstream_of(results) as (other_loop, url),
-        running_proxy(tmp_path / "policies", world(url) + POLICY, id_secrets=(SECRET,)) as proxy,
+        running_proxy(
+            tmp_path / "policies", policies_for(url) + POLICY, id_secrets=(SECRET,)
+        ) as proxy,
     ):
         for path, model, body in bodies():
             results.clear()
@@ -182,7 +184,7 @@ async def test_guards_of_large_bodies_do_not_block_the_loop(tmp_path: Path) -> N
     policy = POLICY + "    input: [{guard: keywords, words: [unfindable], action: mask}]\n"
     async with (
         upstream_of([]) as (other_loop, url),
-        running_proxy(tmp_path / "policies", world(url) + policy) as proxy,
+        running_proxy(tmp_path / "policies", policies_for(url) + policy) as proxy,
     ):
         for name, body in guarded():
             sent_value = {"model": "support-chat", **body}
@@ -202,7 +204,7 @@ async def test_large_body_is_sent_unchanged(size: int, tmp_path: Path) -> None:
     }
     async with (
         upstream_of(results) as (other_loop, url),
-        running_proxy(tmp_path / "policies", world(url)) as proxy,
+        running_proxy(tmp_path / "policies", policies_for(url)) as proxy,
     ):
         raw = json.dumps(body).encode()
         assert (await other_loop.send(f"{proxy.url}/v1/chat/completions", raw)).status == 200
@@ -219,7 +221,7 @@ async def test_large_call_is_estimated_quickly(tmp_path: Path, upstream: Scripte
         **{"max_tokens": 7, "reasoning_effort": "low", "inference_timeout": 1},
         **{f"{'ẍ' * 50}{number}": 1 for number in range(5_000)},
     }
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url)) as proxy:
         assert (await proxy.send("/v1/chat/completions", body)).status == 408
         [record] = await proxy.sink.wait()
 
@@ -315,7 +317,7 @@ async def flooded(url: str) -> None:
 async def test_streams_of_one_key_delay_no_other_key(kind: str, tmp_path: Path) -> None:
     streaming, all_stream = 0, threading.Event()
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         nonlocal streaming
         if not request.json.get("stream"):
             await answer(chat())(request, wire)
@@ -330,7 +332,7 @@ async def test_streams_of_one_key_delay_no_other_key(kind: str, tmp_path: Path) 
     took: list[float] = []
     async with (
         upstream_on_own_loop(script) as (other_loop, url),
-        running_proxy(tmp_path / "policies", world(url)) as proxy,
+        running_proxy(tmp_path / "policies", policies_for(url)) as proxy,
     ):
         reading = [
             asyncio.ensure_future(other_loop.run(flooded(proxy.url))) for _ in range(STREAMS)

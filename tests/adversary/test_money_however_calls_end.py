@@ -21,7 +21,7 @@ from proxy.money.usage import usd_text
 from proxy.telemetry.log import canonical
 from tests.conftest import Proxy, metric_total
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -32,7 +32,7 @@ from tests.doubles import (
     legacy_events,
     stream,
 )
-from tests.ledger.records import kept, ledgered
+from tests.ledger.records import proxy_with_ledger, stored_rows
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
 
@@ -53,7 +53,7 @@ def stalled(**first_document: Any) -> Script:
 def in_turn(*scripts: Script) -> Script:
     remaining = iter(scripts)
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await next(remaining)(request, wire)
 
     return script
@@ -244,7 +244,7 @@ WAYS: dict[str, Way] = {
 async def make_call(way: Way, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
-    async def gated(request: Asked, wire: Wire) -> None:
+    async def gated(request: ReceivedRequest, wire: Wire) -> None:
         await gate.wait()
         await way.always(request, wire)
 
@@ -262,7 +262,7 @@ async def make_call(way: Way, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(*way.queue)
     if way.at_once:
         calls = asyncio.gather(*(call() for _ in range(way.calls)))
-        await upstream.came.wait()
+        await upstream.arrived.wait()
         await asyncio.sleep(0.05)  # the second call gives no signal that it waits
         gate.set()
         await calls
@@ -292,7 +292,11 @@ class Accounts:
 
 async def accounts_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Accounts:
     text = f"{LIMITS}\n    {way.settings}"
-    async with ledgered(folder, upstream, text, policies_too=way.policies) as (proxy, _, ledger):
+    async with proxy_with_ledger(folder, upstream, text, policies_too=way.policies) as (
+        proxy,
+        _,
+        ledger,
+    ):
         await make_call(way, proxy, upstream)
         records = await proxy.sink.wait(way.calls)
         metrics = await proxy.metrics()
@@ -300,7 +304,7 @@ async def accounts_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Acc
         path = f"/explain/{dearest.head.request_id}" if way.rows else "/health"
         explained = await proxy.read(path)
     assert audit(ledger).violations == ()
-    return Accounts(records, metrics, explained, kept(ledger, "attempts"), ledger)
+    return Accounts(records, metrics, explained, stored_rows(ledger, "attempts"), ledger)
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -326,7 +330,7 @@ async def test_accounts_agree_on_money(
 
 def check_rows(event: Accounts, lines: list[dict[str, Any]]) -> None:
     """Compare the rows of calls and attempts with log lines and metrics."""
-    rows = {row["request_id"]: row for row in kept(event.path)}
+    rows = {row["request_id"]: row for row in stored_rows(event.path)}
     assert len(rows) == len(lines) == event.total("headrace_requests_total")
     for line in lines:
         row = rows[line["request_id"]]

@@ -315,9 +315,9 @@ async def test_random_requests_are_guarded(
         for place, (form, plant) in tried:
             fields = REQUEST[place](FORMS[form](PLANTS[plant]))
             known_values = {
-                key: value for key, value in fields.items() if key in (*route.said, "zq")
+                key: value for key, value in fields.items() if key in (*route.content, "zq")
             }
-            reply = await ask_route(proxy, route, {**route.said, **known_values})
+            reply = await ask_route(proxy, route, {**route.content, **known_values})
 
             assert b"guardrail_blocked" in reply.raw, (place, form, plant)
     assert upstream.requests == []
@@ -340,7 +340,7 @@ async def test_random_chunks_are_guarded(
             for pieces in cuts(PLANTS[plant]):
                 events = [event(a_word(route), **insert_text(place, piece)) for piece in pieces]
                 upstream.answer_with(stream(events))
-                reply = await ask_route(proxy, route, route.said, streamed=True)
+                reply = await ask_route(proxy, route, route.content, streamed=True)
 
                 assert spells(documents(reply.raw.decode()), PLANTS[plant]) is None, place
 

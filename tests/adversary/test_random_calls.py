@@ -26,7 +26,7 @@ from tests.adversary.fields import ROUTES, TEXTS
 from tests.adversary.grammar import LEAVES, requests
 from tests.adversary.odd_values import places
 from tests.adversary.test_odd_requests import PARTS
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.dialects.vendors.test_anthropic import THOUGHT, TOOL_USE
 from tests.doubles import (
     Json,
@@ -147,7 +147,9 @@ async def test_no_response_is_an_internal_error(tmp_path: Path, examples: int) -
     async with (
         scripted_upstream() as upstream,
         running_proxy(
-            tmp_path / "policies", world(upstream.url) + GUARDS, ledger=LedgerAt("sqlite", ledger)
+            tmp_path / "policies",
+            policies_for(upstream.url) + GUARDS,
+            ledger=LedgerAt("sqlite", ledger),
         ) as proxy,
     ):
         check = partial(check_answer, proxy, upstream)

@@ -26,9 +26,9 @@ from proxy.guards.services import wire
 from proxy.policy.review.diff import read_call
 from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.adversary.loops import Lag
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.dialects.wire.test_large_json import JSON
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, legacy, piece
+from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, answer, chat, legacy, piece
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -59,7 +59,7 @@ VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
 VECTORS = {"object": "list", "model": "m", "data": [VECTOR]}
 
 
-async def respond(request: Asked, wire: Wire) -> None:
+async def respond(request: ReceivedRequest, wire: Wire) -> None:
     document = chat() if "chat" in request.path else legacy()
     await answer(VECTORS if "embeddings" in request.path else document)(request, wire)
 
@@ -76,7 +76,7 @@ async def test_deepest_allowed_body_is_served(
     extra: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(respond)
-    async with running_proxy(tmp_path / "policies", world(upstream.url) + POLICY) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url) + POLICY) as proxy:
         for path, body in BODIES.items():
             for levels, status in ((LEVELS, 200), (LEVELS + 1, 400)):
                 reply = await proxy.send(path, as_deep(body, levels, extra), JSON_BEARER)
@@ -116,7 +116,7 @@ async def test_too_deep_body_is_refused(
     for levels in (247, 300, 1000, 1024, 5000):
         body = {**call_body(nested(levels)), "model": "via-anthropic", "user": extra[:64]}
         cases.append(("/v1/chat/completions", body, "must be a JSON object nested at most 246"))
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url)) as proxy:
         for path, body, words in cases:
             raw = orjson.dumps({"model": "support-chat", **body})
             reply = await proxy.send(path, raw, JSON_BEARER)
@@ -132,7 +132,7 @@ async def test_deep_arguments_are_returned(
     choice = {"index": 0, "message": fields, "finish_reason": "tool_calls"}
     upstream.answer_with(answer({**chat(), "choices": [choice]}))
     body = {"model": "support-chat", "max_tokens": 5, **HELLO}
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url)) as proxy:
         reply = await proxy.send("/v1/messages", body)
 
     assert reply.status == 200
@@ -255,7 +255,7 @@ async def test_tiny_chunks_do_not_block_the_loop(
     size: int, head: bytes, status: bytes, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     piece = b"%x\r\n%b\r\n" % (size, b"x" * size)
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url)) as proxy:
         answers, lag, worked = await send_at_once(proxy, head, piece)
 
     assert {answer[9:12] for answer in answers} <= {status, b""}
@@ -272,7 +272,7 @@ async def test_chunks_of_any_size_are_read(
     body = json.dumps({**ROUTE.body(streamed=False), "prompt": text}).encode()
     parts = (body[index : index + size] for index in range(0, len(body), size))
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url)) as proxy:
         reader, writer = await asyncio.open_connection(*of(proxy))
         writer.write(KEYED + chunks)
         async with asyncio.timeout(20):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.adversary.fields import POLICY, ROUTES, Start, ask, refusal
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, usage
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
@@ -62,7 +62,7 @@ async def test_claim_uses_the_larger_of_two_bounds(
     """900 tokens at a thousand USD per million are 0.9 USD: one call fits a budget of 1, not 30."""
     upstream.answer_with(answer(chat("Hi", usage=usage(2, 900))))
     policy = "\npolicies: {default: {limits: [{name: month, usd: 1 per month, unpriced: allow}]}}\n"
-    dear = world(upstream.url).replace("output: 0.6", "output: 1000")
+    dear = policies_for(upstream.url).replace("output: 0.6", "output: 1000")
     async with running_proxy(tmp_path / "policies", dear + policy) as proxy:
         asking = [ask(proxy, "openai-chat", CONDEMNED) for _ in range(30)]
         replies = await asyncio.gather(*asking)
@@ -119,7 +119,7 @@ async def test_cap_bounds_a_call_without_a_bound(
     model: str, route: str, bounds: dict[str, int], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """The default of legacy completions is smaller than the cap, and stays."""
-    text = world(upstream.url).replace("gpt-4o-mini", model)
+    text = policies_for(upstream.url).replace("gpt-4o-mini", model)
     async with running_proxy(tmp_path / "policies", text + POLICY) as proxy:
         await ask(proxy, route, {})
 

@@ -19,8 +19,8 @@ import pytest
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.fields.token_bounds import GROUPS
 from tests.adversary.loops import Lag
-from tests.adversary.retained_data import Remains
-from tests.conftest import Proxy, running_proxy, world
+from tests.adversary.retained_data import RetainedData
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
     Json,
     Script,
@@ -72,11 +72,11 @@ class HostileRequest:
 
     @property
     def body(self) -> bytes:
-        return orjson.dumps({"model": "support-chat", **self.route.said, **self.fields})
+        return orjson.dumps({"model": "support-chat", **self.route.content, **self.fields})
 
 
 def policies(upstream: str) -> str:
-    text = world(upstream).replace(
+    text = policies_for(upstream).replace(
         "  openai: {dialect: openai,",
         "  openai: {dialect: openai, drop: [provider, content_policy_fallbacks],",
     )
@@ -92,7 +92,7 @@ class Besieged:
 
     proxy: Proxy
     upstream: ScriptedUpstream
-    remains: Remains
+    remains: RetainedData
     broken: list[str] = field(default_factory=list)
 
     async def send(self, label: str, sent_value: HostileRequest) -> None:
@@ -150,7 +150,7 @@ async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Be
     other_path.mkdir()
     (other_path / "policies.yaml").write_text(text.replace("gpt-4o-mini", "gpt-4.1"))
     async with running_proxy(folder / "policies", text, candidate=other_path) as proxy:
-        remains = Remains(proxy.policies, other_path)
+        remains = RetainedData(proxy.policies, other_path)
         running = Besieged(proxy, upstream, remains)
         metrics_before = await proxy.metrics()
         yield running

@@ -22,10 +22,10 @@ from proxy.guards.stream.placeholders import Masks
 from proxy.types.events import Frame
 from tests.adversary.loops import LAG_S, Lag, Loop, upstream_on_own_loop
 from tests.adversary.test_growth import GUARDS
-from tests.conftest import Proxy, metric_total, running_proxy, world
+from tests.conftest import Proxy, metric_total, policies_for, running_proxy
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -104,7 +104,7 @@ class Stage:
     proxy: Proxy = field(init=False)
     other_loop: Loop = field(init=False)
 
-    async def script(self, request: Asked, wire: Wire) -> None:
+    async def script(self, request: ReceivedRequest, wire: Wire) -> None:
         wire.keep = False
         await wire.send(head(200, "text/event-stream", "connection: close"), self.events)
 
@@ -148,7 +148,7 @@ class Stage:
 async def stage(folder: Path, policy: str) -> AsyncIterator[Stage]:
     stage = Stage()
     async with upstream_on_own_loop(stage.script) as (stage.other_loop, url):
-        text = f"{world(url)}policies:\n  default:\n    match: all\n    {policy}\n"
+        text = f"{policies_for(url)}policies:\n  default:\n    match: all\n    {policy}\n"
         async with running_proxy(folder / "policies", text) as stage.proxy:
             yield stage
 
@@ -296,7 +296,7 @@ async def status_of(proxy: Proxy, path: str, body: Json) -> int:
 def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> Script:
     """Send most of a response, and its end once the event is set."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         if stream:
             first_data, last_data = (
                 b"".join(map(event, events[:-1])),
@@ -331,7 +331,7 @@ async def test_held_responses_share_one_bound(
     go_on = asyncio.Event()
     upstream.answer_with(unfinished(go_on, stream=stream))
     async with running_proxy(
-        tmp_path / "p", world(upstream.url) + policies, answers_bytes=5 * SIZE
+        tmp_path / "p", policies_for(upstream.url) + policies, answers_bytes=5 * SIZE
     ) as proxy:
         body = {"model": "support-chat", **HI, "stream": stream}
         calls = [asyncio.ensure_future(status_of(proxy, CHAT_PATH, body)) for _ in range(4)]
@@ -364,7 +364,7 @@ async def test_repeating_stream_is_held_to_its_end(
 ) -> None:
     go_on = asyncio.Event()
     upstream.answer_with(unfinished(go_on, stream=True, events=events))
-    policies = tmp_path / "p", world(upstream.url)
+    policies = tmp_path / "p", policies_for(upstream.url)
     async with running_proxy(*policies, answers_bytes=6 * SIZE) as proxy:
         body = {"model": model, "input": "Hi", "stream": True}
         calls = [asyncio.ensure_future(status_of(proxy, "/v1/responses", body)) for _ in range(4)]

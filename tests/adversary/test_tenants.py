@@ -22,7 +22,7 @@ from proxy.types.windows import Calendar
 from tests.cache.cached_proxy import Cached, cached_proxy, until_asked
 from tests.cache.test_cache_call import wait_until_served
 from tests.cli.test_init import serving
-from tests.conftest import KEY, running_proxy, world
+from tests.conftest import KEY, policies_for, running_proxy
 from tests.doubles import (
     Json,
     Script,
@@ -201,7 +201,7 @@ async def test_unknown_keys_are_counted_in_aggregate(
     ledger, decisions = tmp_path / "ledger.db", tmp_path / "decisions"
     stored = {"HEADRACE_LEDGER": f"sqlite:{ledger}", "HEADRACE_DECISION_LOG": str(decisions)}
     async with (
-        serving(tmp_path / "p", world(upstream.url), **stored) as (served, url),
+        serving(tmp_path / "p", policies_for(upstream.url), **stored) as (served, url),
         ClientSession() as client,
     ):
         assert await send_route(client, url, BEARER) == 200
@@ -222,7 +222,7 @@ async def test_unknown_keys_are_counted_in_aggregate(
 async def test_unknown_keys_evict_no_explanation(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with running_proxy(tmp_path / "p", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "p", policies_for(upstream.url)) as proxy:
         await proxy.complete({**BEARER, "x-request-id": "known"})
         for _ in range(CROWD):
             await proxy.complete({**STRANGER, "x-request-id": "known"})
@@ -239,7 +239,7 @@ async def test_unknown_keys_evict_no_explanation(
 async def test_trace_is_sampled_only_if_its_key_may(
     may: str, count: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    policies = world(upstream.url).replace("may: [refresh]", f"may: [{may}]")
+    policies = policies_for(upstream.url).replace("may: [refresh]", f"may: [{may}]")
     always_chosen = f"00-{'0' * 31}1-{'0' * 15}1-01"
     async with (
         serving(tmp_path / "p", policies, HEADRACE_LOG_RATIO="0.000001") as (served, url),

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.dialects.test_stored_state import House, house
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -51,7 +51,7 @@ FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
 
 @pytest.fixture
 async def proxy(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
-    policies = world(upstream.url).replace(REACH, f"{REACH}denying, hedged, raced, kept, ")
+    policies = policies_for(upstream.url).replace(REACH, f"{REACH}denying, hedged, raced, kept, ")
     async with running_proxy(tmp_path / "policies", policies + DEPLOYMENTS) as running:
         yield running
 
@@ -148,10 +148,10 @@ async def test_rejected_upstream_key_is_not_blamed_on_the_client(
 
 @pytest.mark.parametrize("model", ["denying", "hedged", "raced"])
 async def test_denial_is_final(model: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    async def once_raced(requests: Asked, wire: Wire) -> None:
+    async def once_raced(requests: ReceivedRequest, wire: Wire) -> None:
         while model == "raced" and len(upstream.requests) < 2:
-            upstream.came.clear()
-            await upstream.came.wait()
+            upstream.arrived.clear()
+            await upstream.arrived.wait()
         await answer(DENIAL, 446)(requests, wire)
 
     upstream.by_model = {"strict": once_raced}

@@ -12,9 +12,9 @@ import pytest
 
 from proxy.call.summary import summarize
 from proxy.types import Timeouts
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -49,7 +49,7 @@ async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sta
     async with AsyncExitStack() as proxies:
 
         async def start_proxy(timeouts: str, extra: str = "") -> Proxy:
-            policies = world(upstream.url)
+            policies = policies_for(upstream.url)
             text_before, _, text_after = policies.partition("timeouts: {")
             policies = f"{text_before}timeouts: {{{timeouts}}}{text_after.partition('}')[2]}"
             policies = policies.replace("  resilient:\n", f"  resilient:\n    {extra}\n")
@@ -62,7 +62,7 @@ async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sta
 def delayed(seconds: float, *pieces: bytes, begin: bytes = b"") -> Script:
     """Send the start at once and the rest after a delay."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(begin)
         await asyncio.sleep(seconds)
         await wire.send(*pieces)
@@ -134,7 +134,7 @@ async def test_next_target_has_its_own_time(start: Start, upstream: ScriptedUpst
 
 
 def pondering(comments: int, every: float) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(STREAM, EVENTS[0])
         for _ in range(comments):
             await asyncio.sleep(every)  # the test measures a delay
@@ -165,7 +165,7 @@ async def test_comments_allow_clean_error(start: Start, upstream: ScriptedUpstre
 
 
 async def test_lost_attempt_needs_policy_retry(start: Start, upstream: ScriptedUpstream) -> None:
-    async def work_and_die(request: Asked, wire: Wire) -> None:
+    async def work_and_die(request: ReceivedRequest, wire: Wire) -> None:
         await asyncio.sleep(0.3)  # the test measures a delay
         wire.cut()
 
@@ -183,7 +183,7 @@ async def test_lost_attempt_needs_policy_retry(start: Start, upstream: ScriptedU
 async def test_truncated_refusal_is_an_error(
     remainder: bytes, start: Start, upstream: ScriptedUpstream
 ) -> None:
-    async def refuse(request: Asked, wire: Wire) -> None:
+    async def refuse(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(
             b"HTTP/1.1 413 X\r\n" + remainder + b"\r\n" + b'{"error": {"message": "large"}}'
         )
@@ -212,7 +212,7 @@ async def test_client_deadline_blames_no_target(
 ) -> None:
     script, streamed = case
     upstream.then(answer({}, 500), script, answer({}, 500))
-    policies = world(upstream.url).replace(
+    policies = policies_for(upstream.url).replace(
         "base_url: '", "breaker: {failures: 2, rest: 1m}, base_url: '"
     )
     async with running_proxy(tmp_path / "policies", policies) as proxy:
@@ -236,7 +236,7 @@ async def test_client_deadline_blames_no_target(
 async def test_call_ends_with_its_last_event(start: Start, upstream: ScriptedUpstream) -> None:
     recorded = asyncio.Event()
 
-    async def late_end(request: Asked, wire: Wire) -> None:
+    async def late_end(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(STREAM + b"".join(EVENTS) + piece(event(b"[DONE]")))
         await recorded.wait()
         await wire.send(b"0\r\n\r\n")
@@ -269,7 +269,7 @@ policies:
 
 
 def policies(upstream: ScriptedUpstream, extra: str) -> str:
-    return world(upstream.url).replace("dialect: openai,", f"dialect: openai, {extra},", 1)
+    return policies_for(upstream.url).replace("dialect: openai,", f"dialect: openai, {extra},", 1)
 
 
 async def ask(proxy: Proxy, key: str, text: str = "Hi") -> int:
@@ -321,7 +321,7 @@ async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedU
 async def test_judge_outage_is_per_key(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     passes = json.dumps({"reason": "", "verdict": "pass", "score": 0, "where": []})
 
-    async def judge(request: Asked, wire: Wire) -> None:
+    async def judge(request: ReceivedRequest, wire: Wire) -> None:
         breaks = "boom" in request.json["messages"][1]["content"]
         await (answer({}, 500) if breaks else answer(chat(passes)))(request, wire)
 

@@ -25,7 +25,7 @@ from proxy.server import Calls
 from proxy.server.admin import Readiness
 from proxy.settings import Address, Settings
 from proxy.telemetry.metrics import LAG_EVERY_S, LoopLag, Metrics
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import TRUST, ScriptedUpstream, answer, chat
 from tests.fakes import EventLog
 from tests.for_each import for_each
@@ -96,7 +96,7 @@ async def test_reload_is_activated_while_guards_load(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat("On its way.")))
-    policies, local_address = world(upstream.url) + GUARDS, Address("127.0.0.1", 0)
+    policies, local_address = policies_for(upstream.url) + GUARDS, Address("127.0.0.1", 0)
     (tmp_path / "p.yaml").write_text(policies)
     settings = Settings(tmp_path, local_address, local_address, environ={"UPSTREAM_KEY": "k"})
     loaded = asyncio.Event()
@@ -125,7 +125,7 @@ async def all_are_answered(client: aiohttp.ClientSession, url: str) -> None:
 
 
 def snapshot(folder: Path) -> Snapshot:
-    (folder / "policies.yaml").write_text(world("http://127.0.0.1:9") + GUARDS)
+    (folder / "policies.yaml").write_text(policies_for("http://127.0.0.1:9") + GUARDS)
     return read_folder(folder, {"UPSTREAM_KEY": "k"})
 
 

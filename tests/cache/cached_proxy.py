@@ -33,7 +33,7 @@ from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.cache.stores import Clock
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream
 from tests.fakes import MemorySink, Unguarded, unlimited
 
@@ -132,7 +132,7 @@ async def cached_proxy(
     folder: Path, upstream: ScriptedUpstream, *, guards: Guards | None = None
 ) -> AsyncIterator[Cached]:
     folder.mkdir(exist_ok=True)
-    (folder / "policies.yaml").write_text(patient(world(upstream.url)))
+    (folder / "policies.yaml").write_text(patient(policies_for(upstream.url)))
     snapshot = read_folder(folder, {"UPSTREAM_KEY": "sk-upstream-secret"})
     metrics, sink, clock, calls = Metrics("1"), MemorySink(), Clock(), Calls()
     metrics.admit(list_labels(snapshot))()
@@ -179,5 +179,5 @@ async def cached_proxy(
 async def until_asked(upstream: ScriptedUpstream, times: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while len(upstream.requests) < times:
-            upstream.came.clear()
-            await upstream.came.wait()
+            upstream.arrived.clear()
+            await upstream.arrived.wait()

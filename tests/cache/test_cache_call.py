@@ -14,7 +14,7 @@ import pytest
 from tests.cache.cached_proxy import RULE, Cached, until_asked
 from tests.cache.stores import until
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -156,7 +156,7 @@ def long(counted: list[int]) -> Script:
     """Stream twenty megabytes and count the sent pieces."""
     values = [*[event(legacy_events("x" * 20_000)[0])] * 1000, event(legacy_events("")[-2])]
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for data in values:
             await wire.send(piece(data))
@@ -248,7 +248,7 @@ async def test_each_call_is_billed_once(
     """Clients disconnect and upstreams fail at random moments."""
     chance = random.Random(seed)  # noqa: S311  # it decides nothing but a test
 
-    async def moody(request: Asked, wire: Wire) -> None:
+    async def moody(request: ReceivedRequest, wire: Wire) -> None:
         mood = chance.random()
         streamed = request.json.get("stream") is True
         for _ in range(chance.randrange(20)):

@@ -71,7 +71,7 @@ async def test_second_call_gets_the_same_response(
 BOTH_FORMS = [
     name
     for name, route in ROUTES.items()
-    if route.streams and name != "anthropic" and "input" not in route.said
+    if route.streams and name != "anthropic" and "input" not in route.content
 ]
 """Responses and Messages are kept apart by their forms: events are given again as they came."""
 

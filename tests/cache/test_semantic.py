@@ -16,7 +16,7 @@ import pytest
 from proxy.cache.semantic import MAX_CHARACTERS
 from tests.conftest import KEY, Proxy, metric_total, running_proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -58,7 +58,7 @@ def embedding(*vectors: Any) -> dict[str, Any]:
     return {"object": "list", "data": items, "usage": {"prompt_tokens": 7, "total_tokens": 7}}
 
 
-async def embed(request: Asked, wire: Wire) -> None:
+async def embed(request: ReceivedRequest, wire: Wire) -> None:
     """Respond with a vector at the angle of the input."""
     angle = math.radians(DEGREES.get(request.json["input"], 90))
     await answer(embedding([math.cos(angle), math.sin(angle), 0]))(request, wire)
@@ -388,7 +388,7 @@ async def test_threshold_decides_matches(
 async def test_shadow_mode_counts_without_delay(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
-    async def slow(request: Asked, wire: Wire) -> None:
+    async def slow(request: ReceivedRequest, wire: Wire) -> None:
         await gate.wait()
         await embed(request, wire)
 

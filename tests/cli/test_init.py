@@ -22,7 +22,7 @@ from proxy.cli import main
 from proxy.ledger.spending import COLUMNS
 from proxy.policy.review.check import check_folder
 from tests.cli.forked import forked
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, hang, legacy, legacy_events, stream
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
@@ -99,7 +99,7 @@ async def test_check_reports_valid_or_problems(tmp_path: Path) -> None:
 async def test_check_works_without_secrets(tmp_path: Path) -> None:
     guard = "{guard: webhook, url: 'https://x.test', secret: '${MISSING}', action: flag}"
     secret = "api_key: 'file:/nowhere/key'"
-    text = world("https://x.test").replace("api_key: '${UPSTREAM_KEY}'", secret)
+    text = policies_for("https://x.test").replace("api_key: '${UPSTREAM_KEY}'", secret)
     text += f"\npolicies: {{default: {{input: [{guard}]}}}}\n"
     (tmp_path / "x.yaml").write_text(text)
 
@@ -138,7 +138,9 @@ CHOSEN = [(), ("support-chat",) * 2, ("support-chat", "search-answers")]
 
 @pytest.mark.parametrize("chosen", CHOSEN)
 def test_generated_key_passes_check(chosen: tuple[str, ...], tmp_path: Path) -> None:
-    keyless = re.sub(r"(?s)\nkeys:.*?\ndeployments:", "\ndeployments:", world("https://x.test"))
+    keyless = re.sub(
+        r"(?s)\nkeys:.*?\ndeployments:", "\ndeployments:", policies_for("https://x.test")
+    )
     (tmp_path / "policies.yaml").write_text(keyless)
     flags = [part for name in chosen for part in ("--deployment", name)]
 
@@ -157,7 +159,7 @@ def test_generated_key_passes_check(chosen: tuple[str, ...], tmp_path: Path) -> 
     [
         ("tags: {}\n", [], "no deployment that a key could call"),
         (
-            world("https://x.test"),
+            policies_for("https://x.test"),
             ["--deployment", "nowhere"],
             'deployment "nowhere" does not exist',
         ),
@@ -239,7 +241,7 @@ async def test_metrics_are_listed_with_series_bounds() -> None:
             'x.yaml:1:8: keys.demo: required key "deployments" is missing',
         ),
         (
-            world("http://127.0.0.1:1"),
+            policies_for("http://127.0.0.1:1"),
             [],
             {"HEADRACE_DRAIN_SECOND": "5"},
             "HEADRACE_DRAIN_SECOND is not a known variable (did you mean HEADRACE_DRAIN_SECONDS?)",
@@ -264,7 +266,7 @@ async def test_invalid_setup_prevents_start(
 
 async def test_serve_answers_and_logs(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with (
-        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        serving(tmp_path / "p", policies_for(upstream.url)) as (served, url),
         aiohttp.ClientSession() as client,
     ):
         async with client.post(
@@ -306,7 +308,7 @@ async def test_unusable_file_names_its_variable(variable: str, place: str, tmp_p
     path = tmp_path / "no" / "where" if place == "in no folder" else tmp_path / "there"
     policies = tmp_path / "policies"
     policies.mkdir()
-    (policies / "policies.yaml").write_text(world("http://127.0.0.1:1"))
+    (policies / "policies.yaml").write_text(policies_for("http://127.0.0.1:1"))
     PLACES[place](path)
     data_before = path.read_bytes() if path.is_file() else None
     name, _, kind = variable.partition("=")
@@ -326,7 +328,7 @@ async def test_stop_drains_active_calls(tmp_path: Path, upstream: ScriptedUpstre
     gate = asyncio.Event()
     upstream.answer_with(stream(legacy_events(" Par", "is."), gate=gate))
     async with (
-        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        serving(tmp_path / "p", policies_for(upstream.url)) as (served, url),
         aiohttp.ClientSession() as client,
     ):
         response = await client.post(
@@ -350,7 +352,7 @@ async def test_stop_drains_active_calls(tmp_path: Path, upstream: ScriptedUpstre
 async def test_stop_aborts_hanging_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(legacy()), hang())
     async with (
-        serving(tmp_path / "p", world(upstream.url), HEADRACE_DRAIN_SECONDS="0.3") as (
+        serving(tmp_path / "p", policies_for(upstream.url), HEADRACE_DRAIN_SECONDS="0.3") as (
             served,
             url,
         ),
@@ -373,7 +375,7 @@ async def test_stop_aborts_hanging_calls(tmp_path: Path, upstream: ScriptedUpstr
 async def test_kill_frees_the_upstream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     async with (
-        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        serving(tmp_path / "p", policies_for(upstream.url)) as (served, url),
         aiohttp.ClientSession() as client,
     ):
         body = ROUTE.body(streamed=False)
@@ -381,7 +383,7 @@ async def test_kill_frees_the_upstream(tmp_path: Path, upstream: ScriptedUpstrea
             client.post(url + ROUTE.path, headers=BEARER, json=body), return_exceptions=True
         )
         async with asyncio.timeout(PATIENCE_S):
-            await upstream.came.wait()
+            await upstream.arrived.wait()
             served.process.kill()
             [response] = await pending
             await upstream.requests[0].closed.wait()

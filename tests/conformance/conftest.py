@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from proxy.settings import LogAs
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 
 
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
-    policies = world(upstream.url)
+    policies = policies_for(upstream.url)
     async with running_proxy(tmp_path / "policies", policies, log=LogAs(level="error")) as running:
         yield running

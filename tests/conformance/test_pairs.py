@@ -17,7 +17,7 @@ from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
 from tests.conformance.test_vendors import OWN_RESPONSE
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.dialects.test_responses import accumulated as accumulated_response
 from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.doubles import (
@@ -80,7 +80,7 @@ RESPONDING = frozenset({"openai", "portkey"})
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     folder = tmp_path / "policies"
-    async with running_proxy(folder, world(upstream.url), id_secrets=(SECRET,)) as running:
+    async with running_proxy(folder, policies_for(upstream.url), id_secrets=(SECRET,)) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ import aiohttp
 
 from tests.conftest import KEY
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     Wire,
     answer,
@@ -55,10 +55,10 @@ class Models:
     def __init__(self) -> None:
         self._requests = count()
 
-    async def __call__(self, request: Asked, wire: Wire) -> None:
+    async def __call__(self, request: ReceivedRequest, wire: Wire) -> None:
         await self._script(request)(request, wire)
 
-    def _script(self, request: Asked) -> Script:
+    def _script(self, request: ReceivedRequest) -> Script:
         body = request.json
         text = str(body.get("messages") or body.get("prompt"))
         if body["model"] == "down" or (body["model"] == "flaky" and next(self._requests) % 3):
@@ -72,12 +72,12 @@ class Models:
             return self._stream_script(request, reply, is_aborted="break off" in text)
         return self._response_script(request, reply)
 
-    def _stream_script(self, request: Asked, text: str, *, is_aborted: bool) -> Script:
+    def _stream_script(self, request: ReceivedRequest, text: str, *, is_aborted: bool) -> Script:
         events = chat_events if request.path.endswith("chat/completions") else legacy_events
         words = [f" {word}" for word in text.split()]
         return stream(events(*words), cut_after=2 if is_aborted else None)
 
-    def _response_script(self, request: Asked, text: str) -> Script:
+    def _response_script(self, request: ReceivedRequest, text: str) -> Script:
         if request.path.endswith("chat/completions"):
             return answer(chat(text, usage=RICH), 200, *HEADROOM)
         return answer(legacy(text, usage=RICH), 200, *HEADROOM)

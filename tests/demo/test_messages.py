@@ -10,7 +10,7 @@ import pytest
 
 from proxy.demo.serving import run_model_server
 from proxy.settings import Address
-from tests.conftest import KEY, Proxy, Reply, running_proxy, world
+from tests.conftest import KEY, Proxy, Reply, policies_for, running_proxy
 from tests.demo.test_model import installed_model
 from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.sdks.conftest import Drive, drive, drivers, node_drivers
@@ -38,7 +38,7 @@ async def model() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def proxy(model: str, tmp_path: Path) -> AsyncIterator[Proxy]:
-    async with running_proxy(tmp_path / "policies", world(model)) as running:
+    async with running_proxy(tmp_path / "policies", policies_for(model)) as running:
         yield running
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proxy.demo.simulated import RESPONSE_TEXT, run_simulated_model
 from proxy.settings import Address
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.test_pipeline import ROUTES, Route, reply_text
 
 PROMPT = "Name three colors of the sky"
@@ -15,14 +15,14 @@ LIMITED = (b'"length"', b'"max_tokens"', b'"reason":"max_output_tokens"')
 
 def length(route: Route) -> dict[str, int]:
     """Return the field that bounds a response of this route to three words."""
-    return {"max_output_tokens": 3} if "input" in route.said else {"max_tokens": 3}
+    return {"max_output_tokens": 3} if "input" in route.content else {"max_tokens": 3}
 
 
 def prompt(route: Route) -> dict[str, object]:
     """Return the field for the prompt, with a prompt of six words."""
     messages = [{"role": "user", "content": PROMPT}]
     fields = {"prompt": PROMPT, "input": PROMPT, "messages": messages}
-    return {name: value for name, value in fields.items() if name in route.said}
+    return {name: value for name, value in fields.items() if name in route.content}
 
 
 async def test_each_route_is_answered(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ async def test_each_route_is_answered(tmp_path: Path) -> None:
     calls = 0
     async with (
         run_simulated_model(Address("127.0.0.1", 0)) as address,
-        running_proxy(tmp_path / "p", world(f"http://{address}")) as proxy,
+        running_proxy(tmp_path / "p", policies_for(f"http://{address}")) as proxy,
     ):
         for name, route in ROUTES.items():
             cases = [

@@ -36,7 +36,7 @@ from tests.cache.cached_proxy import RuledPolicies
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
-    Asked,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -224,7 +224,7 @@ async def test_redirect_is_not_followed(upstream: ScriptedUpstream) -> None:
 
 
 async def test_endless_response_is_aborted(upstream: ScriptedUpstream) -> None:
-    async def endless(request: Asked, wire: Wire) -> None:
+    async def endless(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "application/json", "transfer-encoding: chunked"))
         while not request.closed.is_set():
             await wire.send(b"10000\r\n", b" " * 65536, b"\r\n")

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 
 from proxy.call.summary import summarize
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -185,7 +185,7 @@ def streaming(pieces: Iterable[bytes], recording: Recording) -> Script:
     same event loop reads before the next is sent."""
     chunks = [*map(piece, pieces)]
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for chunk in chunks:
             await wire.send(chunk)
@@ -234,7 +234,7 @@ def _undated(received: bytes, created: int) -> bytes:
 
 
 def _policies(upstream: str) -> str:
-    small = world(upstream)
+    small = policies_for(upstream)
     for dialect in ("openai", "anthropic"):
         small = small.replace(f"{{dialect: {dialect},", f"{{dialect: {dialect}, breaker: off,")
     names = [f"{family}-{guard}" for family in FAMILIES for guard in POLICIES]

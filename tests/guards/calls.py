@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Proxy, Reply, running_proxy, world
+from tests.conftest import Proxy, Reply, policies_for, running_proxy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, chat_events, stream
 from tests.test_pipeline import BEARER, MESSAGES, Route
 
@@ -19,7 +19,7 @@ PII = "{guard: pii, entities: [email], action: mask}"
 @asynccontextmanager
 async def guarded(folder: Path, upstream: ScriptedUpstream, guards: str) -> AsyncIterator[Proxy]:
     """Run a proxy whose default policy has these guards."""
-    policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {guards}}}\n"
+    policies = f"{policies_for(upstream.url)}\npolicies:\n  default: {{match: all, {guards}}}\n"
     async with running_proxy(folder / "policies", policies) as proxy:
         yield proxy
 

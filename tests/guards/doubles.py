@@ -55,7 +55,7 @@ class Broken:
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class SlowService:
     """A service that waits, then finds words, and records what it received."""
 
     words: Words = Words(("secret",))
@@ -74,7 +74,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
-class AsAsked:
+class EchoOfPrompt:
     """Finds the user's text in a response. Not applicable if there is none."""
 
     lookback: int | None = None

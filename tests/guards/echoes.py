@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.doubles import Asked, Json, Script, Wire, answer, chat, chat_events, stream
+from tests.doubles import Json, ReceivedRequest, Script, Wire, answer, chat, chat_events, stream
 
 
-def asked_text(request: Asked) -> str:
+def asked_text(request: ReceivedRequest) -> str:
     return str(request.json["messages"][-1]["content"])
 
 
@@ -15,7 +15,7 @@ def echoing(size: int = 3, *, cut: bool = False) -> Script:
     """Answer with the last message; its value in the arguments of a tool too. A stream has pieces
     of ``size`` characters, and breaks off before it ends where it is ``cut``."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         text = asked_text(request)
         arguments = json.dumps({"said": [text]}, ensure_ascii=False)
         if not request.json.get("stream"):

@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, chat, scripted_upstream
+from tests.conftest import Proxy, policies_for, running_proxy
+from tests.doubles import (
+    ReceivedRequest,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat,
+    scripted_upstream,
+)
 from tests.guards.calls import chat_answer, cut
 
 POLICIES = """
@@ -80,7 +88,7 @@ HONEST: dict[str, Callable[[Any], Any]] = {
 def honest(kind: str) -> Script:
     """Inspect the texts of a request as the service of this guard does."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await answer(HONEST[kind](request.json))(request, wire)
 
     return script
@@ -110,7 +118,7 @@ async def remotely_guarded(
         guard = f"{GUARDS[kind].replace('URL', service.url)}{extra}}}"
         policies = POLICIES.format(url=service.url, stage=stage, guard=guard, judging=judging)
         (folder / "guards.yaml").write_text(policies)
-        async with running_proxy(folder, world(upstream.url), **settings) as proxy:
+        async with running_proxy(folder, policies_for(upstream.url), **settings) as proxy:
             yield RemoteGuard(proxy, service)
 
 

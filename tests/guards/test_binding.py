@@ -10,10 +10,10 @@ from proxy.guards.engine import Engine, bind_rules, build_prompt_context
 from proxy.guards.text.documents import request_texts
 from proxy.types.guard import Detector, GuardRule, PromptContext
 from tests.for_each import for_each
-from tests.guards.doubles import AsAsked, Elsewhere, Ticks, rule
+from tests.guards.doubles import EchoOfPrompt, SlowService, Ticks, rule
 
-REQUEST = GuardRule("asked", AsAsked())
-SERVICE = GuardRule("service", Elsewhere())
+REQUEST = GuardRule("asked", EchoOfPrompt())
+SERVICE = GuardRule("service", SlowService())
 
 
 @for_each(

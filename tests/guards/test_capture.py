@@ -17,7 +17,7 @@ from proxy.guards.capture import Capturing
 from proxy.policy.compile.guards import compile_capture
 from proxy.policy.schema import CaptureConfig
 from proxy.types.guard import Capture, Finding, GuardRule
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import (
     Json,
     Script,
@@ -48,7 +48,7 @@ async def traced(
 ) -> Json:
     """Make a call and return the attributes of its model call span."""
     upstream.answer_with(script)
-    policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {capture}}}\n"
+    policies = f"{policies_for(upstream.url)}\npolicies:\n  default: {{match: all, {capture}}}\n"
     async with (
         running_proxy(folder / "p", policies, otlp_endpoint=collector.url) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
@@ -222,7 +222,7 @@ async def test_string_input_is_captured_at_every_endpoint(
     body = {"model": "support-chat", "prompt" if path.endswith("completions") else "input": "Hi"}
     async with (
         running_proxy(
-            tmp_path / "p", f"{world(upstream.url)}\n{capture}", otlp_endpoint=collector.url
+            tmp_path / "p", f"{policies_for(upstream.url)}\n{capture}", otlp_endpoint=collector.url
         ) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
@@ -255,9 +255,9 @@ def test_frame_parts_are_captured_by_kind() -> None:
     frames = [
         *made.spoken(texts[0], ["a", "b"]),
         made.call(call, "find"),
-        made.said(call, '{"city": '),
-        made.said(texts[1], "c"),
-        made.said(call, '"Oslo"}'),
+        made.delta_frame(call, '{"city": '),
+        made.delta_frame(texts[1], "c"),
+        made.delta_frame(call, '"Oslo"}'),
     ]
     for frame in frames:
         stored.feed(frame)

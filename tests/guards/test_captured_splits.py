@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.dialects.test_responses import BEARER
 from tests.doubles import (
     Json,
@@ -146,7 +146,7 @@ async def spans_of(
     capture = "policies:\n  default: {match: all, capture: {share: 100%}}\n"
     headers = {**BEARER, "x-headrace-deployment": form.deployment}
     async with (
-        running_proxy(folder / "p", world(up.url) + capture, otlp_endpoint=to.url) as proxy,
+        running_proxy(folder / "p", policies_for(up.url) + capture, otlp_endpoint=to.url) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
         async with client.post(form.path, headers=headers, json=body) as answered:

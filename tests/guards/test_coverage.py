@@ -257,14 +257,14 @@ async def test_no_route_shows_blocked_text(
     text = f"{LONG[:200]} look at {WORD} and {KEY} today"
     events = chat_events(*text) if route.chat else legacy_events(*text)
     document = chat(text) if route.chat else legacy(text)
-    if "input" in route.said:  # the upstream also has a Responses endpoint
+    if "input" in route.content:  # the upstream also has a Responses endpoint
         item = text_item(text)
         document = response(item)
         events = response_events(item_events(0, item, *text), document=document)
     upstream.answer_with(stream(events) if streamed else answer(document))
     proxy = await guard(f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]")
 
-    reply = await ask_route(proxy, route, route.said, streamed=streamed)
+    reply = await ask_route(proxy, route, route.content, streamed=streamed)
 
     assert b"blocked this call." in reply.raw  # errors of Messages have no code
     assert WORD.encode() not in reply.raw

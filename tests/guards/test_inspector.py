@@ -21,7 +21,7 @@ from proxy.types.events import Delta, FamilyName, Fault, Frame
 from proxy.types.guard import GuardPlan, GuardRule
 from tests.doubles import message, response, text_item
 from tests.golden.pipeline import call_of
-from tests.guards.doubles import Elsewhere, Ticks, rule, short_digests
+from tests.guards.doubles import SlowService, Ticks, rule, short_digests
 from tests.guards.services.test_stage import service
 from tests.guards.stream import frames as made
 
@@ -134,7 +134,7 @@ async def test_words_split_over_long_texts_are_found(size: int) -> None:
 
 @pytest.mark.parametrize("family", SPLIT)
 async def test_service_gets_one_text_per_kind(family: FamilyName) -> None:
-    way = Elsewhere()
+    way = SlowService()
     watch, record = guarding(family, service(way=way, action="mask"))
 
     [safe] = await watch.inspect(whole(family, SPLIT[family]))

@@ -118,7 +118,7 @@ async def test_stream_blocked_after_its_head_reports_in_its_last_event(
     upstream.then(stream(events("A hip", "po.")), stream(events(long, "A hip", "po.", "x")))
     proxy = await guard(f"output: [{BLOCK}]")
 
-    early, late = [await ask_route(proxy, route, route.said, streamed=True) for _ in range(2)]
+    early, late = [await ask_route(proxy, route, route.content, streamed=True) for _ in range(2)]
 
     report = "enkrypt_policy_detections" if "enkrypt" in name else "hook_results"
     assert (early.status, report in early.json) == (status, True)

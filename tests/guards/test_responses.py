@@ -13,8 +13,8 @@ from tests.conftest import Proxy, Reply
 from tests.dialects.test_responses import BEARER, FUNCTION_CALL, REQUEST, accumulated, streamed
 from tests.dialects.vendors.test_anthropic import HEADERS
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -111,7 +111,7 @@ async def test_echoed_instructions_are_not_inspected(
 async def test_echoed_request_has_the_values_of_its_client(
     streamed: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    async def echo(request: Asked, wire: Wire) -> None:
+    async def echo(request: ReceivedRequest, wire: Wire) -> None:
         body = request.json
         item = text_item(body["input"])
         document = response(item, instructions=body["instructions"])

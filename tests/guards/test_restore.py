@@ -10,12 +10,12 @@ from typing import Any
 
 import aiohttp
 
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.dialects.test_responses import accumulated as accumulated_response
 from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -50,7 +50,7 @@ async def restoring(
     folder: Path, upstream: ScriptedUpstream, extra: str = "", **settings: Any
 ) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
     reach = "deployments: [search-answers, responses-only, via-anthropic]"
-    policies = world(upstream.url).replace("deployments: [search-answers]", reach)
+    policies = policies_for(upstream.url).replace("deployments: [search-answers]", reach)
     policies += f"{POLICY}    {extra}\n"
     async with (
         running_proxy(folder, policies, **settings) as proxy,
@@ -63,7 +63,7 @@ def echo(form: Form, streamed: bool, cut: int | None = None) -> Any:
     """Answer with the text of the last turn and with a tool's argument of the same text. Pieces of
     a stream end ``cut`` characters into its first placeholder."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         text = last_text(request)
         arguments = json.dumps({"said": [text]})
         pieces = [divided(name, cut) for name in (text, arguments)]
@@ -72,7 +72,7 @@ def echo(form: Form, streamed: bool, cut: int | None = None) -> Any:
     return script
 
 
-def last_text(request: Asked) -> str:
+def last_text(request: ReceivedRequest) -> str:
     """Return the text of the last turn as the upstream has it."""
     body = request.json
     return str((body.get("messages") or body["input"])[-1]["content"])
@@ -219,7 +219,7 @@ async def test_each_attempt_sends_the_same_placeholders(
     assert form.read(raw, streamed) == Said(ADA, {"said": [ADA]})
 
 
-def thinking(form: Form, request: Asked, streamed: bool) -> Any:
+def thinking(form: Form, request: ReceivedRequest, streamed: bool) -> Any:
     """Respond with a signed thought that repeats the last turn."""
     thought = f"They wrote: {last_text(request)}"
     if form.name == "messages":
@@ -259,7 +259,7 @@ async def test_signed_thought_returns_unchanged(
 ) -> None:
     """The client sees placeholders in a thought, with its signature."""
 
-    async def think(request: Asked, wire: Wire) -> None:
+    async def think(request: ReceivedRequest, wire: Wire) -> None:
         await thinking(form, request, streamed)(request, wire)
 
     upstream.answer_with(think)

@@ -12,7 +12,15 @@ import pytest
 
 from proxy.egress import MAX_RESPONSE_BYTES
 from proxy.telemetry.log import canonical
-from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, cut_before_head, hang
+from tests.doubles import (
+    ReceivedRequest,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    cut_before_head,
+    hang,
+)
 from tests.guards.calls import ask
 from tests.guards.conftest import StartRemoteGuard
 from tests.guards.remote import GUARDS, WORD, honest, remotely_guarded, served, verdict
@@ -124,7 +132,7 @@ async def test_slow_service_delays_no_call_it_only_watches(
     gate = asyncio.Event()
     upstream.answer_with(served(streamed, "There is a hippo."))
 
-    async def slow(request: Asked, wire: Wire) -> None:
+    async def slow(request: ReceivedRequest, wire: Wire) -> None:
         await gate.wait()
         await honest(kind)(request, wire)
 

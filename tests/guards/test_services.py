@@ -13,7 +13,7 @@ import pytest
 
 from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import ScriptedUpstream, answer, chat, hang
 from tests.guards.calls import ask
 from tests.guards.conftest import StartRemoteGuard
@@ -204,7 +204,7 @@ async def test_candidate_is_not_compared_for_judges(
     upstream.answer_with(answer(chat("Sure.")))
     candidate = tmp_path / "candidate"
     candidate.mkdir()
-    (candidate / "p.yaml").write_text(world(upstream.url))
+    (candidate / "p.yaml").write_text(policies_for(upstream.url))
     running = await remote_guard("judge", candidate=candidate)
 
     await ask(running.proxy, "A horse?")

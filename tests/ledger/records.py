@@ -21,7 +21,7 @@ from proxy.ledger.writer import Ledger
 from proxy.money.usage import Price
 from proxy.settings import LedgerAt
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, usage
 from tests.fakes import EventLog
 from tests.frames import whole_frame
@@ -35,7 +35,7 @@ PRICED = Target(
 UNPRICED = replace(PRICED, prices=())
 
 
-def finished(
+def finished_record(
     *targets: Target, team: str = "support", fields: dict[str, Any] | None = None
 ) -> Record:
     """Return a finished call whose last target used 5 input and 3 output tokens."""
@@ -89,7 +89,7 @@ def book(keeping: Ledger, *records: Record) -> None:
 
 def as_version(path: Path, version: int) -> None:
     """Convert a ledger file to the schema of an earlier version."""
-    tables = {name: kept(path, name) for name in ("runs", "calls", "attempts")}
+    tables = {name: stored_rows(path, name) for name in ("runs", "calls", "attempts")}
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
@@ -106,7 +106,7 @@ def as_version(path: Path, version: int) -> None:
             old.executemany(insert, rows)
 
 
-def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:
+def stored_rows(path: Path, table: str = "calls") -> list[dict[str, Any]]:
     with closing(sqlite3.connect(path)) as file:
         file.row_factory = sqlite3.Row
         query = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608  # a test names it
@@ -114,7 +114,7 @@ def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def ledgered(
+async def proxy_with_ledger(
     folder: Path,
     upstream: ScriptedUpstream,
     text: str = "",
@@ -122,7 +122,7 @@ async def ledgered(
     policies_too: str = "",
 ) -> AsyncIterator[tuple[Proxy, ClientSession, Path]]:
     """Run a proxy with a ledger. A call of 5 input and 3 output tokens costs 22 micro-USD."""
-    policies = (world(upstream.url, hasty=True) + policies_too).replace(
+    policies = (policies_for(upstream.url, hasty=True) + policies_too).replace(
         "input: 0.15, output: 0.6", "input: 2, output: 4"
     )
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {text}\n")

@@ -14,7 +14,15 @@ from proxy.ledger.schema import FIRST_VERSION
 from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace
-from tests.ledger.records import PRICED, UNPRICED, FakeLog, as_version, book, finished, ledger_at
+from tests.ledger.records import (
+    PRICED,
+    UNPRICED,
+    FakeLog,
+    as_version,
+    book,
+    finished_record,
+    ledger_at,
+)
 from tests.ledger.test_spending import written
 
 MEDDLED = (
@@ -60,7 +68,12 @@ MEDDLED = (
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    calls = (finished(PRICED, PRICED), finished(), finished(UNPRICED), finished())
+    calls = (
+        finished_record(PRICED, PRICED),
+        finished_record(),
+        finished_record(UNPRICED),
+        finished_record(),
+    )
     calls[0].charges = [BudgetCharge("month", "tag.team:support", 44_000)]
     calls[2].charges = [
         BudgetCharge("month", "tag.team:support", 1_000)
@@ -143,7 +156,7 @@ def test_audit_reports_calls_that_are_never_written(tmp_path: Path) -> None:
     slept: list[float] = []
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        book(keeping, finished())
+        book(keeping, finished_record())
         report_behind = audit(path, sleep=slept.append)
     keeping.close()
 

@@ -31,7 +31,7 @@ from proxy.settings import LedgerAt
 from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target
 from proxy.types.limit import BudgetQuery, Claim, Limit
 from proxy.types.windows import Calendar
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
 from tests.ledger.conftest import Stores
 from tests.ledger.records import (
@@ -39,10 +39,10 @@ from tests.ledger.records import (
     PRICED,
     UNPRICED,
     FakeLog,
-    finished,
-    kept,
+    finished_record,
     ledger_at,
-    ledgered,
+    proxy_with_ledger,
+    stored_rows,
 )
 from tests.ledger.test_init import call
 from tests.ledger.test_spending import written
@@ -65,7 +65,7 @@ RULED = BudgetQuery(MONTH, ("tag.team",), None)
 
 async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
-    policies = world(upstream.url) + BUDGET
+    policies = policies_for(upstream.url) + BUDGET
     upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
     async with running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy:
         assert await call(proxy.client, model="support-chat", max_tokens=20) == 200
@@ -95,7 +95,7 @@ async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstr
 async def test_calls_before_a_budget_are_attributed_by_scope(
     scope: str, nano_usd: int | None, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with ledgered(tmp_path, upstream) as (proxy, client, path):
+    async with proxy_with_ledger(tmp_path, upstream) as (proxy, client, path):
         for model in ("support-chat", "support-chat", "resilient"):
             await call(client, model=model)
         await proxy.sink.wait(3)
@@ -108,7 +108,7 @@ async def test_calls_before_a_budget_are_attributed_by_scope(
 
 def at(minutes: int, *charges: tuple[str, str, int], team: str = "support") -> Record:
     """Return a call some minutes after noon, with charges to budgets."""
-    record = finished(team=team)
+    record = finished_record(team=team)
     record.started_at = NOON + timedelta(minutes=minutes)
     record.charges = [BudgetCharge(*charge) for charge in charges]
     return record
@@ -160,7 +160,7 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
     assert await read_budget_spend(path, RULED, names, NOON_MS) == {
         name: n for _, name, n in charges
     }
-    assert max(len(row["scope"]) for row in kept(path, "budgets")) < 100
+    assert max(len(row["scope"]) for row in stored_rows(path, "budgets")) < 100
 
 
 async def test_missing_ledger_is_unavailable(tmp_path: Path) -> None:
@@ -239,7 +239,9 @@ async def test_budget_of_a_rule_is_recalled(
     snapshots: list[dict[str, int]] = []
     for teams in (first_item, ["research", "support"]):
         async with running_proxy(
-            tmp_path / "policies", world(upstream.url) + RULES, ledger=LedgerAt("sqlite", path)
+            tmp_path / "policies",
+            policies_for(upstream.url) + RULES,
+            ledger=LedgerAt("sqlite", path),
         ) as proxy:
             assert [await asked(proxy.client, team) for team in teams] == [200] * len(teams)
             snapshots.append(await gauges(proxy, proxy.client))
@@ -255,7 +257,11 @@ async def test_budget_of_a_rule_is_recalled(
             await read_budget_spend(path, known_values[name], known_values[name].scopes, 0) or {}
         )
         assert sum(spend.values()) == nano
-    assert {row["name"] for row in kept(path, "budgets")} == {"house", "research", "support-all"}
+    assert {row["name"] for row in stored_rows(path, "budgets")} == {
+        "house",
+        "research",
+        "support-all",
+    }
 
 
 CALENDAR_MONTH = Calendar("month")
@@ -284,7 +290,9 @@ class House:
     def drawn(self, number: int) -> tuple[Plan, Call, Record]:
         draw = self.draw
         target: Target = draw.choice((PRICED, PRICED, UNPRICED))
-        record = finished(target, fields={"usage": usage(draw.randrange(20), draw.randrange(20))})
+        record = finished_record(
+            target, fields={"usage": usage(draw.randrange(20), draw.randrange(20))}
+        )
         if draw.random() < 0.2:  # no attempt
             record.attempts.clear()
             record.used_attempts.clear()

@@ -13,7 +13,7 @@ from proxy.ledger.audit import audit
 from proxy.ledger.crashes import Crash, position_file, read_position
 from proxy.ledger.store import Counts
 from tests.ledger.conftest import Stores
-from tests.ledger.records import PRICED, FakeLog, book, finished, kept, ledger_at
+from tests.ledger.records import PRICED, FakeLog, book, finished_record, ledger_at, stored_rows
 from tests.ledger.test_sqlite import batch, counted
 
 
@@ -62,7 +62,7 @@ def test_active_run_is_not_a_crash(path: Path, store: Stores) -> None:
     other_store.write(batch(1), counted(1))
 
     assert crashes == []
-    assert len(kept(path)) == 2
+    assert len(stored_rows(path)) == 2
 
 
 def copied(path: Path) -> Path:
@@ -82,7 +82,7 @@ def run_once(path: Path, calls: int) -> FakeLog:
     """Write ``calls`` calls in one process and return its log."""
     fake_log = FakeLog()
     keeping = ledger_at(path, fake_log)
-    book(keeping, *[finished(PRICED) for _ in range(calls)])
+    book(keeping, *[finished_record(PRICED) for _ in range(calls)])
     keeping.close()
     return fake_log
 
@@ -127,7 +127,7 @@ def test_run_missing_from_a_copy_gets_a_row(path: Path) -> None:
     run_once(path, 1)
 
     assert last_log.entries == []
-    assert [(run["id"], run["ended"], run["written"]) for run in kept(path, "runs")] == [
+    assert [(run["id"], run["ended"], run["written"]) for run in stored_rows(path, "runs")] == [
         (1, 1, 1),
         (2, 1, 1),
         (3, 2, 0),
@@ -160,4 +160,4 @@ def test_unwritable_position_affects_no_call(path: Path) -> None:
     position_file(path).mkdir()
 
     assert run_once(path, 1).failures == []
-    assert len(kept(path)) == 1
+    assert len(stored_rows(path)) == 1

@@ -22,13 +22,13 @@ from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
 from tests.cli.test_init import Served, headrace, serving
-from tests.conftest import KEY, world
+from tests.conftest import KEY, policies_for
 from tests.doubles import ScriptedUpstream, hang
-from tests.ledger.records import kept, ledgered
+from tests.ledger.records import proxy_with_ledger, stored_rows
 from tests.servers import eventually
 from tests.test_pipeline import BEARER, PROMPT, ROUTES
 
-ROUTE = replace(ROUTES["openai"], said={**PROMPT, "max_tokens": 1})
+ROUTE = replace(ROUTES["openai"], content={**PROMPT, "max_tokens": 1})
 Client = ClientSession
 
 
@@ -52,7 +52,7 @@ async def keeping(
         "PYTHONDONTWRITEBYTECODE": "1",  # a file size limit would truncate cached modules
     }
     async with (
-        serving(folder, world(upstream.url), **environ) as (served, url),
+        serving(folder, policies_for(upstream.url), **environ) as (served, url),
         ClientSession(base_url=url) as client,
     ):
         yield served, client
@@ -61,7 +61,7 @@ async def keeping(
 async def test_ledger_contains_no_text_and_no_key(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with ledgered(tmp_path, upstream) as (_, client, _):
+    async with proxy_with_ledger(tmp_path, upstream) as (_, client, _):
         await call(client)
 
     raw = b"".join(file.read_bytes() for file in tmp_path.glob("ledger*"))
@@ -71,7 +71,7 @@ async def test_ledger_contains_no_text_and_no_key(
 
 
 async def test_ledger_is_readable_while_written(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with ledgered(tmp_path, upstream) as (_, client, path):
+    async with proxy_with_ledger(tmp_path, upstream) as (_, client, path):
         observed = [0]
         while observed[-1] < 60:
             await asyncio.gather(*(call(client) for _ in range(20)))
@@ -97,7 +97,7 @@ async def test_shutdown_loses_no_row(tmp_path: Path, upstream: ScriptedUpstream)
 
     code, output = await headrace("verify-ledger", str(path))
     assert (code, output.splitlines()[0]) == (0, "50 calls, 50 attempts, 1 run")
-    [run] = kept(path, "runs")
+    [run] = stored_rows(path, "runs")
     assert (run["begun"], run["ended"], run["settled"], run["written"]) == (50, 50, 50, 50)
 
 
@@ -105,7 +105,7 @@ async def test_kill_reports_lost_batch(tmp_path: Path, upstream: ScriptedUpstrea
     path = tmp_path / "ledger"
     async with keeping(tmp_path / "p", upstream, path) as (served, client):
         await asyncio.gather(*(call(client) for _ in range(10)))
-        await eventually(lambda: len(kept(path)) == 10)
+        await eventually(lambda: len(stored_rows(path)) == 10)
         with closing(sqlite3.connect(path, isolation_level=None)) as lock:
             lock.execute("BEGIN IMMEDIATE")  # so that a batch is certainly lost
             await asyncio.gather(*(call(client) for _ in range(7)))
@@ -123,7 +123,7 @@ async def test_kill_reports_lost_batch(tmp_path: Path, upstream: ScriptedUpstrea
     mended = await headrace("verify-ledger", str(path))
     known_count, _ = await headrace("verify-ledger", str(path), "--known-missing", "7")
     assert (crashed["lost"], crashed["running"], crashed["exact"]) == (7, 0, True)
-    assert len(kept(path)) == 10 + 1
+    assert len(stored_rows(path)) == 10 + 1
     assert known_count == 0
     for code, output in (unmended, mended):
         assert code == 1
@@ -175,7 +175,7 @@ async def test_full_disk_delays_rows(kind: str, tmp_path: Path, upstream: Script
 
     assert failing["reason"] in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "EFBIG")
     if kind == "sqlite":
-        assert len(kept(path)) == 6
+        assert len(stored_rows(path)) == 6
         assert audit(path).violations == ()
     else:
         rows = [json.loads(line)["row"] for line in path.read_text().splitlines()]
@@ -183,13 +183,13 @@ async def test_full_disk_delays_rows(kind: str, tmp_path: Path, upstream: Script
 
 
 async def test_cache_hit_records_savings(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with ledgered(tmp_path, upstream, "cache: {ttl: 1h}") as (proxy, client, path):
+    async with proxy_with_ledger(tmp_path, upstream, "cache: {ttl: 1h}") as (proxy, client, path):
         for _ in range(3):
             await call(client, model="resilient")
         await proxy.sink.wait(3)
-    attempts = kept(path, "attempts")
+    attempts = stored_rows(path, "attempts")
 
-    assert [row["cache"] for row in kept(path)] == ["miss", "hit", "hit"]
+    assert [row["cache"] for row in stored_rows(path)] == ["miss", "hit", "hit"]
     assert [row["money"] for row in attempts] == ["useful", "cached", "cached"]
     assert [row["cost_nano_usd"] for row in attempts] == [22_000, None, None]
     assert [row["saved_nano_usd"] for row in attempts] == [0, 22_000, 22_000]

@@ -38,9 +38,9 @@ from tests.ledger.records import (
     as_version,
     book,
     call_entry,
-    finished,
-    kept,
+    finished_record,
     ledger_at,
+    stored_rows,
 )
 from tests.ledger.test_spending import summed, written
 from tests.ledger.test_sqlite import files_of_at_most
@@ -53,7 +53,7 @@ def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def test_call_has_a_row_and_each_attempt_has_one() -> None:
-    call, [attempt] = rows(finished())
+    call, [attempt] = rows(finished_record())
 
     assert (call["outcome"], call["attempts"], call["tokens"]) == ("success", 1, 8)
     assert call["cost_nano_usd"] == attempt["cost_nano_usd"] == 22_000
@@ -65,7 +65,7 @@ def test_call_has_a_row_and_each_attempt_has_one() -> None:
 
 
 def test_one_hour_writes_and_searches_have_columns() -> None:
-    record = finished()
+    record = finished_record()
     used = usage(prompt=9, completion=3)
     used["prompt_tokens_details"] = {"cache_write_tokens": 6}
     used["cache_creation"] = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 4}
@@ -89,7 +89,7 @@ def test_unknown_values_are_null() -> None:
 
 
 def test_attempt_without_response_has_no_usage() -> None:
-    record = finished()
+    record = finished_record()
     record.attempts[0].response_at = None
     record.used_attempts.clear()
 
@@ -100,7 +100,7 @@ def test_attempt_without_response_has_no_usage() -> None:
 
 
 def test_unknown_counts_are_null() -> None:
-    record = finished()
+    record = finished_record()
     record.attempts[0].meter = Meter(estimates=False, unreported="unknown")
 
     call, [attempt] = rows(record)
@@ -111,7 +111,7 @@ def test_unknown_counts_are_null() -> None:
 
 
 def test_sum_with_unknown_part_is_unknown() -> None:
-    call, attempts = rows(finished(UNPRICED, PRICED))
+    call, attempts = rows(finished_record(UNPRICED, PRICED))
 
     assert [row["cost_nano_usd"] for row in attempts] == [None, 22_000]
     assert (call["cost_nano_usd"], call["tokens"]) == (None, 16)
@@ -121,31 +121,31 @@ def test_sum_with_unknown_part_is_unknown() -> None:
 def test_cost_is_rounded_once_half_to_even(price: str, total: int) -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(price), output=Decimal(0)),))
 
-    assert rows(finished(target))[1][0]["cost_nano_usd"] == total
+    assert rows(finished_record(target))[1][0]["cost_nano_usd"] == total
 
 
 def test_implausible_usage_is_estimated() -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(1000), output=Decimal(0)),))
 
-    call, [attempt] = rows(finished(target, fields={"usage": usage(2**53, 0)}))
+    call, [attempt] = rows(finished_record(target, fields={"usage": usage(2**53, 0)}))
 
     assert (call["tokens"], call["cost_nano_usd"]) == (1, 1_000_000)
     assert attempt["usage_source"] == "partial_estimate"
 
 
 def test_replaced_attempt_is_retried_and_unread_is_abandoned() -> None:
-    remaining = finished()
+    remaining = finished_record()
     remaining.error = ClientDisconnected()
-    beaten = finished(PRICED, PRICED)
+    beaten = finished_record(PRICED, PRICED)
     beaten.attempts[0].lost_hedge, beaten.attempts[0].error = True, "cancelled"
     beaten.attempts[1].reason = "hedge"
-    cut = finished()
+    cut = finished_record()
     cut.attempts[0].error = "upstream_invalid_response"
 
     def did(record: Record) -> list[str]:
         return [attempt["money"] for attempt in rows(record)[1]]
 
-    assert did(finished(PRICED, PRICED)) == ["retried", "useful"]
+    assert did(finished_record(PRICED, PRICED)) == ["retried", "useful"]
     assert (did(remaining), did(beaten), did(cut)) == (
         ["abandoned"],
         ["abandoned", "useful"],
@@ -154,9 +154,9 @@ def test_replaced_attempt_is_retried_and_unread_is_abandoned() -> None:
 
 
 def test_client_values_are_truncated_and_printable() -> None:
-    record = finished()
+    record = finished_record()
     record.call = Call(HEAD, {}, requested_models=("a\n\x1b[31m\udcff" + "x" * 500,) * 1000)
-    record.plan = replace(finished().plan, tags={"feature": "a\u2028b"})  # type: ignore[type-var]
+    record.plan = replace(finished_record().plan, tags={"feature": "a\u2028b"})  # type: ignore[type-var]
 
     call, _ = rows(record)
 
@@ -167,7 +167,7 @@ def test_client_values_are_truncated_and_printable() -> None:
 
 
 def test_times_are_milliseconds_since_epoch() -> None:
-    record = finished()
+    record = finished_record()
     record.started_at = datetime(2026, 1, 2, 3, 4, 5, 678999, tzinfo=UTC)
     record.ended = record.started + 1.5
 
@@ -198,7 +198,7 @@ def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
 
 
 def test_ledger_from_before_the_first_release_is_refused(path: Path, store: Stores) -> None:
-    written(path, finished(PRICED))
+    written(path, finished_record(PRICED))
     as_version(path, FIRST_VERSION)
     with closing(sqlite3.connect(path)) as file:
         file.execute("UPDATE migrations SET version = version - 1")
@@ -214,23 +214,23 @@ def test_ledger_from_before_the_first_release_is_refused(path: Path, store: Stor
 
 @pytest.mark.parametrize("version", range(FIRST_VERSION, VERSION))
 def test_old_ledger_is_migrated_after_reading(version: int, path: Path, store: Stores) -> None:
-    remaining = finished(PRICED)
+    remaining = finished_record(PRICED)
     remaining.error, remaining.attempts[0].finished = ClientDisconnected(), False
-    written(path, finished(PRICED, PRICED), remaining)
-    now = {name: kept(path, name) for name in ("runs", "calls", "attempts")}
+    written(path, finished_record(PRICED, PRICED), remaining)
+    now = {name: stored_rows(path, name) for name in ("runs", "calls", "attempts")}
     sums = summed(path, "loss")
 
     as_version(path, version)
     assert summed(path, "loss") == sums
     assert audit(path).violations == ()
-    assert kept(path, "runs") == now["runs"]
+    assert stored_rows(path, "runs") == now["runs"]
 
     store(path)[0].open()
     charges = ("charge_count", "charged_nano_usd", "charges_checksum")
     unstated = dict.fromkeys(charges) if version < 10 else {}
-    assert kept(path, "calls") == [{**row, **unstated} for row in now["calls"]]
-    assert kept(path, "attempts") == now["attempts"]
-    assert kept(path, "runs")[0] == now["runs"][0]
+    assert stored_rows(path, "calls") == [{**row, **unstated} for row in now["calls"]]
+    assert stored_rows(path, "attempts") == now["attempts"]
+    assert stored_rows(path, "runs")[0] == now["runs"][0]
 
 
 def versions(path: Path) -> int:
@@ -244,23 +244,23 @@ def backup_of(path: Path, version: int) -> Path:
 
 @pytest.mark.parametrize("version", [FIRST_VERSION, PREVIOUS_VERSION])
 def test_ledger_is_backed_up_before_migration(version: int, path: Path) -> None:
-    written(path, finished(PRICED), finished(PRICED, PRICED))
+    written(path, finished_record(PRICED), finished_record(PRICED, PRICED))
     as_version(path, version)
-    rows = {table: kept(path, table) for table in ("runs", "calls", "attempts")}
+    rows = {table: stored_rows(path, table) for table in ("runs", "calls", "attempts")}
 
-    written(path, finished(PRICED))
+    written(path, finished_record(PRICED))
 
     backup = backup_of(path, version)
     assert (versions(backup), versions(path)) == (version, VERSION)
-    assert {table: kept(backup, table) for table in rows} == rows
+    assert {table: stored_rows(backup, table) for table in rows} == rows
     assert backup.stat().st_mode & 0o777 == 0o640
     backup.unlink()
-    written(path, finished(PRICED))
+    written(path, finished_record(PRICED))
     assert not backup.exists()
 
 
 def test_ledger_is_unchanged_if_backup_fails(path: Path, store: Stores) -> None:
-    written(path, *[finished(PRICED)] * 200)
+    written(path, *[finished_record(PRICED)] * 200)
     as_version(path, PREVIOUS_VERSION)
 
     with files_of_at_most(64 * 1024), pytest.raises(Unwritten, match=r"FULL|IOERR"):
@@ -273,7 +273,7 @@ def test_ledger_is_unchanged_if_backup_fails(path: Path, store: Stores) -> None:
 
 @pytest.mark.parametrize("command", ["serve", "prune"])
 def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path) -> None:
-    written(path, finished(PRICED))
+    written(path, finished_record(PRICED))
     as_version(path, PREVIOUS_VERSION)
     with closing(sqlite3.connect(path)) as file:
         file.execute(
@@ -304,7 +304,7 @@ def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
         later.execute("ALTER TABLE calls RENAME COLUMN cost_nano_usd TO cost_pico_usd")
         later.execute("INSERT INTO migrations VALUES (?)", [VERSION + 1])
         later.commit()
-    book(keeping, *[finished(PRICED) for _ in range(3)])
+    book(keeping, *[finished_record(PRICED) for _ in range(3)])
     keeping.close()
 
     lines = [json.loads(line) for line in refused_path(path).read_text().splitlines()]

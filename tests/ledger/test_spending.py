@@ -21,7 +21,7 @@ from proxy.ledger.crashes import (
 )
 from proxy.ledger.spending import SpendingLine, SpendingReport, check_tags, read_spending
 from proxy.ledger.store import Unusable
-from tests.ledger.records import PRICED, UNPRICED, FakeLog, book, finished, ledger_at
+from tests.ledger.records import PRICED, UNPRICED, FakeLog, book, finished_record, ledger_at
 
 NOW = datetime.now(UTC)
 
@@ -44,9 +44,13 @@ def groups(lines: Sequence[SpendingLine]) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    retried = finished(PRICED, PRICED)
+    retried = finished_record(PRICED, PRICED)
     return written(
-        tmp_path / "ledger", finished(), retried, finished(team="search"), finished(UNPRICED)
+        tmp_path / "ledger",
+        finished_record(),
+        retried,
+        finished_record(team="search"),
+        finished_record(UNPRICED),
     )
 
 
@@ -82,10 +86,10 @@ def test_call_in_two_groups_counts_once_in_total(path: Path) -> None:
 @pytest.mark.parametrize("by", [("day", "model"), ("model", "day"), ("key", "model", "day")])
 def test_usage_is_sorted_by_day(by: tuple[str, ...], tmp_path: Path) -> None:
     """Within a day, the most expensive group comes first."""
-    old, cheap = finished(PRICED, PRICED), finished(UNPRICED)
+    old, cheap = finished_record(PRICED, PRICED), finished_record(UNPRICED)
     for call in (old, cheap):
         call.started_at = NOW - timedelta(days=3)
-    path = written(tmp_path / "days", finished(), old, cheap)
+    path = written(tmp_path / "days", finished_record(), old, cheap)
 
     lines = summed(path, *by).lines
     days = [str(line.group[by.index("day")]) for line in lines]
@@ -100,9 +104,9 @@ def test_usage_is_sorted_by_day(by: tuple[str, ...], tmp_path: Path) -> None:
 def test_unpriced_usage_is_a_share_of_its_group(tmp_path: Path) -> None:
     path = written(
         tmp_path / "mixed",
-        finished(team="search"),
-        finished(UNPRICED),
-        finished(UNPRICED, team="search"),
+        finished_record(team="search"),
+        finished_record(UNPRICED),
+        finished_record(UNPRICED, team="search"),
     )
 
     by_group = {line.group[0]: line for line in summed(path, "tag.team").lines}
@@ -112,7 +116,7 @@ def test_unpriced_usage_is_a_share_of_its_group(tmp_path: Path) -> None:
 
 
 def test_estimated_share_is_reported(tmp_path: Path) -> None:
-    path = written(tmp_path / "guessed", finished(fields={}), finished())
+    path = written(tmp_path / "guessed", finished_record(fields={}), finished_record())
 
     total = summed(path).total
 
@@ -120,9 +124,9 @@ def test_estimated_share_is_reported(tmp_path: Path) -> None:
 
 
 def test_only_calls_of_the_requested_period_count(tmp_path: Path) -> None:
-    old = finished()
+    old = finished_record()
     old.started_at = NOW - timedelta(days=40)
-    path = written(tmp_path / "old", old, finished())
+    path = written(tmp_path / "old", old, finished_record())
 
     assert (summed(path).total.calls, summed(path, days=60).total.calls) == (1, 2)
 

@@ -21,11 +21,11 @@ from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.money.usage import Source
 from tests.for_each import for_each
 from tests.ledger.conftest import Stores
-from tests.ledger.records import PRICED, call_entry, finished, kept
+from tests.ledger.records import PRICED, call_entry, finished_record, stored_rows
 
 
 def batch(*seqs: int) -> Rows:
-    return joined(rows_of(call_entry(seq, finished(PRICED, PRICED))) for seq in seqs)
+    return joined(rows_of(call_entry(seq, finished_record(PRICED, PRICED))) for seq in seqs)
 
 
 def counted(ended: int, dropped: int = 0) -> Counts:
@@ -42,9 +42,9 @@ def test_batch_and_its_count_are_written_together(path: Path, store: Stores) -> 
     kept_in.write(batch(1, 2, 3), counted(3))
     kept_in.close(counted(3))
 
-    assert [row["seq"] for row in kept(path)] == [1, 2, 3]
-    assert len(kept(path, "attempts")) == 6
-    [run] = kept(path, "runs")
+    assert [row["seq"] for row in stored_rows(path)] == [1, 2, 3]
+    assert len(stored_rows(path, "attempts")) == 6
+    [run] = stored_rows(path, "runs")
     assert (run["ended"], run["settled"], run["written"]) == (3, 3, 3)
     assert run["closed_ms"] == 1_700_000_000_000
 
@@ -53,8 +53,8 @@ def test_batch_of_any_size_is_written(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.write(batch(*range(1, 3001)), counted(3000))
 
-    assert len(kept(path)) == 3000
-    assert len(kept(path, "attempts")) == 6000
+    assert len(stored_rows(path)) == 3000
+    assert len(stored_rows(path, "attempts")) == 6000
 
 
 def test_retried_batch_is_not_stored_twice(path: Path, store: Stores) -> None:
@@ -65,8 +65,8 @@ def test_retried_batch_is_not_stored_twice(path: Path, store: Stores) -> None:
     reopened.run = kept_in.run  # the same process repeats a write whose success it missed
     reopened.write(rows, counted(2))
 
-    assert len(kept(path)) == 2
-    [run] = kept(path, "runs")
+    assert len(stored_rows(path)) == 2
+    [run] = stored_rows(path, "runs")
     assert (run["settled"], run["written"]) == (2, 2)
 
 
@@ -79,14 +79,14 @@ def test_moved_file_is_replaced_with_its_log(path: Path, store: Stores) -> None:
     kept_in.write(batch(3), counted(3))
     kept_in.close(counted(3))
 
-    assert [row["seq"] for row in kept(path)] == [3]
-    [run] = kept(path, "runs")
+    assert [row["seq"] for row in stored_rows(path)] == [3]
+    [run] = stored_rows(path, "runs")
     assert (run["settled"], run["written"]) == (3, 1)
     assert audit(path).violations == ()
     [log] = logs
     assert log is not None
     log.rename(f"{moved}-wal")
-    assert [row["seq"] for row in kept(moved)] == [1, 2]
+    assert [row["seq"] for row in stored_rows(moved)] == [1, 2]
 
 
 @pytest.mark.parametrize("notice", ["write", "prune", "close"])
@@ -105,7 +105,7 @@ def test_deleted_file_is_reported_once(notice: str, path: Path, store: Stores) -
     kept_in.close(counted(2))
 
     assert logs == [None]
-    assert len(kept(path, "runs")) == 1
+    assert len(stored_rows(path, "runs")) == 1
 
 
 def test_replaced_file_keeps_its_log(path: Path, store: Stores) -> None:
@@ -120,7 +120,7 @@ def test_replaced_file_keeps_its_log(path: Path, store: Stores) -> None:
 
     kept_in.write(batch(2), counted(2))
 
-    assert [row["seq"] for row in kept(path)] == [7, 2]
+    assert [row["seq"] for row in stored_rows(path)] == [7, 2]
     assert logs == [None]
 
 
@@ -133,7 +133,7 @@ def test_write_waits_for_a_lock(path: Path, store: Stores) -> None:
             kept_in.write(batch(1), counted(1))
     kept_in.write(batch(1), counted(1))
 
-    assert len(kept(path)) == 1
+    assert len(stored_rows(path)) == 1
 
 
 def test_schema_allows_every_value_of_a_record(path: Path, store: Stores) -> None:
@@ -196,7 +196,7 @@ def test_call_and_attempt_lines_share_the_request_id(tmp_path: Path) -> None:
 
 
 def test_call_line_has_its_charges(tmp_path: Path) -> None:
-    record = finished(PRICED)
+    record = finished_record(PRICED)
     record.charges = [BudgetCharge("month", "tag.team:support", 22_000)]
     JsonlStore(tmp_path / "ledger", "abc").write(rows_of(call_entry(1, record)), NOTHING)
 
@@ -264,7 +264,7 @@ def test_foreign_file_is_not_changed(content: bytes, tmp_path: Path) -> None:
 
 
 def add(path: Path, status: int = 200, tag: str = "support") -> None:
-    record = finished(PRICED)
+    record = finished_record(PRICED)
     record.status = status
     rows = rows_of(call_entry(7, record))
     rows.calls[0] = (*rows.calls[0][:-1], tag)

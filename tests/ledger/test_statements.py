@@ -26,7 +26,15 @@ from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, prune_limit_ms
 from proxy.ledger.store import Counts
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying, Stores
-from tests.ledger.records import PRICED, FakeLog, book, call_entry, finished, kept, ledger_at
+from tests.ledger.records import (
+    PRICED,
+    FakeLog,
+    book,
+    call_entry,
+    finished_record,
+    ledger_at,
+    stored_rows,
+)
 from tests.ledger.test_spending import written
 from tests.ledger.test_sqlite import batch, counted
 from tests.servers import eventually
@@ -44,8 +52,8 @@ def test_charges_refer_to_their_budget(tmp_path: Path, store: Stores) -> None:
     for seqs in (range(1, 4), range(4, OVER_ONE_STATEMENT)):
         kept_in.write(charged(seqs), counted(0))
 
-    numbers = {row["id"]: row["name"] for row in kept(tmp_path / "ledger", "budgets")}
-    rows = kept(tmp_path / "ledger", "charges")
+    numbers = {row["id"]: row["name"] for row in stored_rows(tmp_path / "ledger", "budgets")}
+    rows = stored_rows(tmp_path / "ledger", "charges")
     assert sorted(numbers.values()) == ["b0", "b1", "b2", "b3", "b4"]
     assert len(rows) == OVER_ONE_STATEMENT - 1
     assert all(numbers[row["budget"]] == f"b{row['seq'] % 5}" for row in rows)
@@ -58,9 +66,11 @@ def test_existing_rows_are_not_changed(tmp_path: Path, store: Stores) -> None:
     for _ in range(2):
         kept_in.write(rows, counted(2))
 
-    sizes = [len(kept(tmp_path / "ledger", table)) for table in ("calls", "attempts", "charges")]
+    sizes = [
+        len(stored_rows(tmp_path / "ledger", table)) for table in ("calls", "attempts", "charges")
+    ]
     assert sizes == [2, 4, 2]
-    [run] = kept(tmp_path / "ledger", "runs")
+    [run] = stored_rows(tmp_path / "ledger", "runs")
     assert (run["written"], run["charges"]) == (2, 1)
 
 
@@ -84,7 +94,7 @@ def ms(moment: datetime) -> int:
 
 def aged(days: float, now: datetime = NOW, number: int = 1) -> Any:
     """Return a call some days ago with two attempts that cost 44 micro-USD."""
-    record = finished(PRICED, PRICED)
+    record = finished_record(PRICED, PRICED)
     record.started_at = now - timedelta(days=days)
     record.charges = [BudgetCharge(f"of call {number}", "", 44_000)]
     return record
@@ -121,9 +131,9 @@ def test_pruned_rows_stay_counted(path: Path, dying: Dying) -> None:
     assert store.prune() is False
     store.close(Counts(5, 5, 0, 0))
 
-    assert [row["seq"] for row in kept(path)] == [4, 5]
-    assert {row["seq"] for row in kept(path, "attempts")} == {4, 5}
-    [run] = kept(path, "runs")
+    assert [row["seq"] for row in stored_rows(path)] == [4, 5]
+    assert {row["seq"] for row in stored_rows(path, "attempts")} == {4, 5}
+    [run] = stored_rows(path, "runs")
     assert (run["written"], run["pruned"], run["pruned_nano_usd"]) == (5, 3, 132_000)
     report = audit(path)
     assert report.violations == ()
@@ -148,8 +158,8 @@ def test_charges_are_pruned_with_their_calls(path: Path, dying: Dying) -> None:
     store.prune()
     store.close(Counts(3, 3, 0, 0))
 
-    assert [row["seq"] for row in kept(path, "charges")] == [3]
-    assert [row["name"] for row in kept(path, "budgets")] == ["of call 3"]
+    assert [row["seq"] for row in stored_rows(path, "charges")] == [3]
+    assert [row["name"] for row in stored_rows(path, "budgets")] == ["of call 3"]
     with closing(sqlite3.connect(path)) as file:
         assert [*file.execute("SELECT name FROM charged_since")] == [("of call 3",)]
     assert audit(path).violations == ()
@@ -158,8 +168,8 @@ def test_charges_are_pruned_with_their_calls(path: Path, dying: Dying) -> None:
 def test_rows_are_pruned_in_batches(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [100 + n / 1000 for n in range(PRUNE_BATCH + 3)])
 
-    assert (store.prune(), len(kept(path))) == (True, 3)
-    assert (store.prune(), len(kept(path))) == (False, 0)
+    assert (store.prune(), len(stored_rows(path))) == (True, 3)
+    assert (store.prune(), len(stored_rows(path))) == (False, 0)
 
 
 def test_rows_are_pruned_at_intervals(path: Path, dying: Dying) -> None:
@@ -168,11 +178,11 @@ def test_rows_are_pruned_at_intervals(path: Path, dying: Dying) -> None:
     store.prune()
     clock.ms += PRUNE_EVERY_MS - 1
     store.prune()
-    early_count = len(kept(path))
+    early_count = len(stored_rows(path))
     clock.ms += 1
     store.prune()
 
-    assert (early_count, len(kept(path))) == (1, 0)
+    assert (early_count, len(stored_rows(path))) == (1, 0)
 
 
 def test_without_retention_rows_stay(path: Path, dying: Dying) -> None:
@@ -180,7 +190,7 @@ def test_without_retention_rows_stay(path: Path, dying: Dying) -> None:
     store.run = replace(store.run, keep_ms=None)
 
     assert store.prune() is False
-    assert len(kept(path)) == 1
+    assert len(stored_rows(path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -199,12 +209,12 @@ def test_prune_limit_keeps_budget_windows(now: str, begin: str) -> None:
 
 
 async def test_writer_prunes_in_background(path: Path) -> None:
-    written(path, aged(200, datetime.now(UTC)), finished())
+    written(path, aged(200, datetime.now(UTC)), finished_record())
     fake_log = FakeLog()
     opened = ledger_at(path, fake_log, 90)
-    book(opened, finished())
+    book(opened, finished_record())
     try:
-        await eventually(lambda: [row["run"] for row in kept(path)] == [1, 2])
+        await eventually(lambda: [row["run"] for row in stored_rows(path)] == [1, 2])
     finally:
         opened.close()
 
@@ -232,7 +242,7 @@ async def test_prune_command_keeps_rows_for_budgets(path: Path) -> None:
         retained,
     )
     assert fourth_output == "0 calls pruned: none started before 2020-01-31 00:00 UTC\n"
-    assert (len(kept(path)), audit(path).violations) == (1, ())
+    assert (len(stored_rows(path)), audit(path).violations) == (1, ())
 
 
 SUPPORT = SpendingLine(("support",), 3, 1500, 900, 2_500_000_000, 22_000, 0, 3, 0, 1)

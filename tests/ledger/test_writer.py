@@ -25,10 +25,10 @@ from tests.ledger.records import (
     FakeLog,
     book,
     call_entry,
-    finished,
-    kept,
+    finished_record,
     ledger_at,
-    ledgered,
+    proxy_with_ledger,
+    stored_rows,
 )
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
@@ -75,7 +75,7 @@ def put(writer: Ledger, tally: CallCounters, count: int) -> None:
     for _ in range(count):
         tally.begin()
         tally.end()
-        writer.put(call_entry(tally.ended, finished()))
+        writer.put(call_entry(tally.ended, finished_record()))
 
 
 def test_close_writes_all_waiting_calls() -> None:
@@ -108,7 +108,7 @@ def test_hanging_store_drops_beyond_the_queue_bound() -> None:
     store, fake_log = Memory(), FakeLog()
     store.go.clear()
     writer, tally = writing(store, fake_log)
-    entry = call_entry(1, finished())
+    entry = call_entry(1, finished_record())
     for _ in range(MAX_CALLS * 2):
         tally.begin()
         tally.end()
@@ -126,7 +126,7 @@ def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
         for _ in range(4):
-            record = finished(PRICED)
+            record = finished_record(PRICED)
             book(keeping, record)
         keeping.close(0.1)
         keeping._spool._thread.join(5)  # it may still get the lock
@@ -137,7 +137,7 @@ def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
     assert log.drops == {"crash": 4}
     assert log.entries == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
     missing = ("4 calls have no row",)
-    assert (kept(path), audit(path).violations) == ([], missing)
+    assert (stored_rows(path), audit(path).violations) == ([], missing)
 
 
 class Batches(Memory):
@@ -242,7 +242,7 @@ def test_bills_are_reported_for_written_and_lost_rows(fate: str, tmp_path: Path)
         writer.close(5)
     if fate == "refused":
         store.refuses = {1: RowsRefused("SQLITE_CONSTRAINT")}
-    record = finished()
+    record = finished_record()
     record.attempts[0].bill_name = "bill"
     entry = call_entry(1, record)
     if fate == "invalid":
@@ -279,13 +279,13 @@ def test_oversize_number_affects_no_other_call(tmp_path: Path) -> None:
     path, fake_log = tmp_path / "ledger", FakeLog()
     keeping = ledger_at(path, fake_log)
     for status in (200, 2**70, 200):
-        record = finished(PRICED)
+        record = finished_record(PRICED)
         record.status = status
         book(keeping, record)
     keeping.close()
 
     report = audit(path)
-    assert [row["seq"] for row in kept(path)] == [1, 3]
+    assert [row["seq"] for row in stored_rows(path)] == [1, 3]
     assert json.loads(refused_path(path).read_text())["call"]["status"] == 2**70
     assert report.violations == ("1 call has no row",)
     assert str(refused_path(path)) in report.text()
@@ -293,7 +293,7 @@ def test_oversize_number_affects_no_other_call(tmp_path: Path) -> None:
 
 
 async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with ledgered(tmp_path, upstream) as (proxy, client, path):
+    async with proxy_with_ledger(tmp_path, upstream) as (proxy, client, path):
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("DROP TABLE attempts")
         body = {"model": "resilient", "prompt": "Hi"}

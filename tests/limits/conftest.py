@@ -15,7 +15,7 @@ from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun
 from proxy.runtime.redis import connect
 from proxy.settings import LedgerAt
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.limits.sample_limits import Clock
 from tests.servers import Cluster, Server, running_cluster, running_server
@@ -39,7 +39,9 @@ async def shared(
 
 def with_limits(upstream: ScriptedUpstream, *limits: str) -> str:
     """Return the default policies with limits for all deployments."""
-    return f"{world(upstream.url)}\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
+    return (
+        f"{policies_for(upstream.url)}\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
+    )
 
 
 @asynccontextmanager

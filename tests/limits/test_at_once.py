@@ -16,9 +16,9 @@ from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.test_init import serving
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, gated, legacy
-from tests.ledger.records import kept
+from tests.ledger.records import stored_rows
 from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
 from tests.servers import Server, eventually
@@ -46,7 +46,9 @@ async def proxy_with_limits(
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     body = {**WIDE, narrow: NARROW[narrow]}
     limits = ", ".join(f"{{name: {name}, {amount}}}" for name, amount in body.items())
-    policies = f"{world(upstream.url)}\npolicies:\n  default:\n    limits: [{limits}]\n{extra}"
+    policies = (
+        f"{policies_for(upstream.url)}\npolicies:\n  default:\n    limits: [{limits}]\n{extra}"
+    )
     policies = policies.replace(
         "  resilient:\n", "  resilient:\n    retry: {times: 1, wait: 1ms, max_wait: 2ms}\n"
     )
@@ -143,7 +145,7 @@ async def test_lost_budget_is_restored_from_ledgers(
                 assert (await ask(proxy.client, max_tokens=3))[0] == 200
         for number in range(3):
             path = tmp_path / f"{number}.db"
-            await eventually(partial(lambda path: len(kept(path)) == 12, path))
+            await eventually(partial(lambda path: len(stored_rows(path)) == 12, path))
         server.admin.flushall()
 
         turns = [proxy for _ in range(12) for proxy in proxies]
@@ -169,7 +171,7 @@ async def test_limit_events_name_keys_but_not_users(
 ) -> None:
     upstream.answer_with(answer(legacy()))
     body = {**ROUTE.body(streamed=False), "user": "alice-of-sales"}
-    async with serving(tmp_path / "p", world(upstream.url) + LIMITS) as (served, url):
+    async with serving(tmp_path / "p", policies_for(upstream.url) + LIMITS) as (served, url):
         async with (
             ClientSession() as client,
             client.post(url + ROUTE.path, headers=BEARER, json=body) as response,
@@ -189,7 +191,7 @@ async def test_replicas_report_a_new_budget_once(
     upstream.answer_with(answer(legacy()))
     limits = LIMITS.replace("requests: 1 per hour, per: [key, user]", "requests: 2 per day")
     users = ["alice", "alice", "alice", "bob", "bob", "carol"]
-    async with serving(tmp_path / "p", world(upstream.url) + limits) as (served, url):
+    async with serving(tmp_path / "p", policies_for(upstream.url) + limits) as (served, url):
         async with ClientSession() as client:
             for user in users:
                 body = {**ROUTE.body(streamed=False), "user": user}

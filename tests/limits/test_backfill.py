@@ -54,11 +54,11 @@ class Ledger:
     spent: dict[str, int | Exception | None]
     go: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[str, int | None]] = field(default_factory=list)
-    came: asyncio.Event = field(default_factory=asyncio.Event)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def recall(self, claim: Claim, before_ms: int | None) -> int | None:
         self.asked.append((claim.limit.name, before_ms))
-        self.came.set()
+        self.arrived.set()
         await self.go.wait()
         result = self.spent.get(claim.limit.name, 0)
         if isinstance(result, Exception):
@@ -111,7 +111,7 @@ async def run_pending_tasks() -> None:
 async def test_cancelled_call_keeps_recalled_budget(world: World) -> None:
     async with world.admission() as admission:
         first_call = asyncio.ensure_future(world.call(admission, MONTH))
-        await world.ledger.came.wait()
+        await world.ledger.arrived.wait()
         first_call.cancel()
         await asyncio.wait([first_call])
         assert admission.store.in_flight == 0
@@ -142,7 +142,7 @@ async def test_calls_of_other_budgets_do_not_wait(world: World) -> None:
     calls = Limit("calls", KINDS["requests"], 100, 60)
     async with world.admission() as admission:
         first_call = asyncio.ensure_future(world.call(admission, MONTH))
-        await world.ledger.came.wait()
+        await world.ledger.arrived.wait()
 
         await world.call(admission, calls)
         other_task = asyncio.ensure_future(world.call(admission, DAY))
@@ -225,7 +225,7 @@ async def test_backfill_task_ends_with_its_owner(world: World) -> None:
     tasks_before = asyncio.all_tasks()
     async with world.admission() as admission:
         call = asyncio.ensure_future(world.call(admission, MONTH))
-        await world.ledger.came.wait()
+        await world.ledger.arrived.wait()
     await call
 
     assert asyncio.all_tasks() == tasks_before

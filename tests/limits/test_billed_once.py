@@ -19,8 +19,8 @@ from proxy.types.limit import LEASE_S
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.dialects.test_stored_state import SECRET, House, house, policy
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer, response
-from tests.ledger.records import kept
+from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, answer, response
+from tests.ledger.records import stored_rows
 from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, policies
 from tests.servers import Server, eventually
 
@@ -121,7 +121,7 @@ def bills_in(server: Server) -> list[tuple[str, int]]:
 
 
 def costs_in(*ledgers: Path) -> list[int]:
-    rows = [row for path in ledgers if path.exists() for row in kept(path, "attempts")]
+    rows = [row for path in ledgers if path.exists() for row in stored_rows(path, "attempts")]
     return [row["cost_nano_usd"] for row in rows if row["cost_nano_usd"]]
 
 
@@ -145,7 +145,7 @@ async def test_killed_proxy_loses_and_repeats_no_charge(
     ):
         response_id = await House(cast(Any, None), session, upstream).id_of(background=True)
         upstream.answer_with(answer(RESULT))
-        await eventually(lambda: len(kept(first_path)) == 1)
+        await eventually(lambda: len(stored_rows(first_path)) == 1)
         with closing(sqlite3.connect(first_path, isolation_level=None)) as lock:
             if not is_written:
                 lock.execute("BEGIN IMMEDIATE")
@@ -226,7 +226,7 @@ async def post_listed(client: ClientSession, name: str) -> tuple[int, str | None
         return response.status, response.headers.get("x-headrace-error")
 
 
-async def reply(request: Asked, wire: Wire) -> None:
+async def reply(request: ReceivedRequest, wire: Wire) -> None:
     is_bytes = request.path.endswith("/content")
     kind = "application/octet-stream" if is_bytes else "application/json"
     document = RANKED if request.path.endswith("/rerank") else {"id": "file-1"}
@@ -282,7 +282,7 @@ async def test_spend_during_an_outage_is_counted(
         asyncio.get_running_loop().call_later(0.3, server.signal, signal.SIGCONT)
     server.signal(signal.SIGCONT)
 
-    [budget] = [key for key in server.told("KEYS", "*").split() if "usd:money" in key]
+    [budget] = [key for key in server.command("KEYS", "*").split() if "usd:money" in key]
     with server.admin as admin:
         total_spend = sum(
             int(value) for name, value in admin.hgetall(budget).items() if name.isdigit()

@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import check_folder
 from proxy.telemetry.log import canonical
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
     ScriptedUpstream,
     answer,
@@ -40,7 +40,7 @@ async def limited(
     folder: Path, upstream: ScriptedUpstream, *limits: str, rules: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     text = f"\npolicies:\n  default:\n    match: all\n    limits: [{', '.join(limits)}]\n{rules}"
-    async with running_proxy(folder / "policies", world(upstream.url) + text) as proxy:
+    async with running_proxy(folder / "policies", policies_for(upstream.url) + text) as proxy:
         yield proxy, proxy.client
 
 
@@ -192,7 +192,7 @@ async def test_disconnect_releases_the_lease(tmp_path: Path, upstream: ScriptedU
     async with limited(tmp_path, upstream, "{name: at-once, concurrency: 1}") as (proxy, client):
         upstream.then(hang())
         leaving = asyncio.ensure_future(ask(client))
-        await upstream.came.wait()
+        await upstream.arrived.wait()
         status, headers, body = await ask(client)
         leaving.cancel()
         await proxy.sink.wait(2)
@@ -341,7 +341,7 @@ policies:
 
 async def test_rules_add_and_remove_cost_cap(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     values = []
-    async with running_proxy(tmp_path / "policies", world(upstream.url) + RULED) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url) + RULED) as proxy:
         upstream.answer_with(answer(legacy()))
         for headers in ({}, {"x-headrace-tags": "beta"}, {"x-poor": "yes", "x-request-id": "poor"}):
             status, _, body = await ask(proxy.client, {**BEARER, **headers})
@@ -365,7 +365,7 @@ WRONG = {
 
 @for_each("fields", WRONG)
 def test_invalid_cost_caps_are_refused(fields: str, tmp_path: Path) -> None:
-    text = f"{world('http://127.0.0.1:9')}policies:\n  default: {{{fields}}}\n"
+    text = f"{policies_for('http://127.0.0.1:9')}policies:\n  default: {{{fields}}}\n"
 
     with pytest.raises(PolicyError, match=WRONG[fields]):
         read_text(tmp_path, text)
@@ -373,7 +373,7 @@ def test_invalid_cost_caps_are_refused(fields: str, tmp_path: Path) -> None:
 
 def test_check_warns_of_cap_that_blocks_every_call(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(
-        f"{world('http://127.0.0.1:9')}policies:\n  default:\n{guarded(1)}"
+        f"{policies_for('http://127.0.0.1:9')}policies:\n  default:\n{guarded(1)}"
     )
 
     events = [p.path for p in check_folder(tmp_path, None).warnings if "economics" in p.message]

@@ -19,7 +19,7 @@ from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
 from tests.conftest import KEY, metric_total, running_proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -30,7 +30,7 @@ from tests.doubles import (
     head,
     piece,
 )
-from tests.ledger.records import kept
+from tests.ledger.records import stored_rows
 from tests.passthrough.listed_policies import BEARER, digest
 from tests.servers import eventually
 
@@ -43,7 +43,7 @@ CHUNKED = "transfer-encoding: chunked"
 def begun(media_type: str, first_data: bytes, *, cut: bool = False) -> Script:
     """Start a response, then break off, or hang until the proxy disconnects."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, media_type, CHUNKED), piece(first_data))
         if cut:
             wire.cut()
@@ -52,7 +52,7 @@ def begun(media_type: str, first_data: bytes, *, cut: bool = False) -> Script:
     return script
 
 
-async def endless(request: Asked, wire: Wire) -> None:
+async def endless(request: ReceivedRequest, wire: Wire) -> None:
     await wire.send(head(200, "application/json", CHUNKED))
     while not request.closed.is_set():
         await wire.send(piece(b'["' + b"x" * 4096 + b'"]'))
@@ -159,7 +159,7 @@ keys: {{widget: {{sha256: {digest(KEY)}, deployments: [{", ".join(PRICES)}]}}}}
 """
 
 
-async def by_path(request: Asked, wire: Wire) -> None:
+async def by_path(request: ReceivedRequest, wire: Wire) -> None:
     await WAYS[request.path.rpartition("/")[2]].script(request, wire)
 
 
@@ -225,17 +225,17 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     assert audit(path).violations == ()
     money = sum(record.billing.cost or 0 for record in records)
     assert money == round(metric_total(metrics, "headrace_cost_usd_total") * 10**9)
-    assert money == sum(row["cost_nano_usd"] or 0 for row in kept(path))
+    assert money == sum(row["cost_nano_usd"] or 0 for row in stored_rows(path))
     lines = [canonical(record)["cost_usd"] for record in records]
     assert money == sum(Decimal(str(charge or 0)) for charge in lines) * 10**9
     unknown = [record for record in records if record.billing.cost is None]
     unused = [record for record in records if record.billing.source == "none"]
     assert len(unknown) + len(unused) == lines.count(None)
-    used = [row for row in kept(path, "attempts") if row["usage_source"] != "none"]
+    used = [row for row in stored_rows(path, "attempts") if row["usage_source"] != "none"]
     assert len(unknown) == [row["cost_nano_usd"] for row in used].count(None)
     assert len(unknown) == metric_total(metrics, "headrace_unpriced_requests_total")
     charged = sum(charge.cost for record in records for charge in record.charges)
-    assert charged == sum(row["cost_nano_usd"] for row in kept(path, "charges"))
+    assert charged == sum(row["cost_nano_usd"] for row in stored_rows(path, "charges"))
 
 
 PICTURE = answer({"data": [], "usage": {"input_tokens": 10, "output_tokens": 4000}})

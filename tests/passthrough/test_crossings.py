@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -260,7 +260,7 @@ async def test_exhausted_budget_blocks_unpriced_calls(
 async def test_lease_is_held_to_the_last_byte(start: Start, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
-    async def slowly(request: Asked, wire: Wire) -> None:
+    async def slowly(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "audio/mpeg", "transfer-encoding: chunked"), piece(b"a"))
         await gate.wait()
         await wire.send(piece(b"b"), b"0\r\n\r\n")
@@ -276,12 +276,12 @@ async def test_lease_is_held_to_the_last_byte(start: Start, upstream: ScriptedUp
     assert (await sent(proxy.client, json=RERANK))[0] == 200
 
 
-async def cut_amid(request: Asked, wire: Wire) -> None:
+async def cut_amid(request: ReceivedRequest, wire: Wire) -> None:
     await wire.send(head(200, "audio/mpeg", "content-length: 10"), b"abc")
     wire.cut()
 
 
-async def cut_json(request: Asked, wire: Wire) -> None:
+async def cut_json(request: ReceivedRequest, wire: Wire) -> None:
     await wire.send(head(200, "application/json", "content-length: 10"), b'{"a"')
     wire.cut()
 

@@ -19,7 +19,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types.roster import LabelCatalog
 from tests.cli.test_init import serving
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.for_each import for_each
 from tests.guards.growth import lines
 from tests.policy.decisions import read_text
@@ -225,7 +225,7 @@ policies:
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Snapshot:
-    text = world("http://127.0.0.1:9").replace(
+    text = policies_for("http://127.0.0.1:9").replace(
         "  legacy-only:\n", "  legacy-only:\n    policy: other\n"
     )
     return read_text(tmp_path, text + POLICIES)

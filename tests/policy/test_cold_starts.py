@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 from bench import cold
 from bench.processes import serving as serving_module
 from tests.cli.test_init import Served, serving
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.test_pipeline import BEARER
 
@@ -107,7 +107,7 @@ async def reloaded(served: Served, folder: Path, policies: str) -> None:
 @pytest.mark.timeout(300)
 async def test_cold_starts_refuse_no_call(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("On its way.")))
-    policies = world(upstream.url) + GUARDS
+    policies = policies_for(upstream.url) + GUARDS
     async with ClientSession() as session:
         for number in range(STARTS):
             folder, event = tmp_path / f"p{number}", asyncio.Event()
@@ -134,7 +134,7 @@ async def test_first_calls_do_not_load_on_the_event_loop(tmp_path: Path) -> None
 @pytest.mark.heavy
 @pytest.mark.process
 def test_loading_does_not_block_the_event_loop(tmp_path: Path) -> None:
-    incomplete, path = world("http://127.0.0.1:9"), tmp_path / "then"
+    incomplete, path = policies_for("http://127.0.0.1:9"), tmp_path / "then"
     path.write_text(with_more(incomplete + GUARDS) + PENDING)
     longest = []
     for number in range(TRIES):  # other load can only add time

@@ -21,7 +21,7 @@ from proxy.policy.review.diff import list_changes, replay
 from proxy.policy.store import PolicyFolder, PolicyStore, read_folder
 from proxy.types import RequestHead, Secret
 from tests.cli.test_init import serving
-from tests.conftest import DIGEST, KEY, running_proxy, world
+from tests.conftest import DIGEST, KEY, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.fakes import EventLog
 from tests.for_each import for_each
@@ -190,7 +190,7 @@ async def test_revoked_key_fails_at_once(tmp_path: Path, upstream: ScriptedUpstr
     config = {"model": "support-chat", "prompt": "Hi"}
     bearer = {"authorization": f"Bearer {KEY}"}
     started = datetime.now(UTC).timestamp()
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url)) as proxy:
 
         async def ask(**headers: str) -> int:
             reply = await proxy.send("/v1/completions", config, {**bearer, **headers})
@@ -347,7 +347,7 @@ async def refuse(text: str | None, url: str) -> tuple[int, str]:
 
 
 async def test_logs_name_of_refused_key(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    policies = world(upstream.url).replace("\nkeys:\n", f"\n{KEYS}") + REVOKED
+    policies = policies_for(upstream.url).replace("\nkeys:\n", f"\n{KEYS}") + REVOKED
     async with serving(tmp_path / "p", policies) as (served, url):
         answers = [await refuse(text, url) for text, _, _ in LAPSES]
         admin = next(line["admin"] for line in served.lines if line["event"] == "listening")

@@ -32,10 +32,10 @@ from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.cli.test_init import serving
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import (
     TRUST,
-    Asked,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -99,7 +99,7 @@ class Revisions:
 
     def __init__(self, folder: Path, upstream: ScriptedUpstream) -> None:
         self.file = folder / "policies.yaml"
-        self.world = world(upstream.url)
+        self.world = policies_for(upstream.url)
         self.upstream = upstream
         self.turned = asyncio.Event()
         self.told: list[str] = []
@@ -127,7 +127,7 @@ class Revisions:
             self.turned.set()
             self.turned = asyncio.Event()
 
-    async def answer(self, request: Asked, wire: Wire) -> None:
+    async def answer(self, request: ReceivedRequest, wire: Wire) -> None:
         """Answer with the model asked for; let each stream outlast the revision it began with."""
         text = request.json["model"]
         if request.json.get("stream"):
@@ -244,7 +244,7 @@ async def readings(client: ClientSession, admin: str) -> dict[str, float]:
 
 async def test_unchanged_reload_is_counted(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with (
-        serving(tmp_path / "policies", world(upstream.url)) as (served, url),
+        serving(tmp_path / "policies", policies_for(upstream.url)) as (served, url),
         ClientSession(base_url=url) as client,
     ):
         admin = served.lines[-1]["admin"]
@@ -284,7 +284,7 @@ class NumberedSource:
     """A source of policies with a revision for each reading."""
 
     def __init__(self, folder: Path, revisions: list[str]) -> None:
-        (folder / "policies.yaml").write_text(world("http://127.0.0.1:9"))
+        (folder / "policies.yaml").write_text(policies_for("http://127.0.0.1:9"))
         self.folder = folder
         self.freed_by: list[threading.Thread] = []
         self._revisions = iter(revisions)

@@ -19,7 +19,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Revocations, read_revocations
 from proxy.policy.store import MAX_REVISIONS, NO_KEYS_LEFT, PolicyFolder, PolicyStore, read_folder
 from proxy.types import Call, RequestHead, Secret
-from tests.conftest import KEY, Proxy, world
+from tests.conftest import KEY, Proxy, policies_for
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.fakes import EventLog
 from tests.test_pipeline import BEARER, ROUTES
@@ -46,7 +46,7 @@ class Stored:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "policies.yaml"
-        self.file.write_text(world("http://127.0.0.1:9"))
+        self.file.write_text(policies_for("http://127.0.0.1:9"))
         self.clock, self.log, self.readings = Clock(), EventLog(), 0
         self.told: list[str] = []
         self.raises: Exception | None = None
@@ -181,7 +181,7 @@ async def test_revocations_are_read_at_most_once_a_second(stored: Stored) -> Non
 async def test_only_recent_revisions_are_found(stored: Stored) -> None:
     revisions = [stored.store.current.revision]
     for number in range(MAX_REVISIONS):
-        stored.file.write_text(f"{world('http://127.0.0.1:9')}\n# {number}\n")
+        stored.file.write_text(f"{policies_for('http://127.0.0.1:9')}\n# {number}\n")
         await stored.store.refresh()
         revisions.append(stored.store.current.revision)
 

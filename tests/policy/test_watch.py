@@ -25,7 +25,7 @@ from proxy.policy.store import (
 from proxy.runtime.background import run_in_background
 from tests.cache.stores import until
 from tests.cli.test_init import Served, serving
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
 from tests.servers import eventually
@@ -36,20 +36,20 @@ ROUTE = ROUTES["openai"]
 
 class Reloads:
     def __init__(self) -> None:
-        self.came = asyncio.Event()
+        self.arrived = asyncio.Event()
         self.count = 0
 
     async def reload(self) -> None:
         self.count += 1
-        self.came.set()
+        self.arrived.set()
 
     async def revoke(self) -> None:
         """Revocations are read before a change has settled."""
 
     async def wait(self) -> None:
         async with asyncio.timeout(30):
-            await self.came.wait()
-        self.came.clear()
+            await self.arrived.wait()
+        self.arrived.clear()
 
 
 def watch(folder: Path, expected: FileStates, reloads: Reloads) -> FolderWatch:
@@ -169,7 +169,7 @@ async def test_unchanged_folder_is_not_read(watched: tuple[Path, Reloads]) -> No
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
-            await reloads.came.wait()
+            await reloads.arrived.wait()
 
     assert reloads.count == 0
 
@@ -243,7 +243,7 @@ async def asked_model(url: str, upstream: ScriptedUpstream) -> Any:
 
 async def test_live_process_follows_revisions(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     def revision(number: int) -> str:
-        return world(upstream.url).replace("gpt-4o-mini", f"model-{number}")
+        return policies_for(upstream.url).replace("gpt-4o-mini", f"model-{number}")
 
     folder = tmp_path / "policies"
     file = folder / "policies.yaml"
@@ -291,7 +291,7 @@ async def test_changed_secret_file_is_read(
         secret.symlink_to(tmp_path / "first")
     else:
         secret.write_text("sk-first")
-    text = world(upstream.url).replace("'${UPSTREAM_KEY}'", f"'file:{secret}'")
+    text = policies_for(upstream.url).replace("'${UPSTREAM_KEY}'", f"'file:{secret}'")
     body = ROUTE.body(streamed=False)
     async with running_proxy(tmp_path / "p", text) as proxy:
         await proxy.send(ROUTE.path, body)
@@ -309,7 +309,7 @@ async def test_changed_secret_file_is_read(
 
 async def test_folder_recovers_with_its_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     secret, body = tmp_path / "secret", ROUTE.body(streamed=False)
-    text = world(upstream.url)
+    text = policies_for(upstream.url)
     async with running_proxy(tmp_path / "p", text) as proxy:
 
         async def rejected() -> bool:

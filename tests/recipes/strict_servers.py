@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from tests.doubles import Asked, Script, Wire, answer, stream
+from tests.doubles import ReceivedRequest, Script, Wire, answer, stream
 
 Json = dict[str, Any]
 Refusal = tuple[int, Any]
@@ -200,10 +200,10 @@ class Provider:
 
     taken: list[Json] = field(default_factory=list)
 
-    async def script(self, request: Asked, wire: Wire) -> None:
+    async def script(self, request: ReceivedRequest, wire: Wire) -> None:
         await self._reply(request)(request, wire)
 
-    def _reply(self, request: Asked) -> Script:
+    def _reply(self, request: ReceivedRequest) -> Script:
         _, name, path = request.path.split("/", 2)
         server = SERVERS[name]
         if path != "v1/chat/completions":

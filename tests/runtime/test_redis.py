@@ -61,7 +61,7 @@ async def test_connects_with_tls_and_users(certificate: Path) -> None:
     port = servers.free_port()
     options = (*secured(certificate), "--tls-port", str(port))
     with running_server(certificate / "redis", *options) as server:
-        server.told("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get", "+set")
+        server.command("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get", "+set")
         place, known_text = f"localhost:{port}", f"?ssl_ca_certs={certificate}/cert.pem"
 
         async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0{known_text}")) as mine:
@@ -95,7 +95,7 @@ async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
         running_server(certificate / "redis", *options) as server,
         socket.create_server(("localhost", 0)) as silent,
     ):
-        server.told("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get")
+        server.command("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get")
         ports = {"tls": port, "free": servers.free_port()}
         ports["silent"] = silent.getsockname()[1]
         for expected, form in CAUSES.items():
@@ -128,10 +128,10 @@ async def test_connects_to_cluster_with_tls_and_users(certificate: Path) -> None
     member = servers.Member(certificate / "redis", options=options)
     try:
         member.start()
-        member.told("CLUSTER", "ADDSLOTSRANGE", 0, servers.SLOTS - 1)
-        servers.wait_until(lambda: member.says("cluster_state:ok"), "a cluster")
+        member.command("CLUSTER", "ADDSLOTSRANGE", 0, servers.SLOTS - 1)
+        servers.wait_until(lambda: member.has_info("cluster_state:ok"), "a cluster")
         rights = ("~headrace:*", "+get", "+set", "+command", "+cluster|slots")
-        member.told("ACL", "SETUSER", "limits", "on", f">{WORD}", *rights)
+        member.command("ACL", "SETUSER", "limits", "on", f">{WORD}", *rights)
         known_text = f"?ssl_ca_certs={certificate}/cert.pem"
 
         position = redis_at(f"rediss+cluster://limits:{WORD}@localhost:{port}{known_text}")
@@ -152,7 +152,7 @@ async def test_cluster_is_found_by_any_of_its_servers(cluster: Cluster) -> None:
                 name = f"{member.port}:{number}"
                 assert await server.run(name, "SET", name, number)
 
-    stored_items = [int(member.told("DBSIZE")) for member in cluster.members]
+    stored_items = [int(member.command("DBSIZE")) for member in cluster.members]
     assert sum(stored_items) == 60
     assert all(stored_items)
 
@@ -198,7 +198,7 @@ async def test_promoted_replica_is_found(cluster: Cluster) -> None:
     replica = cluster.replica(owner)
     async with connected(cluster.at, timeout_s=1.0) as server:
         await server.run("{s}", "SET", "{s}", "kept")
-        cluster.replicated(owner, replica)  # otherwise writes could be lost with the owner
+        cluster.wait_for_replica(owner, replica)  # otherwise writes could be lost with the owner
         owner.kill()
 
         async with asyncio.timeout(PATIENCE_S):

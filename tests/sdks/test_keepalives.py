@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import PATIENCE_S, Asked, ScriptedUpstream, Wire, event, head, piece
+from tests.conftest import Proxy, policies_for, running_proxy
+from tests.doubles import PATIENCE_S, ReceivedRequest, ScriptedUpstream, Wire, event, head, piece
 from tests.sdks.conftest import Drive
 from tests.sdks.errands import APIS
 from tests.sdks.test_errands import CLIENTS
@@ -91,13 +91,13 @@ async def test_client_reads_a_stream_with_keepalives(
     events, end = EVENTS[api], [event(b"[DONE]")] if api == "chat" else []
     first_item, remainder = events[: HEAD_EVENTS[api]], events[HEAD_EVENTS[api] :]
     by_name = {"to": to} if step["do"] == "ask" else {"with": {**step.get("with", {}), "model": to}}
-    policies = world(upstream.url)
+    policies = policies_for(upstream.url)
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
         tapped(proxy) as (tap, url),
     ):
 
-        async def script(request: Asked, wire: Wire) -> None:
+        async def script(request: ReceivedRequest, wire: Wire) -> None:
             await tap.keepalives(2)
             await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
             await wire.send(*(piece(event(document)) for document in first_item))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.dialects.responses.test_conversations import ASKED, DELETED, PAGE, QUESTION, TALK
 from tests.dialects.responses.test_items import NUMBERS, STREAM, drop_members
 from tests.doubles import (
@@ -29,7 +29,7 @@ from tests.sdks.errands import thought_events
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     secrets = ("a secret of replicas",)
     folder = tmp_path / "policies"
-    async with running_proxy(folder, world(upstream.url), id_secrets=secrets) as running:
+    async with running_proxy(folder, policies_for(upstream.url), id_secrets=secrets) as running:
         yield running
 
 

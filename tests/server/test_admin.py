@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from proxy.server.admin import Access
 from proxy.settings import Address, BadSetting, from_environment
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
 
@@ -141,7 +141,9 @@ async def test_requests_of_web_pages_are_refused(
 
 async def test_token_protects_all_but_probes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     right, wrong = f"Bearer {TOKEN}", f"Bearer {TOKEN}x"
-    async with running_proxy(tmp_path / "p", world(upstream.url), admin_token=TOKEN) as proxy:
+    async with running_proxy(
+        tmp_path / "p", policies_for(upstream.url), admin_token=TOKEN
+    ) as proxy:
         for path, text, status in (
             ("/metrics", right, 200),
             ("/metrics", wrong, 401),

@@ -19,7 +19,7 @@ from proxy.server.request import Bodies, BodyShare
 from proxy.telemetry.lines import line_logger
 from proxy.telemetry.log import BURST, LogLevel
 from tests.cli.test_init import serving
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
 from tests.test_pipeline import ROUTES
@@ -82,7 +82,7 @@ async def test_one_key_may_use_half_of_the_bytes(
 ) -> None:
     size, keys = 100_000, [KEY, "hr-support-key-of-before"]
     own_text, text_before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
-    policies = world(upstream.url).replace(
+    policies = policies_for(upstream.url).replace(
         f"sha256: {own_text}", f"sha256: [{own_text}, {text_before}]"
     )
     async with running_proxy(tmp_path / "p", policies, bodies_bytes=4 * size) as proxy:
@@ -105,7 +105,9 @@ async def test_one_key_may_use_half_of_the_bytes(
 
 async def test_unfinished_bodies_are_shed(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     size = 100_000
-    async with running_proxy(tmp_path / "p", world(upstream.url), bodies_bytes=4 * size) as proxy:
+    async with running_proxy(
+        tmp_path / "p", policies_for(upstream.url), bodies_bytes=4 * size
+    ) as proxy:
         host, port = proxy.url.removeprefix("http://").split(":")
         opened = []
         for _ in range(5):
@@ -132,7 +134,7 @@ async def test_unfinished_bodies_are_shed(upstream: ScriptedUpstream, tmp_path: 
 
     refusals = [record for record in records if record.status == 503]
     assert {record.outcome for record in refusals} == {"proxy_error"}
-    assert hashlib.sha256(OTHER_TEXT.encode()).hexdigest() in world("")
+    assert hashlib.sha256(OTHER_TEXT.encode()).hexdigest() in policies_for("")
 
 
 BOMB = gzip.compress(bytes(2 * 1024 * 1024))
@@ -190,7 +192,7 @@ async def test_encoded_body_is_not_decompressed() -> None:
 
 
 async def test_invalid_coding_logs_no_traceback(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with serving(tmp_path / "p", world(upstream.url)) as (served, url):
+    async with serving(tmp_path / "p", policies_for(upstream.url)) as (served, url):
         for body in (b"no such encoding", BOMB[:-9]):
             await raw_response(url, encoded(body, "hr-wrong"))
         served.process.terminate()

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from proxy.server import Calls
-from tests.conftest import DIGEST, KEY, Proxy, running_proxy, world
+from tests.conftest import DIGEST, KEY, Proxy, policies_for, running_proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -91,7 +91,7 @@ def upstream_events(api: str, text: str, status: str) -> list[Any]:
 def answer_without_end(api: str) -> Script:
     """Stream the requested events, and end the body only when the proxy disconnects."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         text = LONG if b"long" in request.body else " Paris."
         status = "incomplete" if b"incomplete" in request.body else "completed"
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
@@ -179,7 +179,7 @@ REQUEST = (
 def lingering(gate: asyncio.Event, *, is_done: bool) -> Script:
     """A complete stream whose connection stays open until the gate opens."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         events = [event(data) for data in legacy_events(" Par", "is.")]
         for data in (*events, event(b"[DONE]")) if is_done else events:
@@ -231,7 +231,7 @@ async def stoppable(
 
     async def serve() -> None:
         settings = {"drain_seconds": LONG_S, "drain_grace_seconds": grace, **options}
-        async with running_proxy(folder, world(upstream.url), **settings) as proxy:
+        async with running_proxy(folder, policies_for(upstream.url), **settings) as proxy:
             up.set_result(proxy)
             await stop.wait()
 

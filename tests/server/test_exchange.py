@@ -28,7 +28,7 @@ from proxy.upstream.health import Health
 from tests.conftest import Proxy
 from tests.doubles import (
     TRUST,
-    Asked,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -49,7 +49,7 @@ ROUTE = ROUTES["openai"]
 async def test_slow_client_slows_the_upstream(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     sent_value = 0
 
-    async def endless(request: Asked, wire: Wire) -> None:
+    async def endless(request: ReceivedRequest, wire: Wire) -> None:
         nonlocal sent_value
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         chunk = piece(event(legacy_events("x" * 10_000)[0]))
@@ -121,7 +121,7 @@ async def test_available_events_are_sent_in_one_write(
 ) -> None:
     events = legacy_events("Wells", " rise", " here", with_usage=False)
 
-    async def together(request: Asked, wire: Wire) -> None:
+    async def together(request: ReceivedRequest, wire: Wire) -> None:
         fields = b"".join(map(event, events)) + event(b"[DONE]")
         begin = head(200, "text/event-stream", "transfer-encoding: chunked")
         await wire.send(begin + piece(fields) + b"0\r\n\r\n")
@@ -236,7 +236,7 @@ async def test_broken_chunks_end_an_upload(proxy: Proxy, upstream: ScriptedUpstr
     reader, writer = await proxy.connect()
     fields = "content-type: text/x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"
     writer.write(f"POST /v1/files HTTP/1.1\r\n{HEAD}{fields}".encode())
-    await upstream.came.wait()
+    await upstream.arrived.wait()
     writer.write(b"zz\r\n")
     assert (await reader.readline()).startswith(b"HTTP/1.1 400")
     writer.close()

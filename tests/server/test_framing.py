@@ -131,7 +131,7 @@ async def test_small_chunks_and_trailers_are_read(proxy: Proxy, upstream: Script
     )
 
     assert status == 200
-    assert upstream.requests[0].json["prompt"] == ROUTE.said["prompt"]
+    assert upstream.requests[0].json["prompt"] == ROUTE.content["prompt"]
 
 
 CODINGS = {

@@ -12,14 +12,14 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.dialects.test_responses import BEARER, streamed
 from tests.dialects.test_responses import REQUEST as RESPONSES_BODY
 from tests.dialects.vendors.test_anthropic import HEADERS
 from tests.dialects.vendors.test_anthropic import REQUEST as MESSAGES_BODY
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -70,7 +70,7 @@ FIRST_KEEPALIVES = {**KEEPALIVES, "responses": COMMENT}
 async def keeping_alive(
     folder: Path, upstream: ScriptedUpstream, extra: str = "", *, hasty: bool = False
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    policies = f"{world(upstream.url, hasty=hasty)}\n{extra}"
+    policies = f"{policies_for(upstream.url, hasty=hasty)}\n{extra}"
     async with running_proxy(folder / "policies", policies, keepalive_seconds=SILENCE_S) as proxy:
         yield proxy, proxy.client
 
@@ -215,7 +215,7 @@ async def test_only_sent_text_is_recorded(
     gate, remaining = asyncio.Event(), asyncio.Event()
     pending, *events = chat_events("hip", "ster " + "word " * 100)[1:-2]
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await stream_part(wire, [pending])
         await gate.wait()
         for document in events:
@@ -243,7 +243,7 @@ async def test_held_text_sends_keepalives(
     events = message_events(text_events(0, text[:5], text[5:]))
     sent_items, remainder = events[:4], events[4:]
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await stream_part(wire, [*sent_items, *({"type": "ping"},) * 4])
         await gate.wait()
         await stream_part(wire, remainder, is_first=False)
@@ -277,7 +277,7 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
     gate = asyncio.Event()
     upstream.by_model["primary"] = gated(asyncio.Event(), answer(chat()))
     upstream.by_model["spare"] = gated(gate, stream(EVENTS["chat"]))
-    policies = world(upstream.url).replace("deployments: [", "deployments: [hedged, ")
+    policies = policies_for(upstream.url).replace("deployments: [", "deployments: [hedged, ")
     policies = policies.replace("\ndeployments:\n", f"\ndeployments:{HEDGED}")
 
     async with (
@@ -320,7 +320,7 @@ async def test_disconnect_after_a_keepalive_closes_upstream(
 ) -> None:
     closed = asyncio.Event()
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await request.closed.wait()
         closed.set()
 
@@ -342,7 +342,7 @@ async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstrea
     async with ClientSession() as client:
         async with running_proxy(
             tmp_path / "policies",
-            world(upstream.url),
+            policies_for(upstream.url),
             keepalive_seconds=SILENCE_S,
             drain_seconds=0.0,
         ) as proxy:
@@ -364,7 +364,7 @@ async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: Script
     """A keepalive of a stream sends no head for whole calls or streams without keepalives."""
     gate, event = asyncio.Event(), asyncio.Event()
 
-    async def failing(request: Asked, wire: Wire) -> None:
+    async def failing(request: ReceivedRequest, wire: Wire) -> None:
         event.set()
         await gate.wait()
         await answer({"error": {"message": "no"}}, status=500)(request, wire)
@@ -372,7 +372,7 @@ async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: Script
     upstream.answer_with(failing)
     path, to, body, headers = REQUESTS["chat"]
     headers = {**headers, "x-headrace-deployment": to}
-    off = running_proxy(tmp_path / "off", world(upstream.url), keepalive_seconds=0)
+    off = running_proxy(tmp_path / "off", policies_for(upstream.url), keepalive_seconds=0)
 
     async with (
         keeping_alive(tmp_path, upstream) as (proxy, client),

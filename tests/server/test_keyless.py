@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.server import EXPOSED
-from tests.conftest import Proxy, Reply, running_proxy, world
+from tests.conftest import Proxy, Reply, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, cut_before_head, legacy_events, stream
 from tests.server.test_client_closes_first import connected, stoppable
 from tests.test_pipeline import BEARER, ROUTES
@@ -82,7 +82,7 @@ PAGE_OF_HEADERS = Path(__file__).parents[2] / "docs" / "headers.md"
 
 @pytest.fixture
 async def shared(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
-    async with running_proxy(tmp_path / "shared", CORS + world(upstream.url)) as running:
+    async with running_proxy(tmp_path / "shared", CORS + policies_for(upstream.url)) as running:
         yield running
 
 
@@ -143,7 +143,7 @@ async def test_pages_may_read_all_responses(shared: Proxy, upstream: ScriptedUps
 
 
 async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    text = "cors: {origins: ['*']}\n" + world(upstream.url)
+    text = "cors: {origins: ['*']}\n" + policies_for(upstream.url)
     async with running_proxy(tmp_path / "p", text) as proxy:
         read = await list_models(proxy, OTHER_TEXT)
         asked = await preflight(proxy, "/v1/models", OTHER_TEXT)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from tests.conftest import running_proxy, world
-from tests.doubles import Asked, Script, ScriptedUpstream, Wire, event, head, piece
+from tests.conftest import policies_for, running_proxy
+from tests.doubles import ReceivedRequest, Script, ScriptedUpstream, Wire, event, head, piece
 from tests.server.test_keepalive import (
     EVENTS,
     FIRST_KEEPALIVES,
@@ -54,7 +54,7 @@ def pinging(api: str, gate: asyncio.Event, *, first_count: int, every_s: float) 
     events = EVENTS[api]
     end = [event(b"[DONE]")] if api == "chat" else []
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         await wire.send(*(piece(event(document)) for document in events[:first_count]))
         while not gate.is_set():
@@ -109,7 +109,7 @@ async def test_ping_is_forwarded_before_the_first_event(
 
     async with (
         running_proxy(
-            tmp_path / "policies", world(upstream.url), keepalive_seconds=silence_s
+            tmp_path / "policies", policies_for(upstream.url), keepalive_seconds=silence_s
         ) as proxy,
         asyncio.TaskGroup() as tasks,
     ):
@@ -123,14 +123,14 @@ async def test_ping_is_forwarded_before_the_first_event(
 
 
 async def test_early_ping_keeps_status_open(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         events = EVENTS["messages"]
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         await wire.send(piece(event(events[0])), piece(PINGS["messages"]))
         await wire.send(*(piece(event(document)) for document in events[1:]), b"0\r\n\r\n")
 
     upstream.answer_with(script)
-    policies = f"{world(upstream.url)}\n{GUARD.format('It', '')}"
+    policies = f"{policies_for(upstream.url)}\n{GUARD.format('It', '')}"
     path, target, body, headers = REQUESTS["messages"]
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=30) as proxy,

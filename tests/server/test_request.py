@@ -24,7 +24,7 @@ from proxy.server.request import Parsing
 from proxy.telemetry.attributes import call_attributes
 from proxy.telemetry.decisions import decision
 from proxy.telemetry.log import canonical
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
 from tests.ledger.records import call_entry
@@ -98,7 +98,7 @@ async def test_invalid_http_is_not_echoed(proxy: Proxy) -> None:
 async def test_declared_size_is_checked_before_reading(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy:
+    async with running_proxy(tmp_path / "p", policies_for(upstream.url), body_bytes=1000) as proxy:
         huge = f"{AUTH}{JSON}Expect: 100-continue\r\nContent-Length: 10000000000\r\n"
         status, body = await raw(proxy, post(huge))
 
@@ -112,7 +112,7 @@ async def test_chunked_body_is_bounded(tmp_path: Path, upstream: ScriptedUpstrea
             yield b"x" * 100
 
     async with (
-        running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy,
+        running_proxy(tmp_path / "p", policies_for(upstream.url), body_bytes=1000) as proxy,
         proxy.client.post(
             ROUTE.path, headers={**BEARER, "content-type": "application/json"}, data=endless()
         ) as response,
@@ -282,7 +282,7 @@ async def test_too_many_values_are_refused_at_any_size(size: int) -> None:
 async def test_number_of_small_values_is_bounded(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with running_proxy(tmp_path / "p", world(upstream.url), body_values=1000) as proxy:
+    async with running_proxy(tmp_path / "p", policies_for(upstream.url), body_values=1000) as proxy:
         for count, status in ((990, 200), (1100, 400)):
             body = {**ROUTE.body(streamed=False), "metadata": [{}] * count}
             response = await proxy.send(ROUTE.path, body, BEARER)

@@ -20,7 +20,7 @@ from proxy.limits.kinds import KINDS as LIMIT_KINDS
 from proxy.server import response as response_module
 from proxy.server.response import PIECE, ResponseWriter, limit_headers
 from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, to_decision
-from tests.conftest import KEY, running_proxy, world
+from tests.conftest import KEY, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims
 
@@ -234,7 +234,7 @@ class Asking:
 @pytest.fixture
 async def context(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set[str]]]:
     """Return the Headrace headers of all responses by kind."""
-    async with running_proxy(tmp_path / "p", world(upstream.url) + POLICIES) as proxy:
+    async with running_proxy(tmp_path / "p", policies_for(upstream.url) + POLICIES) as proxy:
         asking = Asking(proxy.client, upstream)
         results = {kind: [await asking.sent(kind, case) for case in CASES[kind]] for kind in KINDS}
         bearer = {"authorization": f"Bearer {KEY}"}

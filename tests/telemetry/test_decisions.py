@@ -13,7 +13,7 @@ from proxy.call.record import new_record
 from proxy.settings import LogAs
 from proxy.telemetry.chain import BadChain, verify
 from proxy.telemetry.decisions import MAX_ENTRIES, Decisions
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.fakes import EventLog
 from tests.for_each import for_each
@@ -37,7 +37,7 @@ def entries(path: Path) -> list[dict[str, Any]]:
 
 def guarded(upstream: ScriptedUpstream) -> str:
     return (
-        world(upstream.url)
+        policies_for(upstream.url)
         + """
 policies:
   default:
@@ -72,7 +72,7 @@ async def test_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path:
     path = tmp_path / "decisions.log"
     for _ in range(2):
         how = {"log": LogAs(decisions=path)}
-        async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:
+        async with running_proxy(tmp_path / "policies", policies_for(upstream.url), **how) as proxy:
             await proxy.complete()
             await proxy.sink.wait(1)
 
@@ -83,7 +83,7 @@ async def test_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path:
 async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "decisions.log"
     how = {"log": LogAs(decisions=path)}
-    async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url), **how) as proxy:
         (proxy.policies / "policies.yaml").write_text("keys: 1")
         reply = await proxy.complete({**BEARER, "x-headrace-refresh-cache": "true"})
         assert reply.status == 200

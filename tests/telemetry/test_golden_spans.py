@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from proxy.runtime.otel_settings import OtelSettings
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import (
     Json,
     Script,
@@ -91,12 +91,18 @@ CALLS: dict[str, Kind] = {
 
 def policies(upstream: str, kind: Kind) -> str:
     if kind.rules.startswith("retry"):
-        return world(upstream).replace("  support-chat:\n", f"  support-chat:\n    {kind.rules}\n")
+        return policies_for(upstream).replace(
+            "  support-chat:\n", f"  support-chat:\n    {kind.rules}\n"
+        )
     if kind.rules.startswith(("input", "output", "limits", "cache")):
         rule = f"match: all, {kind.rules}"
     else:
         rule = f"match: first, rules: [{{name: only, {kind.rules}}}]" if kind.rules else ""
-    return f"{world(upstream)}\npolicies:\n  default: {{{rule}}}\n" if rule else world(upstream)
+    return (
+        f"{policies_for(upstream)}\npolicies:\n  default: {{{rule}}}\n"
+        if rule
+        else policies_for(upstream)
+    )
 
 
 async def spans_of(

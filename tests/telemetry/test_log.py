@@ -32,7 +32,7 @@ from proxy.telemetry.lines import (
 )
 from proxy.telemetry.log import PARAMETERS, CallLog, LogLevel, canonical
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
@@ -325,7 +325,7 @@ async def test_unread_log_delays_no_call(upstream: ScriptedUpstream, tmp_path: P
     route = ROUTES["openai"]
     unread, log = os.pipe()
     async with (
-        running_proxy(tmp_path / "policies", world(upstream.url), log_fd=log) as proxy,
+        running_proxy(tmp_path / "policies", policies_for(upstream.url), log_fd=log) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
         for _ in range(150):

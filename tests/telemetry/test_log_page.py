@@ -15,7 +15,7 @@ from proxy.call.record import new_record
 from proxy.telemetry.lines import ecs, line_logger, native, otel, redacted
 from proxy.telemetry.log import MAX_S, CallLog, LogLevel, Quota
 from tests.cli.test_init import serving
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
@@ -112,7 +112,7 @@ async def test_call_lines_have_documented_fields(
 ) -> None:
     upstream.answer_with(answer({}, status=500))
     chosen = {"HEADRACE_LOG_LEVEL": "debug", "HEADRACE_LOG_RATIO": "0.5"}
-    async with serving(tmp_path / "p", world(upstream.url), **chosen) as (served, url):
+    async with serving(tmp_path / "p", policies_for(upstream.url), **chosen) as (served, url):
         route = ROUTES["openai"]
         body = route.body(streamed=False)
         async with (
@@ -184,7 +184,7 @@ async def test_other_lines_have_documented_fields(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
-    text = world(upstream.url) + LIMITED
+    text = policies_for(upstream.url) + LIMITED
     options = {
         "HEADRACE_LEDGER": f"sqlite:{tmp_path / 'ledger.db'}",
         "HEADRACE_DECISION_LOG": str(tmp_path / "decisions"),

@@ -19,7 +19,7 @@ from proxy.policy.catalog import list_labels
 from proxy.policy.store import read_folder
 from proxy.telemetry.catalog.table import METRICS
 from proxy.telemetry.metrics import Metrics
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage
 from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
@@ -224,7 +224,7 @@ async def test_budgets_and_limits_are_exposed(upstream: ScriptedUpstream, tmp_pa
       - {name: minute, requests: 10 per minute, per: key}
       - {name: each-user, usd: 1 per day, unpriced: allow, per: user}
 """
-    policies = world(upstream.url).replace(
+    policies = policies_for(upstream.url).replace(
         "tags: {team: search, env: prod}",
         f"tags: {{team: search, env: prod}}\n    limits: {limits}",
     )

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tests.cli.test_init import ROUTE, serving
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.doubles import ScriptedUpstream
 from tests.telemetry.collector import Collector, attributes_of
 from tests.telemetry.grpc_collector import grpc_collector
@@ -32,7 +32,7 @@ async def collecting(protocol: str, http: Collector) -> AsyncIterator[Collector]
 
 async def printed(folder: Path, upstream: ScriptedUpstream, **environ: str) -> str:
     """Make one call through a process with these variables. Return its output."""
-    async with serving(folder / "p", world(upstream.url), **environ) as (served, url):
+    async with serving(folder / "p", policies_for(upstream.url), **environ) as (served, url):
         async with (
             aiohttp.ClientSession(base_url=url, headers=BEARER) as client,
             client.post(ROUTE.path, json=ROUTE.body(streamed=False)) as response,
@@ -175,7 +175,7 @@ async def test_hanging_collector_delays_no_exit(
 async def counted(folder: Path, upstream: ScriptedUpstream, line: str, **environ: str) -> list[str]:
     """Make one call through a process, and return its metrics once they have a line."""
     async with (
-        serving(folder / "p", world(upstream.url), **environ) as (served, url),
+        serving(folder / "p", policies_for(upstream.url), **environ) as (served, url),
         aiohttp.ClientSession(headers=BEARER) as client,
         asyncio.timeout(20),
     ):
@@ -232,7 +232,7 @@ async def test_metrics_are_exported_at_their_interval(
         "OTEL_METRIC_EXPORT_INTERVAL": "10",
     }
     async with (
-        serving(tmp_path / "p", world(upstream.url), **variables) as (_, url),
+        serving(tmp_path / "p", policies_for(upstream.url), **variables) as (_, url),
         aiohttp.ClientSession(headers=BEARER) as client,
         client.post(url + ROUTE.path, json=ROUTE.body(streamed=False)),
         asyncio.timeout(20),

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from proxy.call.record import Captured
 from proxy.telemetry.attributes import Attributes, number
 from proxy.telemetry.trace import Traces, exported
-from tests.conftest import Proxy, Reply, running_proxy, world
+from tests.conftest import Proxy, Reply, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, response
 from tests.for_each import for_each
 from tests.telemetry.collector import Collector, attributes_of
@@ -39,7 +39,7 @@ async def traced(
 ) -> tuple[Proxy, Reply]:
     """Make one call through a proxy that exports its spans, and stop it to flush them."""
     settings = {"otlp_endpoint": collector.url, **settings}
-    policies = policies or world(upstream.url)
+    policies = policies or policies_for(upstream.url)
     async with running_proxy(folder / "p", policies, **settings) as proxy:
         reply = await proxy.complete({**BEARER, **(headers or {})})
         await proxy.sink.wait()
@@ -112,7 +112,7 @@ async def test_attempt_span_has_the_request_method(
     upstream.then(answer(response()), answer({"id": "resp_1", "deleted": True}))
     settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
     body = {"model": "gpt-4o-mini", "input": "Hi"}
-    async with running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy:
+    async with running_proxy(tmp_path / "p", policies_for(upstream.url), **settings) as proxy:
         created = await proxy.send("/v1/responses", body)
         path = f"/v1/responses/{created.json['id']}"
         deleted = await proxy.send(path, b"", method="DELETE")
@@ -130,7 +130,7 @@ async def test_span_has_the_previous_response_id_of_the_client(
     upstream.then(answer(response()), answer(response()))
     settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
     body = {"model": "gpt-4o-mini", "input": "Hi"}
-    async with running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy:
+    async with running_proxy(tmp_path / "p", policies_for(upstream.url), **settings) as proxy:
         previous = (await proxy.send("/v1/responses", body)).json["id"]
         second = await proxy.send("/v1/responses", {**body, "previous_response_id": previous})
         assert second.status == 200, second.raw
@@ -178,7 +178,7 @@ async def test_permitted_key_decides_sampling_by_traceparent(
     upstream: ScriptedUpstream,
     collector: Collector,
 ) -> None:
-    policies = world(upstream.url).replace("may: [refresh]", "may: [refresh, trace]")
+    policies = policies_for(upstream.url).replace("may: [refresh]", "may: [refresh, trace]")
     headers = {"traceparent": PARENT[:-2] + flag}
 
     await traced(tmp_path, upstream, collector, headers, policies, trace_ratio=ratio)
@@ -193,7 +193,7 @@ async def test_calls_dropped_by_the_default_sampler_are_counted(
     with log.open("wb") as file:
         settings = {"otlp_endpoint": collector.url, "log_fd": file.fileno()}
         async with (
-            running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
+            running_proxy(tmp_path / "p", policies_for(upstream.url), **settings) as proxy,
             asyncio.timeout(60),
         ):
             while not re.search(r'sampled_total{decision="limited"} [1-9]', metrics):
@@ -212,7 +212,7 @@ async def test_calls_dropped_by_the_default_sampler_are_counted(
 async def test_traceparent_is_sent_to_permitted_upstreams(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
-    policies = world(upstream.url).replace("timeouts:", "propagate_trace: true, timeouts:")
+    policies = policies_for(upstream.url).replace("timeouts:", "propagate_trace: true, timeouts:")
     _, reply = await traced(tmp_path, upstream, collector, policies=policies)
 
     text = upstream.requests[0].headers["traceparent"]
@@ -228,7 +228,7 @@ async def test_missing_collector_affects_no_call(
     lost = re.compile('^headrace_telemetry_dropped.*signal="traces"', re.MULTILINE)
     async with (
         asyncio.timeout(20),
-        running_proxy(tmp_path / "p", world(upstream.url), **absent) as proxy,
+        running_proxy(tmp_path / "p", policies_for(upstream.url), **absent) as proxy,
     ):
         assert (await proxy.complete()).status == 200
         await proxy.sink.wait()

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.types.guard import GuardPlan, GuardRule, StageRules
-from tests.guards.doubles import AsAsked, Elsewhere, rule
+from tests.guards.doubles import EchoOfPrompt, SlowService, rule
 
 
 def test_rules_are_identified_by_detector() -> None:
-    own_rule, asks = rule("hippo", shadow=True), GuardRule("elsewhere", Elsewhere(), action="flag")
+    own_rule, asks = (
+        rule("hippo", shadow=True),
+        GuardRule("elsewhere", SlowService(), action="flag"),
+    )
     rules = StageRules.from_rules((own_rule, asks))
 
     assert rules.every == (own_rule, asks)
     assert (rules.detectors, rules.services) == ((own_rule,), (asks,))
     assert (rules.contextual, rules.enforces, rules.restores, rules.retries) == (False,) * 4
     assert rules.in_force
-    assert StageRules.from_rules((GuardRule("as asked", AsAsked()),)).contextual
+    assert StageRules.from_rules((GuardRule("as asked", EchoOfPrompt()),)).contextual
     assert not StageRules.from_rules((own_rule,)).in_force
 
 

@@ -24,7 +24,7 @@ from proxy.settings import LedgerAt
 from proxy.upstream.wire.dialing import load_system_context
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     Wire,
     answer,
@@ -78,7 +78,7 @@ class Case:
 
 
 def reset(*pieces: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(*pieces)
         await asyncio.sleep(0)
         connection = wire.writer.get_extra_info("socket")
@@ -91,7 +91,7 @@ def reset(*pieces: bytes) -> Script:
 def by_way(act: Callable[..., Script]) -> Script:
     """Start a whole or streamed response as requested, then fail."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         is_streamed = request.json.get("stream") is True
         start = (STREAM_HEAD, FIRST_VALUE) if is_streamed else (WHOLE_HEAD, b'{"choices": [')
         await act(*start)(request, wire)

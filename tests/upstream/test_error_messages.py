@@ -14,7 +14,7 @@ import pytest
 from proxy.errors.words import MAX_TEXT
 from tests.conftest import DIGEST, KEY, Proxy, running_proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -150,7 +150,7 @@ def script_of(way: str, api: str, case: Case) -> Script:
         return answer(body, case.status)
     started, failed = events_of(api, case.error)
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         events = [failed] if way == "first event" else [*started, failed]
         data = b"".join(piece(event(item)) for item in events)
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked") + data)

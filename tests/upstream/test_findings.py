@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from proxy.telemetry.log import canonical
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import (
-    Asked,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -44,7 +44,7 @@ CLIENTS = {
 
 @pytest.fixture
 async def guarded(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
-    policies = world(upstream.url)
+    policies = policies_for(upstream.url)
     for dialect in ("enkrypt", "portkey"):
         policies = policies.replace(f"  via-{dialect}: {{", f"  via-{dialect}: {{policy: mail, ")
     policies += f"policies: {{mail: {{input: [{FLAGS}]}}}}\n"
@@ -288,7 +288,7 @@ async def test_legacy_logprobs_are_lists_except_for_scale(
 async def test_multimodel_latency_is_measured(
     models: Any, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
-    async def slow(request: Asked, wire: Wire) -> None:
+    async def slow(request: ReceivedRequest, wire: Wire) -> None:
         await asyncio.sleep(0.03)
         await answer(legacy())(request, wire)
 

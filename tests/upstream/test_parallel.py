@@ -18,7 +18,16 @@ from proxy.types import ResponseHead
 from proxy.types.events import STOP, Fault, Frame
 from proxy.upstream.parallel import FanOut, open_hedged
 from proxy.upstream.response import HttpUpstreamResponse
-from tests.doubles import PATIENCE_S, Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
+from tests.doubles import (
+    PATIENCE_S,
+    ReceivedRequest,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    hang,
+    legacy,
+)
 from tests.upstream.test_retries import ask, models, resilient_proxy
 
 HEAD = ResponseHead(streamed=False)
@@ -75,7 +84,7 @@ HEDGE = "hedge: {after: 50ms}"
 def sets(joined: asyncio.Event) -> Script:
     """Return a script that sets an event and then hangs."""
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         joined.set()
         await request.closed.wait()
 
@@ -123,7 +132,7 @@ async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpst
 
 
 async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async def slowly(request: Asked, wire: Wire) -> None:
+    async def slowly(request: ReceivedRequest, wire: Wire) -> None:
         await asyncio.sleep(0.03)  # the test measures a delay
         await answer(legacy())(request, wire)
 
@@ -141,7 +150,7 @@ async def test_first_attempt_may_win_after_a_hedge(
 ) -> None:
     joined = asyncio.Event()
 
-    async def once_joined(request: Asked, wire: Wire) -> None:
+    async def once_joined(request: ReceivedRequest, wire: Wire) -> None:
         await joined.wait()
         await answer(legacy(" First."))(request, wire)
 
@@ -172,7 +181,7 @@ async def test_dropped_attempt_is_a_hedge_loss(
     status, body = FINAL_ENDS[final]
     joined = asyncio.Event()
 
-    async def end(request: Asked, wire: Wire) -> None:
+    async def end(request: ReceivedRequest, wire: Wire) -> None:
         await joined.wait()
         await answer(body, status)(request, wire)
 
@@ -196,8 +205,8 @@ async def test_disconnect_stops_both_attempts(tmp_path: Path, upstream: Scripted
         asking = asyncio.ensure_future(ask(proxy))
         async with asyncio.timeout(PATIENCE_S):
             while len(upstream.requests) < 2:
-                upstream.came.clear()
-                await upstream.came.wait()
+                upstream.arrived.clear()
+                await upstream.arrived.wait()
         asking.cancel()
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(request.closed.wait() for request in upstream.requests))

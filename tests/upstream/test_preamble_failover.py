@@ -14,10 +14,10 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.call.summary import summarize
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -65,7 +65,7 @@ def fails_after(family: str, count: int) -> Script:
 
 
 def held_open(family: str, count: int, gate: asyncio.Event) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for item in EVENTS[family][:count]:
             await wire.send(piece(event(item)))
@@ -80,7 +80,7 @@ async def serving(
     folder: Path, upstream: ScriptedUpstream, family: str, extra: str = "", keepalive_s: float = 0.0
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     target = TARGETS[family]
-    policies = world(upstream.url).replace("[support-chat, ", "[twice, support-chat, ")
+    policies = policies_for(upstream.url).replace("[support-chat, ", "[twice, support-chat, ")
     policies += f"  twice:\n    targets: [{{{target}, model: primary}}]\n"
     policies += extra or f"    fallback: [{{{target}, model: spare}}]\n"
     async with running_proxy(folder / "policies", policies, keepalive_seconds=keepalive_s) as proxy:
@@ -190,7 +190,7 @@ async def test_same_target_is_retried_after_the_preamble(
     extra = "    retry: {times: 1, on: [500, 502, 503, 529, invalid, connect], wait: 1ms}\n"
     scripts = [fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])]
 
-    async def next_script(request: Asked, wire: Wire) -> None:
+    async def next_script(request: ReceivedRequest, wire: Wire) -> None:
         await scripts.pop(0)(request, wire)
 
     call = await served(family, tmp_path, upstream, extra, primary=next_script)

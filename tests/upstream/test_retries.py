@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.call.summary import summarize
-from tests.conftest import KEY, Proxy, Reply, running_proxy, world
+from tests.conftest import KEY, Proxy, Reply, policies_for, running_proxy
 from tests.doubles import (
     PATIENCE_S,
     Script,
@@ -39,7 +39,7 @@ async def resilient_proxy(
     folder: Path, upstream: ScriptedUpstream, text: str, of_upstream: str = ""
 ) -> AsyncIterator[Proxy]:
     """Run the default policies with additions to deployment ``resilient`` and its upstream."""
-    policies = world(upstream.url).replace(RESILIENT, f"{RESILIENT}    {text}\n")
+    policies = policies_for(upstream.url).replace(RESILIENT, f"{RESILIENT}    {text}\n")
     policies = policies.replace("dialect: openai,", f"dialect: openai,{of_upstream}", 1)
     async with running_proxy(folder / "policies", policies) as proxy:
         yield proxy
@@ -175,7 +175,7 @@ async def test_full_upstream_sheds_load(tmp_path: Path, upstream: ScriptedUpstre
     async with resilient_proxy(tmp_path, upstream, "", "max_concurrency: 1,") as proxy:
         upstream.by_model = {"gpt-4o-mini": hang()}
         first_call = asyncio.ensure_future(ask(proxy, model="gpt-4o-mini"))
-        await upstream.came.wait()
+        await upstream.arrived.wait()
 
         reply = await ask(proxy, model="gpt-4o-mini")
         assert (reply.status, reply.error["code"]) == (503, "upstream_busy")
@@ -190,7 +190,9 @@ async def test_full_upstream_sheds_load(tmp_path: Path, upstream: ScriptedUpstre
 
 async def test_least_loaded_target_is_selected(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     targets = "[{upstream: openai, model: left}, {upstream: portkey, model: right}]"
-    policies = world(upstream.url) + f"  even: {{balance: least_loaded, targets: {targets}}}\n"
+    policies = (
+        policies_for(upstream.url) + f"  even: {{balance: least_loaded, targets: {targets}}}\n"
+    )
     policies = policies.replace(REACH, f"{REACH}even, ")
     gate = asyncio.Event()
     upstream.by_model = {"left": stream(legacy_events("a", "b"), gate=gate)}

@@ -12,8 +12,8 @@ import pytest
 
 from tests.dialects.test_stored_state import OTHER_KEY, House, house, policy
 from tests.doubles import (
-    Asked,
     Json,
+    ReceivedRequest,
     ScriptedUpstream,
     Wire,
     answer,
@@ -214,7 +214,7 @@ async def test_output_guards_inspect_items(end: str, gateway: House) -> None:
 async def test_listed_items_have_restored_values(
     words: int, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async def echo(request: Asked, wire: Wire) -> None:
+    async def echo(request: ReceivedRequest, wire: Wire) -> None:
         [item] = request.json["items"]
         content = [{"type": "input_text", "text": item["content"]}]
         await answer({**PAGE, "data": [{**ASKED, "content": content}]})(request, wire)

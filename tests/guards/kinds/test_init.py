@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.recipes.copies import TOP, copied
 
 CASES = """
@@ -25,7 +25,7 @@ tests:
 
 def write(folder: Path, guard: str) -> None:
     folder.mkdir()
-    text = f"{world('http://localhost:1')}\npolicies:\n  default: {{input: [{guard}]}}\n"
+    text = f"{policies_for('http://localhost:1')}\npolicies:\n  default: {{input: [{guard}]}}\n"
     (folder / "policies.yaml").write_text(text)
 
 

@@ -16,7 +16,7 @@ from proxy.guards.services.webhook import MAX_FINDINGS, Webhook
 from proxy.guards.services.wire import BadAnswer, NoAnswer
 from proxy.types import Secret, Upstream
 from proxy.types.guard import Finding
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer
+from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, answer
 from tests.guards.guard_clients import UNASKED, ScriptedPiece, guard_clients
 
 
@@ -33,7 +33,7 @@ def presidio(upstream: ScriptedUpstream) -> Presidio:
 async def test_each_text_is_analyzed_for_policy_entities(
     upstream: ScriptedUpstream,
 ) -> None:
-    async def by_text(request: Asked, wire: Wire) -> None:
+    async def by_text(request: ReceivedRequest, wire: Wire) -> None:
         entities = [result("PERSON", 4, 8)] if "Jörg" in request.json["text"] else []
         await answer(entities)(request, wire)
 
@@ -97,7 +97,7 @@ async def test_one_failed_text_fails_the_guard(upstream: ScriptedUpstream) -> No
 async def test_number_of_requests_at_once_is_bounded(upstream: ScriptedUpstream) -> None:
     under_way, highest, full = 0, 0, asyncio.Event()
 
-    async def slowly(request: Asked, wire: Wire) -> None:
+    async def slowly(request: ReceivedRequest, wire: Wire) -> None:
         nonlocal under_way, highest
         under_way += 1
         highest = max(highest, under_way)

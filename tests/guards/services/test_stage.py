@@ -31,7 +31,7 @@ from proxy.types.guard import (
     PromptContext,
 )
 from tests.for_each import for_each
-from tests.guards.doubles import Elsewhere, Ticks, Words, pieces, rule
+from tests.guards.doubles import SlowService, Ticks, Words, pieces, rule
 from tests.guards.stream import frames as made
 
 HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
@@ -53,7 +53,7 @@ def guards() -> PolicyGuards:
 
 
 def service(**keys: Any) -> GuardRule:
-    return GuardRule("service", keys.pop("way", None) or Elsewhere(), cased=True, **keys)
+    return GuardRule("service", keys.pop("way", None) or SlowService(), cased=True, **keys)
 
 
 def chunk(delta: Json, index: int = 0) -> Json:
@@ -112,7 +112,7 @@ def text_of(out: Sequence[Sequence[Frame]], index: int = 0) -> tuple[str, str]:
 
 
 async def test_service_gets_kinds_roles_and_question() -> None:
-    way = Elsewhere()
+    way = SlowService()
     body = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
     await inspected(new_record(), body, service(way=way, roles=frozenset({"user"})))
 
@@ -125,7 +125,7 @@ async def test_service_gets_kinds_roles_and_question() -> None:
 
 
 async def test_service_gets_decoded_text_of_a_file() -> None:
-    way = Elsewhere()
+    way = SlowService()
     url = "data:text/plain;base64," + base64.b64encode(b"a text").decode()
     body = {"messages": [{"role": "user", "content": [{"image_url": {"url": url}}]}]}
 
@@ -135,7 +135,7 @@ async def test_service_gets_decoded_text_of_a_file() -> None:
 
 
 async def test_masked_text_is_not_sent_to_services() -> None:
-    way = Elsewhere()
+    way = SlowService()
     body = {"prompt": "a secret pin"}
     rules = (service(way=way, action="flag"), rule("secret", action="mask"))
 
@@ -146,7 +146,7 @@ async def test_masked_text_is_not_sent_to_services() -> None:
 
 
 async def test_service_is_not_called_for_a_blocked_call() -> None:
-    way, record = Elsewhere(), new_record()
+    way, record = SlowService(), new_record()
 
     with pytest.raises(GuardBlocked):
         await inspected(record, {"prompt": "hippo"}, service(way=way), rule("hippo"))
@@ -262,7 +262,7 @@ RULES: list[Callable[[], tuple[GuardRule, ...]]] = [
     lambda: (service(action="mask"), rule("pin", action="mask"), rule("é", action="flag")),
     lambda: (
         service(action="flag"),
-        service(way=Elsewhere(Words(("pin", "secret"), kind="x")), action="mask"),
+        service(way=SlowService(Words(("pin", "secret"), kind="x")), action="mask"),
     ),
 ]
 
@@ -312,7 +312,7 @@ async def test_stream_is_masked_as_the_whole_text(text: str, cuts: list[int]) ->
 
 
 async def test_service_is_not_called_for_a_broken_stream() -> None:
-    way = Elsewhere()
+    way = SlowService()
     record = new_record()
     watch = output_guards([service(way=way, action="flag")], record, stream=True)
     [first_frame, _] = made.read(chunk({"content": "a sec"}))
@@ -345,7 +345,7 @@ CUT: dict[str, list[Json]] = {
 @for_each("place", CUT)
 @for_each("action", ["block", "mask", "flag"])
 async def test_no_cut_hides_a_word_from_a_service(place: str, action: str) -> None:
-    way = Elsewhere()
+    way = SlowService()
     chunks = [{"choices": [{"index": 0, **choice}]} for choice in CUT[place]]
 
     out, _, [result] = await streamed([service(way=way, action=action)], [*chunks, END])
@@ -359,7 +359,7 @@ async def test_no_cut_hides_a_word_from_a_service(place: str, action: str) -> No
 
 async def test_all_services_get_the_released_text() -> None:
     chunks = [{"choices": [{"index": 0, **choice}]} for choice in CUT["at a finish"]]
-    ways = Elsewhere(), Elsewhere()
+    ways = SlowService(), SlowService()
     rules = [service(way=ways[0], action="mask"), service(way=ways[1], action="flag")]
 
     _, _, results = await streamed(rules, [*chunks, END])

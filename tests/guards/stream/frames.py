@@ -85,7 +85,7 @@ def chunk(choice: int, delta: Json, *events: Event, finish: str | None = None) -
     )
 
 
-def said(of: Part, text: str, *events_before: Event) -> Frame:
+def delta_frame(of: Part, text: str, *events_before: Event) -> Frame:
     """Return the frame of a delta in a chat."""
     if of.kind == "arguments":
         call = {"index": of.number, "function": {"arguments": text}}
@@ -102,7 +102,7 @@ def finished(choice: int = 0) -> Frame:
 
 
 def spoken(of: Part, texts: Sequence[str]) -> list[Frame]:
-    return [said(of, text) for text in texts]
+    return [delta_frame(of, text) for text in texts]
 
 
 def whole(*parts: tuple[Part, Sequence[str]]) -> list[Frame]:

@@ -43,9 +43,9 @@ def feeding(action: str = "mask") -> tuple[StreamFilter, Counting]:
 async def test_light_frame_is_inspected_at_once() -> None:
     feeds, counting = feeding()
     part = made.part()
-    first_frames = await feeds.inspect(made.said(part, "a secret here. "))
+    first_frames = await feeds.inspect(made.delta_frame(part, "a secret here. "))
 
-    frames = feeds.try_inspect(made.said(part, "and a secret there."))
+    frames = feeds.try_inspect(made.delta_frame(part, "and a secret there."))
 
     assert frames is not None
     assert counting.jobs == 0
@@ -57,7 +57,7 @@ async def test_each_piece_of_a_long_text_is_a_job() -> None:
     feeds, counting = feeding()
     part, text = made.part(), "a secret, and a long text " * (SHEET // 10)
 
-    frames = [*await feeds.inspect(made.said(part, text)), *feeds.close()]
+    frames = [*await feeds.inspect(made.delta_frame(part, text)), *feeds.close()]
 
     assert made.text_of(frames, part) == text.replace("secret", "[WORD]")
     assert counting.jobs > len(text) // SHEET
@@ -90,7 +90,7 @@ async def test_opening_waits_for_content() -> None:
     stream = opening()
     part = made.part()
     frame = Frame((Begin(part),), "chat")
-    alive, text = Frame(()), made.said(part, "Hi")
+    alive, text = Frame(()), made.delta_frame(part, "Hi")
 
     assert await stream.inspect(made.START) == []
     assert await stream.inspect(frame) == []

@@ -81,8 +81,8 @@ def test_start_precedes_other_choices() -> None:
     parts = made.part(), made.part(choice=1)
     start = Start("c1", "m", 1)
     frames = [
-        made.said(parts[0], "sec", start, Begin(parts[0])),
-        made.said(parts[1], "ok now, it is known", Begin(parts[1])),
+        made.delta_frame(parts[0], "sec", start, Begin(parts[0])),
+        made.delta_frame(parts[1], "ok now, it is known", Begin(parts[1])),
         *map(made.finished, (0, 1)),
         made.STOPPED,
     ]
@@ -95,7 +95,7 @@ def test_start_precedes_other_choices() -> None:
 
 def test_long_text_is_released_before_its_end() -> None:
     part, text = made.part(), "it is all well known " * 5
-    started = made.said(part, text, Start("c1", "m", 1), Begin(part))
+    started = made.delta_frame(part, text, Start("c1", "m", 1), Begin(part))
     feeding = StreamFilter.for_rules(tallies(MASK))
 
     [first_frame] = feeding.feed(started)
@@ -104,7 +104,7 @@ def test_long_text_is_released_before_its_end() -> None:
     checked([first_frame, *remainder], split=True)
     assert len(made.text_of([first_frame], part)) == len(text) - len("secret")
     assert made.text_of([first_frame, *remainder], part) == text
-    [second] = feeding.read(made.said(part, text)).going
+    [second] = feeding.read(made.delta_frame(part, text)).going
     assert second.text.kind == "content"
 
 
@@ -151,7 +151,7 @@ def test_frame_waits_for_all_of_its_texts() -> None:
         Frame((Begin(part),), "chat"),
         both("a word. ", "a sec"),
         both("and now the sec", "ret. "),
-        made.said(part, "ret."),
+        made.delta_frame(part, "ret."),
         made.finished(),
         made.STOPPED,
     ]
@@ -244,13 +244,13 @@ def test_too_many_texts_fail_closed() -> None:
 
     with pytest.raises(GuardBlocked):
         for number in range(MAX_STREAMS + 1):
-            feeding.feed(made.said(made.part("arguments", number, closing="json"), "{"))
+            feeding.feed(made.delta_frame(made.part("arguments", number, closing="json"), "{"))
 
 
 def test_texts_beyond_the_bound_are_not_stored() -> None:
     feeding = StreamFilter.for_rules(tallies(FLAG))
     for number in range(2 * MAX_STREAMS):
-        frame = made.said(made.part("arguments", number, closing="json"), "{")
+        frame = made.delta_frame(made.part("arguments", number, closing="json"), "{")
         assert feeding.feed(frame) == [frame]
 
 
@@ -279,7 +279,7 @@ def test_frames_without_text_overtake_a_held_text() -> None:
     part = made.part()
     feeding = StreamFilter.for_rules(tallies(MASK))
     feeding.feed(made.START)
-    assert feeding.feed(made.said(part, "a sec")) == []
+    assert feeding.feed(made.delta_frame(part, "a sec")) == []
     usage = Frame((UsageReport(None, {"total_tokens": 1}),), "chat", {"usage": {}})
     alive = Frame(())
 

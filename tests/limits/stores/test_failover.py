@@ -264,13 +264,13 @@ async def test_call_takes_one_round_trip(server: Server) -> None:
     call_claims = claims((one_place, 1), (BUDGET, 100))
     async with instance(server) as node:
         await node.store.read(call_claims)
-        trips_before = server.trips()
+        trips_before = server.script_calls()
         for number in range(20):
             assert (await node.store.admit(f"call-{number}", call_claims)).admitted
             await node.store.settle(f"call-{number}", [0, 7])
-        assert server.trips() - trips_before == 20
+        assert server.script_calls() - trips_before == 20
 
-        await eventually(lambda: server.trips() - trips_before == 21)
+        await eventually(lambda: server.script_calls() - trips_before == 21)
         assert node.remote.in_flight == 0
         standings = await node.store.read(call_claims)
         assert [standing.used for standing in standings] == [0, 140]

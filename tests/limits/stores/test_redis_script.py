@@ -171,9 +171,9 @@ async def test_concurrent_calls_share_a_cluster_trip(shared_cluster: Cluster) ->
     call_claims = claims((REQUESTS, 0), (BUDGET, 1), (PLACES, 0))
     async with shared(shared_cluster) as store:
         await store.read(call_claims)
-        trips_before = {member.port: member.trips() for member in shared_cluster.members}
+        trips_before = {member.port: member.script_calls() for member in shared_cluster.members}
         await asyncio.gather(*(store.admit(f"call-{n}", call_claims) for n in range(128)))
-        document = {m.port: m.trips() - trips_before[m.port] for m in shared_cluster.members}
+        document = {m.port: m.script_calls() - trips_before[m.port] for m in shared_cluster.members}
 
     assert document.pop(owner(shared_cluster).port) <= 4
     assert set(document.values()) == {0}
@@ -210,7 +210,7 @@ async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:
         for number in range(10):
             await node.store.admit(f"call-{number}", call_claims)
         await asyncio.gather(*(node.store.settle(f"call-{n}", [1, 0]) for n in range(5)))
-        cluster.replicated(first_member, replica)
+        cluster.wait_for_replica(first_member, replica)
         first_member.signal(signal.SIGSTOP)
         await asyncio.gather(*(node.store.settle(f"call-{n}", [1, 0]) for n in range(5, 10)))
         await node.degrade()

@@ -20,7 +20,16 @@ from proxy.policytest.cases import Given
 from proxy.policytest.harness import run_case, run_simulated
 from proxy.types import Call, Json, Plan
 from tests.conftest import KEY, running_proxy
-from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, chat, legacy, response
+from tests.doubles import (
+    ReceivedRequest,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat,
+    legacy,
+    response,
+)
 from tests.passthrough.listed_policies import digest
 from tests.policy.decisions import read_text
 
@@ -216,7 +225,7 @@ def failing_script(failing: str) -> Script:
     """Respond to requests, but fail those to the upstream of ``failing``."""
     upstream, _, _ = failing.partition("/")
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         by_path = {**BY_ENDPOINT, "/embeddings": EMBEDDINGS}
         body = next((by_path[end] for end in by_path if request.path.endswith(end)), {})
         fails = request.path.startswith(f"/{upstream}/")

@@ -16,7 +16,7 @@ from proxy.policy.decide import MAX_PLANS, ActivePolicy, KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, Json, Plan, RequestHead, Secret
-from tests.conftest import DIGEST, KEY, world
+from tests.conftest import DIGEST, KEY, policies_for
 from tests.for_each import for_each
 from tests.policy.decisions import decide, read_text
 
@@ -29,7 +29,7 @@ HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1", digest=S
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     folder = tmp_path_factory.mktemp("policies")
-    return read_text(folder, world("http://127.0.0.1:9"), {"UPSTREAM_KEY": "sk"})
+    return read_text(folder, policies_for("http://127.0.0.1:9"), {"UPSTREAM_KEY": "sk"})
 
 
 def call(*models: str, deployment: str | None = None, **head: Any) -> Call:

@@ -14,7 +14,7 @@ from proxy.policy.files.load import read_revocations
 from proxy.policy.files.yaml_reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES
 from proxy.policy.store import PolicyFolder, PolicyStore
 from tests.cache.stores import until
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.fakes import EventLog
 from tests.for_each import for_each
@@ -263,7 +263,7 @@ async def test_unexpected_error_is_reported_and_keeps_earlier_revocations(tmp_pa
 async def test_broken_folder_keeps_revocations(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """The proxy notices the list by itself, and its metrics name the parts that it cannot read."""
     route = ROUTES["openai"]
-    async with running_proxy(tmp_path / "p", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "p", policies_for(upstream.url)) as proxy:
 
         async def status() -> int:
             return (await proxy.send(route.path, route.body(streamed=False))).status

@@ -21,7 +21,7 @@ from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
 from proxy.types.limit import Claim, Limit, to_decision
 from proxy.types.windows import Calendar
-from tests.conftest import KEY, world
+from tests.conftest import KEY, policies_for
 from tests.policy.decisions import decide, read_text
 
 HEAD = RequestHead(
@@ -41,7 +41,7 @@ CALL = Call(
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Snapshot:
-    return read_text(tmp_path, world("http://127.0.0.1:9"), {"UPSTREAM_KEY": "sk"})
+    return read_text(tmp_path, policies_for("http://127.0.0.1:9"), {"UPSTREAM_KEY": "sk"})
 
 
 def record_of(snapshot: Snapshot | None, call: Call | None = CALL, request: str = "r") -> Record:

@@ -18,7 +18,7 @@ from proxy.policy.files.source import Problem
 from proxy.policy.review.check import FORMATS, CheckReport, check_folder
 from proxy.policy.review.lint_guards import delay_notes
 from proxy.types.guard import GuardRule, is_detector
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.for_each import for_each
 from tests.guards.doubles import pieces, tallies
 from tests.guards.growth import lines
@@ -75,9 +75,8 @@ RESTORING = "{guard: pii, entities: [email], action: mask, restore: true}"
 def test_placeholders_without_a_shared_secret_are_noted(
     guard: str, environ: dict[str, str] | None, is_noted: bool, tmp_path: Path
 ) -> None:
-    policies = (
-        f"{world('http://localhost')}policies:\n  default: {{match: all, input: [{guard}]}}\n"
-    )
+    rules = f"policies:\n  default: {{match: all, input: [{guard}]}}\n"
+    policies = policies_for("http://localhost") + rules
     (tmp_path / "policies.yaml").write_text(policies)
 
     report = check_folder(tmp_path, None if environ is None else {"UPSTREAM_KEY": "sk", **environ})
@@ -98,7 +97,7 @@ def test_placeholders_without_a_shared_secret_are_noted(
 )
 def test_gateway_upstreams_are_noted(settings: str, sign: str | None, tmp_path: Path) -> None:
     upstream = f"upstreams:\n  behind: {{dialect: openai, {settings}}}\n"
-    policies = world("http://localhost").replace("upstreams:\n", upstream, 1)
+    policies = policies_for("http://localhost").replace("upstreams:\n", upstream, 1)
     (tmp_path / "policies.yaml").write_text(policies)
 
     report = check_folder(tmp_path, None)
@@ -179,7 +178,9 @@ CASES = {
 
 @for_each("guard", CASES)
 def test_streaming_delay_of_guards_is_noted(guard: str, tmp_path: Path) -> None:
-    policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{output: [{guard}]}}\n"
+    policies = (
+        f"{policies_for('http://localhost:1')}\npolicies:\n  default: {{output: [{guard}]}}\n"
+    )
     snapshot = read_text(tmp_path, policies, {"UPSTREAM_KEY": "x" * 40})
 
     lines = [line for line in delay_notes(snapshot) if line.startswith("search-answers:")]

@@ -14,7 +14,7 @@ import pytest
 
 from proxy.policy.review.compare import Difference, compare, decide_call
 from proxy.policy.review.sample_call import chat_body, sample_call
-from tests.conftest import DIGEST, KEY, Proxy, running_proxy, world
+from tests.conftest import DIGEST, KEY, Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.for_each import for_each
 from tests.policy.decisions import read_text
@@ -164,7 +164,7 @@ async def proxy_with_candidate(folder: Path, policies: str, candidate: str) -> A
 @pytest.fixture
 async def with_candidate(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """A proxy with a candidate that has more rules and lacks the key of the search box."""
-    policies = world(upstream.url)
+    policies = policies_for(upstream.url)
     candidate = policies.replace(SEARCH_DIGEST, "f" * 64) + RULES
     async with proxy_with_candidate(tmp_path, policies, candidate) as proxy:
         yield proxy
@@ -227,7 +227,7 @@ async def test_example_calls_show_both_values(with_candidate: Proxy) -> None:
 async def test_keys_only_in_the_candidate_are_counted(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    policies = world(upstream.url)
+    policies = policies_for(upstream.url)
     in_force = policies.replace(SEARCH_DIGEST, "f" * 64)
     async with proxy_with_candidate(tmp_path, in_force, policies) as proxy:
         assert await ask(proxy, "search-answers", "call-1", key="hr-search-key") == 401
@@ -243,7 +243,7 @@ async def test_keys_only_in_the_candidate_are_counted(
 async def test_invalid_candidate_affects_no_call(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    policies = world(upstream.url)
+    policies = policies_for(upstream.url)
     upstream.answer_with(answer({}, 400))
     async with proxy_with_candidate(tmp_path, policies, policies + RULES) as proxy:
         (tmp_path / "candidate" / "p.yaml").write_text("tags: 5\n")
@@ -263,7 +263,7 @@ async def test_without_candidate_there_is_no_report(proxy: Proxy) -> None:
 async def test_removed_key_is_reported(
     fields: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    policies = world(upstream.url)
+    policies = policies_for(upstream.url)
     candidate = policies + fields
     if fields == "expires":
         candidate = policies.replace(DIGEST, f"[{{digest: {DIGEST}, until: 2026-01-01}}]")
@@ -284,7 +284,7 @@ async def test_removed_key_is_reported(
 
 async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
-    text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
+    text = policies_for(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
     upstream.answer_with(answer(legacy()))
     async with proxy_with_candidate(tmp_path, text, text) as proxy:
         assert (await proxy.complete(model="support-chat", prompt="the secret")).status == 200

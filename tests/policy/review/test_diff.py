@@ -15,7 +15,7 @@ from proxy.policy.files.load import load
 from proxy.policy.review.diff import Replay, list_changes, replay
 from proxy.policy.store import read_folder
 from proxy.telemetry.log import canonical
-from tests.conftest import Proxy, world
+from tests.conftest import Proxy, policies_for
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
@@ -122,7 +122,7 @@ policies:
 
 
 def test_removed_key_diverges_and_unknown_key_does_not(tmp_path: Path) -> None:
-    text = world("http://127.0.0.1:9")
+    text = policies_for("http://127.0.0.1:9")
     old, new = read(tmp_path, text, text.replace("search-box:", "other-box:"))
     calls = [{**CALL, "models": ["smol"], "key": key} for key in ("search-box", "nobody")]
     lines = [orjson.dumps(call) for call in calls]

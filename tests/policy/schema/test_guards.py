@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.schema import keys
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.for_each import for_each
 
 TOP = Path(__file__).parents[3]
@@ -86,7 +86,7 @@ async def run(site: Path, command: str, text: str, *, cases: str = "") -> tuple[
     """Run a command on policies with guards, where the distribution is installed."""
     folder = site.with_name("policies")
     (folder / "tests").mkdir(parents=True, exist_ok=True)
-    policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{{text}}}\n"
+    policies = f"{policies_for('http://localhost:1')}\npolicies:\n  default: {{{text}}}\n"
     (folder / "policies.yaml").write_text(policies)
     if cases:
         (folder / "tests" / "cases.yaml").write_text(cases)

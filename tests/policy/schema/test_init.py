@@ -17,7 +17,7 @@ from proxy.policy.files.source import Document
 from proxy.policy.files.yaml_reader import read_file
 from proxy.policy.schema import Section, json_schema, schema_of
 from proxy.policytest.cases import Suite
-from tests.conftest import world
+from tests.conftest import policies_for
 from tests.for_each import for_each
 
 TOP = Path(__file__).parents[3]
@@ -70,7 +70,7 @@ def test_shipped_files_are_valid_and_name_their_schema(file: Path) -> None:
     assert (file.parent / target[1]).resolve() == home / "schema.json"
 
 
-@for_each("text", [*EXAMPLES, world("http://127.0.0.1:9")])
+@for_each("text", [*EXAMPLES, policies_for("http://127.0.0.1:9")])
 def test_loadable_files_match_the_schema(text: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(text)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.settings import Address, BadSetting, LedgerAt, from_environment
-from tests.conftest import running_proxy, world
+from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, legacy
 
 CACHED = """
@@ -20,7 +20,7 @@ async def test_new_cache_store_returns_responses(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(legacy()))
-    async with running_proxy(tmp_path / "policies", world(upstream.url) + CACHED) as proxy:
+    async with running_proxy(tmp_path / "policies", policies_for(upstream.url) + CACHED) as proxy:
         for _ in range(2):
             assert (await proxy.complete(temperature=0)).status == 200
         await proxy.sink.wait(2)
@@ -37,7 +37,7 @@ async def test_new_ledger_has_line_for_each_call(
     upstream.answer_with(answer(legacy()))
     ledger = tmp_path / "calls"
     position = LedgerAt("acme", ledger)
-    async with running_proxy(tmp_path / "p", world(upstream.url), ledger=position) as proxy:
+    async with running_proxy(tmp_path / "p", policies_for(upstream.url), ledger=position) as proxy:
         assert (await proxy.complete()).status == 200
         [record] = await proxy.sink.wait()
 

@@ -17,7 +17,7 @@ from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Resolver, Tru
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -112,7 +112,7 @@ async def test_connection_is_reused_if_allowed(
 async def test_unexpected_bytes_close_it(http: HttpClient, upstream: ScriptedUpstream) -> None:
     extra, ended = asyncio.Event(), asyncio.Event()
 
-    async def answer_then_speak(request: Asked, wire: Wire) -> None:
+    async def answer_then_speak(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(OK)
         await extra.wait()
         await wire.send(OK.replace(b"ok", b"no"))
@@ -160,7 +160,7 @@ async def test_silence_is_bounded_in_each_phase(
 
 
 def drips(begin: bytes, drip: bytes) -> Script:
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(begin)
         while not request.closed.is_set():
             await wire.send(drip)
@@ -234,7 +234,7 @@ async def test_incomplete_response_is_an_error(
 
 
 async def test_reset_is_not_end_of_body(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    async def reset(request: Asked, wire: Wire) -> None:
+    async def reset(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\n\r\nok")
         await go_on.wait()
         now = struct.pack("ii", 1, 0)  # no linger, so that closing resets the connection
@@ -273,7 +273,7 @@ async def test_abandoned_reply_is_closed(http: HttpClient, upstream: ScriptedUps
 async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedUpstream) -> None:
     sent_value, block = 0, b"x" * 65536
 
-    async def endless(request: Asked, wire: Wire) -> None:
+    async def endless(request: ReceivedRequest, wire: Wire) -> None:
         nonlocal sent_value
         await wire.send(STREAM)
         while not request.closed.is_set():

@@ -16,7 +16,7 @@ from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Resolver, Tru
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
-    Asked,
+    ReceivedRequest,
     Script,
     ScriptedUpstream,
     Wire,
@@ -106,9 +106,9 @@ async def test_cancelled_call_releases_its_slot(upstream: ScriptedUpstream) -> N
     upstream.answer_with(hang())
     async with HttpClient(TRUST, connections=1) as http:
         for count in (1, 2, 3):
-            upstream.came.clear()
+            upstream.arrived.clear()
             asking = asyncio.create_task(ask(http, upstream.url))
-            await upstream.came.wait()
+            await upstream.arrived.wait()
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             assert len(upstream.requests) == count
@@ -129,7 +129,7 @@ async def test_connection_is_released_once(upstream: ScriptedUpstream) -> None:
 
 
 async def test_idle_connection_closed_by_the_server_is_dropped(upstream: ScriptedUpstream) -> None:
-    async def answer_and_leave(request: Asked, wire: Wire) -> None:
+    async def answer_and_leave(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(OK)
         wire.keep = False
 
@@ -176,7 +176,7 @@ async def test_idle_connection_expires(upstream: ScriptedUpstream) -> None:
 
 
 async def test_stale_connection_sends_nothing_twice(upstream: ScriptedUpstream) -> None:
-    async def leave(request: Asked, wire: Wire) -> None:
+    async def leave(request: ReceivedRequest, wire: Wire) -> None:
         wire.cut()
 
     async with HttpClient(TRUST) as http:
@@ -193,12 +193,12 @@ async def test_stale_connection_sends_nothing_twice(upstream: ScriptedUpstream) 
         assert (len(upstream.requests), upstream.connections) == (3, 2)
 
 
-async def work_and_die(request: Asked, wire: Wire) -> None:
+async def work_and_die(request: ReceivedRequest, wire: Wire) -> None:
     await asyncio.sleep(2 * STALE_S)  # the test measures a delay
     wire.cut()
 
 
-async def start(request: Asked, wire: Wire) -> None:
+async def start(request: ReceivedRequest, wire: Wire) -> None:
     await wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
     wire.keep = False
 
@@ -220,7 +220,7 @@ async def test_late_close_is_not_a_stale_connection(
 async def test_response_does_not_wait_for_the_last_chunk(upstream: ScriptedUpstream) -> None:
     ends = asyncio.Event()
 
-    async def late_end(request: Asked, wire: Wire) -> None:
+    async def late_end(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(STREAM, piece(b"[DONE]"))
         await ends.wait()
         await wire.send(b"0\r\n\r\n")
@@ -245,7 +245,7 @@ async def test_response_does_not_wait_for_the_last_chunk(upstream: ScriptedUpstr
 async def test_endless_unread_response_is_closed(
     remainder: bytes, upstream: ScriptedUpstream
 ) -> None:
-    async def endless(request: Asked, wire: Wire) -> None:
+    async def endless(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(STREAM, piece(b"[DONE]"), remainder)
         await request.closed.wait()
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from proxy.errors import UpstreamInvalid, UpstreamTimeout
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient, HttpReply
-from tests.doubles import PATIENCE_S, TRUST, Asked, ScriptedUpstream, Wire, piece, scripted_upstream
+from tests.doubles import (
+    PATIENCE_S,
+    TRUST,
+    ReceivedRequest,
+    ScriptedUpstream,
+    Wire,
+    piece,
+    scripted_upstream,
+)
 from tests.upstream.wire.test_connection import PATIENT, STREAM
 
 END = b"0\r\n\r\n"
@@ -44,7 +52,7 @@ class Paced:
         self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.ends = ends
 
-    async def __call__(self, request: Asked, wire: Wire) -> None:
+    async def __call__(self, request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(STREAM)
         while (data := await self.pieces.get()) is not None:
             await wire.send(data)
@@ -186,7 +194,7 @@ async def test_any_cut_gives_the_same_body(
     ends = sorted({min(cut, len(body_bytes)) for cut in cuts} | {len(body_bytes)})
     parts = [body_bytes[index:end] for index, end in zip([0, *ends[:-1]], ends, strict=True)]
 
-    async def script(request: Asked, wire: Wire) -> None:
+    async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(STREAM)
         for part in parts:
             await wire.send(part)
