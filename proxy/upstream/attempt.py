@@ -170,7 +170,7 @@ def new_reader(
         rewrite = _make_id_sealer(open_attempt, ids)
     documents = Documents(upstream.max_answer_values, vectors=family.has_vectors)
     is_ordered = (is_crossing and client.marks_parts) or (options.inspect and family.marks_parts)
-    order = Sequencer() if is_ordered and call.stream else None
+    order = Sequencer(is_joined_by_index=not is_crossing) if is_ordered and call.stream else None
     limit = None
     if not is_stream:
         default = MAX_EMBEDDINGS_BYTES if family.has_vectors else MAX_RESPONSE_BYTES

@@ -14,12 +14,14 @@ from collections.abc import Iterator
 
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import (
+    SHOWN,
     Begin,
     Delta,
     End,
     Event,
     Finish,
     Frame,
+    Kind,
     Part,
     Stop,
     replace_text,
@@ -107,15 +109,18 @@ class Sequencer:
 
     `feed` and `end` raise `ResponseTooLarge` above a bound, and `UpstreamInvalid` if a tool call
     continues after its arguments are complete. `end` then returns the frames before that fault.
-    After the first frame that waited, frames have no `raw`.
+    After the first frame that waited, frames have no `raw`. If clients join texts by the indexes of
+    their parts (`is_joined_by_index`), texts in another order raise `UpstreamInvalid`.
     """
 
     __slots__ = (
         *("_bytes", "_child", "_children", "_closed", "_count", "_finishes", "_json", "_moved"),
-        *("_ready", "_renamed", "_root", "_roots"),
+        *("_indexes", "_is_joined_by_index", "_ready", "_renamed", "_root", "_roots"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_joined_by_index: bool = False) -> None:
+        self._is_joined_by_index = is_joined_by_index
+        self._indexes: dict[Kind, tuple[int, ...]] = {}  # indexes of the last text of a kind
         self._root: Part | None = None  # the open part without a parent
         self._child: Part | None = None  # its open child
         self._roots: dict[Part, _PartQueue] = {}
@@ -203,6 +208,7 @@ class Sequencer:
             continuation.continues = self._renamed.get(part, part)
             self._renamed[part] = continuation
             events = (Begin(part), *events)
+        self._check_order(events)
         is_new = root is not self._root
         self._root = root
         if part is not root:
@@ -219,6 +225,16 @@ class Sequencer:
             self._root = self._child = self._json = None
         elif self._json is not None:
             self._feed_json(self._json, part, events, out)
+
+    def _check_order(self, events: tuple[Event, ...]) -> None:
+        begun = [event.part for event in events if type(event) is Begin]
+        for part in begun if self._is_joined_by_index else ():
+            indexes = (part.number,) if part.parent is None else (part.parent.number, part.number)
+            if part.kind in SHOWN and indexes < self._indexes.get(part.kind, ()):
+                raise UpstreamInvalid(
+                    "The upstream sent texts in another order than their indexes."
+                )
+            self._indexes[part.kind] = indexes
 
     def _feed_json(
         self, json: ObjectEnd, part: Part, events: tuple[Event, ...], out: list[Frame]
