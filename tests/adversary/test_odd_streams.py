@@ -318,3 +318,51 @@ async def test_legacy_client_gets_deltas_of_cumulative_chunks(
     lines = [line.removeprefix("data: ") for line in reply.raw.decode().splitlines()]
     documents = [json.loads(line) for line in lines if line.startswith("{")]
     assert "".join(c["text"] for d in documents for c in d["choices"]) == "Hello you"
+
+
+def choice_chunk(index: Any, delta: Json, finish: str | None = None, **members: Any) -> Json:
+    choice = {"index": index, "delta": delta, "finish_reason": finish}
+    return {"id": "c", "object": "chat.completion.chunk", "choices": [choice], **members}
+
+
+USED = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
+
+
+@pytest.mark.parametrize("index", [-1, 16384, "none"])
+async def test_invalid_index_of_an_end_chunk_fails_no_complete_stream(
+    index: Any, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    texts = [choice_chunk(number, {"content": f"text {number}"}, "stop") for number in (0, 1)]
+    end = choice_chunk(index, {"role": "assistant", "content": ""}, "stop", usage=USED)
+    upstream.answer_with(stream([*texts, end]))
+    async with guarded(tmp_path, upstream, GUARD.format("mask")) as proxy:
+        reply = await ask(proxy, "Hi", stream=True, n=2)
+        [record] = await proxy.sink.wait()
+
+    assert (reply.status, record.error) == (200, None)
+    assert b"text 0" in reply.raw
+    assert b"text 1" in reply.raw
+    assert record.billing.source == "provider"
+    assert record.billing.tokens.total == 12
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/completions"])
+async def test_client_of_one_choice_gets_the_first_with_text(
+    path: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    chunks = [
+        choice_chunk(0, {"role": "assistant", "content": ""}),
+        choice_chunk(1, {"content": "the text"}),
+        choice_chunk(0, {"content": "another"}),
+        choice_chunk(1, {}, "length"),
+        choice_chunk(0, {}, "stop"),
+    ]
+    upstream.answer_with(stream(chunks))
+    body = {"model": "search-answers", "stream": True, "max_tokens": 9}
+    body |= {"prompt": "Hi"} if path == "/v1/completions" else MESSAGES
+    async with guarded(tmp_path, upstream, GUARD.format("mask")) as proxy:
+        reply = await proxy.send(path, body)
+
+    assert b"the text" in reply.raw
+    assert b"another" not in reply.raw
+    assert (b'"length"' in reply.raw) or (b'"max_tokens"' in reply.raw)

@@ -45,6 +45,8 @@ from proxy.types.events import (
     replace_at_slot,
 )
 
+_WITHOUT_CONTENT = frozenset({"role", "index", "finish_reason", "logprobs"})
+
 
 class ChatReader:
     """Reads the documents of one response.
@@ -150,29 +152,48 @@ class ChatReader:
     def _renumber_choices(self, doc: Json) -> Json:
         """Return a document whose choices have integer numbers.
 
-        A client that gets one choice gets the first choice of the stream, as number 0. Raises
-        `UpstreamInvalid` for a number that is not from 0 to `MAX_PARTS`.
+        A client that gets one choice gets the first choice with content, as number 0. A number
+        that is not from 0 to `MAX_PARTS` raises `UpstreamInvalid` if its choice has content,
+        otherwise the choice is removed.
         """
         listed, choices = doc.get("choices"), list[Any]()
-        for position, value in enumerate(listed if type(listed) is list else ()):
+        values = listed if type(listed) is list else []
+        gets_one = self._crossing or self._options.one_choice
+        first_number = self._choose(values) if gets_one else None
+        for position, value in enumerate(values):
             if type(value) is not dict:
                 choices.append(value)
                 continue
             number = index_of(value, position)
-            if self._crossing or self._options.one_choice:
-                if self._only_choice is None:
-                    self._only_choice = number
-                if number != self._only_choice:
+            if gets_one:
+                if number != first_number:
                     continue
                 number = 0
             elif not 0 <= number < MAX_PARTS:
-                raise UpstreamInvalid("The upstream sent a choice with an invalid index.")
+                if self._has_content(value):
+                    raise UpstreamInvalid("The upstream sent a choice with an invalid index.")
+                continue
             is_same = value.get("index") == number and type(value["index"]) is int
             choices.append(value if is_same else {**value, "index": number})
         is_same = type(listed) is not list or (
             len(choices) == len(listed) and all(map(is_, choices, listed))
         )
         return doc if is_same else {**doc, "choices": choices}
+
+    def _choose(self, values: list[Any]) -> int | None:
+        """Return the number of the only choice, of the first listed one until one has content."""
+        if self._only_choice is not None:
+            return self._only_choice
+        choices = [(index_of(v, n), v) for n, v in enumerate(values) if type(v) is dict]
+        self._only_choice = next((n for n, v in choices if self._has_content(v)), None)
+        return choices[0][0] if self._only_choice is None and choices else self._only_choice
+
+    def _has_content(self, choice: Json) -> bool:
+        holder = self._form.holder
+        message = choice.get(holder) if holder else choice
+        if type(message) is not dict:
+            return bool(message)
+        return any(value for name, value in message.items() if name not in _WITHOUT_CONTENT)
 
     def _start(self, doc: Json) -> list[Event]:
         """Return the start event at the first document with an id, a choice or usage."""
