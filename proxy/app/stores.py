@@ -223,7 +223,7 @@ async def _read_window_spend(
     budget = (await active_budgets.all()).get(claim.limit.name)
     if budget is None:
         return None
-    since_ms = claim.limit.calendar.window_bounds(int(unix_time_s() * 1000))[1]
+    since_ms = claim.limit.calendar.window_start_ms(unix_time_s())
     until_ms = NEVER_MS if before_ms is None else before_ms
     scopes = [claim.scope]
     spend = await read_budget_spend(location.path, budget, scopes, since_ms, until_ms)

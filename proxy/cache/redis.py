@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from proxy.cache.store import StoreEvents
+from proxy.cache.store import PendingWrites, StoreEvents
 from proxy.runtime.redis import REDIS_ERRORS, RedisServer
 
 PREFIX = b"headrace:cache:"
 TIMEOUT_S = 0.25
 CONNECTIONS = 16
-MAX_PENDING_BYTES = 16 * 1024 * 1024
 BATCH = 64
 
 
@@ -39,9 +38,8 @@ class Redis:
     rest_s: float = 1.0
     name: str = "redis"
     _resume_at: float = 0.0
-    _pending: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    _pending: PendingWrites = field(default_factory=PendingWrites)
     """Values and their TTL in milliseconds."""
-    _pending_bytes: int = 0
     _has_puts: asyncio.Event = field(default_factory=asyncio.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
@@ -52,7 +50,7 @@ class Redis:
         self._idle.set()
 
     async def get(self, key: bytes) -> bytes | None:
-        pending = self._pending.get(key)
+        pending = self._pending.rows.get(key)
         if pending is not None:
             return pending[0]
         if self._is_paused:
@@ -78,25 +76,17 @@ class Redis:
         self.events.failed(self.name)
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        if self._is_paused or self._pending_bytes + len(value) > MAX_PENDING_BYTES:
+        if self._is_paused or not self._pending.add(key, value, max(1, round(ttl * 1000))):
             self.events.evicted("dropped", 1)
             return
-        self._remove_pending_write(key)
-        self._pending[key] = (value, max(1, round(ttl * 1000)))
-        self._pending_bytes += len(value)
         self._has_puts.set()
         self._idle.clear()
-
-    def _remove_pending_write(self, key: bytes) -> None:
-        entry = self._pending.pop(key, None)
-        if entry is not None:
-            self._pending_bytes -= len(entry[0])
 
     async def _write(self) -> None:
         while True:
             await self._has_puts.wait()
             self._has_puts.clear()
-            while self._pending:
+            while self._pending.rows:
                 await self._write_some()
             self._idle.set()
 
@@ -105,18 +95,16 @@ class Redis:
         await self._idle.wait()
 
     async def _write_some(self) -> None:
-        batch = list(itertools.islice(self._pending.items(), BATCH))
+        batch = list(itertools.islice(self._pending.rows.items(), BATCH))
         try:
             await self.server.run_all(
-                ("SET", _name(key), value, "PX", milliseconds)
+                ("SET", _name(key), value, "PX", int(milliseconds))
                 for key, (value, milliseconds) in batch
             )
         except REDIS_ERRORS:
             self._pause()
             self.events.evicted("dropped", len(batch))
-        for key, entry in batch:
-            if self._pending.get(key) is entry:
-                self._remove_pending_write(key)
+        self._pending.remove(batch)
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -126,6 +114,6 @@ class Redis:
     async def __aexit__(self, *exc_info: object) -> None:
         self._writer.cancel()
         await self._group.__aexit__(None, None, None)
-        if self._pending:
+        if self._pending.rows:
             await self._write_some()
         await self.server.aclose()

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from proxy.cache.store import StoreEvents
+from proxy.cache.store import PendingWrites, Row, StoreEvents
 from proxy.runtime.spool import file_identity
 
 APPLICATION = 0x48644361  # "HdCa", in the header of each cache file
@@ -152,7 +152,6 @@ def remove_log(path: Path) -> None:
 
 
 ROW_BYTES = 400  # key, index entries and unused page space of a row
-MAX_PENDING_BYTES = 16 * 1024 * 1024
 TOUCHED = 256  # reads between two writes of the last-used times
 SHARE = 50  # an eviction removes 1/50 of the entries
 READ = "SELECT value FROM answers WHERE key = ? AND expires > ?"
@@ -167,7 +166,6 @@ OLDEST = "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY use
 NAME = "sqlite"
 
 Replaced = Callable[[str, Path | None], None]
-Row = tuple[bytes, float]  # value and expiry
 Batch = Sequence[tuple[bytes, Row]]
 
 
@@ -204,13 +202,12 @@ class Sqlite:
     _damaged: bool = False
     _reader: DatabaseThread = field(default_factory=partial(DatabaseThread, "cache-reader"))
     _writer: DatabaseThread = field(default_factory=partial(DatabaseThread, "cache-writer"))
-    _pending: dict[bytes, Row] = field(default_factory=dict)
-    _pending_bytes: int = 0
+    _pending: PendingWrites = field(default_factory=partial(PendingWrites, ROW_BYTES))
     _touched: dict[bytes, float] = field(default_factory=dict)
     _write_task: asyncio.Future[tuple[int, int, int, int]] | None = None
 
     async def get(self, key: bytes) -> bytes | None:
-        pending = self._pending.get(key)
+        pending = self._pending.rows.get(key)
         if pending is not None:
             return pending[0] if pending[1] > self.now() else None
         run = asyncio.get_running_loop().run_in_executor
@@ -231,25 +228,17 @@ class Sqlite:
         return value
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        size = len(value) + ROW_BYTES
-        if size > self.max_bytes or self._pending_bytes + size > MAX_PENDING_BYTES:
+        is_too_large = len(value) + ROW_BYTES > self.max_bytes
+        if is_too_large or not self._pending.add(key, value, self.now() + ttl):
             self.events.evicted("dropped", 1)
             return
-        self._remove_pending_write(key)
-        self._pending[key] = (value, self.now() + ttl)
-        self._pending_bytes += size
         self._flush()
-
-    def _remove_pending_write(self, key: bytes) -> None:
-        row = self._pending.pop(key, None)
-        if row is not None:
-            self._pending_bytes -= len(row[0]) + ROW_BYTES
 
     def _flush(self) -> None:
         """Start to write pending entries, now or at the end of the current write."""
         if self._write_task is not None:
             return
-        batch, touched = list(self._pending.items()), self._touched
+        batch, touched = list(self._pending.rows.items()), self._touched
         self._touched = {}
         run = asyncio.get_running_loop().run_in_executor
         work = run(self._writer.thread, self._write, batch, list(touched.items()), self.now())
@@ -260,9 +249,7 @@ class Sqlite:
         self, write_task: asyncio.Future[tuple[int, int, int, int]], batch: Batch
     ) -> None:
         self._write_task = None
-        for key, row in batch:
-            if self._pending.get(key) is row:
-                self._remove_pending_write(key)
+        self._pending.remove(batch)
         error = write_task.exception()
         if error is not None:
             self.events.failed(NAME)
@@ -273,7 +260,7 @@ class Sqlite:
             self.events.set_cache_size(NAME, entries, size)
             self.events.evicted("expired", expired)
             self.events.evicted("full", full)
-        if self._pending:
+        if self._pending.rows:
             self._flush()
 
     async def flush(self) -> None:

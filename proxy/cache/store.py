@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from proxy.runtime.frozen import frozen
 
 EvictionReason = Literal["full", "expired", "dropped", "changed"]
+Row = tuple[bytes, float]  # value and expiry
+MAX_PENDING_BYTES = 16 * 1024 * 1024
 TAGGED = b"\x02"
 TAG_BYTES = 32
 
@@ -40,6 +42,36 @@ class StoreEvents(Protocol):
     def evicted(self, reason: EvictionReason, count: int) -> None: ...
 
     def failed(self, store: str) -> None: ...
+
+
+@dataclass(slots=True)
+class PendingWrites:
+    """Values that wait to be written, by key, each with its expiry or its time to live.
+
+    ``size`` is their total size in bytes, with ``row_bytes`` for each value.
+    """
+
+    row_bytes: int = 0
+    size: int = 0
+    rows: dict[bytes, Row] = field(default_factory=dict)
+
+    def add(self, key: bytes, value: bytes, expiry: float) -> bool:
+        """Add a value in place of an older one. Return False above ``MAX_PENDING_BYTES``."""
+        size = len(value) + self.row_bytes
+        if self.size + size > MAX_PENDING_BYTES:
+            return False
+        if key in self.rows:
+            self.remove([(key, self.rows[key])])
+        self.rows[key] = value, expiry
+        self.size += size
+        return True
+
+    def remove(self, batch: Iterable[tuple[bytes, Row]]) -> None:
+        """Remove the values of a batch, but not the values that have replaced them."""
+        for key, row in batch:
+            if self.rows.get(key) is row:
+                del self.rows[key]
+                self.size -= len(row[0]) + self.row_bytes
 
 
 @frozen

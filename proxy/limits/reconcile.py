@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from proxy.limits import Limiter
 from proxy.limits.stores.store import StoreUnavailable
-from proxy.types.limit import BudgetQuery, Claim, Limit
+from proxy.types.limit import BudgetQuery, Claim
 
 INTERVAL_S = 300.0
 WRITE_DELAY_S = 2.0
@@ -76,7 +76,7 @@ class Reconciler:
 
         The ledger does not record which deployments the budget counted before.
         """
-        name, window_start_ms = budget.limit.name, self._get_window_start_ms(budget.limit)
+        name, window_start_ms = budget.limit.name, budget.limit.calendar.window_start_ms(self.utc())
         if self._deployments.get(name, budget.deployments) != budget.deployments:
             self._changed_window_ms[name] = window_start_ms
         self._deployments[name] = budget.deployments
@@ -95,12 +95,12 @@ class Reconciler:
         return smallest
 
     async def _measure_drift(self, budget: BudgetQuery) -> int | None:
-        window_start_ms = self._get_window_start_ms(budget.limit)
+        window_start_ms = budget.limit.calendar.window_start_ms(self.utc())
         spend_before = await self._read_counted_spend(budget, window_start_ms)
         await self.sleep(WRITE_DELAY_S)
         ledger_spend = await self.fetch_spend(budget, window_start_ms)
         spend_after = await self._read_counted_spend(budget, window_start_ms)
-        if self._get_window_start_ms(budget.limit) != window_start_ms:
+        if budget.limit.calendar.window_start_ms(self.utc()) != window_start_ms:
             return None
         drifts = []
         for scope in spend_before.keys() & spend_after.keys():
@@ -131,6 +131,3 @@ class Reconciler:
             if not state.is_fresh
         }
         return spend if store.is_consistent else {}
-
-    def _get_window_start_ms(self, limit: Limit) -> int:
-        return limit.calendar.window_bounds(int(self.utc() * 1000))[1]

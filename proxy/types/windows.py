@@ -49,6 +49,10 @@ class Calendar:
         begins = [_start_of_day_ms(self._step(day, by), zone) for by in (-1, 0, 1, 2)]
         return begins[0], begins[1], begins[2], begins[3]
 
+    def window_start_ms(self, wall_s: float) -> int:
+        """Return the start of the window of a moment in seconds since the epoch."""
+        return self.window_bounds(int(wall_s * 1000))[1]
+
     def next_start(self, wall_ms: int) -> datetime:
         """Return the start of the next window in the time of the zone."""
         return datetime.fromtimestamp(self.window_bounds(wall_ms)[2] / 1000, self._load_zone())

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.redis import CONNECTIONS, MAX_PENDING_BYTES, PREFIX, Redis
+from proxy.cache.redis import CONNECTIONS, PREFIX, Redis
+from proxy.cache.store import MAX_PENDING_BYTES
 from proxy.runtime.redis import connect
 from tests.cache.stores import Clock, StoreEventLog
 from tests.doubles import PATIENCE_S

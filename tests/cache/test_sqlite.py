@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.sqlite import MAGIC, MAX_PENDING_BYTES, ForeignFile, Sqlite
+from proxy.cache.sqlite import MAGIC, ForeignFile, Sqlite
+from proxy.cache.store import MAX_PENDING_BYTES
 from tests.cache.stores import Clock, StoreEventLog
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
