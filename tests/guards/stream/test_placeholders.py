@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from proxy.guards.stream.placeholders import (
@@ -417,6 +417,8 @@ def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
 def test_masked_value_is_restored_at_any_cut(text: str, cuts: list[int]) -> None:
     masks = Masks(short_digests())
     masked = mask(masks, text, mails(text))
+    # A real digest has 51 bits, so no text contains the placeholder of its own value.
+    assume(all(masks.unmask(part) == part for part in text.split("ada@mill.example")))
 
     assert "ada@mill.example" not in masked
     assert masks.unmask(masked) == text
