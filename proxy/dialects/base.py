@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from typing import Protocol
 
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
@@ -38,6 +39,16 @@ class ErrorResponse:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class Refuse(Protocol):
+    """Returns an error in the form of the dialect."""
+
+    def __call__(
+        self, error: ProxyError, request_id: str, *, ends_stream: bool = False
+    ) -> ErrorResponse:
+        """`ends_stream`: the client has received part of the response."""
+        ...
+
+
 @frozen
 class ClientDialect:
     """Client side of a dialect.
@@ -62,7 +73,7 @@ class ClientDialect:
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
-    refuse: Callable[[ProxyError, str], ErrorResponse]
+    refuse: Refuse
     key_headers: tuple[str, ...] = (AUTHORIZATION,)
     read_headers: Callable[[Headers, RequestHead], RequestHead] | None = None
     header_prefix: str | None = None

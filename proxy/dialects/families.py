@@ -172,10 +172,15 @@ def answer_status(
 
 
 def write_error(
-    client: ClientDialect, error: ProxyError, request_id: str, verdicts: GuardResults
+    client: ClientDialect,
+    error: ProxyError,
+    request_id: str,
+    verdicts: GuardResults,
+    *,
+    ends_stream: bool = False,
 ) -> ErrorResponse:
     """Return an error in the client's format, with guard results if the format has them."""
-    response = client.refuse(error, request_id)
+    response = client.refuse(error, request_id, ends_stream=ends_stream)
     visible = _drop_shadow_results(verdicts)
     if client.add_verdicts is None or not (visible or error.findings):
         return response

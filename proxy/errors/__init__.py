@@ -143,7 +143,6 @@ class GuardBlocked(RequestError):
 
     code = "guardrail_blocked"
     summary = "A guard of the policy blocked this call"
-    ends_stream = False  # True if the client has received part of the response
 
     def __init__(self, message: str, *, guard: str, kind: str) -> None:
         super().__init__(message)

@@ -20,7 +20,7 @@ from proxy.dialects.request_headers import describe_key_headers
 from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.state_refs import resolve_state
-from proxy.errors import BadRequest, ClientDisconnected, GuardBlocked, ProxyError, Unauthorized
+from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.server.request import BodyShare, Incoming, RequestUpload
@@ -278,9 +278,13 @@ class HttpExchange:
 
     async def _send_error(self, error: ProxyError) -> None:
         out, record = self._out, self._record
-        if isinstance(error, GuardBlocked):
-            error.ends_stream = out.begun
-        refusal = families.write_error(self._client, error, self.request_id, record.guard_results())
+        refusal = families.write_error(
+            self._client,
+            error,
+            self.request_id,
+            record.guard_results(),
+            ends_stream=out.begun,
+        )
         body = orjson.dumps(refusal.body)
         if not out.begun:
             fields = make_error_headers(record, error) | dict(refusal.headers)

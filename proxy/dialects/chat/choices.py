@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.chat.requests import join_text_parts
+from proxy.dialects.chat.requests import find_part_texts, join_text_parts
 from proxy.dialects.chat.tool_calls import (
     INNER,
     CallNumbers,
@@ -116,8 +116,6 @@ _MAY_BE_EMPTY = frozenset(
 )
 """Members of a message that guards need not read if they are empty."""
 _IS_ROLE = one_of("assistant", "")
-_PART_KINDS: dict[str, Kind] = {"thinking": "reasoning", "text": "text", "refusal": "refusal"}
-"""Kinds of the texts in a list of content parts, by the type of the part."""
 
 
 class Unit(NamedTuple):
@@ -152,8 +150,8 @@ class ChoiceReader:
     """
 
     __slots__ = (
-        *("_counts", "_crossing", "_form", "_inspect", "_is_whole", "_max_parts", "_numbers"),
-        *("_parts", "_shown_as", "_split", "finished", "homes"),
+        *("_counts", "_crossing", "_form", "_homes", "_inspect", "_is_whole", "_max_parts"),
+        *("_numbers", "_parts", "_shown_as", "_split", "finished"),
     )
 
     def __init__(self, form: ChatForm, options: ReadOptions) -> None:
@@ -169,12 +167,16 @@ class ChoiceReader:
         self._counts: dict[int, int] = {}  # number of parts, by choice
         self._numbers: dict[int, CallNumbers] = {}
         self.finished: set[int] = set()
-        self.homes: dict[tuple[int, Kind], Slot] = {}  # member that had the first text of a kind
+        self._homes: dict[tuple[int, Kind], Slot] = {}  # member that had the first text of a kind
 
     @property
     def begun(self) -> set[int]:
         """The numbers of the choices that have parts."""
         return {*self._counts}
+
+    def claim_home(self, part: Part, members: Slot) -> bool:
+        """Use the members of the first text of a part for it. Return False for other members."""
+        return self._homes.setdefault((part.choice, part.kind), members) == members
 
     def read(self, value: Json, position: int, response_id: object) -> Choice:
         number, holder = index_of(value, position), self._form.holder
@@ -215,7 +217,7 @@ class ChoiceReader:
 
     def _read_content_parts(self, parts: list[Any], number: int, slot: Slot) -> Iterator[Unit]:
         texts: list[tuple[Event, ...]] = []
-        for path, text, kind in _find_part_texts(parts):
+        for path, text, kind in find_part_texts(parts):
             part, begin = self._get_part(number, kind, kind)
             if part is not None:
                 texts.append((*begin, Delta(part, text, (*slot, "content", *path))))
@@ -313,7 +315,7 @@ class ChoiceReader:
 
     def _is_repeated(self, name: str, message: Json, number: int) -> bool:
         """Return True for reasoning that the message repeats under another name."""
-        home = self.homes.get((number, "reasoning"), THOUGHTS[:1])[-1]
+        home = self._homes.get((number, "reasoning"), THOUGHTS[:1])[-1]
         first = home if home in THOUGHTS else THOUGHTS[0]
         return name in THOUGHTS and name != first and message.get(first) == message[name]
 
@@ -383,17 +385,3 @@ class ChoiceReader:
 def _make_tool_call(id_: str, inner: Json, kind: str) -> ToolCall:
     name = inner.get("name")
     return ToolCall(id_, name if type(name) is str else "", kind)  # type: ignore[arg-type]
-
-
-def _find_part_texts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
-    for position, item in enumerate(parts):
-        name = item.get("type") if type(item) is dict else None
-        kind = _PART_KINDS.get(name) if type(name) is str else None
-        value = item.get(name) if kind is not None else None
-        if kind is not None and type(value) is str and value:
-            yield (position, str(name)), value, kind
-        elif name == "thinking" and type(value) is list:
-            for inner_position, inner in enumerate(value):
-                text = inner.get("text") if type(inner) is dict else None
-                if type(text) is str and text:
-                    yield (position, "thinking", inner_position, "text"), text, "reasoning"

@@ -294,8 +294,7 @@ class ChatReader:
         if doc is None or delta is None or delta.part.kind not in SHOWN:
             return [frame]
         members = tuple(step for step in delta.slot[2:] if type(step) is str)
-        part = delta.part
-        if self._choices.homes.setdefault((part.choice, part.kind), members) == members:
+        if self._choices.claim_home(delta.part, members):
             return [frame]
         moved = self._make_frame((delta._replace(slot=()),))
         other_events = tuple(e for e in frame.events if type(e) not in (Delta, Attach))

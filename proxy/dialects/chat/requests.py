@@ -9,17 +9,21 @@ Unsigned reasoning that a client sends back has no place in other families and i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from proxy.errors import InvalidField
 from proxy.types import Json
+from proxy.types.events import Kind, Slot
 from proxy.types.providers import MAX_TOKENS, Provider
 
 THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
 """Members with the reasoning of a message."""
 _THINKING = ("thinking", "redacted_thinking")
 _CONTENT = ("content", "refusal", "tool_calls", "function_call")
+_PART_KINDS: dict[str, Kind] = {"thinking": "reasoning", "text": "text", "refusal": "refusal"}
+"""Kinds of the texts in a list of content parts, by the type of the part."""
 UNKNOWN_THOUGHT = " "
 """Placeholder for reasoning that the client omitted. Providers that require it accept any."""
 SHORT_ID = re.compile("[A-Za-z0-9]{9}")
@@ -178,6 +182,21 @@ def read_part_texts(content: list[Any]) -> PartTexts:
 def _read_part_text(part: Any) -> str:
     text = part.get("text") if isinstance(part, dict) else part
     return text if isinstance(text, str) else ""
+
+
+def find_part_texts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
+    """Yield the slot, the text and the kind of each text in a list of content parts."""
+    for position, item in enumerate(parts):
+        name = item.get("type") if type(item) is dict else None
+        kind = _PART_KINDS.get(name) if type(name) is str else None
+        value = item.get(name) if kind is not None else None
+        if kind is not None and type(value) is str and value:
+            yield (position, str(name)), value, kind
+        elif name == "thinking" and type(value) is list:
+            for inner_position, inner in enumerate(value):
+                text = inner.get("text") if type(inner) is dict else None
+                if type(text) is str and text:
+                    yield (position, "thinking", inner_position, "text"), text, "reasoning"
 
 
 def join_text_parts(message: Json) -> Json:

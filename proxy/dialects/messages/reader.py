@@ -302,7 +302,7 @@ class MessageReader:
             if name in delta and not self._options.crossing:
                 events += (Attach(part, name, delta[name], slot=("delta", name)),)
             return self._make_document_frames(events, doc, raw, usual if name in delta else None)
-        if text.__class__ is not str or self._is_misplaced(member, part):
+        if text.__class__ is not str or not self._claim_member(part, member):
             return self._make_document_frames(events, doc, raw)
         slot = "delta", member
         if usual is not None:
@@ -310,17 +310,17 @@ class MessageReader:
             self._delta_type, self._member = kind, member
         return self._make_document_frames((*events, Delta(part, text, slot)), doc, raw, usual)
 
-    def _is_misplaced(self, member: str, part: Part) -> bool:
-        """Return True if an inspected block would get a second text in another member.
+    def _claim_member(self, part: Part, member: str) -> bool:
+        """Use a member for the text of an inspected block. Return False if the block has another.
 
-        Raises `UpstreamInvalid` for a block of a known type.
+        Raises `UpstreamInvalid` if a block of a known type has its text in another member.
         """
         options = self._options
         if not options.inspect or options.crossing:
-            return False
+            return True
         if schema.DELTA_MEMBERS.get(part.kind, member) != member:
             raise UpstreamInvalid("The upstream sent a delta of another type than its block.")
-        return self._members.setdefault(part, member) != member
+        return self._members.setdefault(part, member) == member
 
     def _block_stop(self, doc: Json, raw: bytes) -> list[Frame]:
         index = block_index(doc)

@@ -79,7 +79,9 @@ def check_thinking(body: Json) -> None:
         raise errors.InvalidField("thinking.budget_tokens", problem)
 
 
-def refuse(error: errors.ProxyError, request_id: str) -> ErrorResponse:
+def refuse(
+    error: errors.ProxyError, request_id: str, *, ends_stream: bool = False
+) -> ErrorResponse:
     """Return Anthropic's error object. The message begins with the invalid field."""
     status, message = error.status, error.message
     is_busy = isinstance(error, errors.CircuitOpen | errors.Overloaded | errors.UpstreamBusy)
@@ -95,7 +97,7 @@ def refuse(error: errors.ProxyError, request_id: str) -> ErrorResponse:
         kind = error.upstream_type
     if isinstance(error, errors.GuardBlocked) and status < 500:
         kind = POLICY_BLOCKED
-        message += BLOCKED_OUTPUT if error.ends_stream else ""
+        message += BLOCKED_OUTPUT if ends_stream else ""
     if error.upstream_code == CONTEXT and TOO_LONG not in message.lower():
         message = f"{TOO_LONG}: {message}"[:MAX_TEXT]
     inner: Json = {"type": kind, "message": message}

@@ -49,7 +49,7 @@ def compose_document(call: Call, parts: Mapping[int, Json]) -> Json:
     return {**parts[0], "prompt": []}
 
 
-def refuse(error: ProxyError, request_id: str) -> base.ErrorResponse:
+def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> base.ErrorResponse:
     """Return an error. A bad credential is refused in the form of Enkrypt's gateway."""
     if isinstance(error, Unauthorized):
         return base.ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})

@@ -68,7 +68,7 @@ def make_error_object(error: ProxyError) -> Json:
     return body
 
 
-def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> ErrorResponse:
     """Return the ``error`` object that SDKs read."""
     return ErrorResponse(error.status, {"error": make_error_object(error)}, retry_headers(error))
 

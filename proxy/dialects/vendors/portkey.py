@@ -182,7 +182,7 @@ def add_verdicts(data: Json, verdicts: GuardResults, findings: base.Findings = (
     return {**data, HOOKS: join_hooks(data, findings, make_hook_results(verdicts))}
 
 
-def refuse(error: ProxyError, request_id: str) -> base.ErrorResponse:
+def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> base.ErrorResponse:
     """Return an error. A guard that blocks is a hook that denies the call."""
     response = openai.refuse(error, request_id)
     if not isinstance(error, GuardBlocked) or isinstance(error, GuardUnavailable):

@@ -92,7 +92,7 @@ def split_model(model: str) -> tuple[str, str | None]:
     return (f"{vendor}/{name}", deployment) if slash and name and deployment else (model, None)
 
 
-def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> ErrorResponse:
     """Return OpenAI's error object, with FastAPI's ``detail`` and status 422 for a field."""
     body: Json = {"error": openai.make_error_object(error)}
     if isinstance(error, InvalidField):
