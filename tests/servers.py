@@ -48,7 +48,7 @@ def wait_until(holds: Callable[[], bool], description: str) -> None:
 async def eventually(holds: Callable[[], bool]) -> None:
     """Poll a condition while the event loop runs."""
     async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110  # it is no event's business
+        while not holds():  # noqa: ASYNC110  # external state has no event
             await asyncio.sleep(0.005)
 
 

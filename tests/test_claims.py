@@ -1,4 +1,4 @@
-"""The pages name only what there is: metrics, panels, commands, variables, headers, rights."""
+"""Pages name only existing metrics, panels, commands, variables, headers and permissions."""
 
 from __future__ import annotations
 

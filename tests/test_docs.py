@@ -1,4 +1,4 @@
-"""The documentation says what the code does: generated parts, examples, names and links."""
+"""The documentation matches the code: generated parts, examples, names and links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first pages that people read: what they show is what Headrace says."""
+"""The README and other first pages show real output."""
 
 from __future__ import annotations
 

@@ -253,9 +253,9 @@ async def test_stop_answers_within_grace(upstream: ScriptedUpstream, tmp_path: P
         ClientSession(base_url=proxy.url) as client,
     ):
         lasting_proxy, replies = replace(proxy, client=client), list[Reply]()
-        idle = await connected(proxy)  # it stays, so that the stop is not over at once
+        idle = await connected(proxy)  # an idle connection keeps the exit from ending
         stop.set()
-        await asyncio.sleep(0)  # the proxy learns of the stop before the first asks
+        await asyncio.sleep(0)  # let the proxy start its shutdown
         for case in OTHER_VALUES:
             upstream.answer_with(answer(case.reply or {}))
             replies.append(await send(lasting_proxy, case))

@@ -213,7 +213,7 @@ async def test_cut_stream_ends_in_error_event_without_done(
     reply = await proxy.send(route.path, route.body(streamed=True), route.credential)
 
     # Clients of OpenAI's and Anthropic's dialects raise on the event, and some lose it when the
-    # connection breaks. The SDKs of the others do not look at it: only the break tells them.
+    # connection breaks. Other SDKs ignore the event and notice only the broken connection.
     assert reply.is_cut is not name.startswith(("openai", "anthropic"))
     assert reply.status == 200
     events = [json.loads(part.split(b"\n")[0]) for part in reply.raw.split(b"data: ")[1:]]

@@ -1,4 +1,4 @@
-"""What a start costs in what is the same on every machine: modules, and functions called."""
+"""Cost of a start, independent of the machine: imported modules and called functions."""
 
 from __future__ import annotations
 

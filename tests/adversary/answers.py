@@ -18,7 +18,7 @@ from tests.dialects.test_responses import streamed
 from tests.doubles import Json
 from tests.golden.pipeline import Pipeline, written
 from tests.guards.doubles import tallies
-from tests.guards.stream.test_word_scanner import made
+from tests.guards.stream.test_word_scanner import guard_rule
 
 CARD = "4111 1111 1111 1111"
 SAYS = f"my card is {CARD}, is it not"
@@ -102,7 +102,7 @@ def frames_of(client: FamilyName, upstream: FamilyName, documents: Sequence[Json
 
 
 def guarded(frames: Sequence[Frame], action: Action) -> tuple[list[Frame], list[RuleTally]]:
-    rules = tallies(made("pii", action))
+    rules = tallies(guard_rule("pii", action))
     watching = StreamFilter.for_rules(rules)
     return [safe for frame in frames for safe in watching.feed(frame)], rules
 

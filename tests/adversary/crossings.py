@@ -30,21 +30,21 @@ from tests.doubles import (
     text_item,
 )
 
-ASKED, ANSWERED = "hippo", "rhino"
+PROMPT_WORD, RESPONSE_WORD = "hippo", "rhino"
 """The words that guards of questions, and those of answers, look for."""
 
 GUARDS = {
     "none": "",
-    "in-block": f"input: [{{guard: keywords, words: [{ASKED}], action: block}}]",
-    "in-mask": f"input: [{{guard: keywords, words: [{ASKED}], action: mask}}]",
-    "in-flag": f"input: [{{guard: keywords, words: [{ASKED}], action: flag}}]",
+    "in-block": f"input: [{{guard: keywords, words: [{PROMPT_WORD}], action: block}}]",
+    "in-mask": f"input: [{{guard: keywords, words: [{PROMPT_WORD}], action: mask}}]",
+    "in-flag": f"input: [{{guard: keywords, words: [{PROMPT_WORD}], action: flag}}]",
     "in-route": (
-        f"input: [{{guard: keywords, words: [{ASKED}], action: route, "
+        f"input: [{{guard: keywords, words: [{PROMPT_WORD}], action: route, "
         "to: [{upstream: openai, model: elsewhere, price: {input: 10, output: 30}}]}]"
     ),
-    "out-block": f"output: [{{guard: keywords, words: [{ANSWERED}], action: block}}]",
-    "out-mask": f"output: [{{guard: keywords, words: [{ANSWERED}], action: mask}}]",
-    "out-retry": f"output: [{{guard: keywords, words: [{ANSWERED}], action: retry}}]",
+    "out-block": f"output: [{{guard: keywords, words: [{RESPONSE_WORD}], action: block}}]",
+    "out-mask": f"output: [{{guard: keywords, words: [{RESPONSE_WORD}], action: mask}}]",
+    "out-retry": f"output: [{{guard: keywords, words: [{RESPONSE_WORD}], action: retry}}]",
 }
 CACHES = {"kept": "cache: {ttl: 1h}", "unkept": ""}
 ONWARD = {
@@ -143,7 +143,7 @@ def steps(draw: st.DrawFn) -> Step:
         case=draw(st.sampled_from(CASES)),
         form="legacy" if several else draw(st.sampled_from(sorted(FORMS))),
         streamed=not several and draw(st.booleans()),
-        asks=draw(st.sampled_from(("nothing", ASKED))),
+        asks=draw(st.sampled_from(("nothing", PROMPT_WORD))),
         ways=tuple(draw(st.lists(st.sampled_from((*WAYS, *USUAL)), min_size=1, max_size=3))),
         leaves=draw(st.sampled_from(LEAVES)),
         several=several,
@@ -155,7 +155,13 @@ SEQUENCES = st.lists(st.tuples(steps(), st.integers(1, 3)), min_size=1, max_size
 
 
 EVERY_STEP = [
-    Step(case, form, streamed, ASKED if case[0].startswith("in") else "nothing", (way, "answered"))
+    Step(
+        case,
+        form,
+        streamed,
+        PROMPT_WORD if case[0].startswith("in") else "nothing",
+        (way, "answered"),
+    )
     for number, (case, way, streamed) in enumerate(itertools.product(CASES, WAYS, (False, True)))
     for form in (IN_TURN[number % len(IN_TURN)],)
 ]
@@ -185,7 +191,7 @@ class Fickle:
             self.reported += 8
 
     def script(self, way: str, body: Json, request: ReceivedRequest) -> Script:
-        string = f"It is a {ANSWERED if way == 'found' else 'cat'}, y" + "es" * 20
+        string = f"It is a {RESPONSE_WORD if way == 'found' else 'cat'}, y" + "es" * 20
         failures: dict[str, Script] = {
             "overloaded": answer({"error": {"message": "later"}}, 429),
             "broken": answer({"error": {"message": "no"}}, 500),
@@ -208,7 +214,7 @@ class Fickle:
                 del document["usage"]
             if way in ("cut", "zero"):
                 return _half(document)
-            return _late(answer(document), request) if way == "slow" else answer(document)
+            return _delayed(answer(document), request) if way == "slow" else answer(document)
         if "input" in body:
             return _late_if(way, request, _response_stream(way, string))
         make = chat_events if "messages" in body else legacy_events
@@ -232,7 +238,7 @@ def _response_stream(way: str, text: str) -> Script:
 
 
 def _late_if(way: str, request: ReceivedRequest, script: Script) -> Script:
-    return _late(script, request) if way == "slow" else script
+    return _delayed(script, request) if way == "slow" else script
 
 
 def _half(document: Json) -> Script:
@@ -243,7 +249,7 @@ def _half(document: Json) -> Script:
     return script
 
 
-def _late(script: Script, request: ReceivedRequest) -> Script:
+def _delayed(script: Script, request: ReceivedRequest) -> Script:
     async def late(observed: ReceivedRequest, wire: Wire) -> None:
         await asyncio.sleep(0.03)
         await script(observed, wire)

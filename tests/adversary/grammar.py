@@ -1,7 +1,6 @@
-"""A grammar of hostile requests: every route of every dialect, with fields that exist, fields that
-other servers have, and values that nobody expects.
+"""Grammar of hostile requests: all routes, known and foreign fields, and unusual values.
 
-A drawn request is a plain value, so that it can be printed, shrunk and sent again.
+A drawn request is a plain value that can be printed, shrunk and repeated.
 """
 
 from __future__ import annotations

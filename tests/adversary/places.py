@@ -1,8 +1,7 @@
-"""Every place where a request or an answer may say something, every form in which it may, and what
-a reader outside of the product makes of what got through.
+"""Places and forms of text in requests and responses, and an independent reader.
 
-The reader shares nothing with the product: it takes every string, name and part, puts together what
-several chunks say in one place, and undoes each form that is written here.
+The reader shares no code with the product. It takes every string, name and part, joins what several
+chunks contain at one place, and decodes each form listed here.
 """
 
 from __future__ import annotations

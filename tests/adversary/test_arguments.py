@@ -87,7 +87,7 @@ def at_work(names: Sequence[str], action: Action) -> list[RuleTally]:
 @for_each("action", ["mask", "flag", "block"])
 @for_each("shape", VALUES)
 def test_values_of_arguments_have_the_same_findings(shape: str, action: Action) -> None:
-    draw = random.Random(shape)  # noqa: S311  # the same values each time
+    draw = random.Random(shape)  # noqa: S311  # reproducible
     for names in (*([finder] for finder in FINDERS), ["keywords", "secrets", "pii"], [*FINDERS]):
         for ascii_only in (True, False):
             values = [VALUES[shape](draw) for _ in range(12)]
@@ -109,7 +109,7 @@ PLANTED = ("jane@example.com", "4111 1111 1111 1111", "forbidden", "123-45", "10
 
 @for_each("names", [["pii"], ["keywords"], ["secrets"], ["pii", "keywords"]])
 def test_arguments_are_masked_like_their_texts(names: list[str]) -> None:
-    draw = random.Random(names[0])  # noqa: S311  # the same values each time
+    draw = random.Random(names[0])  # noqa: S311  # reproducible
     for _ in range(60):
         parts = (draw.choice((*JOINTS, *PLANTED)) for _ in range(draw.randrange(1, 9)))
         text = "".join(parts)

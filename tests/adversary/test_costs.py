@@ -1,4 +1,4 @@
-"""All accounts agree on the cost of a call, whatever its usage and size."""
+"""All accounts agree on the cost of a call with any usage and size."""
 
 from __future__ import annotations
 

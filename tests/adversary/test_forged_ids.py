@@ -1,4 +1,4 @@
-"""Forged ids of stored objects are unknown, whatever they are made of."""
+"""Forged ids of stored objects are unknown."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def forged(draw: random.Random, good: list[bytes] | None = None) -> Iterator[str
 
 
 def test_combinations_of_valid_ids_do_not_open() -> None:
-    draw = random.Random(7)  # noqa: S311  # the same each time
+    draw = random.Random(7)  # noqa: S311  # reproducible
 
     results = [name for _ in range(40) for name in forged(draw)]
     opened = [name for name in results for key in KEYS if IDS.open(name, key)]
@@ -66,7 +66,7 @@ def test_combinations_of_valid_ids_do_not_open() -> None:
 
 
 def test_forged_item_ids_do_not_open() -> None:
-    draw = random.Random(11)  # noqa: S311  # the same each time
+    draw = random.Random(11)  # noqa: S311  # reproducible
     good = [
         raw_of(IDS.seal(*place, f"resp_{index}", kind=ITEMS))
         for place in PLACES

@@ -81,7 +81,7 @@ def cuts(first: str, second: str) -> Iterator[Pieces]:
     yield (first, "to hy"), (second, "dropo"), (first, "lis now")
 
 
-def shown(reply: Reply) -> str:
+def displayed_texts(reply: Reply) -> str:
     """Return the texts and the reasoning that an application shows, or the error."""
     texts: list[Any] = []
     documents = documents_of(reply.raw) if b"data: " in reply.raw else [json.loads(reply.raw)]
@@ -140,6 +140,6 @@ async def check(
                 proxy.sink.forget()
 
                 assert not record.is_internal_error, label
-                assert "hydropolis" not in shown(reply), (label, cache)
+                assert "hydropolis" not in displayed_texts(reply), (label, cache)
                 if action == "mask":
                     assert (record.cache, reply.status) == (cache, 200), label

@@ -20,7 +20,7 @@ from aiohttp import ClientSession
 
 import proxy
 from proxy.upstream.response import HttpUpstreamResponse
-from tests.adversary.crossings import ASKED, CASES, Fickle, Step, policies
+from tests.adversary.crossings import CASES, PROMPT_WORD, Fickle, Step, policies
 from tests.adversary.test_crossings import Crossing
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, scripted_upstream
@@ -73,7 +73,7 @@ async def _post(running: Crossing, body: Any, **headers: str) -> None:
 
 TO_CACHE = {"x-headrace-deployment": "none-kept-plain"}
 POSTS: dict[str, tuple[Json | bytes, dict[str, str]]] = {
-    "blocked": ({"prompt": f"a {ASKED}"}, {"x-headrace-deployment": "in-block-unkept-plain"}),
+    "blocked": ({"prompt": f"a {PROMPT_WORD}"}, {"x-headrace-deployment": "in-block-unkept-plain"}),
     "unauthenticated": ({}, {"authorization": "Bearer nobody"}),
     "wrong_field": ({"temperature": "hot"}, {}),
     "broken_body": (b'{"model": ', {}),
@@ -228,8 +228,8 @@ async def test_call_leaves_no_task_descriptor_or_object(
         gc.disable()
         try:
             await several(running, way, padding)
-            # a pool may keep one connection more than before, but not one for each call; what was
-            # loaded beside the first calls may have ended since
+            # a pool may keep one more connection, but not one per call; background loading of the
+            # first calls may have ended since
             await eventually(
                 lambda: tasks() <= values_before[0] and descriptors() < values_before[1] + TIMES
             )

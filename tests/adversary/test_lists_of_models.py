@@ -187,7 +187,7 @@ policies:
 TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
 PAGE: Json = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
 RESULT = response()
-Given = Callable[[str, str], tuple[str, str, Json | None, Json]]
+CaseBuilder = Callable[[str, str], tuple[str, str, Json | None, Json]]
 """Of a response's and a conversation's id: the method, the path, the body, and what comes."""
 ITEM: Json = {"type": "message", "role": "user", "content": "Where?"}
 
@@ -199,7 +199,7 @@ def respond(**fields: Any) -> tuple[str, str, Json, Json]:
 
 CHAT: Json = {"model": "gpt-4o-mini", **MESSAGES}
 QUEUED = response(status="queued", background=True)
-WAYS: dict[str, Given] = {
+WAYS: dict[str, CaseBuilder] = {
     "a chat": lambda r, c: ("POST", "/v1/chat/completions", CHAT, chat("Hi.")),
     "of several by weight": lambda r, c: respond(model="drawing"),
     "in the background": lambda r, c: (*respond(background=True)[:3], QUEUED),
@@ -228,7 +228,7 @@ async def stored_ids(house: House) -> tuple[str, str]:
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 async def test_equal_candidate_has_no_differences(
-    way: Given, upstream: ScriptedUpstream, tmp_path: Path
+    way: CaseBuilder, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     policies = policy(upstream.url).replace("policies:\n", PASSING)
     policies = policies.replace("chatting]", "chatting, passing, drawing]")

@@ -34,7 +34,7 @@ from tests.golden.pipeline import CLIENTS, call_of, written
 ARGUMENTS = (orjson.dumps({"says": SAYS}).decode(), "{}", '{"a":{"b":["}"]}}')
 Thing = tuple[str, str]
 """A kind and a text; a call's are its arguments."""
-Said = tuple[str, str, Any, Any]
+TextByKind = tuple[str, str, Any, Any]
 """A kind, a text, and the id and the name of a call."""
 SPOKEN = ("text", "thinking", "partial_json")
 
@@ -253,7 +253,7 @@ def frames_of_whole(
     return [frame for data in reader.close() for frame in reader.read(data)]
 
 
-def read_stream(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
+def read_stream(client: FamilyName, frames: Sequence[Frame]) -> list[TextByKind]:
     raw = written(client, frames)
     if client == "responses":
         full_value, _ = output(raw)
@@ -278,7 +278,7 @@ def add(fields: dict[Any, Any], delta: Json) -> None:
         result[2] += call["function"].get("arguments") or ""
 
 
-def of_blocks(raw: bytes) -> list[Said]:
+def of_blocks(raw: bytes) -> list[TextByKind]:
     results: list[Any] = []
     for event in documents_of(raw):
         if event.get("type") == "content_block_start":
@@ -290,20 +290,20 @@ def of_blocks(raw: bytes) -> list[Said]:
     return [of_block(block, fields) for block, fields in results]
 
 
-def of_block(block: Json, text: str) -> Said:
+def of_block(block: Json, text: str) -> TextByKind:
     if block["type"] != "tool_use":
         return "thought" if block["type"] == "thinking" else "text", text, None, None
     return "call", text or orjson.dumps(block["input"]).decode(), block["id"], block["name"]
 
 
-def in_kinds(fields: dict[Any, Any]) -> list[Said]:
+def in_kinds(fields: dict[Any, Any]) -> list[TextByKind]:
     texts = [(kind, fields[kind], None, None) for kind in ("thought", "text")]
     numbers = sorted(key for key in fields if isinstance(key, int))
     return [*texts, *(("call", fields[n][2] or "{}", *fields[n][:2]) for n in numbers)]
 
 
-def of_items(items: Sequence[Json]) -> list[Said]:
-    saids: list[Said] = []
+def of_items(items: Sequence[Json]) -> list[TextByKind]:
+    saids: list[TextByKind] = []
     for item in items:
         if item["type"] == "function_call":
             saids.append(("call", item["arguments"] or "{}", item["call_id"], item["name"]))
@@ -315,7 +315,7 @@ def of_items(items: Sequence[Json]) -> list[Said]:
     return saids
 
 
-def read_whole(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
+def read_whole(client: FamilyName, frames: Sequence[Frame]) -> list[TextByKind]:
     data = orjson.loads(written(client, frames, stream=False))
     if client == "responses":
         return of_items(data["output"])
@@ -331,7 +331,7 @@ def read_whole(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
     return in_kinds(fields)
 
 
-def joined(saids: Sequence[Said]) -> list[Any]:
+def joined(saids: Sequence[TextByKind]) -> list[Any]:
     """Join texts by kind, and list each call."""
     texts = {kind: "".join(t for k, t, *_ in saids if k == kind) for kind in ("thought", "text")}
     texts["thought"] = texts["thought"].replace("\n\n", "")

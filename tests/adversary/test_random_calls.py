@@ -176,7 +176,7 @@ FIELDS: Json = {
 }
 USED: Json = {"type": "tool_use", "id": "c_signed_QUFB", "name": "f", "input": {}}
 RESULT: Json = {"type": "tool_result", "tool_use_id": "c_signed_QUFB", "content": "r"}
-SHOWN: Json = {"type": "thinking", "thinking": "t", "signature": "s"}
+THINKING_BLOCK: Json = {"type": "thinking", "thinking": "t", "signature": "s"}
 ITEMS: list[Json] = [
     USER,
     {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
@@ -202,7 +202,7 @@ REQUESTS: dict[str, tuple[str, Endpoint, Json]] = {
     "messages": (
         *("anthropic", "chat"),
         {
-            "messages": [USER, {"role": "assistant", "content": [SHOWN, USED]},
+            "messages": [USER, {"role": "assistant", "content": [THINKING_BLOCK, USED]},
                 {"role": "user", "content": [RESULT]}],
             **{"max_tokens": 2048, "system": [{"type": "text", "text": "s"}], "random_seed": 1},
             **{"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "auto"}},

@@ -61,7 +61,7 @@ INDEXES: list[object] = [
 ]
 
 
-def at(index: object, delta: Json) -> Json:
+def chunk_at(index: object, delta: Json) -> Json:
     choice: Json = {"delta": delta, "finish_reason": None}
     return choice if index == ABSENT else {"index": index, **choice}
 
@@ -73,10 +73,13 @@ async def test_indexes_of_choices_hide_no_guarded_word(
 ) -> None:
     async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
         for first, second in product(INDEXES, repeat=2):
-            cut = at(first, {"content": PIECES[0]}), at(second, {"content": PIECES[2]})
-            between = at(second, {"content": PIECES[1]}), at(first, {"content": PIECES[2]})
+            cut = chunk_at(first, {"content": PIECES[0]}), chunk_at(second, {"content": PIECES[2]})
+            between = (
+                chunk_at(second, {"content": PIECES[1]}),
+                chunk_at(first, {"content": PIECES[2]}),
+            )
             for script in ([[cut[0]], [cut[1]]], [[*cut]], [[cut[0]], [between[0]], [between[1]]]):
-                end = {"choices": [{**at(first, {}), "finish_reason": "stop"}]}
+                end = {"choices": [{**chunk_at(first, {}), "finish_reason": "stop"}]}
                 upstream.answer_with(stream([*({"id": "c", "choices": c} for c in script), end]))
                 reply = await send(proxy, "chat", stream=True, n=choices)
                 texts = shown_texts(chunks_of(reply.raw), is_single=choices == 1)
@@ -152,8 +155,11 @@ async def test_locations_of_responses_hide_no_guarded_word(
                 deltas = [*deltas, ("polis", LOCATION)]  # noqa: PLW2901
             events = [
                 {"type": f"response.{kind}.delta", "delta": text}
-                | {index if key == "content_index" else key: value for key, value in at.items()}
-                for text, at in deltas
+                | {
+                    index if key == "content_index" else key: value
+                    for key, value in chunk_at.items()
+                }
+                for text, chunk_at in deltas
             ]
             upstream.answer_with(stream(response_events(events), is_done=False))
             reply = await send(proxy, "responses", model="responses-only", stream=True)
@@ -175,10 +181,15 @@ async def test_text_after_the_finish_reason_hides_no_word(
     begin, end = (form(text) for text in ("We go to hydro", "polis"))  # type: ignore[operator]
     stop = {"finish_reason": "stop"}
     documents = {
-        "the end, then a text": ([at(0, begin)], [at(0, {}) | stop, at(0, end)]),
-        "a text with the end, then a text": ([at(0, begin) | stop, at(0, end)],),
-        "a text, the end, a text": ([at(0, begin), at(0, {}) | stop, at(0, end)],),
-        "other spellings of the index": ([at(0, begin)], [at("0", {}) | stop, at(0.0, end)]),
+        "the end, then a text": ([chunk_at(0, begin)], [chunk_at(0, {}) | stop, chunk_at(0, end)]),
+        "a text with the end, then a text": ([chunk_at(0, begin) | stop, chunk_at(0, end)],),
+        "a text, the end, a text": (
+            [chunk_at(0, begin), chunk_at(0, {}) | stop, chunk_at(0, end)],
+        ),
+        "other spellings of the index": (
+            [chunk_at(0, begin)],
+            [chunk_at("0", {}) | stop, chunk_at(0.0, end)],
+        ),
     }
     async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
         for name, listed in documents.items():

@@ -1,4 +1,4 @@
-"""Frames that wait for a text or a part are bounded, whatever an upstream repeats."""
+"""Frames that wait for a text or a part are bounded for any repetition by an upstream."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ async def test_each_call_is_billed_once(
     seed: int, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     """Clients disconnect and upstreams fail at random moments."""
-    chance = random.Random(seed)  # noqa: S311  # it decides nothing but a test
+    chance = random.Random(seed)  # noqa: S311  # no cryptography
 
     async def moody(request: ReceivedRequest, wire: Wire) -> None:
         mood = chance.random()

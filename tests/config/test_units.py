@@ -211,7 +211,7 @@ def test_condition_equals_its_schema(name: str) -> None:
 
 
 def test_requirements_of_bases_apply() -> None:
-    class Narrow(part(is_not_null("word"))):  # type: ignore[misc]  # it is made for the test
+    class Narrow(part(is_not_null("word"))):  # type: ignore[misc]  # a class of the test
         REQUIREMENTS = (Requirement(has_size("items"), "must have items"),)
 
     with pytest.raises(ValidationError, match="must not"):

@@ -1,5 +1,4 @@
-"""A proxy that is asked hundreds of times in one test, and writes no line for each: nobody reads
-the pipe that its log goes to."""
+"""A proxy for hundreds of calls in one test, without log lines because nothing reads them."""
 
 from __future__ import annotations
 

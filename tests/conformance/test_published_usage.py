@@ -1,7 +1,7 @@
-"""What calls cost: published shapes of usage, priced by hand and by the product, over each form.
+"""Costs of published usage, computed by hand and by the product, for every API.
 
-``published_usage`` has the shapes and the arithmetic. A client of any form asks an upstream of any,
-for a whole answer and for a stream.
+``published_usage`` has the usage and the arithmetic. Clients of each API call upstreams of each
+API, whole and streamed.
 """
 
 from __future__ import annotations

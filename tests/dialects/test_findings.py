@@ -224,4 +224,4 @@ def test_failed_guard_reports_no_detection(verdict: str) -> None:
 def test_every_guard_kind_is_reported() -> None:
     event = make_enkrypt_detections([verdict_of(kind) for kind in KINDS])["input_guardrails"]
 
-    assert len(event["summary"]) >= len(KINDS) - 4  # pii and secrets share a word, and so do others
+    assert len(event["summary"]) >= len(KINDS) - 4  # some kinds share a name

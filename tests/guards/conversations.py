@@ -37,7 +37,7 @@ TOOL = {"type": "tool_use", "id": "toolu_1", "name": "look_up"}
 
 
 @dataclass(frozen=True)
-class Said:
+class ReceivedTexts:
     """Text and tool arguments of a response."""
 
     text: str
@@ -56,7 +56,7 @@ class Form:
     body: Callable[[list[str]], Json]
     events: Callable[[list[str], list[str]], list[Json]]
     whole: Callable[[str, str], Json]
-    read: Callable[[bytes, bool], Said]
+    read: Callable[[bytes, bool], ReceivedTexts]
 
     def script(self, texts: list[str], arguments: list[str], *, streamed: bool) -> Script:
         """Respond with text and tool arguments, streamed in these pieces."""
@@ -119,7 +119,7 @@ def _chat_events(texts: list[str], arguments: list[str]) -> list[Json]:
     return [first_document, *values, *calls, end, used]
 
 
-def _read_chat(raw: bytes, streamed: bool) -> Said:
+def _read_chat(raw: bytes, streamed: bool) -> ReceivedTexts:
     text = arguments = ""
     lines = [line[6:] for line in raw.splitlines()] if streamed else [raw]
     for line in lines:
@@ -128,20 +128,20 @@ def _read_chat(raw: bytes, streamed: bool) -> Said:
             text += words.get("content") or ""
             calls = words.get("tool_calls") or ()
             arguments += "".join(call["function"]["arguments"] for call in calls)
-    return Said(text, json.loads(arguments))
+    return ReceivedTexts(text, json.loads(arguments))
 
 
-def _read_messages(raw: bytes, streamed: bool) -> Said:
+def _read_messages(raw: bytes, streamed: bool) -> ReceivedTexts:
     document = accumulated(events_of(raw)) if streamed else json.loads(raw)
     by_type = {block["type"]: block for block in document["content"]}
-    return Said(by_type["text"]["text"], by_type["tool_use"]["input"])
+    return ReceivedTexts(by_type["text"]["text"], by_type["tool_use"]["input"])
 
 
-def _read_responses(raw: bytes, streamed: bool) -> Said:
+def _read_responses(raw: bytes, streamed: bool) -> ReceivedTexts:
     document = accumulated_response(raw) if streamed else json.loads(raw)
     items = {item["type"]: item for item in document["output"]}
     text = items["message"]["content"][0]["text"]
-    return Said(text, json.loads(items["function_call"]["arguments"]))
+    return ReceivedTexts(text, json.loads(items["function_call"]["arguments"]))
 
 
 def _responses_whole(text: str, arguments: str) -> Json:

@@ -48,7 +48,7 @@ def _delta(event: Json, call: Json) -> Json:
     return {**event, "choices": [choice]}
 
 
-def shown(raw: bytes) -> tuple[str, str]:
+def received_texts(raw: bytes) -> tuple[str, str]:
     """Join the text and the tool arguments that a client received, streamed or whole."""
     text = arguments = ""
     lines = [raw] if raw.startswith(b"{") else [line[6:] for line in raw.splitlines()]

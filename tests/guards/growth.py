@@ -1,9 +1,8 @@
-"""How work grows with a text: in lines of Python where these say it, which are the same on every
-machine, and by ratio where the work is RE2's or the standard library's.
+"""Measures how work grows with the length of a text.
 
-A ratio is of the processor time of one thread, so a busy machine disturbs it, but only upwards:
-what seems too much is measured again, and the least of each side counts. What does grow too much
-does so each time.
+Python code is measured in executed lines, which are equal on all machines. RE2 and the standard
+library are measured by ratio of CPU time of one thread. A busy machine can only increase a ratio,
+so excessive ratios are measured again, and the least of each side counts.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Deployment:
     """Guard client whose deployment always gives one response. Records the requests."""
 
     says: str
-    asked: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
     request_id: str = "req_1"
     caller: object = None
 
@@ -53,5 +53,5 @@ class Deployment:
         raise AssertionError("nothing is posted here")
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        self.asked.append((guard, deployment, body))
+        self.requests.append((guard, deployment, body))
         return self.says

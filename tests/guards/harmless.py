@@ -1,4 +1,4 @@
-"""Harmless texts: code and prose of what is installed, and generated mails and log lines."""
+"""Harmless texts: installed code and documentation, and generated mails and log lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sentences with identifiers and with what only looks like some, of a world that does not exist.
+"""Sentences with identifiers and with similar numbers.
 
-Values are test numbers of the card brands, examples of the IBAN registry, numbers that regulators
-keep free for drama, and examples of python-stdnum's documentation.
+Values are test numbers of card brands, examples of the IBAN registry, numbers reserved for drama, and
+examples of the python-stdnum documentation.
 """
 
 # ruff: noqa: E501 -- tables read better wide
@@ -59,7 +59,7 @@ SENTENCES = [
 ]  # fmt: skip
 
 # Contexts that name the kind, before or after.
-CALLED = [
+NAMED_VALUES = [
     ("phone", "You can call me at {} after six.", "555-0142"), ("phone", "Phone: {}", "4155550132"),
     ("phone", "my number is {} (mobile)", "2125550187"), ("phone", "Tel. {}", "55 12 34 56"),
     ("phone", "Tel. {}", "912 345 678"), ("phone", "call {}", "212 555 0187"),
@@ -123,4 +123,4 @@ def positives() -> list[tuple[str, str, str]]:
         for index, value in enumerate(values)
         for turn in (0, 3)
     ]
-    return results + [(kind, value, text.format(value)) for kind, text, value in CALLED]
+    return results + [(kind, value, text.format(value)) for kind, text, value in NAMED_VALUES]

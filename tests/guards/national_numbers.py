@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import re2
 
 from proxy.guards.matching.identifiers import FORMS, SSN, load_validator
-from tests.guards.identifiers import CALLED, VALUES
+from tests.guards.identifiers import NAMED_VALUES, VALUES
 
 CLASSES = (string.digits, string.ascii_uppercase, string.ascii_lowercase)
 KEYS = ("national_id", "nationalId", "tax_id", "taxId", "id_number", "personal id", "tin")
@@ -25,7 +25,7 @@ def _examples() -> dict[str, list[str]]:
     """Return spellings of national numbers by their kind."""
     known_values: dict[str, list[str]] = {}
     alone = [(kind, value) for kind, values in VALUES.items() for value in values]
-    for kind, value in alone + [(kind, value) for kind, _, value in CALLED]:
+    for kind, value in alone + [(kind, value) for kind, _, value in NAMED_VALUES]:
         if value.isascii() and (kind == "ssn" or kind.startswith("id_")):
             known_values.setdefault(kind, []).append(value)
     return known_values

@@ -16,7 +16,7 @@ from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guards.calls import ask, chat_answer, cut, decision_metric, verdicts
 from tests.guards.conftest import Guard
 from tests.guards.doubles import rule
-from tests.guards.echoes import echoing, shown
+from tests.guards.echoes import echoing, received_texts
 
 TO = "to: [{upstream: scale, model: spare, price: {input: 10, output: 30}}]"
 ROUTE = f"{{guard: keywords, words: [hippo], action: route, {TO}}}"
@@ -38,7 +38,7 @@ async def test_finding_routes_call(
     replies = [await ask(proxy, text, stream=streamed) for text in ("Hi", "A hippo")]
 
     usual, routed = await proxy.sink.wait(2)
-    assert [shown(reply.raw)[0] for reply in replies] == ["Fine.", "Fine."]
+    assert [received_texts(reply.raw)[0] for reply in replies] == ["Fine.", "Fine."]
     assert models(upstream) == ["smol", "spare"]
     assert verdicts(usual, "input") == ["passed"]
     assert verdicts(routed, "input") == ["routed"]
@@ -139,7 +139,7 @@ async def test_retry_shows_only_the_second_response(
     reply = await ask(proxy, "Hi", headers, stream=streamed)
 
     [record] = await proxy.sink.wait()
-    assert (reply.status, shown(reply.raw)[0]) == (200, "A cat.")
+    assert (reply.status, received_texts(reply.raw)[0]) == (200, "A cat.")
     assert len(upstream.requests) == 2
     assert verdicts(record, "output") == ["retried", "passed"]
     assert [attempt.reason for attempt in record.attempts] == ["first", "guard"]
@@ -186,7 +186,7 @@ async def test_retry_guard_keeps_a_clean_stream(
     reply = await ask(proxy, "Hi", stream=True)
 
     [record] = await proxy.sink.wait()
-    assert (reply.status, shown(reply.raw)[0], len(upstream.requests)) == (200, text, 1)
+    assert (reply.status, received_texts(reply.raw)[0], len(upstream.requests)) == (200, text, 1)
     assert verdicts(record, "output") == ["passed"]
 
 
@@ -194,7 +194,7 @@ async def test_second_response_is_cached(guard: Guard, upstream: ScriptedUpstrea
     upstream.then(answer(chat("A hippo.")), answer(chat("A cat.")))
     proxy = await guard(f"output: [{RETRY}], cache: {{ttl: 1h}}")
 
-    outputs = [shown((await ask(proxy, "Hi")).raw)[0] for _ in range(2)]
+    outputs = [received_texts((await ask(proxy, "Hi")).raw)[0] for _ in range(2)]
 
     assert outputs == ["A cat.", "A cat."]
     assert [record.cache for record in await proxy.sink.wait(2)] == ["miss", "hit"]
@@ -207,7 +207,7 @@ async def test_second_response_has_its_values(guard: Guard, upstream: ScriptedUp
 
     reply = await ask(proxy, "Write to jane@example.com", stream=True)
 
-    assert shown(reply.raw)[0] == "Write to jane@example.com"
+    assert received_texts(reply.raw)[0] == "Write to jane@example.com"
 
 
 EMAIL = "jane@example.com"
@@ -236,7 +236,7 @@ async def test_output_guards_inspect_placeholders(
 
     reply = await ask(proxy, PROMPT, stream=True)
 
-    assert (reply.status, shown(reply.raw)[0]) == (200, text)
+    assert (reply.status, received_texts(reply.raw)[0]) == (200, text)
 
 
 async def test_broken_stream_releases_all_it_held(guard: Guard, upstream: ScriptedUpstream) -> None:
@@ -247,4 +247,4 @@ async def test_broken_stream_releases_all_it_held(guard: Guard, upstream: Script
     reply = await ask(proxy, text, stream=True)
 
     [record] = await proxy.sink.wait()
-    assert (shown(reply.raw)[0], record.outcome) == (text, "upstream_error")
+    assert (received_texts(reply.raw)[0], record.outcome) == (text, "upstream_error")

@@ -35,7 +35,7 @@ from tests.telemetry.collector import Collector, attributes_of
 from tests.test_pipeline import BEARER
 
 EMAIL, TOKEN = "jane@example.com", "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
-ASKED, ANSWERED = "gen_ai.input.messages", "gen_ai.output.messages"
+INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messages"
 
 
 async def traced(
@@ -76,7 +76,7 @@ async def test_without_capture_no_text_is_in_any_span(
 
     span = await traced(tmp_path, upstream, collector, word, question("Hi"), answer(chat("Yes")))
 
-    assert not {ASKED, ANSWERED} & span.keys()
+    assert not {INPUT_MESSAGES, OUTPUT_MESSAGES} & span.keys()
     assert b"Be brief" not in b"".join(collector.bodies)
 
 
@@ -90,10 +90,10 @@ async def test_captured_texts_are_redacted(
 
     span = await traced(tmp_path, upstream, collector, "capture: {share: 100%}", body, script)
 
-    [system, user] = texts(span[ASKED])
+    [system, user] = texts(span[INPUT_MESSAGES])
     assert system == ("system", "Be brief.")
     assert user[1].endswith("my mail [EMAIL]")
-    assert texts(span[ANSWERED]) == [("assistant", "Write to [EMAIL] soon.")]
+    assert texts(span[OUTPUT_MESSAGES]) == [("assistant", "Write to [EMAIL] soon.")]
     assert TOKEN.encode() not in b"".join(collector.bodies)
     assert EMAIL.encode() not in b"".join(collector.bodies)
 
@@ -110,7 +110,7 @@ async def test_choice_with_an_odd_index_is_captured(
 
     span = await traced(tmp_path, upstream, collector, "capture: {share: 100%}", body, script)
 
-    assert texts(span[ANSWERED]) == [("assistant", "ab")]
+    assert texts(span[OUTPUT_MESSAGES]) == [("assistant", "ab")]
 
 
 async def test_guards_that_mask_redact_both_sides(
@@ -122,8 +122,8 @@ async def test_guards_that_mask_redact_both_sides(
         tmp_path, upstream, collector, rules, question("A hippo?"), answer(chat("A hippo."))
     )
 
-    assert texts(span[ASKED])[1] == ("user", "A [WORD]?")
-    assert texts(span[ANSWERED]) == [("assistant", "A [WORD].")]
+    assert texts(span[INPUT_MESSAGES])[1] == ("user", "A [WORD]?")
+    assert texts(span[OUTPUT_MESSAGES]) == [("assistant", "A [WORD].")]
 
 
 async def test_capture_has_sides_and_a_bound(
@@ -135,8 +135,8 @@ async def test_capture_has_sides_and_a_bound(
         tmp_path, upstream, collector, rules, question("Hi"), answer(chat("x" * 50))
     )
 
-    assert ASKED not in span
-    assert texts(span[ANSWERED]) == [("assistant", "x" * 10 + "…")]
+    assert INPUT_MESSAGES not in span
+    assert texts(span[OUTPUT_MESSAGES]) == [("assistant", "x" * 10 + "…")]
 
 
 def test_calls_are_sampled_by_trace() -> None:
@@ -231,7 +231,9 @@ async def test_string_input_is_captured_at_every_endpoint(
         await proxy.sink.wait()
 
     [request] = [
-        attributes_of(span)[ASKED] for span in collector.spans if ASKED in attributes_of(span)
+        attributes_of(span)[INPUT_MESSAGES]
+        for span in collector.spans
+        if INPUT_MESSAGES in attributes_of(span)
     ]
     assert texts(request) == [("user", "Hi")]
 

@@ -92,11 +92,13 @@ def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]
     for _, _, name, field in table:
         context = {"stream": True} if name == "stream_options" else {}
         for shape in () if name in SILENT else SHAPES:
-            said = insert_text(shape, text)
-            if field.check(said) is not None:
+            value_with_text = insert_text(shape, text)
+            if field.check(value_with_text) is not None:
                 continue
             try:
-                body = chat_body(dialect, endpoint, {**MINIMAL[endpoint], **context, name: said})
+                body = chat_body(
+                    dialect, endpoint, {**MINIMAL[endpoint], **context, name: value_with_text}
+                )
             except InvalidField:
                 continue  # the field has a closed set of values
             if contains_text(body, text):
@@ -194,7 +196,7 @@ BLOCKED = (
 )  # fmt: skip
 CUTS = (1, 5, 10_000)
 LONG = "All is well and calm here, as it was. " * 40
-FAR, AHEAD = 300, 100  # text far before the word comes in larger pieces
+DISTANCE, AHEAD = 300, 100  # text far before the word comes in larger pieces
 
 
 def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
@@ -203,7 +205,7 @@ def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
     full_text = (
         json.dumps({"note": text_before + text}) if "arguments" in lane else text_before + text
     )
-    nearby = max(0, len(text_before) - FAR) if cut < AHEAD else 0
+    nearby = max(0, len(text_before) - DISTANCE) if cut < AHEAD else 0
     pieces = [full_text[index : min(index + AHEAD, nearby)] for index in range(0, nearby, AHEAD)]
     pieces += [full_text[index : index + cut] for index in range(nearby, len(full_text), cut)]
     choices = [{"index": 0, "finish_reason": None, **LANES[lane](piece)} for piece in pieces]
@@ -212,7 +214,7 @@ def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
     return [{**head, "choices": [choice]} for choice in (*choices, end)]
 
 
-def shown(documents: list[Json]) -> str:
+def released_text(documents: list[Json]) -> str:
     """Join the released texts except names."""
     return "".join(
         text.text for doc in documents for text in answer_texts(doc, is_event=True).texts
@@ -245,7 +247,7 @@ async def test_no_place_of_a_stream_hides_text(lane: str, disguise: str) -> None
 
         where = rule.name, cut, len(string_before)
         assert blocked, where
-        text = shown(released)
+        text = released_text(released)
         assert not finds(rule.detector, text, cased=rule.cased), where  # type: ignore[arg-type]
         assert plant[:4] not in text, where
 

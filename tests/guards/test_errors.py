@@ -1,4 +1,4 @@
-"""Output guards inspect what an upstream writes into an error."""
+"""Output guards inspect the error messages of upstreams."""
 
 from __future__ import annotations
 

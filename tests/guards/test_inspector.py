@@ -72,7 +72,7 @@ def whole(family: FamilyName, document: Json | None = None) -> Frame:
     return made.whole_answer(document or DOCUMENTS[family], family)
 
 
-def said(frame: Frame) -> list[str]:
+def released_texts(frame: Frame) -> list[str]:
     return [event.text for event in frame.events if isinstance(event, Delta) and event.text]
 
 
@@ -101,7 +101,7 @@ async def test_texts_of_one_kind_are_joined(family: FamilyName, judges: bool) ->
     [safe] = await watch.inspect(whole(family, SPLIT[family]))
 
     assert isinstance(safe, Frame)
-    texts = [text for text in said(safe) if text != "{}"]
+    texts = [text for text in released_texts(safe) if text != "{}"]
     assert texts == ["one [WORD]", "a [WORD]", "[WORD] two", "[WORD] b"]
     [(_, result)] = record.guard_results()
     assert result.findings == {"word": 2}
@@ -118,7 +118,7 @@ async def test_words_at_the_ends_of_texts_are_found(family: FamilyName) -> None:
 
     [safe] = await watch.inspect(whole(family, documents[family]))
 
-    assert said(safe) == ["ab", "[WORD]", "cd"]
+    assert released_texts(safe) == ["ab", "[WORD]", "cd"]
 
 
 @pytest.mark.parametrize("size", [10, 40_000])
@@ -129,7 +129,7 @@ async def test_words_split_over_long_texts_are_found(size: int) -> None:
 
     [safe] = await watch.inspect(whole("responses", document))
 
-    assert "ret" not in "".join(said(safe)).replace("[WORD]", "")
+    assert "ret" not in "".join(released_texts(safe)).replace("[WORD]", "")
 
 
 @pytest.mark.parametrize("family", SPLIT)
@@ -140,7 +140,7 @@ async def test_service_gets_one_text_per_kind(family: FamilyName) -> None:
     [safe] = await watch.inspect(whole(family, SPLIT[family]))
 
     assert isinstance(safe, Frame)
-    assert "cret" not in "".join(said(safe))
+    assert "cret" not in "".join(released_texts(safe))
     assert {"one secret two", "a secret b"} <= {piece.text for piece in way.asked[0]}
     [(_, result)] = record.guard_results()
     assert result.findings == {"word": 2}
@@ -156,7 +156,7 @@ def test_values_are_restored(family: FamilyName) -> None:
     frame = restore_placeholders(whole(family, document), masks, call_of(family, stream=False))
 
     assert frame.doc == DOCUMENTS[family]
-    assert said(frame) == said(whole(family))
+    assert released_texts(frame) == released_texts(whole(family))
 
 
 FAILED = Frame((Fault("Overloaded.", "overloaded"),), model_call=1)

@@ -59,11 +59,11 @@ async def test_every_text_of_a_request_is_masked(
 
     reply = await ask(proxy, model, **request)
 
-    [sent] = upstream.requests
+    [upstream_request] = upstream.requests
     assert reply.status == 200, reply.raw
-    assert EMAIL.encode() not in sent.body
+    assert EMAIL.encode() not in upstream_request.body
     if model == "via-anthropic":  # the provider refuses changed signed thoughts
-        [block] = sent.json["messages"][1]["content"]
+        [block] = upstream_request.json["messages"][1]["content"]
         assert block["type"] == "tool_use"
 
 
@@ -157,9 +157,9 @@ async def test_returned_summary_is_masked_or_dropped_if_sealed(
 
     reply = await ask(proxy, messages=request)
 
-    [sent] = upstream.requests
-    kinds = [block["type"] for block in sent.json["messages"][1]["content"]]
-    assert (reply.status, EMAIL.encode() in sent.body) == (200, False)
+    [upstream_request] = upstream.requests
+    kinds = [block["type"] for block in upstream_request.json["messages"][1]["content"]]
+    assert (reply.status, EMAIL.encode() in upstream_request.body) == (200, False)
     assert kinds == (["text"] if seal else ["compaction", "text"])
 
 

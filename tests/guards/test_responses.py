@@ -61,12 +61,12 @@ async def test_every_text_of_a_request_is_masked(
 
     reply = await ask(proxy, model, **request)
 
-    [sent] = upstream.requests
+    [upstream_request] = upstream.requests
     assert reply.status == 200, reply.raw
-    assert EMAIL.encode() not in sent.body
+    assert EMAIL.encode() not in upstream_request.body
     if model == "support-chat":
-        assert sent.json["input"][2]["encrypted_content"] == "c2VhbGVk"
-        assert json.loads(sent.json["input"][3]["arguments"]) == {"to": MASKED, "n": 1}
+        assert upstream_request.json["input"][2]["encrypted_content"] == "c2VhbGVk"
+        assert json.loads(upstream_request.json["input"][3]["arguments"]) == {"to": MASKED, "n": 1}
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ async def test_echoed_request_has_the_values_of_its_client(
 
     reply = await ask(proxy, stream=streamed, **fields)
 
-    [sent] = upstream.requests
-    assert (reply.status, EMAIL.encode() in sent.body) == (200, False)
+    [upstream_request] = upstream.requests
+    assert (reply.status, EMAIL.encode() in upstream_request.body) == (200, False)
     document = accumulated(reply.raw) if streamed else reply.json
     assert b"EMAIL" not in reply.raw
     assert document["instructions"] == fields["instructions"]

@@ -30,7 +30,7 @@ from tests.doubles import (
     text_item,
 )
 from tests.for_each import for_each
-from tests.guards.conversations import FORMS, PLACEHOLDER, Form, Said
+from tests.guards.conversations import FORMS, PLACEHOLDER, Form, ReceivedTexts
 from tests.telemetry.collector import Collector
 
 ADA, BOB = "ada@mill.example", "bob@mill.example"
@@ -105,7 +105,7 @@ async def test_next_turn_begins_with_the_same_bytes(
 
     first_data, second = (request.body for request in upstream.requests)
     *_, last_match = PLACEHOLDER.finditer(first_data.decode())
-    assert fields == Said(turns[0], {"said": [turns[0]]})
+    assert fields == ReceivedTexts(turns[0], {"said": [turns[0]]})
     assert ADA.encode() not in first_data + second
     assert b"desk@mill.example" not in first_data + second
     assert second.startswith(first_data[: last_match.end()])
@@ -157,7 +157,7 @@ async def test_placeholder_cut_anywhere_is_restored(
         for cut in range(len("[EMAIL_bcdfghjkmnpq]") + 1):
             upstream.answer_with(echo(form, streamed=True, cut=cut))
             fields = form.read(await form.send(client, [text], stream=True), True)
-            assert fields == Said(text, {"said": [text]}), cut
+            assert fields == ReceivedTexts(text, {"said": [text]}), cut
 
 
 @for_each("streamed", [False, True])
@@ -196,7 +196,7 @@ async def test_spans_and_log_have_placeholders_only(
     spans, [sent_value] = b"".join(collector.bodies), upstream.requests
     collector.bodies.clear()
 
-    assert fields == Said(ADA, {"said": [ADA]})
+    assert fields == ReceivedTexts(ADA, {"said": [ADA]})
     assert ADA.encode() not in spans + log.read_bytes()
     assert PLACEHOLDER.findall(sent_value.body.decode())[-1].encode() in spans
 
@@ -216,7 +216,7 @@ async def test_each_attempt_sends_the_same_placeholders(
         PLACEHOLDER.findall(request.body.decode()) for request in upstream.requests
     )
     assert first_item == second
-    assert form.read(raw, streamed) == Said(ADA, {"said": [ADA]})
+    assert form.read(raw, streamed) == ReceivedTexts(ADA, {"said": [ADA]})
 
 
 def thinking(form: Form, request: ReceivedRequest, streamed: bool) -> Any:

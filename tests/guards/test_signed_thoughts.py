@@ -220,7 +220,7 @@ BROKEN_MASKED = {**SIGNED, "thinking": "Write to [EMAIL_1]"}
 TEXT = {"type": "text", "text": "jane@example.com"}
 
 
-def asked(*blocks: object) -> Json:
+def request_of(*blocks: object) -> Json:
     return {"messages": [{"role": "assistant", "content": [*blocks]}, {"role": "user"}]}
 
 
@@ -230,9 +230,13 @@ MASKED_TEXT = {**TEXT, "text": "[EMAIL_1]"}
 @for_each(
     ("body", "masked", "expected"),
     [
-        (asked(SIGNED, TEXT), asked(BROKEN_MASKED, MASKED_TEXT), asked(MASKED_TEXT)),
-        (asked(SIGNED, TEXT), asked(SIGNED, MASKED_TEXT), asked(SIGNED, MASKED_TEXT)),
-        (asked(SIGNED), asked(BROKEN_MASKED), {"messages": [{"role": "user"}]}),
+        (request_of(SIGNED, TEXT), request_of(BROKEN_MASKED, MASKED_TEXT), request_of(MASKED_TEXT)),
+        (
+            request_of(SIGNED, TEXT),
+            request_of(SIGNED, MASKED_TEXT),
+            request_of(SIGNED, MASKED_TEXT),
+        ),
+        (request_of(SIGNED), request_of(BROKEN_MASKED), {"messages": [{"role": "user"}]}),
         ({"prompt": "a"}, {"prompt": "b"}, {"prompt": "b"}),
     ],
 )

@@ -109,7 +109,7 @@ def as_version(path: Path, version: int) -> None:
 def stored_rows(path: Path, table: str = "calls") -> list[dict[str, Any]]:
     with closing(sqlite3.connect(path)) as file:
         file.row_factory = sqlite3.Row
-        query = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608  # a test names it
+        query = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608  # table names come from tests
         return [dict(row) for row in file.execute(query)]
 
 

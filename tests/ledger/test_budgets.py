@@ -106,7 +106,7 @@ async def test_calls_before_a_budget_are_attributed_by_scope(
     assert spend == (None if nano_usd is None else {scope: nano_usd})
 
 
-def at(minutes: int, *charges: tuple[str, str, int], team: str = "support") -> Record:
+def call_at(minutes: int, *charges: tuple[str, str, int], team: str = "support") -> Record:
     """Return a call some minutes after noon, with charges to budgets."""
     record = finished_record(team=team)
     record.started_at = NOON + timedelta(minutes=minutes)
@@ -125,10 +125,10 @@ async def of(
 @pytest.mark.parametrize("budget", [CALL, RULED], ids=["of all calls", "as rules say"])
 async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -> None:
     calls = [
-        at(0, ("month", SUPPORT, COST), ("other", "", COST)),
-        at(1, ("other", "", COST)),
-        at(2, ("month", SUPPORT, COST), ("month", SEARCH, 5)),
-        at(3),
+        call_at(0, ("month", SUPPORT, COST), ("other", "", COST)),
+        call_at(1, ("other", "", COST)),
+        call_at(2, ("month", SUPPORT, COST), ("month", SEARCH, 5)),
+        call_at(3),
     ]
     path = written(tmp_path / "ledger", *calls)
 
@@ -138,7 +138,12 @@ async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -
 
 
 async def test_calls_before_the_first_charge_count(tmp_path: Path) -> None:
-    calls = [at(0), at(1, team="search"), at(2, ("month", SUPPORT, COST)), at(3)]
+    calls = [
+        call_at(0),
+        call_at(1, team="search"),
+        call_at(2, ("month", SUPPORT, COST)),
+        call_at(3),
+    ]
     path = written(tmp_path / "ledger", *calls)
 
     assert await of(path, CALL) == {SUPPORT: 2 * COST, SEARCH: COST}
@@ -155,7 +160,7 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
         "tag.team:\ud800",
     ]
     charges = [("month", name, number) for number, name in enumerate(names, 1)]
-    path = written(tmp_path / "ledger", at(0, *charges))
+    path = written(tmp_path / "ledger", call_at(0, *charges))
 
     assert await read_budget_spend(path, RULED, names, NOON_MS) == {
         name: n for _, name, n in charges
@@ -169,10 +174,10 @@ async def test_missing_ledger_is_unavailable(tmp_path: Path) -> None:
 
 
 async def test_late_charge_moves_the_complete_since_mark(tmp_path: Path) -> None:
-    path = written(tmp_path / "ledger", at(0), at(3, ("month", SUPPORT, 7)))
+    path = written(tmp_path / "ledger", call_at(0), call_at(3, ("month", SUPPORT, 7)))
     assert await of(path, CALL) == {SUPPORT: COST + 7, SEARCH: 0}
 
-    written(path, at(0, ("month", SUPPORT, 5)))  # a long call
+    written(path, call_at(0, ("month", SUPPORT, 5)))  # a long call
 
     assert await of(path, CALL) == {SUPPORT: 5 + 7, SEARCH: 0}
 
@@ -231,7 +236,7 @@ async def test_budget_of_a_rule_is_recalled(
     path = tmp_path / "ledger.db"
     costs = {"research": 90_000, "support": 15_000}
 
-    async def asked(client: ClientSession, team: str) -> int:
+    async def call_team(client: ClientSession, team: str) -> int:
         upstream.answer_with(answer(legacy(usage=usage(costs[team] // 150, 0))))
         headers = {**BEARER, "x-team": team}
         return await call(client, model="support-chat", max_tokens=1, headers=headers)
@@ -243,7 +248,7 @@ async def test_budget_of_a_rule_is_recalled(
             policies_for(upstream.url) + RULES,
             ledger=LedgerAt("sqlite", path),
         ) as proxy:
-            assert [await asked(proxy.client, team) for team in teams] == [200] * len(teams)
+            assert [await call_team(proxy.client, team) for team in teams] == [200] * len(teams)
             snapshots.append(await gauges(proxy, proxy.client))
 
     teams = [*first_item, "research", "support"]
@@ -338,7 +343,7 @@ class House:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_counters_and_ledger_agree(seed: int, tmp_path: Path) -> None:
-    house = House(tmp_path / "ledger.db", random.Random(seed))  # noqa: S311  # to be had again
+    house = House(tmp_path / "ledger.db", random.Random(seed))  # noqa: S311  # reproducible
     refused = await house.run(120)
 
     assert 0 < refused < 120

@@ -226,4 +226,4 @@ def test_other_counts_file_is_ignored(tmp_path: Path) -> None:
 
 
 def test_counters_are_in_shared_memory(tmp_path: Path) -> None:
-    assert counters_folder(tmp_path) in (Path("/dev/shm"), tmp_path)  # noqa: S108  # only looked at
+    assert counters_folder(tmp_path) in (Path("/dev/shm"), tmp_path)  # noqa: S108  # only compared

@@ -51,16 +51,16 @@ def plan(*limits: Limit) -> Plan:
 class Ledger:
     """Ledger that returns the spend of each limit once ``go`` is set."""
 
-    spent: dict[str, int | Exception | None]
+    spend: dict[str, int | Exception | None]
     go: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: list[tuple[str, int | None]] = field(default_factory=list)
+    reads: list[tuple[str, int | None]] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def recall(self, claim: Claim, before_ms: int | None) -> int | None:
-        self.asked.append((claim.limit.name, before_ms))
+        self.reads.append((claim.limit.name, before_ms))
         self.arrived.set()
         await self.go.wait()
-        result = self.spent.get(claim.limit.name, 0)
+        result = self.spend.get(claim.limit.name, 0)
         if isinstance(result, Exception):
             raise result
         return result
@@ -119,11 +119,11 @@ async def test_cancelled_call_keeps_recalled_budget(world: World) -> None:
 
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
-    assert len(world.ledger.asked) == 1
+    assert len(world.ledger.reads) == 1
 
 
 async def test_concurrent_calls_share_one_backfill(world: World) -> None:
-    world.ledger.spent = {"month": REMAINING}
+    world.ledger.spend = {"month": REMAINING}
     async with world.admission() as admission:
         crowd = [asyncio.ensure_future(world.call(admission, MONTH)) for _ in range(50)]
         await run_pending_tasks()
@@ -134,7 +134,7 @@ async def test_concurrent_calls_share_one_backfill(world: World) -> None:
         [month] = await admission.store.read(claims((MONTH, 0), scope=""))
 
     assert [r for r in results if not isinstance(r, asyncio.CancelledError)] == [None] * 42
-    assert world.ledger.asked == [("month", None)]
+    assert world.ledger.reads == [("month", None)]
     assert month.used == REMAINING
 
 
@@ -147,7 +147,7 @@ async def test_calls_of_other_budgets_do_not_wait(world: World) -> None:
         await world.call(admission, calls)
         other_task = asyncio.ensure_future(world.call(admission, DAY))
         await run_pending_tasks()
-        assert world.ledger.asked == [("month", None), ("day", None)]
+        assert world.ledger.reads == [("month", None), ("day", None)]
         world.ledger.go.set()
         await other_task
         with pytest.raises(BudgetExceeded):
@@ -156,41 +156,41 @@ async def test_calls_of_other_budgets_do_not_wait(world: World) -> None:
 
 async def test_failed_backfill_is_retried_without_later_calls(world: World) -> None:
     world.ledger.go.set()
-    world.ledger.spent = {"month": BackfillUnavailable()}
+    world.ledger.spend = {"month": BackfillUnavailable()}
     async with world.admission() as admission:
         await world.call(admission, MONTH)
         await world.call(admission, MONTH)
-        assert len(world.ledger.asked) == 1
+        assert len(world.ledger.reads) == 1
         world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         await world.call(admission, MONTH)
-        world.ledger.spent = {"month": LARGE_BUDGET}
+        world.ledger.spend = {"month": LARGE_BUDGET}
         world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
 
-    assert world.ledger.asked == [("month", value_before) for value_before in (None, NOON, NOON)]
+    assert world.ledger.reads == [("month", value_before) for value_before in (None, NOON, NOON)]
 
 
 async def test_backfill_is_not_retried_in_the_next_window(world: World) -> None:
     world.ledger.go.set()
-    world.ledger.spent = {"day": BackfillUnavailable()}
+    world.ledger.spend = {"day": BackfillUnavailable()}
     async with world.admission() as admission:
         await world.call(admission, DAY)
         world.clock.ms += 86_400_000
         await world.call(admission, DAY)
 
-    assert world.ledger.asked == [("day", None), ("day", None)]
+    assert world.ledger.reads == [("day", None), ("day", None)]
 
 
 async def test_unexpected_error_is_reported_and_call_admitted(world: World) -> None:
     world.ledger.go.set()
     bug = ZeroDivisionError()
-    world.ledger.spent = {"month": bug}
+    world.ledger.spend = {"month": bug}
     async with world.admission() as admission:
         await world.call(admission, MONTH)
-        world.ledger.spent = {"month": LARGE_BUDGET}
+        world.ledger.spend = {"month": LARGE_BUDGET}
         world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
@@ -200,13 +200,13 @@ async def test_unexpected_error_is_reported_and_call_admitted(world: World) -> N
 
 async def test_ledger_without_data_is_read_once(world: World) -> None:
     world.ledger.go.set()
-    world.ledger.spent = {"month": None}
+    world.ledger.spend = {"month": None}
     async with world.admission() as admission:
         for _ in range(3):
             await world.call(admission, MONTH)
             world.clock.ms += int(RETRY_INTERVAL_S * 1000)
 
-    assert len(world.ledger.asked) == 1
+    assert len(world.ledger.reads) == 1
 
 
 async def test_refused_call_starts_no_budget(world: World) -> None:
@@ -218,7 +218,7 @@ async def test_refused_call_starts_no_budget(world: World) -> None:
             with pytest.raises(LimitExceeded):
                 await world.call(admission, full, replace(MONTH, name="other"))
 
-    assert world.ledger.asked == []
+    assert world.ledger.reads == []
 
 
 async def test_backfill_task_ends_with_its_owner(world: World) -> None:
@@ -233,7 +233,7 @@ async def test_backfill_task_ends_with_its_owner(world: World) -> None:
 
 async def test_each_window_is_backfilled(world: World) -> None:
     world.ledger.go.set()
-    world.ledger.spent = {"day": REMAINING}
+    world.ledger.spend = {"day": REMAINING}
     async with world.admission() as admission:
         for _ in range(3):
             await world.call(admission, DAY)
@@ -260,7 +260,7 @@ async def test_lost_counter_is_backfilled_again(server: Server, world: World) ->
             losses = [key for key in server.admin.keys("*") if b"call:" not in key]
             server.admin.delete(*losses)
 
-    assert len(world.ledger.asked) == 3
+    assert len(world.ledger.reads) == 3
 
 
 async def test_repeated_charge_has_the_same_id(world: World) -> None:
@@ -343,7 +343,7 @@ async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: 
                 assert await used(item) == spend
             for item in replicas:
                 assert await item.call(MONTH)
-                assert item.world.ledger.asked == [("month", None)] * losses
+                assert item.world.ledger.reads == [("month", None)] * losses
             assert await used(replicas[0]) == sum(SPEND_BY_REPLICA.values())
 
     assert [item.world.failed for item in replicas] == [[], [], []]
@@ -362,4 +362,4 @@ async def test_window_of_an_earlier_version_is_complete(server: Server) -> None:
         assert await single_replica.call(MONTH)
         assert await used(single_replica) == 100
 
-    assert single_replica.world.ledger.asked == []
+    assert single_replica.world.ledger.reads == []

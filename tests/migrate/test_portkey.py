@@ -1,4 +1,4 @@
-"""Configs of Portkey, which become one deployment each."""
+"""Portkey configs, each of which becomes one deployment."""
 
 from __future__ import annotations
 

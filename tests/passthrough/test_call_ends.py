@@ -26,6 +26,7 @@ from tests.doubles import (
     answer,
     cut_before_head,
     event,
+    gated,
     hang,
     head,
     piece,
@@ -40,7 +41,7 @@ REPORTED = 7 * 5000  # nano-USD
 CHUNKED = "transfer-encoding: chunked"
 
 
-def begun(media_type: str, first_data: bytes, *, cut: bool = False) -> Script:
+def started_response(media_type: str, first_data: bytes, *, cut: bool = False) -> Script:
     """Start a response, then break off, or hang until the proxy disconnects."""
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
@@ -75,13 +76,13 @@ WAYS: dict[str, Way] = {
     "bytes": Way(answer(b"\xff", media_type=SOUND), "unknown"),
     "empty": Way(answer(b"", media_type=SOUND), "unknown"),
     "left-before-head": Way(hang(), "unknown", left=True),
-    "left-midway": Way(begun(SOUND, b"\xff"), "unknown", left=True),
-    "left-after-usage": Way(begun(EVENTS, event(USED)), "partly", left=True),
+    "left-midway": Way(started_response(SOUND, b"\xff"), "unknown", left=True),
+    "left-after-usage": Way(started_response(EVENTS, event(USED)), "partly", left=True),
     "total-timeout": Way(hang(), "unknown"),
-    "idle-timeout": Way(begun(SOUND, b"\xff"), "unknown"),
+    "idle-timeout": Way(started_response(SOUND, b"\xff"), "unknown"),
     "gone-before-head": Way(cut_before_head(), "nothing"),
-    "gone-midway": Way(begun(SOUND, b"\xff", cut=True), "unknown"),
-    "gone-midway-in-json": Way(begun("application/json", b'{"a', cut=True), "unknown"),
+    "gone-midway": Way(started_response(SOUND, b"\xff", cut=True), "unknown"),
+    "gone-midway-in-json": Way(started_response("application/json", b'{"a', cut=True), "unknown"),
     "too-long": Way(endless, "unknown"),
     "garbled": Way(answer(b"{"), "unknown"),
     "encoded": Way(answer(b"\x1f\x8b", 200, "content-encoding: gzip"), "unknown"),
@@ -275,14 +276,7 @@ async def test_parallel_calls_respect_the_budget(
     """Each image costs 0.16005 USD of 1 USD per day."""
     gate = asyncio.Event()
 
-    def held(script: Script) -> Script:
-        async def wait(request: Any, wire: Any) -> None:
-            await gate.wait()
-            await script(request, wire)
-
-        return wait
-
-    upstream.answer_with(held(PICTURE))
+    upstream.answer_with(gated(gate, PICTURE))
     async with running_proxy(tmp_path / "policies", budget_world(upstream.url, maximum)) as proxy:
         calls = [
             asyncio.ensure_future(post(proxy.client, "/v1/images/generations", REQUEST))

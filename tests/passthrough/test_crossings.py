@@ -60,7 +60,7 @@ async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sta
         yield start_proxy
 
 
-async def sent(
+async def send_request(
     client: ClientSession, path: str = "/v1/rerank", method: str = "POST", **body: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = dict(BEARER)
@@ -97,7 +97,7 @@ async def test_request_is_guarded_or_follows_opaque(
 ) -> None:
     upstream.then(answer(RANKED))
     proxy = await start(f"{guards}, opaque: {opaque}")
-    status, raw, _ = await sent(proxy.client, **body)
+    status, raw, _ = await send_request(proxy.client, **body)
     [record] = await proxy.sink.wait()
 
     assert status == expected[opaque == "allow"], raw
@@ -119,7 +119,7 @@ def binary(data: bytes, media_type: str = "audio/mpeg") -> Script:
     return answer(data, media_type=media_type)
 
 
-HEARD = {"text": f"the hippo at {EMAIL}", "usage": {"input_tokens": 4, "output_tokens": 2}}
+TRANSCRIPT = {"text": f"the hippo at {EMAIL}", "usage": {"input_tokens": 4, "output_tokens": 2}}
 
 
 @pytest.mark.parametrize("guard", [WORD, PII, FLAG])
@@ -131,7 +131,7 @@ async def test_response_without_body_is_not_opaque(
 ) -> None:
     upstream.then(answer(b"", status, media_type=media_type))
     proxy = await start(f"output: [{guard}]")
-    response, raw, output = await sent(proxy.client, "/v1/files/file-1", "DELETE")
+    response, raw, output = await send_request(proxy.client, "/v1/files/file-1", "DELETE")
     [record] = await proxy.sink.wait()
 
     assert (response, raw, record.outcome) == (status, b"", "success")
@@ -142,10 +142,10 @@ async def test_response_without_body_is_not_opaque(
 @pytest.mark.parametrize(
     ("guards", "script", "expected"),
     [
-        pytest.param(f"output: [{WORD}]", answer(HEARD), (400, 400), id="a block of JSON"),
-        pytest.param(f"output: [{PII}]", answer(HEARD), (200, 200), id="a mask in JSON"),
+        pytest.param(f"output: [{WORD}]", answer(TRANSCRIPT), (400, 400), id="a block of JSON"),
+        pytest.param(f"output: [{PII}]", answer(TRANSCRIPT), (200, 200), id="a mask in JSON"),
         pytest.param(f"output: [{PII}]", answer([EMAIL]), (200, 200), id="a mask in a list"),
-        pytest.param(f"output: [{FLAG}]", answer(HEARD), (200, 200), id="a flag on JSON"),
+        pytest.param(f"output: [{FLAG}]", answer(TRANSCRIPT), (200, 200), id="a flag on JSON"),
         pytest.param(f"output: [{WORD}]", binary(b"\xffhippo"), (400, 200), id="a sound"),
         pytest.param(f"output: [{PII}]", binary(b"\xffhippo"), (400, 200), id="a masked sound"),
         pytest.param(f"output: [{FLAG}]", binary(b"\xffhippo"), (200, 200), id="a flagged sound"),
@@ -166,7 +166,7 @@ async def test_response_is_guarded_or_follows_opaque(
 ) -> None:
     upstream.then(script)
     proxy = await start(f"{guards}, opaque: {opaque}")
-    status, raw, headers = await sent(proxy.client, json=RERANK)
+    status, raw, headers = await send_request(proxy.client, json=RERANK)
     [record] = await proxy.sink.wait()
 
     assert status == expected[opaque == "allow"], raw
@@ -182,21 +182,23 @@ async def test_response_is_guarded_or_follows_opaque(
 
 
 async def test_unsafe_guard_retry_is_blocked(start: Start, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(HEARD))
+    upstream.answer_with(answer(TRANSCRIPT))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     proxy = await start(f"output: [{guard}]")
-    status, raw, _ = await sent(proxy.client, json=RERANK)
+    status, raw, _ = await send_request(proxy.client, json=RERANK)
 
     assert (status, b"hippo" in raw) == (400, False)
     assert len(upstream.requests) == 1
 
 
-@pytest.mark.parametrize("script", [answer(HEARD), binary(b"\xffhippo")], ids=["json", "bytes"])
+@pytest.mark.parametrize(
+    "script", [answer(TRANSCRIPT), binary(b"\xffhippo")], ids=["json", "bytes"]
+)
 async def test_text_is_captured(script: Script, start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(script)
     policy = f"output: [{PII}], opaque: allow, capture: {{share: 100%}}"
     proxy = await start(policy)
-    assert (await sent(proxy.client, json=RERANK))[0] == 200
+    assert (await send_request(proxy.client, json=RERANK))[0] == 200
     [record] = await proxy.sink.wait()
 
     output = "" if record.captured is None else str(record.captured())
@@ -206,7 +208,7 @@ async def test_text_is_captured(script: Script, start: Start, upstream: Scripted
 async def test_explanation_has_no_payload(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"id": "file-secret"}))
     proxy = await start(f"input: [{FLAG}]")
-    _, _, headers = await sent(proxy.client, "/v1/files/file-secret", "GET")
+    _, _, headers = await send_request(proxy.client, "/v1/files/file-secret", "GET")
     async with proxy.client.get(f"{proxy.admin}/explain/{headers['x-request-id']}") as response:
         explained = await response.text()
 
@@ -217,7 +219,7 @@ async def test_explanation_has_no_payload(start: Start, upstream: ScriptedUpstre
 async def test_upstream_errors_are_guarded(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"error": {"message": f"no {EMAIL}"}}, 400))
     proxy = await start(f"output: [{PII}]")
-    status, raw, _ = await sent(proxy.client, json=RERANK)
+    status, raw, _ = await send_request(proxy.client, json=RERANK)
 
     assert (status, EMAIL.encode() in raw) == (400, False)
 
@@ -236,7 +238,7 @@ async def test_limits_count_passthrough_calls(
 ) -> None:
     upstream.answer_with(answer(RANKED))  # 7 tokens at 3 USD per million: 21 micro-USD
     proxy = await start(f"limits: [{limit}]")
-    matches = [(await sent(proxy.client, json={"query": "q"}))[0] for _ in codes]
+    matches = [(await send_request(proxy.client, json={"query": "q"}))[0] for _ in codes]
     records = await proxy.sink.wait(len(codes))
 
     assert matches == codes
@@ -252,8 +254,8 @@ async def test_exhausted_budget_blocks_unpriced_calls(
     upstream.then(answer(RANKED))
     limit = "limits: [{name: l, usd: 0.000021 per day}]"
     proxy = await start(limit)
-    assert (await sent(proxy.client, json={"query": "q"}))[0] == 200
-    assert (await sent(proxy.client, **FORM_BODY))[0] == 429
+    assert (await send_request(proxy.client, json={"query": "q"}))[0] == 200
+    assert (await send_request(proxy.client, **FORM_BODY))[0] == 429
     assert len(upstream.requests) == 1
 
 
@@ -270,10 +272,10 @@ async def test_lease_is_held_to_the_last_byte(start: Start, upstream: ScriptedUp
     proxy = await start(limit)
     async with proxy.client.post("/v1/rerank", headers=BEARER, json=RERANK) as response:
         assert await response.content.readany() == b"a"
-        assert (await sent(proxy.client, json=RERANK))[0] == 429
+        assert (await send_request(proxy.client, json=RERANK))[0] == 429
         gate.set()
         assert await response.read() == b"b"
-    assert (await sent(proxy.client, json=RERANK))[0] == 200
+    assert (await send_request(proxy.client, json=RERANK))[0] == 200
 
 
 async def cut_amid(request: ReceivedRequest, wire: Wire) -> None:
@@ -312,13 +314,13 @@ async def test_every_end_leaves_one_bill(
     limit = "limits: [{name: l, concurrency: 1}, {name: m, usd: 5 per day}]"
     proxy = await start(limit)
     if status:
-        assert (await sent(proxy.client, **FORM_BODY))[0] == status
+        assert (await send_request(proxy.client, **FORM_BODY))[0] == status
     else:
         with pytest.raises(aiohttp.ClientPayloadError):
-            await sent(proxy.client, **FORM_BODY)
+            await send_request(proxy.client, **FORM_BODY)
     [record] = await proxy.sink.wait()
     upstream.then(answer({}))
-    assert (await sent(proxy.client, json=RERANK))[0] == 200  # its slot is free again
+    assert (await send_request(proxy.client, json=RERANK))[0] == 200  # its slot is free again
     metrics = await proxy.metrics()
 
     assert record.outcome == outcome
@@ -342,11 +344,11 @@ async def test_disconnect_releases_everything(
     proxy = await start(limit)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await sent(proxy.client, **body)
+            await send_request(proxy.client, **body)
     [record] = await proxy.sink.wait()
     await eventually(upstream.requests[0].closed.is_set)
     upstream.then(answer({}))
-    assert (await sent(proxy.client, json=RERANK))[0] == 200
+    assert (await send_request(proxy.client, json=RERANK))[0] == 200
 
     assert record.outcome == "client_abort"
     assert record.attempts[0].error == "cancelled"
@@ -356,7 +358,7 @@ async def test_unread_upload_fails_over(tmp_path: Path, upstream: ScriptedUpstre
     upstream.then(answer({}, 503), answer({}))
     async with running(tmp_path, upstream.url, retry="{times: 3, wait: 1ms}") as proxy:
         async with ClientSession(base_url=proxy.url) as client:
-            assert (await sent(client, **FORM_BODY))[0] == 503
-            assert (await sent(client, json=RERANK))[0] == 200
+            assert (await send_request(client, **FORM_BODY))[0] == 503
+            assert (await send_request(client, json=RERANK))[0] == 200
         first_value, second = await proxy.sink.wait(2)
     assert (len(first_value.attempts), len(second.attempts)) == (1, 1)

@@ -43,7 +43,9 @@ deployments:
 """
 
 
-async def asked(folder: Path, policies: str, named: str | None) -> tuple[list[Any], list[Any]]:
+async def call_all_routes(
+    folder: Path, policies: str, named: str | None
+) -> tuple[list[Any], list[Any]]:
     """Return the records and responses of requests on all routes with all bodies."""
     headers = {name: KEY for name in ("apikey", "x-api-key")}
     headers |= {"authorization": f"Bearer {KEY}"}
@@ -65,7 +67,7 @@ async def asked(folder: Path, policies: str, named: str | None) -> tuple[list[An
 async def test_passthrough_only_deployment_serves_no_other_call(
     name: str | None, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    records, answers = await asked(tmp_path / "p", policy(upstream.url, only=True), name)
+    records, answers = await call_all_routes(tmp_path / "p", policy(upstream.url, only=True), name)
 
     assert upstream.requests == []
     assert not any(record.attempts or record.billing.cost for record in records)
@@ -79,7 +81,7 @@ async def test_target_without_list_serves_routes(
 ) -> None:
     upstream.answer_with(answer({"id": "x"}))
 
-    records, _ = await asked(tmp_path / "p", policy(upstream.url, only=False), None)
+    records, _ = await call_all_routes(tmp_path / "p", policy(upstream.url, only=False), None)
 
     assert {record.head.endpoint for record in records if record.attempts} >= SERVED
 
@@ -159,7 +161,7 @@ async def test_body_names_the_model_of_the_target(
         assert body != "JSON" or ("model" in request.json) == requires_model
 
 
-MEANT = json.dumps({"model": "the-dearest", "api_base": "http://127.0.0.1:1"}).encode()
+HIDDEN_JSON = json.dumps({"model": "the-dearest", "api_base": "http://127.0.0.1:1"}).encode()
 JSON_TYPES = ["application/x+json", "text/json", "Application/Vnd.Api+JSON; v=1", "text/json;a=b"]
 OTHER_TYPES = ["text/plain", "application/octet-stream", "multipart/form-data; boundary=x", "x/y"]
 NO_TYPES = ["application/json, text/plain", "a/json,x/y", "json", "a/b/c", "a /b", "/json,"]
@@ -192,14 +194,14 @@ async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
 async def test_json_of_another_media_type_is_refused(
     media_type: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    assert await status_of(proxy, MEANT, media_type) == 415
-    assert await status_of(proxy, pieces(b" \n", b"\t", MEANT), media_type) == 415
-    assert await status_of(proxy, b" [" + MEANT + b"]", media_type) == 415
+    assert await status_of(proxy, HIDDEN_JSON, media_type) == 415
+    assert await status_of(proxy, pieces(b" \n", b"\t", HIDDEN_JSON), media_type) == 415
+    assert await status_of(proxy, b" [" + HIDDEN_JSON + b"]", media_type) == 415
     for begin in (b"\xef\xbb\xbf", b" " * 200_000):
-        assert await status_of(proxy, begin + MEANT, media_type) in {413, 415}
-    assert await status_of(proxy, MEANT.decode().encode("utf-16"), media_type) == 415
+        assert await status_of(proxy, begin + HIDDEN_JSON, media_type) in {413, 415}
+    assert await status_of(proxy, HIDDEN_JSON.decode().encode("utf-16"), media_type) == 415
 
-    assert [request.body for request in upstream.requests if MEANT in request.body] == []
+    assert [request.body for request in upstream.requests if HIDDEN_JSON in request.body] == []
     for record in await proxy.sink.wait(6):
         assert record.outcome == "client_error"
 
@@ -208,7 +210,7 @@ async def test_json_of_another_media_type_is_refused(
 async def test_invalid_media_type_is_refused(
     media_type: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    assert await status_of(proxy, MEANT, media_type) in {400, 415}
+    assert await status_of(proxy, HIDDEN_JSON, media_type) in {400, 415}
     assert upstream.requests == []
 
 

@@ -102,7 +102,7 @@ class Revisions:
         self.world = policies_for(upstream.url)
         self.upstream = upstream
         self.turned = asyncio.Event()
-        self.told: list[str] = []
+        self.results: list[str] = []
         self.write(0)
         clock = Clock()
         self.store = PolicyStore(
@@ -110,7 +110,7 @@ class Revisions:
             lambda: clock.now,
             clock.sleep,
             EventLog(),
-            lambda result, in_force: self.told.append(result),
+            lambda result, in_force: self.results.append(result),
         )
         self.models = {self.store.current.revision: model(0)}
 
@@ -220,7 +220,7 @@ async def test_reloads_under_load_lose_nothing(tmp_path: Path, upstream: Scripte
         finished.set()
         revisions.turned.set()
 
-    assert revisions.told == ["in_force"] * (1 + READINGS)
+    assert revisions.results == ["in_force"] * (1 + READINGS)
     assert len(revisions.models) == 1 + READINGS
     assert ledger.outcomes == {"success"}
     assert ledger.unequal == set()
@@ -310,7 +310,7 @@ async def test_replaced_snapshot_is_freed_off_the_event_loop(
     name: str, revisions: list[str], tmp_path: Path
 ) -> None:
     source = NumberedSource(tmp_path, revisions)
-    store = PolicyStore(source, time.monotonic, let_others_come, EventLog(), lambda *told: None)
+    store = PolicyStore(source, time.monotonic, let_others_come, EventLog(), lambda *results: None)
     for _ in revisions[1:]:
         store.active()  # a call holds the previous snapshot
         await store.refresh()

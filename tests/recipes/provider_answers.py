@@ -1,7 +1,7 @@
-"""What each provider answers to a chat, whole and streamed: written after its API reference, in its
-own words and with its own members. None of it was recorded.
+"""Chat responses of each provider, whole and streamed, written after its API reference.
 
-All of them say `` Paris.``; ``THOUGHT`` is what those say beside it that show what they think.
+None is recorded. All contain the text `` Paris.``; ``THOUGHT`` is the reasoning of providers that
+show it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Servers that refuse what the real providers refuse, with the words of their public errors.
+"""Servers that refuse what real providers refuse, with their public error messages.
 
-Each answers the first request of a tool loop with a call of a tool, and the second with text.
+Each responds to the first request of a tool loop with a tool call, and to the second with text.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ SERVERS: Mapping[str, StrictServer] = {
 class Provider:
     """Serves all of ``SERVERS`` to one proxy and stores the accepted bodies."""
 
-    taken: list[Json] = field(default_factory=list)
+    accepted_bodies: list[Json] = field(default_factory=list)
 
     async def script(self, request: ReceivedRequest, wire: Wire) -> None:
         await self._reply(request)(request, wire)
@@ -212,7 +212,7 @@ class Provider:
         refused = server.refuses(body)
         if refused is not None:
             return answer(refused[1], refused[0])
-        self.taken.append(body)
+        self.accepted_bodies.append(body)
         is_second = body["messages"][-1]["role"] == "tool"
         message = {"content": ANSWER} if is_second else _calling(server)
         return _streamed(message) if body.get("stream") else _complete_answer(message)

@@ -1,5 +1,4 @@
-"""The recipe for each provider: where a chat goes, with which credential, at whose prices; and what
-becomes of the answers that it gives in its own words."""
+"""The recipe of each provider: target, credential and prices of a chat, and its responses."""
 
 from __future__ import annotations
 

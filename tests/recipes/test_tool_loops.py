@@ -46,11 +46,11 @@ class Agent:
         self._proxy, self._provider = proxy, provider
 
     @property
-    def taken(self) -> list[Json]:
-        return self._provider.taken
+    def accepted_bodies(self) -> list[Json]:
+        return self._provider.accepted_bodies
 
     def start_case(self) -> None:
-        self._provider.taken.clear()
+        self._provider.accepted_bodies.clear()
 
     async def send(self, client: Client, deployment: str, body: Json, *, stream: bool) -> Reply:
         headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": deployment}
@@ -89,7 +89,7 @@ async def test_tool_loop_ends_with_a_response(
     answered = await agent.loop(client, f"{name}-{guards}", stream=form == "streamed")
 
     assert client.text(answered) == ANSWER
-    first_document, second = agent.taken
+    first_document, second = agent.accepted_bodies
     bounds = {"max_tokens", "max_completion_tokens"} & first_document.keys()
     assert server.bound in bounds or bounds == {"max_tokens"}
     assert [QUESTION in str(body["messages"]) for body in (first_document, second)] == [True, True]

@@ -1,4 +1,4 @@
-"""A tool loop of two turns, by a client of each dialect, which sends back all that it was shown."""
+"""Tool loops of two turns by a client of each dialect, which returns all received content."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Step = dict[str, Any]
 Did = Awaitable[Step]
 PROMPT = "Where is it?"
 PICTURE = "iVBORw0KGgo="
-FOUND = "It is in France."
+TOOL_RESULT = "It is in France."
 CITY = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -31,7 +31,7 @@ CITY = {
 PLACE = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}
 
 
-def done(text: str, usage: tuple[int, int] | None, **options: Any) -> Step:
+def final_step(text: str, usage: tuple[int, int] | None, **options: Any) -> Step:
     return {"ok": True, "text": text, "usage": usage, **options}
 
 
@@ -62,7 +62,7 @@ async def agent_of_openai(base: str, key: str, step: Step) -> Step:
 
     def look_up(place: str) -> str:
         """Look a place up."""
-        return FOUND
+        return TOOL_RESULT
 
     agents.set_tracing_disabled(True)
     if "retries" in step:
@@ -99,7 +99,7 @@ async def agent_of_openai(base: str, key: str, step: Step) -> Step:
     used = run.context_wrapper.usage
     fields = run.final_output
     typed = fields.model_dump() if isinstance(fields, BaseModel) else None
-    return done(str(fields), (used.input_tokens, used.output_tokens), typed=typed)
+    return final_step(str(fields), (used.input_tokens, used.output_tokens), typed=typed)
 
 
 def pydantic_openai(base: str, key: str, step: Step) -> Step:
@@ -151,7 +151,7 @@ async def pydantic_agent(provider: str, model: Callable[[], Any], step: Step) ->
 
     def look_up(place: str) -> str:
         """Look a place up."""
-        return FOUND
+        return TOOL_RESULT
 
     # pydantic-ai derives abilities from model names, so they are given explicitly.
     is_own = "retries" in step or does in ("typed", "think")
@@ -171,13 +171,15 @@ async def pydantic_agent(provider: str, model: Callable[[], Any], step: Step) ->
         async with agent.run_stream(request) as run:
             if step.get("leave"):
                 await anext(aiter(run.stream_text(delta=True, debounce_by=None)))
-                return done("", None)
+                return final_step("", None)
             fields = await run.get_output()
     used = run.usage
     typed = fields.model_dump() if isinstance(fields, BaseModel) else None
     parts = [part for turn in run.all_messages() for part in turn.parts]
     thought = "".join(part.content for part in parts if part.part_kind == "thinking")
-    return done(str(fields), (used.input_tokens, used.output_tokens), typed=typed, thought=thought)
+    return final_step(
+        str(fields), (used.input_tokens, used.output_tokens), typed=typed, thought=thought
+    )
 
 
 def anthropic_runner(base: str, key: str, step: Step) -> Step:
@@ -186,7 +188,7 @@ def anthropic_runner(base: str, key: str, step: Step) -> Step:
 
     def look_up(place: str) -> str:
         """Look a place up."""
-        return FOUND
+        return TOOL_RESULT
 
     runner = Anthropic(base_url=base, api_key=key, max_retries=0).beta.messages.tool_runner(
         model=step["to"],
@@ -198,7 +200,7 @@ def anthropic_runner(base: str, key: str, step: Step) -> Step:
     turns = [turn.get_final_message() if step.get("stream") else turn for turn in runner]
     used = [(turn.usage.input_tokens, turn.usage.output_tokens) for turn in turns]
     text = "".join(block.text for block in turns[-1].content if block.type == "text")
-    return done(text, (sum(item[0] for item in used), sum(item[1] for item in used)))
+    return final_step(text, (sum(item[0] for item in used), sum(item[1] for item in used)))
 
 
 def litellm_chat(base: str, key: str, step: Step) -> Step:
@@ -223,7 +225,7 @@ def litellm_call(provider: str, base: str, key: str, step: Step) -> Step:
         if step.get("stream"):
             chunks = list(itertools.islice(answer, step.get("leave")))
             if step.get("leave"):
-                return done("", None)
+                return final_step("", None)
             answer = litellm.stream_chunk_builder(chunks, messages=turns)
         message = answer.choices[0].message
         fields = message.content or ""
@@ -231,9 +233,11 @@ def litellm_call(provider: str, base: str, key: str, step: Step) -> Step:
         used = used[0] + answer.usage.prompt_tokens, used[1] + answer.usage.completion_tokens
         turns.append(message)
         calls = message.tool_calls or ()
-        turns += [{"role": "tool", "tool_call_id": call.id, "content": FOUND} for call in calls]
+        turns += [
+            {"role": "tool", "tool_call_id": call.id, "content": TOOL_RESULT} for call in calls
+        ]
     typed = json.loads(fields) if step["do"] == "typed" else None
-    return done(fields, used, typed=typed, thought=thought)
+    return final_step(fields, used, typed=typed, thought=thought)
 
 
 def litellm_content(does: str) -> Any:

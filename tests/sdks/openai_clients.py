@@ -1,4 +1,4 @@
-"""Drives OpenAI's SDK, and what those share that are made by the same generator."""
+"""Drives OpenAI's SDK and SDKs from the same generator."""
 
 from __future__ import annotations
 

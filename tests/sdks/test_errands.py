@@ -13,7 +13,7 @@ from tests.dialects.test_responses import FULL_RESPONSE
 from tests.doubles import PATIENCE_S, ScriptedUpstream, answer
 from tests.sdks.conftest import Drive
 from tests.sdks.errands import APIS, ARGUMENTS, SEALED, THOUGHT, calls, says, stays
-from tests.sdks.frameworks import FOUND, PICTURE
+from tests.sdks.frameworks import PICTURE, TOOL_RESULT
 
 CLIENTS = {
     "openai-agents": "responses",
@@ -98,7 +98,7 @@ async def test_tool_loop_ends_with_its_result(
     for request in upstream.requests[1::2]:
         sent_data = request.body.replace(b"\\", b"").replace(b" ", b"")
         assert ARGUMENTS.replace(" ", "").encode() in sent_data
-        assert FOUND.replace(" ", "").encode() in sent_data
+        assert TOOL_RESULT.replace(" ", "").encode() in sent_data
     assert len(upstream.requests) == 4
 
 

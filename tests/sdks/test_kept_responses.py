@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, policies_for, running_proxy
-from tests.dialects.responses.test_conversations import ASKED, DELETED, PAGE, QUESTION, TALK
+from tests.dialects.responses.test_conversations import DELETED, PAGE, QUESTION, TALK, USER_ITEM
 from tests.dialects.responses.test_items import NUMBERS, STREAM, drop_members
 from tests.doubles import (
     Json,
@@ -203,7 +203,7 @@ async def test_python_client_keeps_conversation(drive: Drive, upstream: Scripted
     value = document["data"]["id"]
     [added] = await drive("openai", step_of("conversations.items.create", value, **ITEMS))
     item = added["data"]["data"][0]["id"]
-    upstream.then(*map(answer, (ANSWER, TALK, TALK, PAGE, ASKED, TALK, DELETED)))
+    upstream.then(*map(answer, (ANSWER, TALK, TALK, PAGE, USER_ITEM, TALK, DELETED)))
 
     observed = await drive(
         "openai",

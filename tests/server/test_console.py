@@ -1,4 +1,4 @@
-"""The routes of the console: who may read them, what they refuse, and their headers."""
+"""Routes of the console: access, refusals, and headers."""
 
 from __future__ import annotations
 

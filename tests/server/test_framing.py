@@ -1,5 +1,7 @@
-"""What frames a request: one host, one coding that is known, and chunks that are mostly body. All
-else is refused at once, and its connection ends, as nobody can tell where the next request begins.
+"""Framing of requests: one host, one known coding, and chunks of reasonable size.
+
+Anything else is refused and closes the connection, because the start of the next request is
+unknown.
 """
 
 from __future__ import annotations

@@ -80,14 +80,14 @@ class Stream:
         self.response = response
         self.raw = b""
 
-    async def until(self, part: bytes, count: int = 1) -> None:
+    async def read_until(self, part: bytes, count: int = 1) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while self.raw.count(part) < count:
                 data = await self.response.content.readany()
                 assert data, self.raw
                 self.raw += data
 
-    async def rest(self) -> bytes:
+    async def read_rest(self) -> bytes:
         async with asyncio.timeout(PATIENCE_S):
             with suppress(aiohttp.ClientPayloadError):
                 while data := await self.response.content.readany():
@@ -122,9 +122,11 @@ async def test_silent_stream_sends_keepalives(
         keeping_alive(tmp_path, upstream) as (proxy, client),
         asking(client, family) as response,
     ):
-        await response.until((FIRST_KEEPALIVES if moment == "before" else KEEPALIVES)[family], 2)
+        await response.read_until(
+            (FIRST_KEEPALIVES if moment == "before" else KEEPALIVES)[family], 2
+        )
         gate.set()
-        raw = await response.rest()
+        raw = await response.read_rest()
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
@@ -154,9 +156,9 @@ async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpst
         keeping_alive(tmp_path, upstream) as (proxy, client),
         asking(client, "chat", "resilient") as response,
     ):
-        await response.until(KEEPALIVES["chat"])
+        await response.read_until(KEEPALIVES["chat"])
         gate.set()
-        raw = await response.rest()
+        raw = await response.read_rest()
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
@@ -191,9 +193,9 @@ async def test_failure_after_a_keepalive_is_an_error_event(
         keeping_alive(tmp_path, upstream, extra, hasty=hasty) as (proxy, client),
         asking(client, family, "search-answers") as stream,
     ):
-        await stream.until(FIRST_KEEPALIVES[family])
+        await stream.read_until(FIRST_KEEPALIVES[family])
         gate.set()
-        raw = await stream.rest()
+        raw = await stream.read_rest()
         [record] = await proxy.sink.wait()
 
     events = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
@@ -225,9 +227,9 @@ async def test_only_sent_text_is_recorded(
     upstream.answer_with(script)
     async with keeping_alive(tmp_path, upstream, extra) as (proxy, client):
         async with asking(client, "chat") as stream:
-            await stream.until(COMMENT)
+            await stream.read_until(COMMENT)
             gate.set()
-            await stream.until(b"ster")
+            await stream.read_until(b"ster")
         [record] = await proxy.sink.wait()
         remaining.set()
 
@@ -255,10 +257,10 @@ async def test_held_text_sends_keepalives(
         keeping_alive(tmp_path, upstream, extra) as (_, client),
         asking(client, "messages") as stream,
     ):
-        await stream.until(KEEPALIVES["messages"], 2)
+        await stream.read_until(KEEPALIVES["messages"], 2)
         assert b"hip" not in stream.raw
         gate.set()
-        raw = await stream.rest()
+        raw = await stream.read_rest()
 
     assert b"hippo" not in raw
     assert b"message_stop" in raw
@@ -284,9 +286,9 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
         asking(proxy.client, "chat", "hedged") as response,
     ):
-        await response.until(KEEPALIVES["chat"])
+        await response.read_until(KEEPALIVES["chat"])
         gate.set()
-        raw = await response.rest()
+        raw = await response.read_rest()
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
@@ -305,10 +307,10 @@ async def test_shared_response_has_keepalives(tmp_path: Path, upstream: Scripted
         asking(client, "chat") as second,
     ):
         for response in (first_stream, second):
-            await response.until(KEEPALIVES["chat"])
+            await response.read_until(KEEPALIVES["chat"])
         gate.set()
-        assert b"Paris." in await first_stream.rest()
-        assert b"Paris." in await second.rest()
+        assert b"Paris." in await first_stream.read_rest()
+        assert b"Paris." in await second.read_rest()
         records = await proxy.sink.wait(2)
 
     assert len(upstream.requests) == 1
@@ -328,7 +330,7 @@ async def test_disconnect_after_a_keepalive_closes_upstream(
 
     async with keeping_alive(tmp_path, upstream) as (proxy, client):
         async with asking(client, "chat") as stream:
-            await stream.until(KEEPALIVES["chat"])
+            await stream.read_until(KEEPALIVES["chat"])
             stream.response.close()
         async with asyncio.timeout(PATIENCE_S):
             await closed.wait()
@@ -351,8 +353,8 @@ async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstrea
                 proxy.url + path, headers=headers, json={**body, "stream": True}
             )
             stream = Stream(answered)
-            await stream.until(KEEPALIVES["messages"])
-        raw = await stream.rest()
+            await stream.read_until(KEEPALIVES["messages"])
+        raw = await stream.read_rest()
 
     assert b"event: error" in raw
     [record] = proxy.sink.records
@@ -390,7 +392,7 @@ async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: Script
         task = group.create_task(ask())
         await event.wait()
         async with asking(client, "chat") as stream:
-            await stream.until(KEEPALIVES["chat"], 3)
+            await stream.read_until(KEEPALIVES["chat"], 3)
             gate.set()
-            await stream.rest()
+            await stream.read_rest()
         assert await task == 502

@@ -114,10 +114,13 @@ async def test_preflight_needs_no_key(path: str, origin: str, shared: Proxy) -> 
     [OTHER_TEXT, "null", "https://app.example.com.evil.test", "http://app.example.com", ""],
 )
 async def test_other_origin_is_refused(origin: str, shared: Proxy) -> None:
-    asked, read = await preflight(shared, "/v1/models", origin), await list_models(shared, origin)
+    preflight_reply, read = (
+        await preflight(shared, "/v1/models", origin),
+        await list_models(shared, origin),
+    )
 
-    assert (asked.status, read.status) == (405, 200)
-    names = {name.lower() for reply in (asked, read) for name in reply.headers}
+    assert (preflight_reply.status, read.status) == (405, 200)
+    names = {name.lower() for reply in (preflight_reply, read) for name in reply.headers}
     assert not [name for name in names if name.startswith("access-control")]
     assert [record.status for record in await shared.sink.wait(2)] == [405, 200]
 
@@ -146,9 +149,9 @@ async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_pat
     text = "cors: {origins: ['*']}\n" + policies_for(upstream.url)
     async with running_proxy(tmp_path / "p", text) as proxy:
         read = await list_models(proxy, OTHER_TEXT)
-        asked = await preflight(proxy, "/v1/models", OTHER_TEXT)
+        preflight_reply = await preflight(proxy, "/v1/models", OTHER_TEXT)
 
-    for reply in (read, asked):
+    for reply in (read, preflight_reply):
         assert reply.headers["access-control-allow-origin"] == "*"
         assert "access-control-allow-credentials" not in reply.headers
 

@@ -84,9 +84,9 @@ async def test_client_gets_keepalives_while_the_upstream_pings(
         keeping_alive(tmp_path, upstream, GUARDS[guard]) as (proxy, client),
         asking(client, family, target) as stream,
     ):
-        await stream.until(keepalive, 2)
+        await stream.read_until(keepalive, 2)
         gate.set()
-        raw = await stream.rest()
+        raw = await stream.read_rest()
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
@@ -104,7 +104,7 @@ async def test_ping_is_forwarded_before_the_first_event(
 
     async def first_byte(client: ClientSession, target: str) -> str:
         async with asking(client, "chat", target) as stream:
-            await stream.until(KEEPALIVES["chat"])
+            await stream.read_until(KEEPALIVES["chat"])
         return target
 
     async with (
@@ -140,6 +140,6 @@ async def test_early_ping_keeps_status_open(tmp_path: Path, upstream: ScriptedUp
             json={**body, "stream": True},
         ) as reply,
     ):
-        raw = await Stream(reply).rest()
+        raw = await Stream(reply).read_rest()
 
     assert (reply.status, reply.content_type) == (400, "application/json"), raw

@@ -251,10 +251,10 @@ def free(size: int) -> None:
 class Noted(ThreadPoolExecutor):
     """An executor that counts its jobs."""
 
-    given = 0
+    job_count = 0
 
     def submit(self, *work, **options):  # type: ignore[no-untyped-def]
-        self.given += 1
+        self.job_count += 1
         return super().submit(*work, **options)
 
 
@@ -263,10 +263,10 @@ async def test_only_large_bodies_are_parsed_in_a_thread() -> None:
         parsing = Parsing(offload=Offload(noted))
 
         small = await parsing.read(b'{"a": 1}', dict, "a", free)
-        assert noted.given == 0
+        assert noted.job_count == 0
         large = await parsing.read(orjson.dumps({"a": "x" * LARGE_BYTES}), dict, "a", free)
 
-    assert (small, len(large["a"]), noted.given) == ({"a": 1}, LARGE_BYTES, 2)
+    assert (small, len(large["a"]), noted.job_count) == ({"a": 1}, LARGE_BYTES, 2)
     assert threading.active_count() >= 1
 
 

@@ -1,4 +1,4 @@
-"""Response bytes and headers: what aiohttp would send, and the headers of docs."""
+"""Response bytes, compared with aiohttp, and response headers, compared with the docs."""
 
 from __future__ import annotations
 

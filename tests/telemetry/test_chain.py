@@ -1,5 +1,4 @@
-"""The chain: whatever is done to its lines afterwards shows, and what a kill leaves does not pass
-for that."""
+"""Hash chain of the decision log: changes are detected, and kills are no changes."""
 
 from __future__ import annotations
 
@@ -83,7 +82,7 @@ def overwrite_hash(lines: list[bytes]) -> None:
 )
 def test_first_changed_line_is_named(do: object, line: int, log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
-    do(lines)  # type: ignore[operator]  # one of the above
+    do(lines)  # type: ignore[operator]  # one of the functions above
     log.write_bytes(b"".join(lines))
 
     verified = verify(log)

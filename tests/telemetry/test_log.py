@@ -271,7 +271,7 @@ def ended(error: Exception | None = None) -> Record:
     target = Target(Upstream("openai", "openai", "http://here"), "gpt-4o-mini")
     attempt = record.start_attempt(target, 0)
     attempt.ended = record.ended = record.now()
-    record.error = error  # type: ignore[assignment]  # one of ours
+    record.error = error  # type: ignore[assignment]  # an error of the product
     return record
 
 

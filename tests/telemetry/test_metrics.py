@@ -283,7 +283,7 @@ async def test_openmetrics_carries_trace_ids(proxy: Proxy) -> None:
     assert media_type.startswith("application/openmetrics-text")
     traces = {
         sample.exemplar.labels["trace_id"]
-        for family in openmetrics(text.decode())  # type: ignore[no-untyped-call]  # it has none
+        for family in openmetrics(text.decode())  # type: ignore[no-untyped-call]  # an untyped library
         for sample in family.samples
         if sample.exemplar
     }

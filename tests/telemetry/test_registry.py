@@ -235,7 +235,7 @@ def test_bucket_has_the_trace_of_its_latest_value() -> None:
 
     text, media_type = Exposition(registry.collect).render("application/openmetrics-text")
 
-    families = text_string_to_metric_families(text.decode())  # type: ignore[no-untyped-call]  # it has none
+    families = text_string_to_metric_families(text.decode())  # type: ignore[no-untyped-call]  # an untyped library
     [family] = [metric for metric in families if metric.name == NAME]
     exemplars = [metric.exemplar for metric in family.samples if metric.exemplar is not None]
     assert media_type.startswith("application/openmetrics-text")

@@ -97,21 +97,21 @@ CROSSINGS: dict[str, tuple[Json, int, list[Step]]] = {
 @dataclass
 class Asker:
     house: House
-    given: str = ""
+    response_id: str = ""
     ids: list[str] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
 
     async def begin(self, document: Json, **fields: Any) -> int:
         self.house.upstream.answer_with(answer(document))
         status, body = await self.house.ask(background=True, **fields)
-        self.given = body.get("id", "")
+        self.response_id = body.get("id", "")
         return status
 
     async def about(
         self, document: Json, way: tuple[str, str] = GET, key: str = KEY
     ) -> tuple[int, Json]:
         self.house.upstream.answer_with(answer(document, 404 if document is NO_MORE else 200))
-        path = f"/v1/responses/{self.given}{way[1]}"
+        path = f"/v1/responses/{self.response_id}{way[1]}"
         status, body, self.headers = await self.house.send(path, way[0], key=key)
         return status, body
 
@@ -155,7 +155,7 @@ async def test_first_read_of_the_end_is_charged(
     for record in records:
         [attempt] = record.attempts
         if attempt.response_id is not None:
-            assert attempt.response_id == asker.given
+            assert attempt.response_id == asker.response_id
     assert [text != "0" for text in outputs] == [
         bool(item[2]) for item in steps if "status" in item[1]
     ]
@@ -254,10 +254,10 @@ async def test_exhausted_budget_bills_running_and_refuses_new_responses(asker: A
     body: Json = {"model": "costly", "max_output_tokens": 1}
     for name in ("resp_1", "resp_2"):  # running responses hold no reservation
         assert await asker.begin({**QUEUED, "id": name}, **body) == 200
-        asker.ids.append(asker.given)
+        asker.ids.append(asker.response_id)
 
     for asked_so_far, (index, cost) in enumerate(((0, PRICED), (1, PRICED), (0, 0)), 3):
-        asker.given = asker.ids[index]
+        asker.response_id = asker.ids[index]
         document = background_response(id=("resp_1", "resp_2")[index])
         assert (await asker.about(document))[0] == 200
         record = (await asker.records(asked_so_far))[-1]

@@ -40,7 +40,7 @@ from tests.doubles import (
 from tests.servers import free_port, program
 from tests.telemetry.collector import Collector, attributes_of
 from tests.test_pipeline import BEARER
-from tests.upstream.wire.test_dialing import black_hole
+from tests.upstream.wire.test_dialing import answer_plainly, black_hole
 
 FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
@@ -108,12 +108,6 @@ async def raw_server(
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-
-
-async def answer_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read(1)
-    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    writer.close()
 
 
 async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

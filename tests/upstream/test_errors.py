@@ -69,7 +69,7 @@ async def test_error_contains_no_part_of_our_key() -> None:
     long = "x" * (MAX_TEXT - 30) + key
     body = orjson.dumps({"error": {"message": long, "param": f"{key} {'p' * 5000}"}})
 
-    error = await read_error(ErrorReply(400, body), upstream)  # type: ignore[arg-type]  # what it reads of a reply
+    error = await read_error(ErrorReply(400, body), upstream)  # type: ignore[arg-type]  # the members that are read
 
     redact_credentials(error, upstream)
 

@@ -35,11 +35,11 @@ FIRST_CALLER, SECOND_CALLER, THIRD_CALLER = "one", "other", "third"
 @dataclass
 class Watched:
     now: float = 0.0
-    told: list[tuple[str, str]] = field(default_factory=list)
+    transitions: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.health = Health(
-            lambda: self.now, lambda t, endpoint, state: self.told.append((t.model, state))
+            lambda: self.now, lambda t, endpoint, state: self.transitions.append((t.model, state))
         )
 
     def ask(
@@ -77,7 +77,7 @@ def test_success_between_failures_keeps_the_circuit_closed() -> None:
     for error in (DOWN, None, DOWN, UpstreamRejected("x", upstream_status=400), DOWN):
         watched.ask(error=error)
 
-    assert watched.told == []
+    assert watched.transitions == []
 
 
 @for_each(
@@ -104,7 +104,7 @@ def test_errors_of_others_never_open_the_circuit(failure: ProxyError) -> None:
     for _ in range(5):
         watched.ask(error=failure)
 
-    assert watched.told == []
+    assert watched.transitions == []
 
 
 def test_one_probe_decides_after_the_pause() -> None:
@@ -119,7 +119,7 @@ def test_one_probe_decides_after_the_pause() -> None:
     watched.ask()
     watched.ask()
 
-    assert [state for _, state in watched.told] == [
+    assert [state for _, state in watched.transitions] == [
         "open", "half_open", "open", "half_open", "closed",
     ]  # fmt: skip
 
@@ -130,7 +130,7 @@ def test_abandoned_probe_leaves_the_decision_to_the_next() -> None:
     watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER).give_back()
 
     watched.ask()
-    assert watched.told[-1] == ("here", "closed")
+    assert watched.transitions[-1] == ("here", "closed")
 
 
 def test_probe_with_response_head_admits_others() -> None:
@@ -141,9 +141,9 @@ def test_probe_with_response_head_admits_others() -> None:
     watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.health.take(NEAR_TARGET, "chat", SECOND_CALLER)
 
-    assert watched.told[-1] == ("here", "closed")
+    assert watched.transitions[-1] == ("here", "closed")
     probe.give_back()
-    assert watched.told[-1] == ("here", "closed")
+    assert watched.transitions[-1] == ("here", "closed")
 
 
 def test_slow_probe_is_replaced_after_a_pause() -> None:
@@ -155,7 +155,7 @@ def test_slow_probe_is_replaced_after_a_pause() -> None:
 
     watched.ask()
 
-    assert watched.told[-1] == ("here", "closed")
+    assert watched.transitions[-1] == ("here", "closed")
 
 
 @for_each("failures", [1, 2, 3, 5])
@@ -171,10 +171,10 @@ def test_failures_of_one_caller_do_not_affect_others(failures: int) -> None:
 
     with pytest.raises(CircuitOpen):
         watched.health.take(target, "chat", FIRST_CALLER)
-    assert set(watched.told) == {("here", "half_open")}
+    assert set(watched.transitions) == {("here", "half_open")}
     watched.now += 10
     watched.ask(target)
-    assert watched.told[-1] == ("here", "closed")
+    assert watched.transitions[-1] == ("here", "closed")
 
 
 def test_failures_of_two_callers_open_the_circuit_for_all() -> None:
@@ -183,7 +183,7 @@ def test_failures_of_two_callers_open_the_circuit_for_all() -> None:
     watched.ask(error=DOWN, caller=SECOND_CALLER)
 
     assert watched.refuses(THIRD_CALLER)
-    assert watched.told[-1] == ("here", "open")
+    assert watched.transitions[-1] == ("here", "open")
 
 
 def test_connection_failures_count_for_all_callers() -> None:
@@ -197,7 +197,7 @@ def test_connection_failures_count_for_all_callers() -> None:
 
 def test_circuit_opened_by_the_only_caller_admits_another() -> None:
     watched = opened()
-    assert watched.told[-1] == ("here", "open")
+    assert watched.transitions[-1] == ("here", "open")
 
     watched.ask(caller=SECOND_CALLER)
 
@@ -230,9 +230,9 @@ def test_slow_probe_of_a_failed_caller_delays_no_other() -> None:
     assert watched.refuses(FIRST_CALLER)
     watched.ask(caller=THIRD_CALLER)
 
-    assert watched.told[-1] == ("here", "half_open")  # for the pending probe
+    assert watched.transitions[-1] == ("here", "half_open")  # for the pending probe
     slow.end_probe()
-    assert watched.told[-1] == ("here", "closed")
+    assert watched.transitions[-1] == ("here", "closed")
 
 
 def test_late_failure_does_not_extend_the_pause() -> None:

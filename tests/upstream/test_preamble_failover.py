@@ -120,11 +120,11 @@ async def served(
         upstream.by_model = scripts
         async with asking(client, family) as answered:
             if keepalives:
-                await answered.until(b"\n\n", keepalives)
+                await answered.read_until(b"\n\n", keepalives)
                 assert starts(family, answered.raw) == 0
                 assert gate is not None
                 gate.set()
-            raw = await answered.rest()
+            raw = await answered.read_rest()
         if gate is not None:
             gate.set()
         [record] = await proxy.sink.wait()

@@ -159,7 +159,7 @@ async def test_disconnect_during_billing_loses_no_bill(other_flag: bool, twice: 
     asking.cancel()
     if twice:
         await asyncio.sleep(0)
-        attempt.bill = Some(cost=1)  # type: ignore[assignment]  # as somebody asks meanwhile
+        attempt.bill = Some(cost=1)  # type: ignore[assignment]  # while another call asks
         asking.cancel()
     store.may_answer.set()
     with pytest.raises(asyncio.CancelledError):

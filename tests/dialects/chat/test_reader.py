@@ -15,6 +15,7 @@ from proxy.types.events import STOP, Attach, Begin, Delta, Event, Finish, Frame,
 from tests.dialects.chat.replay import call_for, read_documents, written
 from tests.doubles import Json
 from tests.for_each import for_each
+from tests.golden.events import value_at
 
 HEAD: Json = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
@@ -49,12 +50,6 @@ def texts(frames: list[Frame]) -> list[tuple[str, str]]:
             elif isinstance(event, Delta):
                 text_by_part[event.part] += event.text
     return [(part.kind, text) for part, text in text_by_part.items()]
-
-
-def value_at(doc: Any, slot: tuple[Any, ...]) -> Any:
-    for step in slot:
-        doc = doc[step]
-    return doc
 
 
 def test_chunk_of_the_same_shape_is_one_delta() -> None:

@@ -27,12 +27,12 @@ from tests.doubles import (
 
 EMAIL = "bob@example.com"
 TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {"a": "b"}}
-ASKED: Json = {
+USER_ITEM: Json = {
     **{"id": "msg_a1", "type": "message", "role": "user", "status": "completed"},
     "content": [{"type": "input_text", "text": "Where?"}],
 }
 PAGE: Json = {
-    **{"object": "list", "data": [ASKED]},
+    **{"object": "list", "data": [USER_ITEM]},
     **{"first_id": "msg_a1", "last_id": "msg_a1", "has_more": False},
 }
 DELETED: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
@@ -43,7 +43,7 @@ WAYS: list[tuple[str, str, Json | None, Json]] = [
     ("DELETE", "", None, DELETED),
     ("GET", "/items", None, PAGE),
     ("POST", "/items", {"items": [QUESTION]}, PAGE),
-    ("GET", "/items/{item}", None, ASKED),
+    ("GET", "/items/{item}", None, USER_ITEM),
     ("DELETE", "/items/{item}", None, TALK),
 ]
 every_way = pytest.mark.parametrize(
@@ -198,7 +198,7 @@ async def test_guards_inspect_written_and_returned_items(gateway: House) -> None
 @pytest.mark.parametrize("end", ["/items", "/items/{item}"])
 async def test_output_guards_inspect_items(end: str, gateway: House) -> None:
     text = await create_conversation(gateway, "guarded")
-    item = {**ASKED, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
+    item = {**USER_ITEM, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
     known_text = await item_of(gateway, text)
     gateway.upstream.answer_with(answer(item if "{item}" in end else {**PAGE, "data": [item]}))
 
@@ -217,7 +217,7 @@ async def test_listed_items_have_restored_values(
     async def echo(request: ReceivedRequest, wire: Wire) -> None:
         [item] = request.json["items"]
         content = [{"type": "input_text", "text": item["content"]}]
-        await answer({**PAGE, "data": [{**ASKED, "content": content}]})(request, wire)
+        await answer({**PAGE, "data": [{**USER_ITEM, "content": content}]})(request, wire)
 
     guard = "{guard: pii, entities: [email], action: mask, restore: true}"
     policies = policy(upstream.url).replace("input: [", f"input: [{guard}, ")

@@ -1,5 +1,4 @@
-"""Every place that takes an id of what a provider keeps, by everybody who may send one: the key
-that was given it, however it was given, and all others, whom no upstream hears."""
+"""Fields with ids of stored objects. Ids work only for the key that got them."""
 
 from __future__ import annotations
 

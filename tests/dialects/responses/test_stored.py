@@ -1,5 +1,4 @@
-"""Calls about a response that its provider keeps: over sockets, with guards, limits and other keys,
-and what stands in their queries."""
+"""Calls about stored responses, over sockets: guards, limits, other keys, and query parameters."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.guards.national_numbers import SENTENCES as NATIONAL_SENTENCES
 from tests.guards.national_numbers import texts as national_texts
 
 DEFAULT = Pii()
-ALL: Detector = Pii(ENTITIES)
+ALL_ENTITIES: Detector = Pii(ENTITIES)
 SINGLE = {entity: Pii([entity]) for entity in ENTITIES}
 
 
@@ -33,7 +33,7 @@ def find_spans(pii: Detector, text: str) -> list[tuple[str, str]]:
 def test_each_identifier_is_found(kind: str, value: str, text: str) -> None:
     assert (kind, value) in find_spans(SINGLE[kind], text)
     if not kind.startswith("id_"):
-        assert (kind, value) in find_spans(ALL, text)
+        assert (kind, value) in find_spans(ALL_ENTITIES, text)
 
 
 @for_each(("kind", "value", "text"), positives())
@@ -228,8 +228,8 @@ def test_mail_address_has_exact_boundaries(text: str, address: str) -> None:
 def test_no_finding_is_longer_than_the_lookback() -> None:
     text = "a" * 900 + "@" + "b." * 900 + "example"
 
-    assert ALL.lookback == LOOKBACK
-    assert [finding.end - finding.start for finding in ALL.find(text)] == [64 + 1 + 253]
+    assert ALL_ENTITIES.lookback == LOOKBACK
+    assert [finding.end - finding.start for finding in ALL_ENTITIES.find(text)] == [64 + 1 + 253]
 
 
 @for_each("entity", ["e-mail", "id_XX", "id_us", ""])
@@ -242,7 +242,7 @@ def test_unknown_entity_is_refused(entity: str) -> None:
 @given(st.text("0159 +-./()@:aé٣\u00a0\ud83d", max_size=60))
 def test_findings_are_ordered_and_separate(text: str) -> None:
     ends = [0]
-    for finding in ALL.find(text):
+    for finding in ALL_ENTITIES.find(text):
         assert isinstance(finding, Finding)
         assert ends[-1] <= finding.start < finding.end <= len(text)
         ends.append(finding.end)
@@ -261,17 +261,19 @@ def test_text_beyond_the_lookback_changes_no_finding(
     texts: list[str], between: str, cut: int
 ) -> None:
     text = between.join(texts)
-    findings = ALL.find(text)
+    findings = ALL_ENTITIES.find(text)
 
     shifted = [
         replace(finding, start=finding.start + cut, end=finding.end + cut)
-        for finding in ALL.find(text[cut:])
+        for finding in ALL_ENTITIES.find(text[cut:])
     ]
     assert [finding for finding in shifted if finding.start >= cut + LOOKBACK] == [
         finding for finding in findings if finding.start >= cut + LOOKBACK
     ]
     assert [
-        finding for finding in ALL.find(text[:-cut]) if finding.end <= len(text) - cut - LOOKBACK
+        finding
+        for finding in ALL_ENTITIES.find(text[:-cut])
+        if finding.end <= len(text) - cut - LOOKBACK
     ] == [finding for finding in findings if finding.end <= len(text) - cut - LOOKBACK and cut]
 
 
@@ -285,7 +287,7 @@ def test_time_is_linear_in_text_length(piece: str) -> None:
     def text(characters: int) -> str:
         return (piece * characters)[:characters] + "!"
 
-    assert growth(ALL.find, text, 10 << 10, maximum=LINEAR) < LINEAR
+    assert growth(ALL_ENTITIES.find, text, 10 << 10, maximum=LINEAR) < LINEAR
 
 
 @for_each("end", [r"\n", r"\r\n", r"\t"])

@@ -201,7 +201,7 @@ def base64_of(chance: random.Random) -> str:
     return base64.b64encode(chance.randbytes(1500)).decode()
 
 
-ALIKE: dict[str, Callable[[random.Random], str]] = {
+RANDOM_TEXTS: dict[str, Callable[[random.Random], str]] = {
     "digest": lambda chance: chance.randbytes(32).hex(),
     "git id": lambda chance: chance.randbytes(20).hex(),
     "uuid": lambda chance: str(uuid.UUID(bytes=chance.randbytes(16))),
@@ -212,12 +212,12 @@ ALIKE: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-@for_each("equivalents", ALIKE)
+@for_each("equivalents", RANDOM_TEXTS)
 def test_random_text_without_prefix_passes(secrets: Secrets, equivalents: str) -> None:
     chance = random.Random(11)
     for _ in range(400):
         lead, tail = chance.choice(["commit ", "id: ", "("]), chance.choice(' ,.)/`"')
-        assert list(secrets.find(f"{lead}{ALIKE[equivalents](chance)}{tail} and more")) == []
+        assert list(secrets.find(f"{lead}{RANDOM_TEXTS[equivalents](chance)}{tail} and more")) == []
 
 
 @for_each(

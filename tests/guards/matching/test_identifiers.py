@@ -1,4 +1,4 @@
-"""Cards and accounts: every brand's test numbers, and what only looks like one."""
+"""Cards and accounts: test numbers of every brand, and similar numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.guards.matching.identifiers import (
 )
 from proxy.guards.matching.numbers import DigitRun
 from tests.for_each import for_each
-from tests.guards.identifiers import CALLED, VALUES
+from tests.guards.identifiers import NAMED_VALUES, VALUES
 
 
 def find_scores(text: str) -> list[tuple[str, float]]:
@@ -128,7 +128,7 @@ def test_account_lengths_are_those_of_the_registry() -> None:
 
 EXAMPLES = [
     *((kind, value) for kind, values in VALUES.items() for value in values),
-    *((kind, value) for kind, _, value in CALLED),
+    *((kind, value) for kind, _, value in NAMED_VALUES),
 ]
 
 

@@ -44,7 +44,7 @@ async def judged(
 
 
 def data(outside: Deployment) -> str:
-    [(_, _, body)] = outside.asked
+    [(_, _, body)] = outside.requests
     return str(body["messages"][1]["content"])
 
 
@@ -52,7 +52,7 @@ async def test_judge_is_called_once_for_json() -> None:
     _, outside = await judged(
         JUDGE, verdict("pass", 0), "one", ScriptedPiece("two", "arguments", None)
     )
-    [(guard, deployment, body)] = outside.asked
+    [(guard, deployment, body)] = outside.requests
 
     assert (guard, deployment) == ("refunds", "judge-smol")
     assert (body["temperature"], body["max_tokens"]) == (0, 512)
@@ -67,7 +67,7 @@ async def test_judge_is_called_once_for_json() -> None:
 
 
 def answer_schema(outside: Deployment) -> Any:
-    [(_, _, body)] = outside.asked
+    [(_, _, body)] = outside.requests
     return body["response_format"]["json_schema"]["schema"]
 
 
@@ -83,7 +83,7 @@ def answer_schema(outside: Deployment) -> Any:
 async def test_schema_lists_numbers_of_the_texts(texts: list[str], where: Any) -> None:
     _, outside = await judged(JUDGE, verdict("pass", 0), *texts)
     schema_sent = answer_schema(outside)
-    [(_, _, body)] = outside.asked
+    [(_, _, body)] = outside.requests
 
     assert schema_sent["properties"].get("where", {"items": None})["items"] == where
     assert schema_sent["required"] == [*schema_sent["properties"]]
@@ -170,7 +170,7 @@ async def test_too_long_text_is_not_judged() -> None:
 async def test_blank_texts_cause_no_call() -> None:
     findings, outside = await judged(JUDGE, verdict(), " ", "")
 
-    assert (findings, outside.asked) == ([[], []], [])
+    assert (findings, outside.requests) == ([[], []], [])
 
 
 async def test_response_is_judged_with_its_question() -> None:

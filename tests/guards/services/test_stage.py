@@ -190,7 +190,7 @@ class ScriptedService:
         self.asked.append(texts)
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer  # type: ignore[no-any-return]  # any at all: that is the test
+        return self.answer  # type: ignore[no-any-return]  # any exception
 
 
 class HangingService:

@@ -1,5 +1,4 @@
-"""Names, parts of messages and members beside the choices of a stream: which pieces are one text,
-and of which only the first is shown."""
+"""Names, message parts and members next to choices of a stream: joined and repeated pieces."""
 
 from __future__ import annotations
 
@@ -180,14 +179,14 @@ def test_text_with_a_too_long_path_fails_closed(path: tuple[str, ...]) -> None:
     assert fed([odd], FLAG) == [odd]
 
 
-def beside(value: Any, name: str = "note") -> Json:
+def chunk_with_member(value: Any, name: str = "note") -> Json:
     return {**HEAD, "choices": [], name: value}
 
 
 @for_each("stored", [str, lambda part: {"a": [part]}, lambda part: [[part]]])
 @for_each("name", ["note", "usage", "name"])
 def test_first_piece_beside_the_choices_passes(name: str, stored: Any) -> None:
-    chunks = [beside(stored(part), name) for part in ("sec", "ret", "sec", "s")]
+    chunks = [chunk_with_member(stored(part), name) for part in ("sec", "ret", "sec", "s")]
 
     assert [document[name] for document in fed(chunks, MASK)] == [
         stored("sec"),
@@ -200,7 +199,10 @@ def test_first_piece_beside_the_choices_passes(name: str, stored: Any) -> None:
 
 @pytest.mark.parametrize("stored", [str, lambda part: [part]])
 def test_first_piece_in_the_place_of_choices_passes(stored: Any) -> None:
-    frames, work = read(*(beside(stored(part), "choices") for part in ("se", "c"))), tallies(MASK)
+    frames, work = (
+        read(*(chunk_with_member(stored(part), "choices") for part in ("se", "c"))),
+        tallies(MASK),
+    )
     parent = StreamFilter.for_rules(work)
 
     outputs = [safe.doc for frame in frames for safe in parent.feed(frame)]
@@ -216,7 +218,9 @@ def test_same_value_in_each_chunk_passes() -> None:
     assert [document["provider"] for document in outputs] == ["house"] * 3
 
 
-@pytest.mark.parametrize("stored", [beside, lambda part: call({"function": {"name": part}})])
+@pytest.mark.parametrize(
+    "stored", [chunk_with_member, lambda part: call({"function": {"name": part}})]
+)
 def test_value_that_is_found_when_repeated_passes_once(stored: Any) -> None:
     outputs = fed([stored("42")] * 4, rule("42424242", action="block"))
 

@@ -52,7 +52,7 @@ def released(unmasker: Unmasker, *pieces: str) -> list[str]:
     return ["".join(item.text for item in unmasker.feed(piece)) for piece in pieces]
 
 
-def rest(unmasker: Unmasker) -> str:
+def remaining_text(unmasker: Unmasker) -> str:
     return "".join(piece.text for piece in unmasker.close())
 
 
@@ -119,7 +119,7 @@ def test_only_a_possible_placeholder_is_held() -> None:
     fed = released(unmasker, "To [EM", "AIL_", "x7f", "] [[", "[EX", "[", "a[")
     assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
     assert unmasker.lookback < 100
-    assert (rest(unmasker), rest(unmasker)) == ("[", "")
+    assert (remaining_text(unmasker), remaining_text(unmasker)) == ("[", "")
 
 
 def test_value_is_escaped_in_json() -> None:
@@ -128,7 +128,7 @@ def test_value_is_escaped_in_json() -> None:
     arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
     unmasker = masks.unmasker(escaped=True)
 
-    given_back = "".join(released(unmasker, *arguments)) + rest(unmasker)
+    given_back = "".join(released(unmasker, *arguments)) + remaining_text(unmasker)
     assert json.loads(given_back) == {"to": value}
 
 
@@ -158,16 +158,17 @@ IN_WORDS = (
 )
 
 
-def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
+def restored_text(masks: Masks, text: str, *, escaped: bool = False) -> str:
     """Return a text with restored values. Checks that cuts change nothing."""
     full_text = masks.unmask(text, escaped=escaped)
     assert (
-        "".join(released(unmasker := masks.unmasker(escaped=escaped), *text)) + rest(unmasker)
+        "".join(released(unmasker := masks.unmasker(escaped=escaped), *text))
+        + remaining_text(unmasker)
         == full_text
     )
     for cut in range(1, len(text)):
         two = masks.unmasker(escaped=escaped)
-        assert "".join(released(two, text[:cut], text[cut:])) + rest(two) == full_text
+        assert "".join(released(two, text[:cut], text[cut:])) + remaining_text(two) == full_text
     return full_text
 
 
@@ -178,7 +179,7 @@ def test_rewritten_placeholder_is_restored(how: str, context: str, remaining: st
     mask(masks, PROMPT, mails(PROMPT))
 
     text = context.replace("{}", REWRITTEN[how])
-    assert back(masks, text) == remaining.replace("{}", "ada@mill.example")
+    assert restored_text(masks, text) == remaining.replace("{}", "ada@mill.example")
 
 
 BACKSLASHES = (
@@ -194,9 +195,9 @@ def test_backslashes_around_a_placeholder_stay(text: str, how: str) -> None:
     mask(masks, PROMPT, mails(PROMPT))
     restored = text.replace("{}", "ada@mill.example")
 
-    assert back(masks, text.replace("{}", how)) == restored
+    assert restored_text(masks, text.replace("{}", how)) == restored
     arguments = json.dumps({"path": text.replace("{}", how)})
-    assert json.loads(back(masks, arguments, escaped=True)) == {"path": restored}
+    assert json.loads(restored_text(masks, arguments, escaped=True)) == {"path": restored}
 
 
 @pytest.mark.parametrize(("written", "remaining"), HALF.values(), ids=HALF)
@@ -204,8 +205,12 @@ def test_single_bracket_stays(written: str, remaining: str) -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
 
-    assert back(masks, f"see {written} now") == f"see {remaining} now".format("ada@mill.example")
-    assert back(masks, "to: [EMAIL_x7f, EMAIL_x7f]") == ("to: [ada@mill.example, ada@mill.example]")
+    assert restored_text(masks, f"see {written} now") == f"see {remaining} now".format(
+        "ada@mill.example"
+    )
+    assert restored_text(masks, "to: [EMAIL_x7f, EMAIL_x7f]") == (
+        "to: [ada@mill.example, ada@mill.example]"
+    )
 
 
 @pytest.mark.parametrize("escaped", [False, True])
@@ -218,7 +223,7 @@ def test_percent_encoding_is_kept_for_allowed_hosts(escaped: bool) -> None:
         for host, stored in (("mill.example", True), ("evil.test", False)):
             address = f"https://{host}/?to="
             output = "ada%26o%27b%40mill.example" if stored else written
-            assert back(masks, f"see {address}{written} now", escaped=escaped) == (
+            assert restored_text(masks, f"see {address}{written} now", escaped=escaped) == (
                 f"see {address}{output} now"
             )
 
@@ -267,7 +272,7 @@ def test_similar_text_is_no_placeholder(text: str) -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
 
-    assert back(masks, text) == text
+    assert restored_text(masks, text) == text
 
 
 @for_each("escaped", [False, True])
@@ -296,7 +301,7 @@ def test_value_is_restored_for_allowed_hosts_only(
     full_text = masks.unmask(text, escaped=escaped)
 
     assert full_text == f"{text_before}{'ada@mill.example' if stored else placeholder}{text_after}"
-    assert "".join(released(unmasker, *text)) + rest(unmasker) == full_text
+    assert "".join(released(unmasker, *text)) + remaining_text(unmasker) == full_text
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -410,7 +415,7 @@ CUTS = st.lists(st.integers(0, 200), max_size=30)
 def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
     places = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     pieces = [text[local_value:context] for local_value, context in itertools.pairwise(places)]
-    return "".join(released(unmasker, *pieces)) + rest(unmasker)
+    return "".join(released(unmasker, *pieces)) + remaining_text(unmasker)
 
 
 @given(TEXTS, CUTS)

@@ -73,7 +73,7 @@ def results_of(tallies: list[RuleTally]) -> list[GuardResult]:
     return [tally.to_result() for tally in tallies]
 
 
-def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
+def masked_whole(text: str, rules: tuple[GuardRule, ...]) -> str:
     at_work = tallies(*rules)
     views = variants(text)
     matches = [
@@ -127,7 +127,7 @@ def force_release(window: Window, parts: Iterable[str]) -> tuple[str, str | None
     return "".join(piece.text for piece in out), None
 
 
-def around(text: str, edges: Sequence[int]) -> str:
+def masked_from_edges(text: str, edges: Sequence[int]) -> str:
     """Return a text with masked secrets, each from the last edge within it."""
     output, past = "", 0
     for match in re.finditer("secret", text):
@@ -147,7 +147,7 @@ def test_forced_release_is_inspected_with_what_follows(bits: list[str], cuts: li
         tallied = tallies(*at_work)
 
         assert force_release(Window(tallied, replace=_bracketed), pieces(text, cuts)) == (
-            around(text, edges),
+            masked_from_edges(text, edges),
             None,
         )
         assert tallied[0].to_result().findings.get("word", 0) == text.count("secret")
@@ -170,7 +170,7 @@ def test_stream_is_masked_as_the_whole_text(
 ) -> None:
     observed, _ = stream(Window(tallies(*rules), replace=_bracketed), pieces(text, cuts))
 
-    assert observed == whole(text, rules)
+    assert observed == masked_whole(text, rules)
 
 
 # Words too short for base64, which is held while it continues.

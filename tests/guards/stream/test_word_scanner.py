@@ -36,7 +36,7 @@ from tests.guards.samples import sample
 # ruff: noqa: RUF001  # texts include disguised letters
 
 
-def made(kind: str, action: Action = "mask", **keys: object) -> GuardRule:
+def guard_rule(kind: str, action: Action = "mask", **keys: object) -> GuardRule:
     it = KINDS[kind]
     detector: Any = it.make(it.Keys(**keys), NO_CONTEXT)
     if is_contextual(detector):
@@ -52,17 +52,19 @@ PROMPT = (
 )
 LISTED = ["hippo", "blue whale", "naïve", "河馬"]
 GUARDS = {
-    "pii": made("pii"),
-    "every entity": made("pii", entities=[*ENTITIES]),
-    "secrets": made("secrets"),
-    "urls": made("urls", deny=["mill.example", "*.mill.example"]),
-    "code": made("code"),
-    "keywords": made("keywords", words=LISTED, patterns=["fox[ -]{1,3}trot", "[0-9]{3} apples?"]),
-    "injection": made("injection"),
-    "toxicity": made("toxicity", threshold=0.3),
-    "nsfw": made("nsfw", threshold=0.3),
-    "system_prompt": made("system_prompt", words=6),
-    "copyright": made("copyright", texts=[PROMPT], words=8, share=None),
+    "pii": guard_rule("pii"),
+    "every entity": guard_rule("pii", entities=[*ENTITIES]),
+    "secrets": guard_rule("secrets"),
+    "urls": guard_rule("urls", deny=["mill.example", "*.mill.example"]),
+    "code": guard_rule("code"),
+    "keywords": guard_rule(
+        "keywords", words=LISTED, patterns=["fox[ -]{1,3}trot", "[0-9]{3} apples?"]
+    ),
+    "injection": guard_rule("injection"),
+    "toxicity": guard_rule("toxicity", threshold=0.3),
+    "nsfw": guard_rule("nsfw", threshold=0.3),
+    "system_prompt": guard_rule("system_prompt", words=6),
+    "copyright": guard_rule("copyright", texts=[PROMPT], words=8, share=None),
 }
 SETS = [*((name,) for name in GUARDS), ("pii", "secrets"), ("code", "keywords"), tuple(GUARDS)]
 
@@ -157,7 +159,7 @@ def bracketed(rule: GuardRule, kind: str, text: str) -> str:
     return f"[{kind}]"
 
 
-def whole(text: str, rules: Sequence[GuardRule]) -> str:
+def masked_whole(text: str, rules: Sequence[GuardRule]) -> str:
     views = variants(text)
     matches = [
         match
@@ -182,7 +184,7 @@ def test_any_cut_is_masked_as_the_whole_text(
     text: str, cuts: list[int], names: tuple[str, ...]
 ) -> None:
     rules = [GUARDS[name] for name in names]
-    expected = whole(text, rules)
+    expected = masked_whole(text, rules)
 
     assert streamed(pieces(text, cuts), rules) == expected
     assert streamed(pieces(text, at_spaces(text)), rules) == expected
@@ -192,7 +194,7 @@ def test_any_cut_is_masked_as_the_whole_text(
 def test_each_kind_of_secret_is_masked_at_any_cut(kind: str) -> None:
     text = f"{PROSE}For {drawn(kind)} and so on. {PROSE}"
     rules = [GUARDS["secrets"], GUARDS["pii"]]
-    expected = whole(text, rules)
+    expected = masked_whole(text, rules)
 
     for parts in (list(text), pieces(text, at_spaces(text)), pieces(text, [*range(0, 2000, 7)])):
         assert streamed(parts, rules) == expected
@@ -202,7 +204,7 @@ def test_each_kind_of_secret_is_masked_at_any_cut(kind: str) -> None:
 def test_each_credential_is_masked_at_any_cut(credential: Credential) -> None:
     text = f"{PROSE}{credential.text} and so on. {PROSE}"
     rules = [GUARDS["secrets"], GUARDS["pii"]]
-    expected = whole(text, rules)
+    expected = masked_whole(text, rules)
     first_count, last_count = len(PROSE), len(PROSE) + len(credential.text) + 1
 
     assert credential.secret not in expected
@@ -214,7 +216,7 @@ def test_each_credential_is_masked_at_any_cut(credential: Credential) -> None:
 def test_identifiers_are_masked_at_any_cut(value: str) -> None:
     rules = [GUARDS["every entity"]]
     for text in (f"{PROSE}My phone is {value}, call it. {PROSE}", f"{PROSE}{value} {value}"):
-        expected = whole(text, rules)
+        expected = masked_whole(text, rules)
 
         for parts in (list(text), pieces(text, at_spaces(text)), pieces(text, [*range(0, 999, 7)])):
             assert streamed(parts, rules) == expected
@@ -359,7 +361,7 @@ def test_words_are_inspected_together() -> None:
 
 
 def test_short_lookback_holds_little() -> None:
-    short = made("keywords", words=["hippo"])
+    short = guard_rule("keywords", words=["hippo"])
     window = Window(tallies(short))
     assert window.lookback <= LEAST_REACH
 
@@ -377,7 +379,7 @@ def test_short_lookback_holds_little() -> None:
 )
 def test_word_with_ignored_space_is_held(text: str) -> None:
     rules = [GUARDS["pii"]]
-    expected = whole(text, rules)
+    expected = masked_whole(text, rules)
 
     assert "[" in expected
     for cuts in (at_spaces(text), [*range(len(text))], [*range(0, len(text), 7)]):

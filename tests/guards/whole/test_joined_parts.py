@@ -32,7 +32,7 @@ def body(*parts: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class NearbyWord:
     """Finds a word only shortly after, or directly before, another word."""
 
     lookback: int | None = 20
@@ -92,7 +92,7 @@ async def test_finding_with_context_in_another_part_is_masked(
 ) -> None:
     request = body(*({"text": name} for name in parts))
 
-    inspection = await inspected(request, GuardRule("beside", Beside(), action="mask"))
+    inspection = await inspected(request, GuardRule("beside", NearbyWord(), action="mask"))
 
     [message] = replaced(request, inspection.changes)["messages"]
     assert tuple(part["text"] for part in message["content"]) == masked
@@ -146,7 +146,7 @@ def test_parts_are_inspected_joined_and_alone(
     starts = [*accumulate(map(len, parts), initial=0)]
     texts = request_texts(body(*({"text": name} for name in parts))).texts
 
-    for single_rule in (*rules, GuardRule("beside", Beside())):
+    for single_rule in (*rules, GuardRule("beside", NearbyWord())):
         if single_rule.detector.lookback is None:  # type: ignore[union-attr]
             continue
         together = letters_of(request_texts(body("".join(parts))).texts, single_rule)
@@ -185,19 +185,19 @@ async def test_whole_text_rule_inspects_each_part() -> None:
 def test_many_messages_of_parts_take_linear_time() -> None:
     parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
 
-    def looked(size: int) -> int:
+    def count_lines(size: int) -> int:
         request = {"messages": [{"role": "user", "content": parts}] * size}
         return lines_of(request, rule("secret"), 3 * size)
 
-    assert looked(400) < 3 * looked(200)
+    assert count_lines(400) < 3 * count_lines(200)
 
 
 def test_many_findings_in_a_part_take_linear_time() -> None:
-    def looked(size: int) -> int:
+    def count_lines(size: int) -> int:
         request = body({"text": "a secret. " * size}, {"text": "the "}, {"text": "secret"})
         return lines_of(request, rule("secret"), size + 1)
 
-    assert looked(800) < 3 * looked(400)
+    assert count_lines(800) < 3 * count_lines(400)
 
 
 def test_many_parts_are_mapped_in_linear_time() -> None:

@@ -1,5 +1,7 @@
-"""What is cut in two between messages of one role is found, and masked in both; what is not cut is
-judged as before, and a long talk is read again at its seams alone."""
+"""Findings across adjacent messages of one role are masked in both messages.
+
+Other messages are judged separately, and long conversations are read again only at boundaries.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def read(request: dict[str, Any]) -> Texts:
     return plain_request(request) or request_texts(request)
 
 
-async def shown(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
+async def masked_texts(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
     inspection = await inspected(request, *rules)
     return [message["content"] for message in replaced(request, inspection.changes)["messages"]]
 
@@ -68,7 +70,7 @@ async def shown(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
 async def test_key_cut_anywhere_is_masked_in_both_messages(index: int) -> None:
     request = body(f"the key is {KEY[:index]}", f"{KEY[index:]} as I said")
 
-    first_value, second = await shown(request, SECRETS)
+    first_value, second = await masked_texts(request, SECRETS)
 
     assert first_value.startswith("the key is [")
     assert second.endswith("] as I said")
@@ -78,7 +80,7 @@ async def test_key_cut_anywhere_is_masked_in_both_messages(index: int) -> None:
 @for_each("role", ["user", "assistant", "tool", "system"])
 @for_each("messages", [("4111 1111", "1111 1111"), ("4111 1111 11", "11 1111")])
 async def test_card_is_found_across_messages(messages: tuple[str, str], role: str) -> None:
-    assert await shown(body(*messages, role=role), PII) == ["[CARD]", "[CARD]"]
+    assert await masked_texts(body(*messages, role=role), PII) == ["[CARD]", "[CARD]"]
 
 
 async def test_card_in_three_messages_is_found_once() -> None:
@@ -88,13 +90,13 @@ async def test_card_in_three_messages_is_found_once() -> None:
 
     assert inspection.results[0].findings == {"card": 1}
     assert (inspection.results[0].fields, inspection.results[0].bytes) == (3, 17)
-    assert await shown(request, PII) == ["[CARD]", "[CARD]", "[CARD]"]
+    assert await masked_texts(request, PII) == ["[CARD]", "[CARD]", "[CARD]"]
 
 
 async def test_context_of_a_message_reaches_the_next() -> None:
     words = rule("the key is x9", action="mask")
 
-    assert await shown(body("Listen, the key is", "x9, right?"), words) == [
+    assert await masked_texts(body("Listen, the key is", "x9, right?"), words) == [
         "Listen, [WORD]",
         "[WORD], right?",
     ]
@@ -106,7 +108,7 @@ async def test_parts_of_adjacent_messages_are_joined() -> None:
     )
     request["messages"][1]["content"] = [{"type": "text", "text": "1111 1111, yes"}]
 
-    parts = await shown(request, PII)
+    parts = await masked_texts(request, PII)
 
     assert [[part["text"] for part in item] for item in parts] == [
         ["it is [CARD]", "[CARD]"],
@@ -180,7 +182,7 @@ async def test_finding_continues_only_at_digits(
     inspection = await inspected(body(*messages), words)
 
     assert inspection.results[0].findings == {"word": 1}
-    assert tuple(await shown(body(*messages), words)) == masked
+    assert tuple(await masked_texts(body(*messages), words)) == masked
 
 
 @for_each(
@@ -193,9 +195,9 @@ async def test_finding_continues_only_at_digits(
 )  # fmt: skip
 async def test_adjacent_values_stay_separate(messages: tuple[str, str]) -> None:
     everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
-    alone = [text for message in messages for text in await shown(body(message), everybody)]
+    alone = [text for message in messages for text in await masked_texts(body(message), everybody)]
 
-    assert await shown(body(*messages), everybody) == alone
+    assert await masked_texts(body(*messages), everybody) == alone
 
 
 @for_each("index", range(1, len("+49 30 901820")))
@@ -203,7 +205,7 @@ async def test_phone_is_found_at_any_cut(index: int) -> None:
     phone = "+49 30 901820"
     everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
 
-    first_value, _ = await shown(
+    first_value, _ = await masked_texts(
         body(f"mine is {phone[:index]}", f"{phone[index:]}, I think"), everybody
     )
 
@@ -213,7 +215,7 @@ async def test_phone_is_found_at_any_cut(index: int) -> None:
 async def test_address_ends_with_its_message() -> None:
     request = body("write to ada@example.com", "Thanks for all")
 
-    assert await shown(request, PII) == ["write to [EMAIL]", "Thanks for all"]
+    assert await masked_texts(request, PII) == ["write to [EMAIL]", "Thanks for all"]
 
 
 async def test_rule_joins_only_messages_of_its_roles() -> None:
@@ -327,10 +329,10 @@ def test_each_character_is_reread_at_most_twice(size: int) -> None:
 def test_many_messages_take_linear_time(
     pair: tuple[str, str], words: tuple[str, ...], match_count: int
 ) -> None:
-    def looked(size: int) -> int:
+    def count_lines(size: int) -> int:
         return lines_of(body(*pair * size), rule(*words), match_count * size)
 
-    assert looked(400) < 3 * looked(200)
+    assert count_lines(400) < 3 * count_lines(200)
 
 
 @pytest.mark.parametrize(

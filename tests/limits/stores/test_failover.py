@@ -42,8 +42,8 @@ class Instance:
 
     store: FailoverStore
     remote: RedisStore
-    told: list[str]
-    lost: list[Claim]
+    transitions: list[str]
+    lost_claims: list[Claim]
     rests: list[float] = field(default_factory=list)
 
     async def recovered(self) -> None:
@@ -126,12 +126,12 @@ async def test_calls_continue_during_outage(server: Server, go_away: GoAway) -> 
             waits += await has_to_wait(node.store.admit(f"call-{number}", call_claims))
             await node.store.settle(f"call-{number}", [10, 0])
         assert waits <= node.store.max_failures
-        assert node.told == ["degraded"]
+        assert node.transitions == ["degraded"]
 
         come_back()
         await node.recovered()
 
-        assert node.told == ["degraded", "recovered"]
+        assert node.transitions == ["degraded", "recovered"]
         standings = await node.store.read(claims((BUDGET, 0), (PLACES, 0)))
         assert [standing.used for standing in standings] == [2000, 0]
         assert node.store.dropped == 0
@@ -316,15 +316,15 @@ async def test_bills_booked_during_an_outage_are_confirmed_later(server: Server)
 async def test_store_unavailable_at_start_is_reported_before_a_call(server: Server) -> None:
     async with instance(server) as local_value:
         await local_value.store.probe_at_start()
-        assert (local_value.told, local_value.store.is_degraded) == ([], False)
+        assert (local_value.transitions, local_value.store.is_degraded) == ([], False)
 
     server.kill()
     async with instance(server) as local_value:
         await local_value.store.probe_at_start()
-        assert (local_value.told, local_value.store.is_degraded) == (["degraded"], True)
+        assert (local_value.transitions, local_value.store.is_degraded) == (["degraded"], True)
         server.start()
         await local_value.recovered()
-        assert local_value.told == ["degraded", "recovered"]
+        assert local_value.transitions == ["degraded", "recovered"]
 
 
 class Flaky:

@@ -28,14 +28,14 @@ from tests.servers import Cluster, Member, eventually
 class Trips:
     """Requests of each round trip. ``go`` lets trips end, ``failing`` makes them fail."""
 
-    asked: list[list[str]] = field(default_factory=list)
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[list[str]] = field(default_factory=list)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
     failing: bool = False
 
     async def trip(self, questions: Sequence[ScriptCall]) -> list[Reply]:
-        self.asked.append([question.text for question in questions])
-        self.begun.set()
+        self.requests.append([question.text for question in questions])
+        self.started.set()
         await self.go.wait()
         if self.failing:
             return [StoreUnavailable("down")] * len(questions)
@@ -50,13 +50,13 @@ async def test_calls_during_a_trip_share_the_next() -> None:
     trips = Trips()
     async with Batcher(trips.trip) as batcher:
         first_futures = ask(batcher, "1")
-        await trips.begun.wait()
+        await trips.started.wait()
         remainder = ask(batcher, "2", "3", "4")
         trips.go.set()
 
         assert await asyncio.gather(*first_futures, *remainder) == [[1], [2], [3], [4]]
 
-    assert trips.asked == [["1"], ["2", "3", "4"]]
+    assert trips.requests == [["1"], ["2", "3", "4"]]
 
 
 async def test_piggybacked_calls_precede_the_next_call() -> None:
@@ -70,7 +70,7 @@ async def test_piggybacked_calls_precede_the_next_call() -> None:
         assert await ask(batcher, "3")[0] == [3]
         assert replies == [[1], [2]]
 
-    assert trips.asked == [["1", "2", "3"]]
+    assert trips.requests == [["1", "2", "3"]]
 
 
 async def test_piggybacked_calls_are_sent_alone_and_on_exit() -> None:
@@ -83,14 +83,14 @@ async def test_piggybacked_calls_are_sent_alone_and_on_exit() -> None:
         batcher.piggyback(ScriptCall(("key",), "2"), replies.append)
 
     assert replies == [[1], [2]]
-    assert trips.asked == [["1"], ["2"]]
+    assert trips.requests == [["1"], ["2"]]
 
 
 async def test_calls_queued_behind_a_failed_trip_fail() -> None:
     trips = Trips(failing=True)
     async with Batcher(trips.trip) as batcher:
         first_futures = ask(batcher, "1")
-        await trips.begun.wait()
+        await trips.started.wait()
         futures = ask(batcher, "2")
         trips.go.set()
         result = await asyncio.gather(*first_futures, *futures, return_exceptions=True)
@@ -99,7 +99,7 @@ async def test_calls_queued_behind_a_failed_trip_fail() -> None:
         trips.failing = False
         assert await ask(batcher, "3")[0] == [3]
 
-    assert trips.asked == [["1"], ["3"]]
+    assert trips.requests == [["1"], ["3"]]
 
 
 async def test_cancelled_call_does_not_affect_others_of_its_trip() -> None:

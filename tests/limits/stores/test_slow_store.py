@@ -131,7 +131,7 @@ async def test_busy_event_loop_is_no_store_failure(server: Server) -> None:
             call = asyncio.ensure_future(store.admit(f"call-{number}", CLOSED))
             for _ in range(number):
                 await asyncio.sleep(0)
-            time.sleep(3 * TIMEOUT_S)  # noqa: ASYNC251  # the loop is busy with something else
+            time.sleep(3 * TIMEOUT_S)  # noqa: ASYNC251  # block the event loop
             assert (await call).admitted
 
 

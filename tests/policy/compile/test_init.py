@@ -1,4 +1,4 @@
-"""From schema to snapshot: what an upstream, a target and a key become."""
+"""Compilation of upstreams, targets and keys from schema to snapshot."""
 
 from __future__ import annotations
 

@@ -43,11 +43,11 @@ class Cloud:
     """Issues numbered tokens, or raises ``fails``."""
 
     now: float = 1000.0
-    given: int = 0
+    issued: int = 0
     fails: Exception | None = None
     hangs: threading.Event | None = None
     fetching: threading.Event = field(default_factory=threading.Event)
-    told: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
 
     def make(self, scope: str, environ: Environ) -> Fetch:
         def fetch() -> CloudToken:
@@ -56,13 +56,13 @@ class Cloud:
             self.fetching.set()
             if self.hangs is not None:
                 self.hangs.wait()
-            self.given += 1
-            return CloudToken(f"token-{self.given}", HOUR_S)
+            self.issued += 1
+            return CloudToken(f"token-{self.issued}", HOUR_S)
 
         return fetch
 
     def tokens(self) -> CloudTokens:
-        tell = lambda ref, reason: self.told.append((ref, reason))  # noqa: E731
+        tell = lambda ref, reason: self.failures.append((ref, reason))  # noqa: E731
         return CloudTokens({}, tell, lambda: self.now, {"azure": self.make, "google": self.make})
 
 
@@ -91,7 +91,7 @@ def test_token_is_renewed_five_minutes_before_expiry() -> None:
     cloud.now += 1
     assert tokens.due() == {"azure"}
     assert renewed(tokens) != observed
-    assert (tokens.text(AZURE), cloud.told) == ("token-2", [])
+    assert (tokens.text(AZURE), cloud.failures) == ("token-2", [])
 
 
 def test_failed_renewal_keeps_the_token_and_is_retried() -> None:
@@ -103,7 +103,7 @@ def test_failed_renewal_keeps_the_token_and_is_retried() -> None:
     cloud.fails = OSError("the words of somebody")
 
     assert renewed(tokens) == renewed(tokens) == observed
-    assert cloud.told == [(AZURE, "fetching a token from azure failed with OSError")]
+    assert cloud.failures == [(AZURE, "fetching a token from azure failed with OSError")]
     assert tokens.text(AZURE) == "token-1"
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
     assert renewed(tokens) != observed
@@ -166,7 +166,7 @@ async def test_tokens_are_renewed_in_a_background_thread() -> None:
     tokens = cloud.tokens()
     tokens.state([AZURE])
     async with run_in_background(renew_tokens(tokens)):
-        await eventually(lambda: cloud.given == 1)
+        await eventually(lambda: cloud.issued == 1)
     assert tokens.text(AZURE) == "token-1"
 
 
@@ -178,12 +178,12 @@ async def test_clouds_are_called_concurrently() -> None:
     assert hung.hangs is not None
     try:
         async with run_in_background(renew_tokens(tokens)):
-            await eventually(lambda: hung.fetching.is_set() and answers.given == 1)
+            await eventually(lambda: hung.fetching.is_set() and answers.issued == 1)
             answers.now += HOUR_S
-            await eventually(lambda: answers.given == 2)
+            await eventually(lambda: answers.issued == 2)
     finally:
         hung.hangs.set()
-    await eventually(lambda: hung.given == 1)
+    await eventually(lambda: hung.issued == 1)
 
 
 def test_unreferenced_token_is_dropped() -> None:
@@ -194,7 +194,7 @@ def test_unreferenced_token_is_dropped() -> None:
     assert secret_states(["/no/such/file"], tokens) == frozenset()
     cloud.now += 2 * HOUR_S
     tokens.renew("azure")
-    assert cloud.given == 1
+    assert cloud.issued == 1
 
 
 @for_each("ref", ["${KEY}", "file:/run/key", "azure:", "oidc:x"])

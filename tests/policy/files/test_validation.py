@@ -15,6 +15,7 @@ from proxy.policy.files.load import read
 from proxy.policy.files.source import Problem, path_text
 from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
+from tests.golden.events import value_at
 from tests.test_docs import EXAMPLES
 
 DIGEST = "0" * 64
@@ -99,12 +100,6 @@ def parts(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     listed = dict(enumerate(value)) if isinstance(value, list) else value
     for key, item in listed.items() if isinstance(listed, dict) else ():
         yield from parts(item, (*path, key))
-
-
-def value_at(data: Any, path: KeyPath) -> Any:
-    for part in path:
-        data = data[part]
-    return data
 
 
 @for_each("example", EXAMPLES, ids=lambda text: text.splitlines()[0])

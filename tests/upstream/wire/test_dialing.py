@@ -155,13 +155,15 @@ async def test_invalid_certificate_is_rejected(event: bool, certificate: tuple[P
     assert upstream.requests == []
 
 
-async def test_upstream_without_tls_is_an_error() -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
+async def answer_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Respond without TLS."""
+    await reader.read(1)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    writer.close()
 
-    plain = await asyncio.start_server(refuse, "127.0.0.1", 0)
+
+async def test_upstream_without_tls_is_an_error() -> None:
+    plain = await asyncio.start_server(answer_plainly, "127.0.0.1", 0)
     port = plain.sockets[0].getsockname()[1]
     async with plain, HttpClient(TRUST) as http:
         with pytest.raises(UpstreamUnavailable, match="cannot be reached"):

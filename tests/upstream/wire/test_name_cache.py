@@ -192,7 +192,7 @@ async def test_concurrent_lookups_are_bounded(hanging: Hanging) -> None:
     resolve = Resolver(hanging, max_lookups=2)
     asking = [resolve(f"slow{n}", 1, type=1) for n in range(5)]
     async with asyncio.timeout(PATIENCE_S):
-        while len(hanging.asked) < 2:  # noqa: ASYNC110  # a thread does it
+        while len(hanging.asked) < 2:  # noqa: ASYNC110  # set by a thread
             await asyncio.sleep(0.001)
     assert len(hanging.asked) == 2
 

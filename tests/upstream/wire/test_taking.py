@@ -33,7 +33,7 @@ class Taker:
         self.taken: list[bytes] = []
         self._more = asyncio.Event()
 
-    async def until(self, count: int) -> None:
+    async def wait_for_bytes(self, count: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while len(self.taken) < count:
                 self._more.clear()
@@ -77,7 +77,7 @@ async def test_end_wakes_reader(http: HttpClient, upstream: ScriptedUpstream) ->
         reading = asyncio.ensure_future(reply.read(taker))
         for number, data in enumerate((b"a", b"b", b"c"), 1):
             body.say(piece(data))
-            await taker.until(number)
+            await taker.wait_for_bytes(number)
         assert not reading.done()
         body.say(None)
 
@@ -92,9 +92,9 @@ async def test_late_reader_finds_data(http: HttpClient, upstream: ScriptedUpstre
     async with await opened(http, upstream.url) as reply:
         reading = asyncio.ensure_future(reply.read(taker))
         body.say(piece(b"a"))
-        await taker.until(1)
+        await taker.wait_for_bytes(1)
         body.say(piece(b"wake"))
-        await taker.until(2)
+        await taker.wait_for_bytes(2)
         body.say(piece(b"after"))
 
         assert await reading is None
@@ -112,7 +112,7 @@ async def test_taking_resets_idle_timer(http: HttpClient, upstream: ScriptedUpst
         for number in range(4):
             await asyncio.sleep(0.15)
             body.say(piece(b"x"))
-            await taker.until(number + 1)
+            await taker.wait_for_bytes(number + 1)
         last_at = loop.time()
         with pytest.raises(UpstreamTimeout) as timeout_error:
             await reading
@@ -143,7 +143,7 @@ async def test_error_reaches_the_next_reader(http: HttpClient, upstream: Scripte
     async with await opened(http, upstream.url) as reply:
         reading = asyncio.ensure_future(reply.read(taker))
         body.say(piece(b"x"))
-        await taker.until(1)
+        await taker.wait_for_bytes(1)
         body.say(None)
         with pytest.raises(UpstreamInvalid):
             await reading
@@ -168,7 +168,7 @@ async def test_next_response_is_independent(http: HttpClient, upstream: Scripted
     async with await opened(http, upstream.url) as reply:
         reading = asyncio.ensure_future(reply.read(taker))
         first_paced.say(piece(b"wake"))
-        await taker.until(1)
+        await taker.wait_for_bytes(1)
         reading.cancel()
         await asyncio.wait([reading])
         first_paced.say(None)
