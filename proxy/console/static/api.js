@@ -54,6 +54,7 @@ export const post = (path, body) =>
   })
 
 // The data of a path, requested every `every` milliseconds while the page is `live` and visible.
+// All pages request it at the same times, so that the proxy builds it once for them.
 export function useData(path, every, live = true) {
   const [state, setState] = useState({ path: null, data: null, error: null })
   useEffect(() => {
@@ -74,7 +75,8 @@ export function useData(path, every, live = true) {
         setState(old => ({ path, data: old.path === path ? old.data : null, error }))
         if (at && error instanceof Refused) setStale(path, { at, message: error.message })
       }
-      if (every && live) timer = setTimeout(load, reachable ? every : RETRY_MS)
+      const wait = reachable ? every - (Date.now() % every) : RETRY_MS
+      if (every && live) timer = setTimeout(load, wait)
     }
     load()
     const again = () => live && load()
