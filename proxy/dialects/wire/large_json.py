@@ -180,7 +180,7 @@ class PieceReader:
 
     def _next(self, mark: str, position: int) -> int:
         if mark != ",":
-            raise ValueError("expected a comma or the end")
+            raise ValueError("expected a comma or the end of the value")
         return self._skip(position)
 
     def _string(self, position: int) -> tuple[str, int]:
