@@ -83,7 +83,7 @@ LONGEST = (
     "tests/demo/test_messages.py",
     "tests/adversary/test_growth.py",
     "tests/adversary/test_stream_latency.py",
-    "tests/adversary/test_large_answers.py",
+    "tests/adversary/test_large_responses.py",
     "tests/policy/test_cold_starts.py",
     "tests/test_call_budget.py",
     "tests/adversary/test_retained_text.py",

@@ -10,7 +10,7 @@ from proxy.guards.stream.frame_texts import delta_texts, other_texts
 from proxy.guards.text.documents import collect_texts, native_walk, request_texts
 from proxy.guards.text.walk import Text
 from proxy.types.events import FamilyName
-from tests.adversary.answers import frames_of, item, part_events
+from tests.adversary.random_streams import frames_of, item, part_events
 from tests.doubles import Json, block_events, message, message_events, response, response_events
 from tests.for_each import for_each
 

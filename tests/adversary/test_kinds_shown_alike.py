@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.schema import BY_KIND
-from tests.adversary.answers import documents_of, part_events
+from tests.adversary.random_streams import documents_of, part_events
 from tests.adversary.test_cut_texts import ACTIONS, CLIENTS, GUARD, chunks
 from tests.conftest import Reply
 from tests.doubles import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.adversary.answers import documents_of, part_events
+from tests.adversary.random_streams import documents_of, part_events
 from tests.adversary.test_cut_texts import ACTIONS, GUARD
 from tests.doubles import (
     Json,

@@ -24,8 +24,8 @@ from tests.adversary.checked_proxy import house
 from tests.adversary.examples import check_examples
 from tests.adversary.fields import ROUTES, TEXTS
 from tests.adversary.grammar import LEAVES, requests
-from tests.adversary.odd_values import places
-from tests.adversary.test_odd_requests import PARTS
+from tests.adversary.invalid_values import places
+from tests.adversary.test_invalid_values import PARTS
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.dialects.vendors.test_anthropic import THOUGHT, TOOL_USE
 from tests.doubles import (

@@ -277,7 +277,9 @@ async def test_ranges_are_those_of_the_upstream(
     assert refused.error["param"] in fields
 
 
-async def test_stop_sequences_go_where_allowed(start: Start, upstream: ScriptedUpstream) -> None:
+async def test_stop_sequences_are_sent_only_where_allowed(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
     proxy = await start("")
     fields = {"stop_sequences": ["a", "b", "c", "d", "e"]}
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.types.events import FamilyName, Frame
-from tests.adversary.answers import (
+from tests.adversary.random_streams import (
     ARGUMENTS,
     CARD,
     CLIENTS,

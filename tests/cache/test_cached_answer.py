@@ -237,7 +237,7 @@ def test_large_responses_are_not_held_decoded() -> None:
     assert decoded.find(b"j" * 32, b"value") is largest
 
 
-def test_least_recently_used_response_goes_first() -> None:
+def test_least_recently_used_response_is_evicted_first() -> None:
     decoded = DecodedAnswers()
     keys = [bytes([number]) * 32 for number in range(MAX_ANSWERS + 1)]
     for key in keys[:-1]:

@@ -289,7 +289,7 @@ async def test_over_budget_gets_exact_hits_only(tmp_path: Path, upstream: Script
     assert client.embedded == [PROMPT]
 
 
-async def test_clients_control_what_is_fetched_and_kept(client: Client) -> None:
+async def test_cache_headers_control_lookup_and_storage(client: Client) -> None:
     await client.ask()
     client.upstream.answer_with(answer(chat("Press the button.")))
 

@@ -111,7 +111,7 @@ def test_token_times_are_those_of_text() -> None:
     assert (meter.first_token_at, meter.last_token_at) == (2.0, 3.0)
 
 
-def test_finish_reasons_are_kept_by_choice() -> None:
+def test_finish_reasons_are_stored_by_choice() -> None:
     meter = Meter()
 
     feed(meter, {"choices": [{"index": 1, "text": "", "finish_reason": "length"}]}, 1.0)

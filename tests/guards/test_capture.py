@@ -99,7 +99,7 @@ async def test_captured_texts_are_redacted(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_choice_with_an_odd_index_is_captured(
+async def test_choice_with_an_invalid_index_is_captured(
     streamed: bool, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     events = chat_events("a", "b") if streamed else [chat("ab")]

@@ -109,7 +109,7 @@ async def test_enkrypt_stream_reports_at_its_end(guard: Guard, upstream: Scripte
     ("name", "status"),
     [("enkrypt", 400), ("portkey", 446), ("enkrypt-chat", 400), ("portkey-chat", 446)],
 )
-async def test_stream_blocked_after_its_head_reports_in_its_last_event(
+async def test_block_after_the_head_is_reported_in_the_last_event(
     name: str, status: int, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.schema import BY_KIND
-from tests.adversary.answers import item
+from tests.adversary.random_streams import item
 from tests.conftest import Proxy, Reply
 from tests.dialects.test_responses import BEARER, FUNCTION_CALL, REQUEST, accumulated, streamed
 from tests.dialects.vendors.test_anthropic import HEADERS

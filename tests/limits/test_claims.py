@@ -70,7 +70,7 @@ def plan(
         ({"prompt": "注文" * 120, "max_tokens": 7}, ParameterOverrides(), (240, 7)),
     ],
 )  # fmt: skip
-def test_token_estimates(
+def test_tokens_are_estimated(
     body: dict[str, Any], changes: ParameterOverrides, tokens: tuple[int, int]
 ) -> None:
     assert estimate_tokens(chat_call(**body), CHEAP, changes) == tokens

@@ -19,7 +19,7 @@ from proxy.types import Target
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
-from tests.recipes.provider_answers import ANSWERS, MISTRAL_THINKING, THOUGHT, streamed
+from tests.recipes.provider_responses import ANSWERS, MISTRAL_THINKING, THOUGHT, streamed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text()
 BEDROCK = "https://bedrock-runtime.eu-central-1.amazonaws.com/openai/v1"

@@ -187,7 +187,9 @@ async def test_early_exit_closes_the_upstream(
     assert record.outcome in ("client_abort", "success")
 
 
-async def test_retries_transient(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
+async def test_transient_errors_are_retried(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     upstream.then(answer(busy, 529, "retry-after: 1"), answer(message()))
 

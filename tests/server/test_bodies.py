@@ -44,7 +44,7 @@ def test_one_caller_may_take_half_of_the_remainder() -> None:
     BodyShare(bodies, "a").take(50)
 
 
-def test_parsed_size_counts_too_but_a_single_body_is_always_parsed() -> None:
+def test_parsed_size_counts_except_for_a_single_body() -> None:
     bodies = Bodies(100)
     first_share, second = BodyShare(bodies, "a"), BodyShare(bodies, "a")
     first_share.take(20)

@@ -293,7 +293,7 @@ def test_session_ends_and_cannot_be_forged() -> None:
         ("HEADRACE_TRACE_URL", "javascript:alert('{trace_id}')"),
     ],
 )
-def test_refuses_setting(name: str, value: str) -> None:
+def test_invalid_setting_is_refused(name: str, value: str) -> None:
     address = Address("127.0.0.1", 0)
     with pytest.raises(BadSetting, match=name):
         from_environment(Path(), address, address, {name: value})

@@ -199,7 +199,7 @@ def test_slow_collector_does_not_delay_exit(dropped: Counter[str]) -> None:
         assert dropped == {"shutdown": 3}
 
 
-def test_close_starts_no_batch_after_its_time_and_counts_the_rest(dropped: Counter[str]) -> None:
+def test_close_counts_spans_left_at_its_deadline(dropped: Counter[str]) -> None:
     gate = Gate()
     queue = queue_to(gate, dropped, max_spans=1000)
     for _ in range(300):

@@ -200,7 +200,9 @@ async def test_same_target_is_retried_after_the_preamble(
 
 
 @families
-async def test_hedge_wins(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_hedge_wins_after_a_preamble(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     extra = f"    hedge: {{after: 10ms}}\n    fallback: [{{{TARGETS[family]}, model: spare}}]\n"
     gate = asyncio.Event()
     primary, spare = held_open(family, PREAMBLES[family], gate), stream(FALLBACKS[family])

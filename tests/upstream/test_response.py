@@ -225,7 +225,7 @@ DEPLOYMENTS = ["compare", "legacy-only", "resilient", "responses-only", "search-
 LISTED_MODELS = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
 
 
-async def test_list_has_one_id_per_model_unless_asked(proxy: Proxy) -> None:
+async def test_list_has_one_id_per_model_unless_requested(proxy: Proxy) -> None:
     listed = {}
     for query in ("", "?names=all", "?names=some"):
         response = await proxy.send(f"/v1/models{query}", headers=FIRST_DOCUMENT, method="GET")

@@ -17,7 +17,7 @@ from proxy.dialects.chat.requests import (
     read_part_texts,
     remove_thoughts,
 )
-from tests.adversary.odd_values import ODD
+from tests.adversary.invalid_values import ODD
 from tests.doubles import chat, legacy
 from tests.for_each import for_each
 

@@ -124,7 +124,7 @@ def test_each_stop_reason_has_a_finish_reason(reason: str, finish: str) -> None:
         ]
 
 
-def test_arguments_in_the_start_of_a_call_get_a_delta_of_their_own() -> None:
+def test_arguments_in_the_start_of_a_call_become_a_delta() -> None:
     script = message_events(block_events(0, {**TOOL_USE, "input": {"a": 1}}))
 
     frames = frames_of(script, inspect=True)
@@ -259,7 +259,7 @@ def test_end_of_bytes_completes_a_finished_message() -> None:
     assert frames[-1] == Frame((Stop(),), "messages", last=True)
 
 
-def test_whole_answer_is_one_frame_with_its_bytes() -> None:
+def test_whole_response_is_one_frame_with_its_bytes() -> None:
     doc = message(
         {"type": "thinking", "thinking": "Hm.", "signature": "s"}, {**TOOL_USE, "input": {"a": [1]}}
     )

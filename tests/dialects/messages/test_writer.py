@@ -87,7 +87,7 @@ def test_whole_response_keeps_its_bytes() -> None:
 
 
 @for_each("mode", [{}, {"inspect": True}])
-def test_whole_answer_becomes_a_stream_and_whole_again(mode: dict[str, bool]) -> None:
+def test_whole_response_becomes_a_stream_and_whole_again(mode: dict[str, bool]) -> None:
     frames = frames_of([RICH], whole=True, stream=True, **mode)
 
     output = message_of(frames)
@@ -96,7 +96,7 @@ def test_whole_answer_becomes_a_stream_and_whole_again(mode: dict[str, bool]) ->
     assert json.loads(written(frames, is_whole=True)) == RICH
 
 
-def test_stream_becomes_a_whole_answer() -> None:
+def test_stream_becomes_a_whole_response() -> None:
     full_value = json.loads(written(frames_of(STREAM), is_whole=True))
 
     assert full_value == accumulated(

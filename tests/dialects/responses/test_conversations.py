@@ -123,7 +123,7 @@ async def test_calls_about_a_conversation_are_free(
     assert headers["x-headrace-cost-usd"] == "0"
 
 
-async def test_any_model_of_upstream_continues_it(
+async def test_any_model_of_the_upstream_continues_it(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     other_value = "{upstream: openai, model: gpt-4o, price: {input: 1, output: 2}}"
@@ -234,7 +234,7 @@ async def test_listed_items_have_restored_values(
     assert body["data"][0]["content"][0]["text"] == text
 
 
-async def test_retry_guard_blocks_stored_answer(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_retry_guard_blocks_stored_item(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
     async with house(tmp_path / "policies", upstream, policies) as context:

@@ -165,7 +165,7 @@ async def test_forged_ids_are_unknown(upstream: ScriptedUpstream, tmp_path: Path
             await assert_refused(context, {**ids, **other_ids}, KEY)
 
 
-async def test_shared_answer_leaks_no_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_shared_response_leaks_no_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
         upstream.answer_with(answer(WITH_CONTAINERS))
         keys = (KEY, OTHER_KEY) * 4

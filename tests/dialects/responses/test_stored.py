@@ -136,7 +136,9 @@ async def test_output_guards_inspect_stored_responses(gateway: House) -> None:
     assert items[1] == {**without_item_ids(ITEMS), **items_of(items[1])}
 
 
-async def test_retry_guard_blocks_stored_answer(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_retry_guard_blocks_stored_response(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     upstream.answer_with(answer(response()))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)

@@ -157,7 +157,7 @@ def test_blocked_stream_has_a_code_codex_does_not_retry() -> None:
 
 
 @for_each("options", [{}, {"inspect": True}])
-def test_stream_becomes_a_whole_answer(options: dict[str, bool]) -> None:
+def test_stream_becomes_a_whole_response(options: dict[str, bool]) -> None:
     frames = read(STREAM, **options)
 
     full_value = orjson.loads(written(without_bytes(frames) if options else frames, is_whole=True))

@@ -247,7 +247,7 @@ async def test_error_names_the_invalid_part(
     ("path", "headers"),
     [("/v1/messages/batches", {}), ("/v1/files", {"anthropic-version": "2023-06-01"})],
 )
-async def test_unknown_path(path: str, headers: dict[str, str], proxy: Proxy) -> None:
+async def test_unknown_path_is_not_found(path: str, headers: dict[str, str], proxy: Proxy) -> None:
     response = await proxy.send(path, {}, headers)
 
     assert response.status == 404

@@ -131,7 +131,7 @@ def test_several_cards_in_a_row_are_all_found(middle: str, style: Callable[[str]
 
 
 @for_each("middle", [",", ", ", "; ", "\n", "\t", " | ", '", "'])
-def test_a_long_list_of_cards_is_found(middle: str) -> None:
+def test_long_list_of_cards_is_found(middle: str) -> None:
     cards = ["4111111111111111", "5555555555554444", "4012888888881881", "378282246310005"] * 10
 
     text = f"[{middle.join(cards)}]"

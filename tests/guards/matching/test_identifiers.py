@@ -91,7 +91,7 @@ def test_card_does_not_start_within_an_identifier(text_before: str, is_card: boo
 @for_each(
     ("digits", "valid"), [("79927398713", True), ("79927398710", False), ("0", True), ("18", True)]
 )
-def test_luhn(digits: str, valid: bool) -> None:
+def test_luhn_check_digit_is_verified(digits: str, valid: bool) -> None:
     assert is_luhn_valid(digits) == valid
 
 

@@ -197,7 +197,7 @@ def test_texts_of_unknown_events_are_one_text(family: FamilyName, wrap: Any) -> 
         events("block")
 
 
-def test_values_beside_an_unknown_delta_pass_once() -> None:
+def test_values_next_to_an_unknown_delta_pass_once() -> None:
     deltas = [
         made.event("content_block_delta", {"index": 0, "note": note, "delta": {}}, Native())
         for note in ("a sec", "a sec", "ret")

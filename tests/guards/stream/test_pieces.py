@@ -185,7 +185,7 @@ def chunk_with_member(value: Any, name: str = "note") -> Json:
 
 @for_each("stored", [str, lambda part: {"a": [part]}, lambda part: [[part]]])
 @for_each("name", ["note", "usage", "name"])
-def test_first_piece_beside_the_choices_passes(name: str, stored: Any) -> None:
+def test_first_piece_next_to_the_choices_passes(name: str, stored: Any) -> None:
     chunks = [chunk_with_member(stored(part), name) for part in ("sec", "ret", "sec", "s")]
 
     assert [document[name] for document in fed(chunks, MASK)] == [

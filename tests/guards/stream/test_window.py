@@ -140,7 +140,7 @@ def masked_from_edges(text: str, edges: Sequence[int]) -> str:
 @example(["secret"], [3])
 @example(["secret", "secret"], [1, 2, 8])
 @example(["secret", "x "], [6])
-def test_forced_release_is_inspected_with_what_follows(bits: list[str], cuts: list[int]) -> None:
+def test_forced_release_is_inspected_with_later_text(bits: list[str], cuts: list[int]) -> None:
     text = "".join(bits)
     edges = sorted({cut % (len(text) + 1) for cut in cuts})
     for at_work in ([rule("secret", action="mask")], [rule("secret", "e" * 320, action="mask")]):

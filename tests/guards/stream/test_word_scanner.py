@@ -292,7 +292,7 @@ def test_finding_delays_only_adjacent_text(name: str, text: str, maximum: int) -
 
 @for_each("size", [1, 5, 24, 400])
 @for_each("name", GUARDS)
-def test_kept_text_is_bounded_by_lookback(name: str, size: int) -> None:
+def test_stored_text_is_bounded_by_lookback(name: str, size: int) -> None:
     window = Window(tallies(GUARDS[name]))
     text = PROSE * 60
 

@@ -246,7 +246,7 @@ def test_plain_request_agrees_with_the_walk(body: Json) -> None:
 
 
 @given(documents(ANSWER, CHUNK), st.booleans())
-def test_plain_answer_agrees_with_the_walk(data: Json, cut: bool) -> None:
+def test_plain_response_agrees_with_the_walk(data: Json, cut: bool) -> None:
     usual = plain_answer(data)
 
     if usual is not None:

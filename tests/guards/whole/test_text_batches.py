@@ -76,7 +76,7 @@ def places(look: RuleInspection) -> Found:
 @example("x" * 40 + RUN + "x", 10, RULES[0])
 @example("sec" + "\u0336" * 66 + "ret", 5, RULES[0])
 @example("\u200b" * 300 + "secret", 5, RULES[0])
-def test_batches_find_what_the_whole_text_has(
+def test_batches_have_the_findings_of_the_whole_text(
     written: str, size: int, rules: tuple[GuardRule, ...]
 ) -> None:
     for single_rule in rules:

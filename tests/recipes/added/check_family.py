@@ -122,7 +122,7 @@ async def test_response_of_new_family_is_cached(upstream: ScriptedUpstream, tmp_
     assert len(upstream.requests) == 1
 
 
-async def test_incomplete_answer_is_an_error(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_incomplete_response_is_an_error(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(stream(EVENTS[:4], is_done=False))
 
     async with running(tmp_path, upstream) as proxy:

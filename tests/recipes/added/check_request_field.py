@@ -50,7 +50,9 @@ async def test_field_is_checked_and_forwarded(proxy: Proxy, upstream: ScriptedUp
     assert [request.json["acme_notes"] for request in upstream.requests] == ["a", "b"]
 
 
-async def test_caller_field_shares_answers(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_caller_field_shares_cached_responses(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(chat()))
 
     statuses = [(await proxy.chat(model="chat", acme_session=text)).status for text in ("a", "b")]

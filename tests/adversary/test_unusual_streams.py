@@ -20,9 +20,9 @@ from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.members import is_silent
 from proxy.types.events import Frame
 from proxy.types.guard import Action
-from tests.adversary.answers import documents_of, frames_of
-from tests.adversary.odd_values import SURROGATES, internal_errors, with_odd
-from tests.adversary.test_odd_requests import ITEMS, events_of_item, masked
+from tests.adversary.invalid_values import SURROGATES, internal_errors, with_odd
+from tests.adversary.random_streams import documents_of, frames_of
+from tests.adversary.test_invalid_values import ITEMS, events_of_item, masked
 from tests.dialects.responses.test_items import (
     NUMBERS,
     RICH,

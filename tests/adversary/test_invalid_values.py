@@ -28,8 +28,8 @@ from proxy.guards.engine import build_prompt_context
 from proxy.guards.signed_thoughts import without_broken
 from proxy.guards.text.documents import request_texts
 from proxy.types.events import FamilyName, replace_at_slot
-from tests.adversary.answers import CARD, SAYS, cut, frames_of, guarded
-from tests.adversary.odd_values import SURROGATES, internal_errors, places, with_odd
+from tests.adversary.invalid_values import SURROGATES, internal_errors, places, with_odd
+from tests.adversary.random_streams import CARD, SAYS, cut, frames_of, guarded
 from tests.dialects.test_responses import FUNCTION_CALL as CALL_ITEM
 from tests.dialects.test_responses import accumulated
 from tests.dialects.vendors.test_anthropic import STREAM, THOUGHT, TOOL_USE

@@ -19,7 +19,16 @@ from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.wire.strict_json import Documents
 from proxy.types.events import FamilyName, Frame
-from tests.adversary.answers import CARD, PAIRS, SAYS, cut, documents_of, frames_of, guarded, output
+from tests.adversary.random_streams import (
+    CARD,
+    PAIRS,
+    SAYS,
+    cut,
+    documents_of,
+    frames_of,
+    guarded,
+    output,
+)
 from tests.doubles import (
     Json,
     block_events,
