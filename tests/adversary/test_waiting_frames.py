@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.doubles import Json, ScriptedUpstream, message_events, stream, text_events
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    chat_events,
+    message_events,
+    stream,
+    text_events,
+)
 from tests.for_each import for_each
 from tests.guards.calls import guarded
 from tests.test_pipeline import BEARER, MESSAGES
@@ -19,15 +28,23 @@ def block(number: int, kind: str = "text", **members: str) -> Json:
     return {"type": "content_block_start", "index": number, "content_block": content}
 
 
-def citation(text: str) -> Json:
+def citation(text: str, number: int = 1) -> Json:
     place = {"document_index": 0, "start_char_index": 0, "end_char_index": 1}
     cited = {"type": "char_location", "cited_text": text, "document_title": "t", **place}
     delta = {"type": "citations_delta", "citation": cited}
-    return {"type": "content_block_delta", "index": 1, "delta": delta}
+    return {"type": "content_block_delta", "index": number, "delta": delta}
 
 
+def chunk(**delta: Any) -> Json:
+    return {"id": "c1", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+BARE: Json = {"id": "c1", "choices": []}
+HELD = chunk(role="assistant", content="a")
+MANY = 5_000
 OPEN_BLOCK: list[Json] = message_events(text_events(0, "A word"))[:4]
-WAITING: dict[str, tuple[str, list[Json], list[Json]]] = {
+HELD_BLOCK: list[Json] = message_events(text_events(0, "a"))[:4]
+WAITING: dict[str, tuple[str, list[Json], list[Any]]] = {
     "large citations of another block": (
         "messages",
         [*OPEN_BLOCK, block(1)],
@@ -37,6 +54,14 @@ WAITING: dict[str, tuple[str, list[Json], list[Json]]] = {
         "messages",
         OPEN_BLOCK,
         [block(number + 1, "odd", odd=FILL) for number in range(12)],
+    ),
+    "citations behind a held text": ("messages", HELD_BLOCK, [citation("b", 0)] * MANY),
+    "large citations behind a held text": ("messages", HELD_BLOCK, [citation(FILL, 0)] * 12),
+    "reasoning behind a held start": ("chat", [HELD], [chunk(reasoning_content="b ")] * MANY),
+    "members behind a held member": (
+        "chat",
+        [chunk(role="assistant"), chunk(y="b ", x="a")],
+        [chunk(y="b ")] * MANY,
     ),
 }
 """The family of an upstream, the beginning of its stream, and the events that wait."""
@@ -51,7 +76,7 @@ MODELS = {"chat": "search-answers", "messages": "via-anthropic"}
 async def test_waiting_frames_are_bounded(
     family: str,
     first: Sequence[Json],
-    repeated: Sequence[Json],
+    repeated: Sequence[Any],
     tmp_path: Path,
     upstream: ScriptedUpstream,
 ) -> None:
@@ -64,3 +89,28 @@ async def test_waiting_frames_are_bounded(
 
     assert record.outcome == "upstream_error"
     assert record.error.code == "upstream_answer_too_large"
+
+
+EMPTY: dict[str, Any] = {
+    "deltas": chunk(content=""),
+    "chunks": BARE,
+    "long chunks": json.dumps(BARE).encode() + b" " * 10_000,
+    "another choice": {"id": "c1", "choices": [{"index": 1, "delta": {"content": "b "}}]},
+}
+
+
+@for_each("empty", EMPTY.values(), ids=[*EMPTY])
+async def test_empty_chunks_do_not_wait(
+    empty: Any, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    role, word, *end = chat_events("a")
+    upstream.answer_with(stream([role, word, *[empty] * MANY, *end]))
+    async with guarded(tmp_path, upstream, GUARD) as proxy:
+        reply = await proxy.chat(stream=True)
+        [record] = await proxy.sink.wait()
+
+    assert record.outcome == "success"
+    lines = [line[6:] for line in reply.raw.splitlines() if line.startswith(b"data: {")]
+    deltas = [choice["delta"] for line in lines for choice in json.loads(line)["choices"]]
+    assert [delta["content"] for delta in deltas if delta.get("content")] == ["a"]
+    assert len(lines) < 10

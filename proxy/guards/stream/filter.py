@@ -30,15 +30,9 @@ from proxy.guards.stream.frame_texts import (
     unknown_place,
     with_changes,
 )
+from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, WaitingFrames, unsigned
 from proxy.guards.stream.text_filter import TextFilter, TextFilters
-from proxy.guards.stream.texts import (
-    HeldGroup,
-    HeldText,
-    JoinableTexts,
-    PartStream,
-    RuleFilters,
-    unsigned,
-)
+from proxy.guards.stream.texts import JoinableTexts, RuleFilters
 from proxy.guards.text.documents import (
     LIGHT,
     SHEET,
@@ -101,8 +95,8 @@ class StreamFilter:
     """
 
     __slots__ = (
-        *("_edited", "_filters", "_idle", "_joinable", "_latest", "_opening", "_run_job"),
-        *("_streams", "_unknown", "opaque"),
+        *("_early", "_edited", "_filters", "_idle", "_joinable", "_latest", "_opening", "_run_job"),
+        *("_streams", "_unknown", "_waiting", "opaque"),
     )
 
     def __init__(self, filters: TextFilters, run_job: JobRunner = run_at_once) -> None:
@@ -115,6 +109,8 @@ class StreamFilter:
         self._unknown: dict[Place, TextFilter] = {}  # filters for texts of unknown events
         self._latest: Part | Place | None = None
         self._edited: set[Part] = set()
+        self._waiting = WaitingFrames()
+        self._early = WaitingFrames()  # the frames in ``_opening``
         self._opening: list[Frame] | None = None  # frames behind a held `Start`
 
     @classmethod
@@ -323,7 +319,8 @@ class StreamFilter:
             text_filter = self._filters.text_filter(
                 going.text, arguments=arguments, crowded=crowded
             )
-            stream = PartStream(text_filter, self._edited, ends=self._joinable.ends(going.text))
+            ends = self._joinable.ends(going.text)
+            stream = PartStream(text_filter, self._edited, self._waiting, ends=ends)
         if not crowded:
             self._streams[place] = stream
         return stream
@@ -385,10 +382,10 @@ class StreamFilter:
         if self._opening is None:
             return frames
         self._opening += frames
-        starts = [
-            frame for frame in frames if any(isinstance(event, Start) for event in frame.events)
-        ]
+        starts = [frame for frame in frames if any(type(event) is Start for event in frame.events)]
         if not starts:
+            for frame in frames:
+                self._early.add(frame)
             return []
         opening, self._opening = self._opening, None
         return [*starts, *(frame for frame in opening if frame not in starts)]

@@ -1,0 +1,262 @@
+"""Texts of the parts of a stream, and the frames that wait until their texts are clear."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from proxy.errors import ResponseTooLarge
+from proxy.guards.stream.frame_texts import CHAT, delta_at, with_changes, without
+from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
+from proxy.guards.text.walk import Path
+from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
+
+MAX_WAITING = 4096
+"""Frames that wait although none of their own text is held."""
+BYTES_PER_FRAME = 2048  # a larger frame counts as several
+
+
+class HeldText:
+    """A text of a frame that waits until the stream of its part is clear up to ``end``.
+
+    ``path`` is the path of the text in the frame, and ``edits`` are its spans that were replaced.
+    ``group`` is None if the frame has no other text. ``weight`` is None until `WaitingFrames`
+    counts the text.
+    """
+
+    __slots__ = ("edits", "end", "frame", "group", "path", "text", "weight")
+
+    def __init__(self, frame: Frame, path: Path, text: str) -> None:
+        self.frame = frame
+        self.path = path
+        self.text = text
+        self.end = 0
+        self.edits: list[tuple[int, int, str]] = []
+        self.group: HeldGroup | None = None
+        self.weight: int | None = None
+
+    def edited(self, end: int | None = None) -> str:
+        """Return the text up to ``end`` with its edits."""
+        parts: list[str] = []
+        past = 0
+        for start, stop, replacement in self.edits:
+            parts += (self.text[past:start], replacement)
+            past = stop
+        return "".join([*parts, self.text[past:end]])
+
+
+class HeldGroup:
+    """The texts of one frame and their streams. The texts are released together."""
+
+    __slots__ = ("_ready", "streams", "texts")
+
+    def __init__(self, texts: Sequence[HeldText], streams: Sequence[PartStream]) -> None:
+        self.texts = texts
+        self.streams = streams
+        self._ready = 0
+
+    def is_ready(self) -> bool:
+        """Return True if each text is clear and first in its queue, apart from its group.
+
+        A text stays ready until the group leaves, so it is checked once.
+        """
+        while self._ready < len(self.texts):
+            stream = self.streams[self._ready]
+            head = stream.head
+            if head is None or head.group is not self or stream.holds(self.texts[self._ready]):
+                return False
+            self._ready += 1
+        return True
+
+
+class WaitingFrames:
+    """Bounds the frames of a response that wait although their own text is clear.
+
+    Frames whose own text is held do not count: filters hold a bounded text, or `MemoryShare` counts
+    the response. Raises `ResponseTooLarge`.
+    """
+
+    __slots__ = ("_weight",)
+
+    def __init__(self) -> None:
+        self._weight = 0
+
+    def add(self, frame: Frame) -> int:
+        """Count a frame and return its weight."""
+        weight = 1 + max(frame.size, len(frame.raw or b"")) // BYTES_PER_FRAME
+        self._weight += weight
+        if self._weight > MAX_WAITING:
+            raise ResponseTooLarge("The upstream sent too many events while text was withheld.")
+        return weight
+
+    def remove(self, weight: int) -> None:
+        self._weight -= weight
+
+
+class PartStream:
+    """One text, and the frames that wait for it. `edited` are the parts whose text has changed."""
+
+    __slots__ = ("_clear", "_edited", "_held", "_ready", "_size", "_waiting", "ends", "filter")
+
+    def __init__(
+        self, text_filter: TextFilter, edited: set[Part], waiting: WaitingFrames, *, ends: bool
+    ) -> None:
+        self.filter = text_filter
+        self._edited = edited
+        self._waiting = waiting
+        self._size = self._clear = 0  # characters received and released so far
+        self._held: deque[HeldText] = deque()
+        self._ready: deque[HeldText] = deque()  # released texts, which precede those of ``_held``
+        self.ends = ends
+
+    @property
+    def head(self) -> HeldText | None:
+        """The text that is released next."""
+        queue = self._ready or self._held
+        return queue[0] if queue else None
+
+    def holds(self, held_text: HeldText) -> bool:
+        """Return True if a text is not clear."""
+        return held_text.end > self._clear
+
+    def append(self, held_text: HeldText) -> None:
+        """Append a text to the queue. Its characters are fed next.
+
+        A frame without content is dropped if it would have to wait.
+        """
+        if not held_text.text:
+            if self.head is not None and not _has_content(held_text):
+                return
+            self._count(held_text)
+        self._size = held_text.end = self._size + len(held_text.text)
+        (self._held if held_text.end > self._clear else self._ready).append(held_text)
+
+    def feed(self, text: str) -> list[Frame]:
+        """Add characters and return the frames that they release."""
+        pieces = self.filter.feed(text)
+        return self._released(pieces) if pieces or self._ready else []
+
+    def release(self) -> list[Frame]:
+        """Return all waiting frames, because another frame follows. The text may continue."""
+        return self._released(self.filter.release())
+
+    def close(self) -> list[Frame]:
+        """Return all waiting frames, because the text has ended."""
+        return self._released(self.filter.close())
+
+    def _released(self, pieces: Sequence[ReleasedPiece]) -> list[Frame]:
+        held = self._held
+        for text, size, is_changed in pieces:
+            if is_changed:
+                self._edit(self._clear, self._clear + size, text)
+            self._clear += size
+            while held and held[0].end <= self._clear:
+                self._ready.append(held.popleft())
+        out = self._drain()
+        for held_text in reversed(self._ready):  # their frames wait for other texts
+            if held_text.weight is not None:
+                break
+            self._count(held_text)
+        if held and not self._ready:
+            cleared = self._clear - (held[0].end - len(held[0].text))
+            if cleared > self.filter.lookback:
+                out += _split(held[0], cleared)
+        return out
+
+    def _count(self, held_text: HeldText) -> None:
+        """Count the frame of a text once."""
+        group = held_text.group
+        is_first = group is None or group.texts[0] is held_text
+        held_text.weight = self._waiting.add(held_text.frame) if is_first else 0
+
+    def _edit(self, start: int, end: int, replacement: str) -> None:
+        """Replace a span of the stream, in the first text that the span covers."""
+        for held_text in self._held:
+            begin = held_text.end - len(held_text.text)
+            if begin >= end:
+                return
+            if begin == held_text.end:
+                continue
+            span = max(start, begin) - begin, min(end, held_text.end) - begin
+            held_text.edits.append((*span, replacement))
+            replacement = ""
+            delta = delta_at(held_text.frame, held_text.path)
+            if delta is not None:
+                self._edited.add(delta.part)
+
+    def _drain(self) -> list[Frame]:
+        """Return the clear frames at the head, and frames of other streams that they blocked."""
+        out: list[Frame] = []
+        streams = [self]
+        while streams:
+            ready = streams[-1]._ready
+            group = ready[0].group if ready else None
+            if not ready or (group and not group.is_ready()):
+                streams.pop()
+            elif group is None:
+                self._emit([ready.popleft()], out)
+            else:
+                self._emit(group.texts, out)
+                for stream in group.streams:
+                    stream._ready.popleft()
+                streams += reversed(group.streams)
+        return out
+
+    def _emit(self, texts: Sequence[HeldText], out: list[Frame]) -> None:
+        """Add the frame of texts that are clear, unless it only has a signature to remove."""
+        frame = texts[0].frame
+        changes: dict[Path, str] = {}
+        for text in texts:
+            if text.weight:
+                self._waiting.remove(text.weight)
+            if text.edits:
+                changes[text.path] = text.edited()
+        if changes or self._edited:
+            out += unsigned(with_changes(frame, changes), self._edited)
+        else:
+            out.append(frame)
+
+
+def _has_content(held_text: HeldText) -> bool:
+    """Return False for the frame of an empty delta, and of a chat chunk without events."""
+    frame, events = held_text.frame, held_text.frame.events
+    if held_text.group is not None or frame.last or len(events) > 1:
+        return True
+    if not events:
+        return frame.family not in CHAT  # an event of Responses may repeat a text
+    return type(events[0]) is not Delta or bool(events[0].text)
+
+
+def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
+    """Return a frame without the signature of a changed part, none if nothing else is in it.
+
+    A frame with text keeps it: the id of a tool call carries the signature of the call.
+    """
+    if not edited or any(isinstance(event, Delta) for event in frame.events):
+        return [frame]
+    for event in frame.events:
+        if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
+            return [] if len(frame.events) == 1 else [without(frame, "signature")]
+    return [frame]
+
+
+def _split(held_text: HeldText, cleared: int) -> list[Frame]:
+    """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``.
+
+    The rest has no document if the frame has other events than the text and its values. A
+    writer of Responses puts a text without a document into the event that repeats it.
+    """
+    frame = held_text.frame
+    delta = None if held_text.group else delta_at(frame, held_text.path)
+    is_delta = all(isinstance(event, Delta | Attach) for event in frame.events)
+    if delta is None or delta.part.kind not in SHOWN | CALLS:
+        return []
+    if frame.family == "responses" and not is_delta:
+        return []
+    clear_frame = with_changes(frame, {held_text.path: held_text.edited(cleared)})
+    if not is_delta:
+        events = (Delta(delta.part, ""),)
+        held_text.frame = Frame(events, frame.family, model_call=frame.model_call, last=frame.last)
+        held_text.path = (0,)
+    held_text.text, held_text.edits = held_text.text[cleared:], [(0, 0, "")]
+    return [clear_frame._replace(last=False)]
