@@ -31,7 +31,7 @@ from proxy.cache.store import CacheBackend
 from proxy.call.attempts import Bill, CacheSavings
 from proxy.call.record import Record
 from proxy.dialects.requests.upstream_request import apply_overrides
-from proxy.errors import ProxyError, UpstreamError
+from proxy.errors import GuardBlocked, ProxyError, UpstreamError
 from proxy.money.usage import Tokens, price_on
 from proxy.ports import FetchResponse, Sink
 from proxy.runtime.background import cancel_and_wait
@@ -43,6 +43,7 @@ from proxy.types.events import Frame
 TOGETHER = 64  # frames that are written together
 
 Flights = dict[object, Flight]
+_COUNTED_ERRORS = UpstreamError, GuardBlocked  # an equal call may get the same error again
 
 
 @frozen
@@ -172,7 +173,7 @@ class CacheCall:
     client: Sink
     forward: FetchResponse
     turns: TimeSlices
-    _upstream_failures: int = 0
+    _failures: int = 0
 
     async def run(self) -> None:
         if not self.lookup.control.keep:  # the response must be neither stored nor shared
@@ -227,8 +228,8 @@ class CacheCall:
         """Join the flight of an equal call.
 
         Return False if it failed and this call may lead the next. Raises the error of the flight if
-        it also holds for this call: the request is invalid, or the upstream has failed for the
-        second time.
+        it also holds for this call: the request is invalid, or an upstream or an output guard has
+        ended a second flight.
         """
         started_at = self.record.now()
         try:
@@ -247,9 +248,9 @@ class CacheCall:
         if flight.cached is not None:
             return await self._serve_cached(flight.cached)
         error = flight.error
-        if isinstance(error, UpstreamError) or (error is not None and error.is_final):
-            self._upstream_failures += 1
-            if self._upstream_failures > 1 or error.is_final:
+        if error is not None and (error.is_final or isinstance(error, _COUNTED_ERRORS)):
+            self._failures += 1
+            if self._failures > 1 or error.is_final:
                 self.record.cache = "coalesced"
                 raise error.with_traceback(None) from None
         return False
