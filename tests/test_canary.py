@@ -126,7 +126,7 @@ def calls(route: Route, *, streamed: bool) -> Iterator[Step]:
 
 
 @dataclass
-class World:
+class CanaryRun:
     proxy: Proxy
     upstream: ScriptedUpstream
     errors: list[bytes] = field(default_factory=list)
@@ -147,7 +147,7 @@ class World:
 @contextlib.asynccontextmanager
 async def everything_on(
     folder: Path, upstream: ScriptedUpstream, collector: Collector
-) -> AsyncIterator[World]:
+) -> AsyncIterator[CanaryRun]:
     policies = folder / "policies"
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT)
     settings: dict[str, Any] = {
@@ -162,7 +162,7 @@ async def everything_on(
         async with running_proxy(
             policies, policies_for(upstream.url) + POLICIES, **settings
         ) as proxy:
-            yield World(proxy, upstream)
+            yield CanaryRun(proxy, upstream)
     finally:
         os.close(log)
 

@@ -78,7 +78,7 @@ def tokens_at_least(texts: list[str]) -> int:
     return ascii_ // 8 + other_count // 4
 
 
-def _whole(value: object) -> list[int]:
+def _if_int(value: object) -> list[int]:
     return [value] if type(value) is int else []
 
 
@@ -90,15 +90,15 @@ class Greedy:
 
     def most(self, body: Json) -> int:
         options = body.get("options")
-        inner = _whole(options.get("num_predict")) if isinstance(options, dict) else []
-        names = [number for name in BOUNDS for number in _whole(body.get(name))]
+        inner = _if_int(options.get("num_predict")) if isinstance(options, dict) else []
+        names = [number for name in BOUNDS for number in _if_int(body.get(name))]
         return max((number for number in names + inner if number >= 0), default=CAP)
 
     def used(self, body: Json) -> Json:
         prompts = body.get("prompt")
         several = isinstance(prompts, list) and not all(type(item) is int for item in prompts)
         count = len(prompts) if isinstance(prompts, list) and several else 1
-        choices = max([1, *_whole(body.get("n")), *_whole(body.get("best_of"))])
+        choices = max([1, *_if_int(body.get("n")), *_if_int(body.get("best_of"))])
         tokens = self.most(body) * choices * count
         prompt = tokens_at_least(strings({**body, "model": ""}, names=False))
         return {
@@ -149,7 +149,7 @@ class CheckedProxy:
         try:
             with Lag() as lag:
                 async with asyncio.timeout(PATIENCE_S):
-                    status, text = await self._answered(hostile)
+                    status, text = await self._check_response(hostile)
         except TimeoutError:
             raise GuaranteeBroken(f"no answer within {PATIENCE_S} s: {hostile!r}") from None
         finally:
@@ -169,7 +169,7 @@ class CheckedProxy:
             raise GuaranteeBroken(f"{broken}\n{status} {text[:300]!r}\n{hostile!r}")
         return status
 
-    async def _answered(self, hostile: Hostile) -> tuple[int, bytes]:
+    async def _check_response(self, hostile: Hostile) -> tuple[int, bytes]:
         headers = {
             "content-type": "application/json",
             "cache-control": "no-cache",
@@ -229,7 +229,7 @@ class CheckedProxy:
 
 
 @asynccontextmanager
-async def house(folder: Path) -> AsyncIterator[CheckedProxy]:
+async def checked_proxy(folder: Path) -> AsyncIterator[CheckedProxy]:
     async with scripted_upstream() as upstream:
         greedy = Greedy()
         upstream.answer_with(greedy)

@@ -79,7 +79,7 @@ def interleaved(lists: Sequence[Sequence[Json]], draws: Iterator[int]) -> list[J
 DRAWS = st.lists(st.integers(0, 5), min_size=1, max_size=60)
 
 
-def drawn(draws: Sequence[int]) -> Iterator[int]:
+def repeat_endlessly(draws: Sequence[int]) -> Iterator[int]:
     while True:
         yield from draws
 

@@ -150,7 +150,7 @@ MANY_TOKENS: dict[str, Any] = {"model": "support-chat", "max_tokens": 100_000}
 FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 
 
-def limited(*limits: str, extra: str = "") -> str:
+def policies_with_limits(*limits: str, extra: str = "") -> str:
     """Return a policy with a cache and these limits."""
     rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{extra}"
     return f"\npolicies:\n  default: {{match: all, {rule}}}\n"
@@ -172,7 +172,7 @@ async def test_cache_hit_needs_no_budget(
     limit: str, streamed: bool, start: Start, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(dear(streamed=streamed))
-    proxy = await start(limited(limit))
+    proxy = await start(policies_with_limits(limit))
     replies = [
         await proxy.complete(**MANY_TOKENS, stream=streamed, prompt=prompt)
         for prompt in ("one", "one", "another")
@@ -189,7 +189,7 @@ async def test_cache_hit_needs_no_budget(
 
 async def test_cache_hit_counts_as_a_request(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    proxy = await start(limited(MONTHLY_BUDGET, "{name: calls, requests: 3 per day}"))
+    proxy = await start(policies_with_limits(MONTHLY_BUDGET, "{name: calls, requests: 3 per day}"))
     replies = [await proxy.complete(**MANY_TOKENS) for _ in range(5)]
 
     assert [reply.status for reply in replies] == [200, 200, 200, 429, 429]
@@ -205,7 +205,7 @@ async def test_budget_refusal_spends_no_limit(start: Start, upstream: ScriptedUp
         "{name: money, usd: 0.1 per month, unpriced: allow, per: key}",
         "{name: calls, requests: 5 per day}",
     )
-    proxy = await start(limited(*limits))
+    proxy = await start(policies_with_limits(*limits))
     spender = [await proxy.chat(model="support-chat", max_tokens=1, seed=n) for n in range(10)]
     other_key = [await proxy.chat(SEARCH, max_tokens=1, seed=n) for n in range(2)]
     records = await proxy.sink.wait(12)
@@ -217,7 +217,7 @@ async def test_budget_refusal_spends_no_limit(start: Start, upstream: ScriptedUp
 
 async def test_cache_hit_holds_its_lease(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    proxy = await start(limited(MONTHLY_BUDGET, "{name: at-once, concurrency: 1}"))
+    proxy = await start(policies_with_limits(MONTHLY_BUDGET, "{name: at-once, concurrency: 1}"))
     prompts = ["Hi"] * 5 + [f"p{n}" for n in range(5)]
     replies = [await proxy.complete(**MANY_TOKENS, prompt=prompt) for prompt in prompts]
 
@@ -228,7 +228,7 @@ async def test_budget_precedes_remote_guards(start: Start, upstream: ScriptedUps
     upstream.answer_with(dear(streamed=False))
     text = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
     hook = f", input: [{{guard: webhook, {text}}}]"
-    proxy = await start(limited(MONTHLY_BUDGET, extra=hook))
+    proxy = await start(policies_with_limits(MONTHLY_BUDGET, extra=hook))
     assert (await proxy.complete(**MANY_TOKENS)).status == 200
     count_before = len(upstream.requests)
 

@@ -65,13 +65,13 @@ def request_of(content: Any) -> Json:
     return {"messages": [{"role": "user", "content": content}]}
 
 
-def answered(content: Any) -> Json:
+def response_of(content: Any) -> Json:
     message = {"role": "assistant", "content": content}
     return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
 
 
 SHOWN_MEMBERS = ("text", "thinking")
-READ = ((request_of, request_texts), (answered, answer_texts))
+READ = ((request_of, request_texts), (response_of, answer_texts))
 
 
 async def inspected(body: Json, read: Any, action: Action) -> Inspection:
@@ -177,7 +177,7 @@ async def test_word_cut_in_a_response_reaches_no_client(
             for form in ("parts", "strings"):
                 index = text.find(plant)
                 cut = FORMS[form]([text[:index], text[index:]])
-                upstream.answer_with(answer({**chat("a"), **answered(cut)}))
+                upstream.answer_with(answer({**chat("a"), **response_of(cut)}))
                 reply = await ask_route(proxy, ROUTES[name])
 
                 assert plant.encode() not in reply.raw, (reply.status, cut)
@@ -296,7 +296,7 @@ async def test_word_cut_over_parts_with_and_without_a_type_is_found(
         for untyped in range(3):
             parts = [part for text in ("to hydro", "polis", " now") for part in text_parts(text)]
             del parts[untyped]["type"]
-            upstream.answer_with(answer(answered(parts)))
+            upstream.answer_with(answer(response_of(parts)))
             reply = await send(proxy, client)
             assert reply.status == 200
             assert b"polis" not in reply.raw, (untyped, reply.raw)

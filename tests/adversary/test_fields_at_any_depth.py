@@ -17,7 +17,7 @@ from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.types import Target, Upstream
 from tests.conftest import KEY, Proxy
-from tests.dialects.test_stored_state import House, house, policy
+from tests.dialects.test_stored_state import StatefulProxy, policy, stateful_proxy
 from tests.doubles import Json, ScriptedUpstream, answer
 from tests.for_each import for_each
 
@@ -268,7 +268,7 @@ TO_KEPT = {"x-headrace-deployment": "kept"}
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations", "/v1/conversations/{id}/items"])
-async def test_conversation_drops_unguarded_tools(path: str, gateway: House) -> None:
+async def test_conversation_drops_unguarded_tools(path: str, gateway: StatefulProxy) -> None:
     _, conversation, _ = await gateway.send("/v1/conversations", "POST", {}, **TO_KEPT)
     path = path.format(id=conversation["id"])
     for tool in TOOLS:
@@ -282,10 +282,10 @@ async def test_conversation_drops_unguarded_tools(path: str, gateway: House) -> 
 
 
 @pytest.fixture
-async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
     upstream.answer_with(answer({"id": "conv_1", "object": "conversation", "created_at": 1}))
     text = policy(upstream.url).replace("  kept:\n", "  kept:\n    passthrough: [/v1/forms]\n")
-    async with house(tmp_path / "policies", upstream, text) as running:
+    async with stateful_proxy(tmp_path / "policies", upstream, text) as running:
         yield running
 
 
@@ -333,7 +333,7 @@ def test_allowed_form_field_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", FORMS)
-async def test_form_fields_follow_the_rules_of_json(case: str, gateway: House) -> None:
+async def test_form_fields_follow_the_rules_of_json(case: str, gateway: StatefulProxy) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
     name, value = FORMS[case]
     writer = aiohttp.MultipartWriter("form-data")

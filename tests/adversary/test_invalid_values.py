@@ -355,7 +355,7 @@ ITEMS = st.lists(
 )
 
 
-def masked(events: Sequence[Json]) -> bytes:
+def mask_card(events: Sequence[Json]) -> bytes:
     return written("responses", guarded(frames_of("responses", "responses", events), "mask")[0])
 
 
@@ -366,7 +366,7 @@ def test_repeated_items_are_masked_like_their_deltas(items: list[tuple[str, list
         *(events for _, events in scripted), document=response(*(item for item, _ in scripted))
     )
 
-    raw = masked(script)
+    raw = mask_card(script)
 
     assert b"1111 1111" not in raw
     output: list[Any] = accumulated(raw)["output"]

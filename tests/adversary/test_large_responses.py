@@ -111,7 +111,7 @@ def streamed(*events: Any) -> list[bytes]:
 
 
 @dataclass
-class World:
+class LoopTest:
     """A proxy whose upstream and client run on another loop. ``answers`` is streamed."""
 
     proxy: Proxy
@@ -158,7 +158,9 @@ class World:
 
 
 @asynccontextmanager
-async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> AsyncIterator[World]:
+async def world_of(
+    folder: Path, policies: str = POLICY, **settings: Any
+) -> AsyncIterator[LoopTest]:
     sent_items: list[bytes] = []
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
@@ -174,7 +176,7 @@ async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> Asy
             **settings,
         ) as proxy,
     ):
-        yield World(proxy, other_loop, sent_items, ledger)
+        yield LoopTest(proxy, other_loop, sent_items, ledger)
 
 
 CHAT = "/v1/chat/completions"

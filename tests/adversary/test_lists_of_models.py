@@ -16,7 +16,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.types import Call, Plan, RequestHead, Secret
 from tests.conftest import DIGEST, KEY, Reply, running_proxy
-from tests.dialects.test_stored_state import House, house, policy
+from tests.dialects.test_stored_state import StatefulProxy, policy, stateful_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, chat, response
 from tests.policy.decisions import decide, key_in, snapshot_of
 from tests.test_pipeline import MESSAGES
@@ -76,7 +76,7 @@ WHEN: st.SearchStrategy[Json] = st.one_of(
 )
 
 
-def added(number: int) -> Json:
+def rule_effects(number: int) -> Json:
     return {
         "input": [{"guard": "code", "action": "flag"}],
         "output": [{"guard": "length", "name": f"long-{number}", "characters": 9 + number}],
@@ -92,7 +92,7 @@ def folders(draw: Callable[[Any], Any]) -> str:
         kind = draw(st.sampled_from(["shed", "add", "both", "refuse"]))
         rule = {"name": f"r{number}", **draw(WHEN)}
         if kind in ("add", "both"):
-            rule |= added(number)
+            rule |= rule_effects(number)
             guards.append(f"long-{number}")
             limits.append(f"limit-{number}")
         if kind in ("shed", "both"):
@@ -217,12 +217,12 @@ WAYS: dict[str, CaseBuilder] = {
 }
 
 
-async def stored_ids(house: House) -> tuple[str, str]:
-    house.upstream.answer_with(answer(RESULT))
-    response_id = await house.id_of()
-    house.upstream.answer_with(answer(TALK))
+async def stored_ids(stateful_proxy: StatefulProxy) -> tuple[str, str]:
+    stateful_proxy.upstream.answer_with(answer(RESULT))
+    response_id = await stateful_proxy.id_of()
+    stateful_proxy.upstream.answer_with(answer(TALK))
     headers = {"x-headrace-deployment": "support-chat"}
-    _, conversation, _ = await house.send("/v1/conversations", "POST", {}, **headers)
+    _, conversation, _ = await stateful_proxy.send("/v1/conversations", "POST", {}, **headers)
     return response_id, conversation["id"]
 
 
@@ -234,7 +234,7 @@ async def test_equal_candidate_has_no_differences(
     policies = policies.replace("chatting]", "chatting, passing, drawing]")
     (tmp_path / "candidate").mkdir()
     (tmp_path / "candidate" / "p.yaml").write_text(policies)
-    async with house(
+    async with stateful_proxy(
         tmp_path / "policies", upstream, policies, candidate=tmp_path / "candidate"
     ) as context:
         method, path, body, document = way(*await stored_ids(context))

@@ -20,7 +20,7 @@ from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from proxy.types import Endpoint, RequestHead, Target, Upstream
 from proxy.types.providers import PROVIDERS, Provider
-from tests.adversary.checked_proxy import house
+from tests.adversary.checked_proxy import checked_proxy
 from tests.adversary.examples import check_examples
 from tests.adversary.fields import ROUTES, TEXTS
 from tests.adversary.grammar import LEAVES, requests
@@ -42,7 +42,7 @@ from tests.for_each import for_each
 
 
 async def test_no_request_breaks_a_guarantee(tmp_path: Path, examples: int) -> None:
-    async with house(tmp_path) as running:
+    async with checked_proxy(tmp_path) as running:
         await check_examples(requests(), running.send, examples)
 
     assert running.statuses.get(200, 0) >= examples / 20, running.statuses

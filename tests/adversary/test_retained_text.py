@@ -102,7 +102,7 @@ class Besieged:
         try:
             with Lag() as lag:
                 async with asyncio.timeout(30):
-                    status, headers, text = await self._answered(sent_value, body)
+                    status, headers, text = await self._check_response(sent_value, body)
         finally:
             gc.enable()
         sizes: dict[str, int] = {}
@@ -125,7 +125,7 @@ class Besieged:
         if lag.worst > LAG_S:
             self.broken.append(f"{label}: {status}: the loop was held for {lag.worst:.3f} s")
 
-    async def _answered(
+    async def _check_response(
         self, sent_value: HostileRequest, body: bytes
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = {

@@ -125,7 +125,7 @@ CONDITIONS = {
 }
 
 
-def written(way: Way, *rules: Json, match: str = "all", base_url: str = "https://x.test") -> str:
+def policy_of(way: Way, *rules: Json, match: str = "all", base_url: str = "https://x.test") -> str:
     upstream = {"dialect": "openai", "base_url": base_url}
     every = [*way.rules, *rules]
     policy: Json = {**way.policy, "rules": every, **({"match": match} if len(every) > 1 else {})}
@@ -150,10 +150,10 @@ def call_of(way: Way) -> Call:
 
 
 def plan_of(way: Way, *rules: Json) -> Plan:
-    return decide(snapshot_of(written(way, *rules)), call_of(way))
+    return decide(snapshot_of(policy_of(way, *rules)), call_of(way))
 
 
-def reached(plan: Plan) -> list[str]:
+def reached_targets(plan: Plan) -> list[str]:
     return [
         target.id
         for leg in plan.model_calls
@@ -161,7 +161,7 @@ def reached(plan: Plan) -> list[str]:
     ]
 
 
-def added(plan: Plan) -> Iterator[str]:
+def applied_effects(plan: Plan) -> Iterator[str]:
     """Yield the effects of the rule that apply to the reached model."""
     guards = plan.guards
     yield from (rule.name for rule in (*guards.input, *guards.output))
@@ -185,8 +185,8 @@ def test_no_model_name_sheds_a_rule(way: str) -> None:
     for when, condition in CONDITIONS.items():
         plan = plan_of(fields, {"name": "adds", "when": condition, **ADDED})
 
-        assert "local/large" in reached(plan), when
-        pending = set(added(plan))
+        assert "local/large" in reached_targets(plan), when
+        pending = set(applied_effects(plan))
         assert pending >= GUARDS | PARAMETERS, when
         assert "added-limit" in pending or fields.later, when  # limits depend on the first target
         assert "shared/adds" in plan.rules, when
@@ -210,7 +210,7 @@ def test_no_spelling_avoids_a_model_rule(way: str, does: str) -> None:
 
         plan = plan_of(fields, rule)
 
-        assert plan.refusal is not None or "local/large" not in reached(plan), when
+        assert plan.refusal is not None or "local/large" not in reached_targets(plan), when
 
 
 @for_each("does", [{"targets": [TINY]}, {"model": "tiny"}, {"refuse": "no"}], ids=str)
@@ -258,7 +258,7 @@ def test_rule_for_a_model_does_not_affect_others(model: str, when: str) -> None:
 
     plan = plan_of(way, {"name": "adds", "when": CONDITIONS[when], **ADDED})
 
-    assert list(added(plan)) == []
+    assert list(applied_effects(plan)) == []
     assert plan.rules == ()
 
 
@@ -339,7 +339,7 @@ LARGE_ADDS: Json = {"name": "adds", "when": {"model": "large"}, **ADDED}
 def test_explanation_has_the_rule_under_every_name(way: str) -> None:
     fields = WAYS[way]
     call = call_of(fields)
-    old, new = (snapshot_of(written(fields, rule)) for rule in (IDLE, LARGE_ADDS))
+    old, new = (snapshot_of(policy_of(fields, rule)) for rule in (IDLE, LARGE_ADDS))
     key = key_in(old, "widget")
     differences = compare_snapshots(old, new, call, key)
     matches = {item.kind for item in differences if item.rule == "shared/adds"}
@@ -362,7 +362,7 @@ def test_excluded_target_is_explained_by_its_rule() -> None:
     for does in ("refuse", "targets"):
         rule = {"name": "away", "when": {"model": "large"}, does: UNAVAILABLE[does]}
         call = call_of(way)
-        old, new = snapshot_of(written(way, IDLE)), snapshot_of(written(way, rule))
+        old, new = snapshot_of(policy_of(way, IDLE)), snapshot_of(policy_of(way, rule))
         key = key_in(old, "widget")
         explanation = explain(new, key_in(new, "widget"), call)
         parts = [part for reason in explanation.decisions for part in reason.parts]
@@ -375,7 +375,7 @@ def test_excluded_target_is_explained_by_its_rule() -> None:
 
 @for_each("model", ["large", "acme/large", "answers", "LARGE"])
 def test_policy_tests_see_the_rule_under_every_name(model: str, tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(written(WAYS["its own name"], LARGE_ADDS))
+    (tmp_path / "p.yaml").write_text(policy_of(WAYS["its own name"], LARGE_ADDS))
     (tmp_path / "tests").mkdir()
     body = {"model": model, **CHAT[1]}
     value = {"key": "widget", "deployment": "answers", "body": body}
@@ -399,7 +399,7 @@ REQUEST = {"model": "large", "max_tokens": 7, "temperature": 0.5}
 async def test_blocked_model_is_blocked_under_any_name(
     model: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    folder = written(Way(model), LARGE_ADDS, base_url=f"{upstream.url}/v1")
+    folder = policy_of(Way(model), LARGE_ADDS, base_url=f"{upstream.url}/v1")
     body = {"model": model, "messages": [{"role": "user", "content": f"My key is {SECRET}."}]}
     async with running_proxy(tmp_path / "policies", folder) as proxy:
         reply = await proxy.send(CHAT[0], body, BEARER | HEADER)
@@ -411,7 +411,7 @@ async def test_blocked_model_is_blocked_under_any_name(
 async def test_fallback_obeys_its_own_rules(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     way = Way("small", deployment=LATER)
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
-    text = written(way, rule, base_url=f"{upstream.url}/v1")
+    text = policy_of(way, rule, base_url=f"{upstream.url}/v1")
     upstream.by_model = {"small": answer({}, status=503), "large": answer(chat())}
     async with running_proxy(tmp_path / "policies", text) as proxy:
         assert (await proxy.chat(model="small")).status == 200

@@ -20,11 +20,11 @@ from tests.adversary.random_streams import (
     chunk,
     cut,
     documents_of,
-    drawn,
     frames_of,
     guarded,
     interleaved,
     read_answer,
+    repeat_endlessly,
     texts_in,
 )
 from tests.conftest import Proxy
@@ -191,7 +191,7 @@ def test_client_gets_the_calls_of_the_server(
     shape = SHAPES[name]
     if client == "chat" and shape.placeholder:
         return  # this client gets the unchanged stream
-    documents = answer_of(shape, [cut(*call) for call in calls], drawn(draws), text)
+    documents = answer_of(shape, [cut(*call) for call in calls], repeat_endlessly(draws), text)
     results = [(f"f_{index % 2}", arguments) for index, (arguments, _) in enumerate(calls)]
 
     plain = assembled(client, frames_of(client, "chat", documents))

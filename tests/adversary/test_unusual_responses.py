@@ -340,14 +340,14 @@ def read_whole(client: FamilyName, frames: Sequence[Frame]) -> list[TextByKind]:
     return in_kinds(fields)
 
 
-def joined(saids: Sequence[TextByKind]) -> list[Any]:
+def join_by_kind(saids: Sequence[TextByKind]) -> list[Any]:
     """Join texts by kind, and list each call."""
     texts = {kind: "".join(t for k, t, *_ in saids if k == kind) for kind in ("thought", "text")}
     texts["thought"] = texts["thought"].replace("\n\n", "")
     return [texts, [(orjson.loads(t), i, n) for k, t, i, n in saids if k == "call"]]
 
 
-def expected(things: Sequence[Thing], *, masked: bool = False) -> list[Any]:
+def expected_texts(things: Sequence[Thing], *, masked: bool = False) -> list[Any]:
     outputs = [(k, t.replace(CARD, "[CARD]") if masked else t) for k, t in things]
     calls = [t for k, t in outputs if k == "call"]
     texts = {kind: "".join(t for k, t in outputs if k == kind) for kind in ("thought", "text")}
@@ -378,8 +378,8 @@ def test_stream_is_read_as_sent_by_the_upstream(
     plain = read_stream(client, frames_of(client, upstream, documents))
     safe = read_stream(client, guarded(frames_of(client, upstream, documents), "mask")[0])
 
-    assert joined(plain) == expected(things)
-    assert joined(safe) == expected(things, masked=True)
+    assert join_by_kind(plain) == expected_texts(things)
+    assert join_by_kind(safe) == expected_texts(things, masked=True)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -396,4 +396,4 @@ def test_whole_response_is_read_as_sent_by_the_upstream(
     saids = read_stream(client, frames) if streamed else read_whole(client, frames)
 
     if upstream != client or upstream == "chat" or not streamed:
-        assert joined(saids) == expected(things)
+        assert join_by_kind(saids) == expected_texts(things)

@@ -22,7 +22,7 @@ from proxy.types.events import Frame
 from proxy.types.guard import Action
 from tests.adversary.invalid_values import SURROGATES, internal_errors, with_odd
 from tests.adversary.random_streams import documents_of, frames_of
-from tests.adversary.test_invalid_values import ITEMS, events_of_item, masked
+from tests.adversary.test_invalid_values import ITEMS, events_of_item, mask_card
 from tests.dialects.responses.test_items import (
     NUMBERS,
     RICH,
@@ -175,7 +175,7 @@ def read_of(value: Any, level: tuple[str, ...] = ()) -> Iterator[str]:
 def test_chunks_never_fail_or_leak(action: Action, examples: int) -> None:
     @settings(max_examples=examples * 3, deadline=None)
     @given(CHUNKS)
-    def tried(chunks: list[dict[str, Any]]) -> None:
+    def check_chunks(chunks: list[dict[str, Any]]) -> None:
         frames = StreamFilter.for_rules(tallies(rule_of(WORD, action=action)))
         outputs: list[Frame] = []
         try:
@@ -186,7 +186,7 @@ def test_chunks_never_fail_or_leak(action: Action, examples: int) -> None:
         if action != "flag":
             assert WORD not in "\n".join(read_of(made.documents(outputs)))
 
-    tried()
+    check_chunks()
 
 
 TEXT = "my card is 4111 1111 1111 1111, is it not"
@@ -234,7 +234,7 @@ def _is_thought(events: Sequence[Json]) -> bool:
     return bool(events[0]["item"]["type"] == "reasoning")
 
 
-def bare(events: Sequence[Json], left_out: Sequence[Sequence[str]]) -> list[Json]:
+def without_numbers(events: Sequence[Json], left_out: Sequence[Sequence[str]]) -> list[Json]:
     """Return events without some of their numbers, which vary by event."""
     return [
         drop_members(event, *left_out[index % len(left_out)]) for index, event in enumerate(events)
@@ -243,11 +243,11 @@ def bare(events: Sequence[Json], left_out: Sequence[Sequence[str]]) -> list[Json
 
 @given(scripts(), LEFT_OUT)
 def test_events_without_numbers_are_read(script: list[Json], left_out: list[list[str]]) -> None:
-    results = numbered(*bare(script, left_out))
+    results = numbered(*without_numbers(script, left_out))
 
     assert results == script
     assert as_chat(results) == as_chat(script)
-    assert streamed(masked(deepcopy(results))) == streamed(masked(deepcopy(script)))
+    assert streamed(mask_card(deepcopy(results))) == streamed(mask_card(deepcopy(script)))
 
 
 def as_chat(events: Sequence[Json]) -> list[Json]:
@@ -258,7 +258,7 @@ def as_chat(events: Sequence[Json]) -> list[Json]:
 def test_events_are_written_for_any_kind_of_id(script: list[Json], ids: list[object]) -> None:
     odd = [
         {**document, "item_id": ids[index % len(ids)]} if "item_id" in document else document
-        for index, document in enumerate(bare(script, [NUMBERS]))
+        for index, document in enumerate(without_numbers(script, [NUMBERS]))
     ]
 
     results = numbered(*odd)

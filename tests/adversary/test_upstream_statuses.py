@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, policies_for, running_proxy
-from tests.dialects.test_stored_state import House, house
+from tests.dialects.test_stored_state import StatefulProxy, stateful_proxy
 from tests.doubles import (
     Json,
     ReceivedRequest,
@@ -283,13 +283,15 @@ OUTAGES: dict[str, tuple[Script, str]] = {
 
 
 @pytest.fixture
-async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path / "policies", upstream) as running:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
+    async with stateful_proxy(tmp_path / "policies", upstream) as running:
         yield running
 
 
 @pytest.mark.parametrize(("outage", "code"), [*OUTAGES.values()], ids=[*OUTAGES])
-async def test_outage_never_blames_client(outage: Script, code: str, gateway: House) -> None:
+async def test_outage_never_blames_client(
+    outage: Script, code: str, gateway: StatefulProxy
+) -> None:
     async def send(method: str, path: str, body: Json | None = None) -> Json:
         deployment = "chatting" if "chat/" in path else "guarded"
         headers = {"x-headrace-deployment": deployment}

@@ -59,12 +59,12 @@ def call_with(**fields: Any) -> Call:
     return replace(CALL, body={**BODY, **fields})
 
 
-def planned(**changes: Any) -> Plan:
+def plan_with(**changes: Any) -> Plan:
     return replace(PLAN, model_calls=(replace(LEG, **changes),))
 
 
-def aimed(**changes: Any) -> Plan:
-    return planned(targets=(replace(TARGET, upstream=replace(UP, **changes)),))
+def plan_with_target(**changes: Any) -> Plan:
+    return plan_with(targets=(replace(TARGET, upstream=replace(UP, **changes)),))
 
 
 FIELDS = {
@@ -82,22 +82,26 @@ DIFFERENT_KEYS: dict[str, Callable[[], bytes]] = {
     "unknown field": lambda: key(call_with(novelty=1)),
     "null": lambda: key(call_with(seed=None)),
     "order within a field": lambda: key(call_with(response_format={"b": 1, "a": 2})),
-    "the model that policy names": lambda: key(plan=planned(model="gpt-4o")),
-    "the rules that apply": lambda: key(plan=planned(rules=("house/cheap",))),
+    "the model that policy names": lambda: key(plan=plan_with(model="gpt-4o")),
+    "the rules that apply": lambda: key(plan=plan_with(rules=("house/cheap",))),
     "what rules set": lambda: key(
-        plan=planned(overrides=ParameterOverrides(set={"temperature": 0}))
+        plan=plan_with(overrides=ParameterOverrides(set={"temperature": 0}))
     ),
     "what rules cap": lambda: key(
-        plan=planned(overrides=ParameterOverrides(cap={"max_tokens": 9}))
+        plan=plan_with(overrides=ParameterOverrides(cap={"max_tokens": 9}))
     ),
-    "the target's model": lambda: key(plan=planned(targets=(replace(TARGET, model="x"),))),
-    "the target's endpoint": lambda: key(plan=planned(targets=(replace(TARGET, endpoint="chat"),))),
-    "another target": lambda: key(plan=planned(targets=(TARGET, replace(TARGET, model="x")))),
-    "the upstream": lambda: key(plan=aimed(name="local")),
-    "the upstream's address": lambda: key(plan=aimed(base_url="http://127.0.0.1:8/v1")),
-    "the upstream's dialect": lambda: key(plan=aimed(dialect="scale")),
-    "the upstream's headers": lambda: key(plan=aimed(headers=(("x-beta", Secret("1")),))),
-    "the upstream's fields": lambda: key(plan=aimed(accepts=frozenset({"top_k"}))),
+    "the target's model": lambda: key(plan=plan_with(targets=(replace(TARGET, model="x"),))),
+    "the target's endpoint": lambda: key(
+        plan=plan_with(targets=(replace(TARGET, endpoint="chat"),))
+    ),
+    "another target": lambda: key(plan=plan_with(targets=(TARGET, replace(TARGET, model="x")))),
+    "the upstream": lambda: key(plan=plan_with_target(name="local")),
+    "the upstream's address": lambda: key(plan=plan_with_target(base_url="http://127.0.0.1:8/v1")),
+    "the upstream's dialect": lambda: key(plan=plan_with_target(dialect="scale")),
+    "the upstream's headers": lambda: key(
+        plan=plan_with_target(headers=(("x-beta", Secret("1")),))
+    ),
+    "the upstream's fields": lambda: key(plan=plan_with_target(accepts=frozenset({"top_k"}))),
     "the secret": lambda: key(secret=b"t" * 32),
 }
 
@@ -125,11 +129,11 @@ def test_stream_and_body_have_separate_keys(call: Call) -> None:
 
 @pytest.mark.parametrize("name", ["anthropic-beta", "anthropic-version"])
 def test_forwarded_headers_change_the_key(name: str) -> None:
-    def saying(value: str) -> Call:
+    def call_with_header(value: str) -> Call:
         return replace(ANTHROPIC, head=replace(ANTHROPIC.head, headers={name: value}))
 
-    assert len({key(saying("one")), key(saying("two")), key(ANTHROPIC)}) == 3
-    assert key(saying("one")) == key(saying("one"))
+    assert len({key(call_with_header("one")), key(call_with_header("two")), key(ANTHROPIC)}) == 3
+    assert key(call_with_header("one")) == key(call_with_header("one"))
     openai = replace(CALL, head=replace(HEAD, headers={name: "one"}))
     assert key(openai) == key()
 
@@ -142,7 +146,7 @@ EQUAL_KEYS: dict[str, Callable[[], bytes]] = {
     "the user's header": lambda: key(replace(CALL, head=replace(HEAD, user="anna"))),
     "the caller's tags": lambda: key(replace(CALL, head=replace(HEAD, tags=(("team", "x"),)))),
     "the time allowed": lambda: key(replace(call_with(inference_timeout=9), timeout_s=9.0)),
-    "the upstream's credential": lambda: key(plan=aimed(api_key=Secret("sk-2"))),
+    "the upstream's credential": lambda: key(plan=plan_with_target(api_key=Secret("sk-2"))),
     "the revision": lambda: key(plan=replace(PLAN, revision="r2")),
     "how long it is kept": lambda: key(rule=replace(RULE, ttl=9, max_bytes=9)),
     "limits": lambda: key(
@@ -151,7 +155,7 @@ EQUAL_KEYS: dict[str, Callable[[], bytes]] = {
     "retries and hedges": lambda: key(
         plan=replace(PLAN, retry=Retry(1, frozenset(), 0.1, 1.0), hedge_after=1.0)
     ),
-    "prices": lambda: key(plan=planned(targets=(replace(TARGET, prices=(PRICE,)),))),
+    "prices": lambda: key(plan=plan_with(targets=(replace(TARGET, prices=(PRICE,)),))),
 }
 
 

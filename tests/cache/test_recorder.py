@@ -86,7 +86,7 @@ def recorder(
     return AnswerRecorder(rule, expected, "chat", open_writer, streamed=streamed), opened
 
 
-def recorded(
+def record_frames(
     *events: Event, rule: CacheRule = RULE, expected: int = 1, end: bool = True
 ) -> AnswerRecorder:
     record, _ = recorder(rule, expected)
@@ -133,7 +133,7 @@ INCOMPLETE: dict[str, tuple[Sequence[Event], CacheRule, int]] = {
 def test_complete_responses_are_recorded(name: str) -> None:
     events, rule, expected = COMPLETE[name]
 
-    record = recorded(*events, rule=rule, expected=expected)
+    record = record_frames(*events, rule=rule, expected=expected)
 
     assert record.is_complete
     assert [orjson.loads(line) for line in record.lines[:-1]] == [{"n": str(e)} for e in events]
@@ -143,11 +143,11 @@ def test_complete_responses_are_recorded(name: str) -> None:
 def test_incomplete_responses_are_not_recorded(name: str) -> None:
     events, rule, expected = INCOMPLETE[name]
 
-    assert not recorded(*events, rule=rule, expected=expected).is_complete
+    assert not record_frames(*events, rule=rule, expected=expected).is_complete
 
 
 def test_response_without_last_frame_is_not_recorded() -> None:
-    assert not recorded(START, *text(), end=False).is_complete
+    assert not record_frames(START, *text(), end=False).is_complete
 
 
 def test_flagged_response_is_not_recorded() -> None:

@@ -108,7 +108,7 @@ class Client:
 
 
 @asynccontextmanager
-async def asking(
+async def proxy_with_semantic_cache(
     folder: Path,
     upstream: ScriptedUpstream,
     semantic: str = SEMANTIC,
@@ -134,7 +134,7 @@ async def asking(
 
 @pytest.fixture
 async def client(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Client]:
-    async with asking(tmp_path, upstream) as running:
+    async with proxy_with_semantic_cache(tmp_path, upstream) as running:
         yield running
 
 
@@ -254,7 +254,7 @@ async def test_ineligible_prompts_are_not_embedded(client: Client) -> None:
 async def test_calls_with_tools_are_not_compared(
     tools: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with asking(tmp_path, upstream, cache="tool_calls: true,") as client:
+    async with proxy_with_semantic_cache(tmp_path, upstream, cache="tool_calls: true,") as client:
         fields: dict[str, Any] = {tools: [TOOL if tools == "tools" else TOOL["function"]]}
         results = [await client.ask(prompt, **fields) for prompt in (PROMPT, SIMILAR)]
         plain = [await client.ask(prompt) for prompt in (PROMPT, SIMILAR)]
@@ -269,7 +269,7 @@ async def test_prompt_with_findings_is_not_embedded(
     mode: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     guard = f"input: [{{guard: pii, action: {action}, mode: {mode}}}]"
-    async with asking(tmp_path, upstream, fields=guard) as client:
+    async with proxy_with_semantic_cache(tmp_path, upstream, fields=guard) as client:
         for prompt in ("Who is mia@example.com?", "Tell me who mia@example.com is", PROMPT):
             await client.ask(prompt)
         similar = await client.ask(SIMILAR)
@@ -280,7 +280,7 @@ async def test_prompt_with_findings_is_not_embedded(
 
 async def test_over_budget_gets_exact_hits_only(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "limits: [{name: minute, tokens: 30 per minute, per: key}]"
-    async with asking(tmp_path, upstream, fields=limit) as client:
+    async with proxy_with_semantic_cache(tmp_path, upstream, fields=limit) as client:
         assert await client.ask(max_tokens=5) == "miss"
         exact = await client.ask(max_tokens=5)
         await client.ask(SIMILAR, max_tokens=5, status=429)
@@ -317,7 +317,7 @@ async def test_match_is_not_stored_for_further_matches(client: Client) -> None:
 
 
 async def test_deleted_response_is_not_found(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with asking(tmp_path, upstream, cache_bytes=2500) as client:
+    async with proxy_with_semantic_cache(tmp_path, upstream, cache_bytes=2500) as client:
         await client.ask()
         for number in range(3):  # evict the response
             await client.ask(f"Prompt {number}", temperature=1.5)
@@ -331,7 +331,9 @@ async def test_vectors_end_with_the_process(tmp_path: Path, upstream: ScriptedUp
     prompts = {"before": (PROMPT, SIMILAR), "after": (PROMPT, SIMILAR, SIMILAR)}
     results = {}
     for run, run_prompts in prompts.items():
-        async with asking(tmp_path, upstream, cache="store: sqlite,", **settings) as client:
+        async with proxy_with_semantic_cache(
+            tmp_path, upstream, cache="store: sqlite,", **settings
+        ) as client:
             results[run] = [await client.ask(prompt) for prompt in run_prompts]
 
     assert results == {"before": ["miss", "hit_semantic"], "after": ["hit", "miss", "hit"]}
@@ -356,7 +358,7 @@ async def test_failing_embedding_is_a_miss(
     script, result = FAILURES[name]
     deadline = "200ms" if result == "timeout" else "60s"
     semantic = f"embeddings: vectors, mode: {mode}, deadline: {deadline}"
-    async with asking(tmp_path, upstream, semantic) as client:
+    async with proxy_with_semantic_cache(tmp_path, upstream, semantic) as client:
         await client.ask()
         upstream.by_model["embed"] = script
         failed = await client.ask(SIMILAR)
@@ -379,7 +381,9 @@ async def test_vectors_of_other_lengths_never_match(client: Client) -> None:
 async def test_threshold_decides_matches(
     threshold: str, result: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with asking(tmp_path, upstream, f"{SEMANTIC}, threshold: {threshold}") as client:
+    async with proxy_with_semantic_cache(
+        tmp_path, upstream, f"{SEMANTIC}, threshold: {threshold}"
+    ) as client:
         await client.ask()
 
         assert await client.ask(SIMILAR) == result
@@ -392,7 +396,9 @@ async def test_shadow_mode_counts_without_delay(tmp_path: Path, upstream: Script
         await gate.wait()
         await embed(request, wire)
 
-    async with asking(tmp_path, upstream, "embeddings: vectors, deadline: 60s") as client:
+    async with proxy_with_semantic_cache(
+        tmp_path, upstream, "embeddings: vectors, deadline: 60s"
+    ) as client:
         upstream.by_model["embed"] = slow
         results = [await client.ask(prompt) for prompt in (PROMPT, FURTHER)]  # without vectors
         gate.set()

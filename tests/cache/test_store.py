@@ -92,7 +92,7 @@ ROOM = 1_000_000
 
 
 @asynccontextmanager
-async def opened(
+async def open_store(
     kind: str, folder: Path, clock: Clock, events: StoreEventLog
 ) -> AsyncIterator[AnswerStore]:
     if kind == "memory":
@@ -111,7 +111,7 @@ async def opened(
                 yield redis
 
 
-async def written(store: AnswerStore) -> None:
+async def wait_until_written(store: AnswerStore) -> None:
     """Wait until all values are written, so that reads reach the store."""
     if not isinstance(store, Memory):
         assert isinstance(store, Sqlite | Redis)
@@ -125,33 +125,33 @@ async def kind(request: pytest.FixtureRequest) -> str:
 
 async def test_stored_value_is_found_at_once_and_later(kind: str, tmp_path: Path) -> None:
     values = {KEY: os.urandom(70_000), BINARY_KEY: b""}
-    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
+    async with open_store(kind, tmp_path, Clock(), StoreEventLog()) as store:
         for key, value in values.items():
             store.put(key, value, 60)
 
         assert {key: await store.get(key) for key in values} == values
-        await written(store)
+        await wait_until_written(store)
         assert {key: await store.get(key) for key in values} == values
         assert await store.get(b"x" * 32) is None
 
 
 async def test_new_value_replaces_the_old_one(kind: str, tmp_path: Path) -> None:
-    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
+    async with open_store(kind, tmp_path, Clock(), StoreEventLog()) as store:
         store.put(KEY, b"old", 60)
-        await written(store)
+        await wait_until_written(store)
         store.put(KEY, b"new, and longer", 60)
 
         assert await store.get(KEY) == b"new, and longer"
-        await written(store)
+        await wait_until_written(store)
         assert await store.get(KEY) == b"new, and longer"
 
 
 async def test_value_expires_after_its_ttl(kind: str, tmp_path: Path) -> None:
     clock = Clock()
-    async with opened(kind, tmp_path, clock, StoreEventLog()) as store:
+    async with open_store(kind, tmp_path, clock, StoreEventLog()) as store:
         store.put(KEY, b"short", 0.1)
         store.put(BINARY_KEY, b"long", 60)
-        await written(store)
+        await wait_until_written(store)
         clock.now += 0.1
 
         async def is_gone() -> bool:  # Redis has its own clock
@@ -163,10 +163,10 @@ async def test_value_expires_after_its_ttl(kind: str, tmp_path: Path) -> None:
 
 async def test_concurrent_reads_return_their_own_values(kind: str, tmp_path: Path) -> None:
     values = {bytes([n]) * 32: bytes([n]) * 1000 for n in range(200)}
-    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
+    async with open_store(kind, tmp_path, Clock(), StoreEventLog()) as store:
         for key, value in values.items():
             store.put(key, value, 60)
-        await written(store)
+        await wait_until_written(store)
 
         matches = await asyncio.gather(*(store.get(key) for key in values))
 
@@ -184,10 +184,10 @@ async def test_cancelled_callers_mix_up_no_values(kind: str, tmp_path: Path) -> 
             await asking
         return await store.get(key) in (values[key], None)
 
-    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
+    async with open_store(kind, tmp_path, Clock(), StoreEventLog()) as store:
         for key, value in values.items():
             store.put(key, value, 60)
-        await written(store)
+        await wait_until_written(store)
         if kind == "memory":
             return  # it responds before a caller can be cancelled
 
@@ -197,7 +197,7 @@ async def test_cancelled_callers_mix_up_no_values(kind: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("bounded", ["memory", "sqlite"])
 async def test_least_recently_used_entry_is_evicted(bounded: str, tmp_path: Path) -> None:
     clock, events = Clock(), StoreEventLog()
-    async with opened(bounded, tmp_path, clock, events) as store:
+    async with open_store(bounded, tmp_path, clock, events) as store:
         store.put(KEY, os.urandom(10_000), 600)
         for number in range(300):
             clock.now += 1
@@ -205,7 +205,7 @@ async def test_least_recently_used_entry_is_evicted(bounded: str, tmp_path: Path
             if number % 20 == 0:
                 assert await store.get(KEY) is not None
                 await used(store)
-        await written(store)
+        await wait_until_written(store)
 
         assert await store.get(KEY) is not None
         assert await store.get((0).to_bytes(32, "big")) is None
@@ -216,7 +216,7 @@ async def test_least_recently_used_entry_is_evicted(bounded: str, tmp_path: Path
 
 async def used(store: AnswerStore) -> None:
     """Flush the usage times of a store that writes later."""
-    await written(store)
+    await wait_until_written(store)
     if isinstance(store, Sqlite):
         store._flush()
 
@@ -224,7 +224,7 @@ async def used(store: AnswerStore) -> None:
 @pytest.mark.parametrize("bounded", ["memory", "sqlite"])
 async def test_value_larger_than_store_is_dropped(bounded: str, tmp_path: Path) -> None:
     events = StoreEventLog()
-    async with opened(bounded, tmp_path, Clock(), events) as store:
+    async with open_store(bounded, tmp_path, Clock(), events) as store:
         store.put(KEY, b"small", 60)
         store.put(BINARY_KEY, b"x" * ROOM, 60)
 
@@ -234,7 +234,7 @@ async def test_value_larger_than_store_is_dropped(bounded: str, tmp_path: Path) 
 
 
 async def test_files_on_disk_are_private(tmp_path: Path) -> None:
-    async with opened("sqlite", tmp_path, Clock(), StoreEventLog()) as store:
+    async with open_store("sqlite", tmp_path, Clock(), StoreEventLog()) as store:
         store.put(KEY, b"value", 60)
 
     files = list(tmp_path.iterdir())

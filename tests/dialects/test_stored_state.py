@@ -72,7 +72,7 @@ policies:
 
 
 @dataclass
-class House:
+class StatefulProxy:
     proxy: Proxy
     session: ClientSession
     upstream: ScriptedUpstream
@@ -112,18 +112,18 @@ class House:
 
 
 @asynccontextmanager
-async def house(
+async def stateful_proxy(
     folder: Path, upstream: ScriptedUpstream, policies: str | None = None, **settings: Any
-) -> AsyncIterator[House]:
+) -> AsyncIterator[StatefulProxy]:
     settings = {"id_secrets": (SECRET,), **settings}
     async with running_proxy(folder, policies or policy(upstream.url), **settings) as proxy:
-        yield House(proxy, proxy.client, upstream)
+        yield StatefulProxy(proxy, proxy.client, upstream)
 
 
 @pytest.fixture
-async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
     upstream.answer_with(answer(response()))
-    async with house(tmp_path / "policies", upstream) as running:
+    async with stateful_proxy(tmp_path / "policies", upstream) as running:
         yield running
 
 
@@ -134,7 +134,7 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 
 
-async def test_client_continues_its_response(gateway: House) -> None:
+async def test_client_continues_its_response(gateway: StatefulProxy) -> None:
     first_text = await gateway.id_of()
     status, second = await gateway.ask(previous_response_id=first_text)
 
@@ -157,7 +157,7 @@ def without_ids(event: Json) -> Json:
     return bare | ({"item": {**event["item"], "id": ""}} if "item" in event else {})
 
 
-async def test_each_event_has_only_the_sealed_id(gateway: House) -> None:
+async def test_each_event_has_only_the_sealed_id(gateway: StatefulProxy) -> None:
     document = response(text_item("Paris."), previous_response_id="resp_1")
     events = response_events(item_events(0, text_item("Paris."), "Pa", "ris."), document=document)
     first_text = await gateway.id_of()
@@ -179,7 +179,9 @@ async def test_each_event_has_only_the_sealed_id(gateway: House) -> None:
 
 
 @pytest.mark.parametrize("stream_it", [False, True])
-async def test_previous_response_is_part_of_the_cache_key(stream_it: bool, gateway: House) -> None:
+async def test_previous_response_is_part_of_the_cache_key(
+    stream_it: bool, gateway: StatefulProxy
+) -> None:
     ids = []
     for name in ("resp_1", "resp_2"):
         gateway.upstream.answer_with(answer(response(id=name)))
@@ -208,14 +210,14 @@ async def test_previous_response_is_part_of_the_cache_key(stream_it: bool, gatew
     assert [record.cache for record in records[2:]] == ["miss", "hit", "miss", "miss"]
 
 
-async def test_null_previous_response_is_none(gateway: House) -> None:
+async def test_null_previous_response_is_none(gateway: StatefulProxy) -> None:
     status, _ = await gateway.ask(previous_response_id=None)
 
     assert status == 200
     assert gateway.last.json.get("previous_response_id") is None
 
 
-async def test_response_of_a_fallback_is_found_there(gateway: House) -> None:
+async def test_response_of_a_fallback_is_found_there(gateway: StatefulProxy) -> None:
     gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(response()))
     first_text = await gateway.id_of(model="support-chat")
 
@@ -225,7 +227,7 @@ async def test_response_of_a_fallback_is_found_there(gateway: House) -> None:
     assert (gateway.last.path, gateway.last.json["model"]) == ("/spare/v1/responses", "other")
 
 
-async def test_chat_upstream_stores_no_response(gateway: House) -> None:
+async def test_chat_upstream_stores_no_response(gateway: StatefulProxy) -> None:
     gateway.upstream.answer_with(answer(chat(" Paris.")))
     first_text = await gateway.id_of(model="chatting")
 
@@ -234,7 +236,7 @@ async def test_chat_upstream_stores_no_response(gateway: House) -> None:
     assert is_unknown(status, body, first_text)
 
 
-async def test_other_model_does_not_have_the_response(gateway: House) -> None:
+async def test_other_model_does_not_have_the_response(gateway: StatefulProxy) -> None:
     first_text = await gateway.id_of()
 
     for model in ("kept", "resilient", "unheard-of"):
@@ -256,10 +258,12 @@ async def test_response_of_a_removed_target_is_not_found(
     now: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(response()))
-    async with house(tmp_path / "one", upstream) as house_before:
+    async with stateful_proxy(tmp_path / "one", upstream) as house_before:
         sealed = await house_before.id_of(model="support-chat")
     request_count = len(upstream.requests)
-    async with house(tmp_path / "one", upstream, policy(upstream.url, targets=now)) as house_after:
+    async with stateful_proxy(
+        tmp_path / "one", upstream, policy(upstream.url, targets=now)
+    ) as house_after:
         status, body = await house_after.ask(model="support-chat", previous_response_id=sealed)
 
     assert is_unknown(status, body, sealed)
@@ -273,7 +277,7 @@ async def test_guard_route_needs_movable_state(upstream: ScriptedUpstream, tmp_p
         f"{absent}, to: [{{upstream: spare, model: local}}]}}",
     )
     upstream.answer_with(answer(response()))
-    async with house(tmp_path / "one", upstream, policies) as running:
+    async with stateful_proxy(tmp_path / "one", upstream, policies) as running:
         first_text = await running.id_of(model="guarded")
         in_thread = await running.id_of(model="guarded", input="private")
         request_count = len(upstream.requests)

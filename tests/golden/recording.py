@@ -85,8 +85,8 @@ def text_of(recording: Recording) -> bytes:
     outputs = recording.outputs
     bodies = {UPSTREAM: recording.upstream, **{place: item.body for place, item in outputs.items()}}
     calls = {label: json.dumps(output.call).encode() for label, output in outputs.items()}
-    sections = [(ABOUT, _joined(lines)), *_grouped(bodies)]
-    sections += [(CALLS, _joined((label, call.decode()) for label, call in _grouped(calls)))]
+    sections = [(ABOUT, _join_lines(lines)), *_grouped(bodies)]
+    sections += [(CALLS, _join_lines((label, call.decode()) for label, call in _grouped(calls)))]
     return b"".join(b"=== %b\n%b\n" % (name.encode(), body) for name, body in sections)
 
 
@@ -116,5 +116,5 @@ def _grouped(bodies: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
     return [(", ".join(names), body) for body, names in labels.items()]
 
 
-def _joined(lines: Iterable[tuple[str, str]]) -> bytes:
+def _join_lines(lines: Iterable[tuple[str, str]]) -> bytes:
     return "".join(f"{name}: {value}\n" for name, value in lines).encode()

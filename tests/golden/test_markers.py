@@ -26,7 +26,7 @@ STRUCTURE = frozenset(
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkedStream:
     """A recorded stream with a marker in one place. ``is_name``: the marker is the whole value,
     which may be a name or an id; otherwise it is a word within a text, or the name of a member."""
 
@@ -35,7 +35,9 @@ class Marked:
     pieces: Sequence[bytes]
 
 
-def _marked(recording: Recording, known_names: set[tuple[str, str, bool]]) -> Iterator[Marked]:
+def _mark_each_place(
+    recording: Recording, known_names: set[tuple[str, str, bool]]
+) -> Iterator[MarkedStream]:
     """Yield the stream with each string marked that no other recording of its family has, and with
     a member added to each such object."""
     parsed = events(recording.upstream)
@@ -46,7 +48,7 @@ def _marked(recording: Recording, known_names: set[tuple[str, str, bool]]) -> It
                 known_names.add(case)
                 pieces = [item.raw for item in parsed]
                 pieces[index] = event.changed(path, change).raw
-                yield Marked(event.slot(path), is_name, pieces)
+                yield MarkedStream(event.slot(path), is_name, pieces)
 
 
 def _changes(event: Event) -> Iterator[tuple[Path, bool, Callable[[Any], Any]]]:
@@ -85,10 +87,10 @@ def escaped(body: bytes) -> list[tuple[Event, Path]]:
 
 
 @cache
-def marked_streams() -> dict[str, list[Marked]]:
+def marked_streams() -> dict[str, list[MarkedStream]]:
     """Return the marked streams by the name of the recording."""
     known_names: set[tuple[str, str, bool]] = set()
-    return {name: [*_marked(read(name), known_names)] for name in NAMES}
+    return {name: [*_mark_each_place(read(name), known_names)] for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -38,10 +38,10 @@ def sample(pattern: str, chance: random.Random) -> str:
     for theirs, ours in FOREIGN.items():
         pattern = pattern.replace(theirs, ours)
     pattern = CODE_POINT.sub(lambda code: re.escape(chr(int(code[1], 16))), pattern)
-    return _drawn(parser.parse(pattern), chance)
+    return _sample_parts(parser.parse(pattern), chance)
 
 
-def _drawn(parts: Any, chance: random.Random) -> str:
+def _sample_parts(parts: Any, chance: random.Random) -> str:
     return "".join(_part(code, value, chance) for code, value in parts)
 
 
@@ -51,9 +51,9 @@ def _part(code: Any, value: Any, chance: random.Random) -> str:
     if code is codes.IN:
         return chance.choice(_members(value))
     if code is codes.BRANCH:
-        return _drawn(chance.choice(value[1]), chance)
+        return _sample_parts(chance.choice(value[1]), chance)
     if code is codes.SUBPATTERN:
-        return _drawn(value[3], chance)
+        return _sample_parts(value[3], chance)
     if code in {codes.MAX_REPEAT, codes.MIN_REPEAT}:
         minimum, maximum, inner = value
         times = (
@@ -61,7 +61,7 @@ def _part(code: Any, value: Any, chance: random.Random) -> str:
             if code is codes.MIN_REPEAT
             else chance.randint(minimum, min(maximum, minimum + 3))
         )
-        return "".join(_drawn(inner, chance) for _ in range(times))
+        return "".join(_sample_parts(inner, chance) for _ in range(times))
     return "x" if code in {codes.ANY, codes.NOT_LITERAL} else ""
 
 

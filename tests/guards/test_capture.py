@@ -173,7 +173,7 @@ def test_text_that_cannot_be_redacted_is_withheld() -> None:
 
 def test_capture_of_endless_response_is_bounded() -> None:
     stored = capturing()
-    [frame] = made.spoken(made.part(), ["x" * 100])
+    [frame] = made.text_frames(made.part(), ["x" * 100])
     for _ in range(10_000):
         stored.feed(frame)
 
@@ -255,7 +255,7 @@ def test_frame_parts_are_captured_by_kind() -> None:
     texts = [made.part(number=number) for number in range(2)]
     call = made.part("arguments", 2, closing="json")
     frames = [
-        *made.spoken(texts[0], ["a", "b"]),
+        *made.text_frames(texts[0], ["a", "b"]),
         made.call(call, "find"),
         made.delta_frame(call, '{"city": '),
         made.delta_frame(texts[1], "c"),

@@ -31,7 +31,7 @@ from tests.guards.stream import frames as made
 COUNT = 60
 OWN_THREADS = {"onnx.py", "entailed.py"}  # models run in threads of their own
 LONG = {"messages": [{"role": "user", "content": "word " * (SHEET // 5)}]}
-[HEAVY] = made.spoken(made.part(), ["word " * LIGHT])
+[HEAVY] = made.text_frames(made.part(), ["word " * LIGHT])
 
 Work = Callable[[Engine], Awaitable[object]]
 

@@ -46,7 +46,7 @@ policies:
 
 
 @asynccontextmanager
-async def restoring(
+async def proxy_with_restore(
     folder: Path, upstream: ScriptedUpstream, extra: str = "", **settings: Any
 ) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
     reach = "deployments: [search-answers, responses-only, via-anthropic]"
@@ -94,13 +94,16 @@ async def test_next_turn_begins_with_the_same_bytes(
     """So the provider's prompt cache matches the whole first request."""
     upstream.answer_with(echo(form, streamed=False))
     turns = [f"Write to {ADA}, not to {BOB}."]
-    async with restoring(tmp_path / "one", upstream, id_secrets=(SECRET,)) as (_, client):
+    async with proxy_with_restore(tmp_path / "one", upstream, id_secrets=(SECRET,)) as (_, client):
         fields = form.read(await form.send(client, turns), False)
         turns += [fields.text, f"And to {BOB} or new@mill.example?"]
         if not restart:
             await form.send(client, turns)
     if restart:
-        async with restoring(tmp_path / "two", upstream, id_secrets=(SECRET,)) as (_, client):
+        async with proxy_with_restore(tmp_path / "two", upstream, id_secrets=(SECRET,)) as (
+            _,
+            client,
+        ):
             await form.send(client, turns)
 
     first_data, second = (request.body for request in upstream.requests)
@@ -117,7 +120,7 @@ async def test_two_keys_share_no_placeholder(
 ) -> None:
     """A key's placeholders are its own. A placeholder of another key is unchanged."""
     upstream.answer_with(echo(form, streamed=False))
-    async with restoring(tmp_path / "p", upstream, id_secrets=(SECRET,)) as (_, client):
+    async with proxy_with_restore(tmp_path / "p", upstream, id_secrets=(SECRET,)) as (_, client):
         await form.send(client, [ADA])
         await form.send(client, [ADA], key=OTHER_KEY)
         item, other_item = (
@@ -136,7 +139,7 @@ async def test_older_placeholder_is_restored_with_its_value(
     form: Form, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(echo(form, streamed=False))
-    async with restoring(tmp_path / "p", upstream) as (_, client):
+    async with proxy_with_restore(tmp_path / "p", upstream) as (_, client):
         await form.send(client, [ADA])
         placeholder = last_text(upstream.requests[-1])
         upstream.answer_with(form.script([placeholder], ["{}"], streamed=streamed))
@@ -153,7 +156,7 @@ async def test_placeholder_cut_anywhere_is_restored(
 ) -> None:
     """Streams cut texts and tool arguments at the same place."""
     text = f"Write to {ADA}."
-    async with restoring(tmp_path / "p", upstream) as (_, client):
+    async with proxy_with_restore(tmp_path / "p", upstream) as (_, client):
         for cut in range(len("[EMAIL_bcdfghjkmnpq]") + 1):
             upstream.answer_with(echo(form, streamed=True, cut=cut))
             fields = form.read(await form.send(client, [text], stream=True), True)
@@ -168,7 +171,7 @@ async def test_cached_response_is_restored_per_key(
     """Answers are cached with values, under the key and the unmasked text of the request."""
     cache = "cache: {ttl: 1h, tool_calls: true}"
     upstream.answer_with(echo(form, streamed))
-    async with restoring(tmp_path / "p", upstream, cache) as (proxy, client):
+    async with proxy_with_restore(tmp_path / "p", upstream, cache) as (proxy, client):
         calls = [(ADA, {}), (ADA, {}), (BOB, {}), (ADA, {"key": OTHER_KEY})]
         values = [
             form.read(await form.send(client, [text], stream=streamed, **options), streamed).text
@@ -190,7 +193,10 @@ async def test_spans_and_log_have_placeholders_only(
     with log.open("wb") as file:
         settings = {"otlp_endpoint": collector.url, "log_fd": file.fileno()}
         capture = "capture: {share: 100%}"
-        async with restoring(tmp_path / "p", upstream, capture, **settings) as (proxy, client):
+        async with proxy_with_restore(tmp_path / "p", upstream, capture, **settings) as (
+            proxy,
+            client,
+        ):
             fields = form.read(await form.send(client, [ADA], stream=streamed), streamed)
             await proxy.sink.wait()
     spans, [sent_value] = b"".join(collector.bodies), upstream.requests
@@ -208,7 +214,7 @@ async def test_each_attempt_sends_the_same_placeholders(
 ) -> None:
     """A call of each dialect that falls back to a chat upstream."""
     chat_form = FORMS[0]
-    async with restoring(tmp_path / "p", upstream) as (_, client):
+    async with proxy_with_restore(tmp_path / "p", upstream) as (_, client):
         upstream.then(answer({"error": {"message": "busy"}}, 500), echo(chat_form, streamed))
         raw = await form.send(client, [ADA], deployment="resilient", stream=streamed)
 
@@ -264,7 +270,7 @@ async def test_signed_thought_returns_unchanged(
 
     upstream.answer_with(think)
     field = "messages" if form.name == "messages" else "input"
-    async with restoring(tmp_path / "p", upstream) as (_, client):
+    async with proxy_with_restore(tmp_path / "p", upstream) as (_, client):
         raw = await form.send(client, [ADA], stream=streamed)
         history = [*form.body([ADA])[field], *returned(form, raw, streamed)]
         history.append({"role": "user", "content": "Go on."})

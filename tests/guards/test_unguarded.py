@@ -18,7 +18,7 @@ CALL = Call(HEAD, {"messages": [{"role": "user", "content": "Hi"}]})
 GUARDS = GuardsOnDemand(lambda: PolicyGuards(Engine(Ticks())))
 
 
-def planned(guards: GuardPlan) -> Plan:
+def plan_with(guards: GuardPlan) -> Plan:
     return Plan("1", "k", "d", {}, (), guards=guards)
 
 
@@ -30,16 +30,16 @@ def test_guards_are_created_for_the_first_guarded_call() -> None:
         return guardses[-1]
 
     guards = GuardsOnDemand(make)
-    guards.for_call(planned(GuardPlan()), CALL, new_record())
+    guards.for_call(plan_with(GuardPlan()), CALL, new_record())
     assert guardses == []
 
     for _ in range(2):
-        guards.for_call(planned(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
+        guards.for_call(plan_with(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
     assert len(guardses) == 1
 
 
 async def test_unguarded_call_passes_unchanged() -> None:
-    plan, frame = planned(GuardPlan()), Frame((), "chat", {"choices": []}, b'{"choices": []}')
+    plan, frame = plan_with(GuardPlan()), Frame((), "chat", {"choices": []}, b'{"choices": []}')
     for_call = GUARDS.for_call(plan, CALL, new_record())
     watch = for_call.guard_output(CALL, ResponseHead(streamed=False))
 
@@ -59,11 +59,11 @@ async def test_unguarded_call_passes_unchanged() -> None:
     ids=["input", "output", "capture"],
 )
 def test_guarded_call_is_inspected(guards: GuardPlan) -> None:
-    assert isinstance(GUARDS.for_call(planned(guards), CALL, new_record()), GuardedCall)
+    assert isinstance(GUARDS.for_call(plan_with(guards), CALL, new_record()), GuardedCall)
 
 
 async def test_clean_request_is_not_copied() -> None:
-    for_call = GUARDS.for_call(planned(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
+    for_call = GUARDS.for_call(plan_with(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
 
     _, safe = await for_call.inspect()
 

@@ -23,7 +23,7 @@ from tests.ledger.records import (
     finished_record,
     ledger_at,
 )
-from tests.ledger.test_spending import written
+from tests.ledger.test_spending import write_ledger
 
 MEDDLED = (
     (
@@ -78,7 +78,7 @@ def path(tmp_path: Path) -> Path:
     calls[2].charges = [
         BudgetCharge("month", "tag.team:support", 1_000)
     ]  # more than the recorded cost
-    return written(tmp_path / "ledger", *calls)
+    return write_ledger(tmp_path / "ledger", *calls)
 
 
 def test_consistent_ledger_is_valid(path: Path) -> None:

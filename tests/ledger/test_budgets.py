@@ -45,7 +45,7 @@ from tests.ledger.records import (
     stored_rows,
 )
 from tests.ledger.test_init import call
-from tests.ledger.test_spending import written
+from tests.ledger.test_spending import write_ledger
 from tests.ledger.test_sqlite import counted
 from tests.limits.sample_limits import Clock
 from tests.test_pipeline import BEARER
@@ -130,7 +130,7 @@ async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -
         call_at(2, ("month", SUPPORT, COST), ("month", SEARCH, 5)),
         call_at(3),
     ]
-    path = written(tmp_path / "ledger", *calls)
+    path = write_ledger(tmp_path / "ledger", *calls)
 
     assert await of(path, budget) == {SUPPORT: 2 * COST, SEARCH: 5}
     assert await of(path, budget, since_min=1) == {SUPPORT: COST, SEARCH: 5}
@@ -144,7 +144,7 @@ async def test_calls_before_the_first_charge_count(tmp_path: Path) -> None:
         call_at(2, ("month", SUPPORT, COST)),
         call_at(3),
     ]
-    path = written(tmp_path / "ledger", *calls)
+    path = write_ledger(tmp_path / "ledger", *calls)
 
     assert await of(path, CALL) == {SUPPORT: 2 * COST, SEARCH: COST}
     assert await of(path, RULED) == {SUPPORT: COST, SEARCH: 0}
@@ -160,7 +160,7 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
         "tag.team:\ud800",
     ]
     charges = [("month", name, number) for number, name in enumerate(names, 1)]
-    path = written(tmp_path / "ledger", call_at(0, *charges))
+    path = write_ledger(tmp_path / "ledger", call_at(0, *charges))
 
     assert await read_budget_spend(path, RULED, names, NOON_MS) == {
         name: n for _, name, n in charges
@@ -174,10 +174,10 @@ async def test_missing_ledger_is_unavailable(tmp_path: Path) -> None:
 
 
 async def test_late_charge_moves_the_complete_since_mark(tmp_path: Path) -> None:
-    path = written(tmp_path / "ledger", call_at(0), call_at(3, ("month", SUPPORT, 7)))
+    path = write_ledger(tmp_path / "ledger", call_at(0), call_at(3, ("month", SUPPORT, 7)))
     assert await of(path, CALL) == {SUPPORT: COST + 7, SEARCH: 0}
 
-    written(path, call_at(0, ("month", SUPPORT, 5)))  # a long call
+    write_ledger(path, call_at(0, ("month", SUPPORT, 5)))  # a long call
 
     assert await of(path, CALL) == {SUPPORT: 5 + 7, SEARCH: 0}
 
@@ -280,7 +280,7 @@ LIMITS = {
 
 
 @dataclass
-class House:
+class RandomCalls:
     """Writes random calls under some limits each to a real ledger."""
 
     path: Path
@@ -292,7 +292,7 @@ class House:
         self.admission = Limiter(self.store, lambda standing: None)
         self.ledger = ledger_at(self.path, FakeLog())
 
-    def drawn(self, number: int) -> tuple[Plan, Call, Record]:
+    def random_call(self, number: int) -> tuple[Plan, Call, Record]:
         draw = self.draw
         target: Target = draw.choice((PRICED, PRICED, UNPRICED))
         record = finished_record(
@@ -317,7 +317,7 @@ class House:
     async def run(self, calls: int) -> int:
         refused = 0
         for number in range(calls):
-            plan, request, record = self.drawn(number)
+            plan, request, record = self.random_call(number)
             self.clock.ms = int(record.started_at.timestamp() * 1000)
             attempts: list[Attempt] = [*record.attempts]
             self.ledger.begin(record)
@@ -343,7 +343,7 @@ class House:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_counters_and_ledger_agree(seed: int, tmp_path: Path) -> None:
-    house = House(tmp_path / "ledger.db", random.Random(seed))  # noqa: S311  # reproducible
+    house = RandomCalls(tmp_path / "ledger.db", random.Random(seed))  # noqa: S311  # reproducible
     refused = await house.run(120)
 
     assert 0 < refused < 120

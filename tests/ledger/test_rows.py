@@ -42,7 +42,7 @@ from tests.ledger.records import (
     ledger_at,
     stored_rows,
 )
-from tests.ledger.test_spending import summed, written
+from tests.ledger.test_spending import summed, write_ledger
 from tests.ledger.test_sqlite import files_of_at_most
 
 
@@ -198,7 +198,7 @@ def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
 
 
 def test_ledger_from_before_the_first_release_is_refused(path: Path, store: Stores) -> None:
-    written(path, finished_record(PRICED))
+    write_ledger(path, finished_record(PRICED))
     as_version(path, FIRST_VERSION)
     with closing(sqlite3.connect(path)) as file:
         file.execute("UPDATE migrations SET version = version - 1")
@@ -216,7 +216,7 @@ def test_ledger_from_before_the_first_release_is_refused(path: Path, store: Stor
 def test_old_ledger_is_migrated_after_reading(version: int, path: Path, store: Stores) -> None:
     remaining = finished_record(PRICED)
     remaining.error, remaining.attempts[0].finished = ClientDisconnected(), False
-    written(path, finished_record(PRICED, PRICED), remaining)
+    write_ledger(path, finished_record(PRICED, PRICED), remaining)
     now = {name: stored_rows(path, name) for name in ("runs", "calls", "attempts")}
     sums = summed(path, "loss")
 
@@ -244,23 +244,23 @@ def backup_of(path: Path, version: int) -> Path:
 
 @pytest.mark.parametrize("version", [FIRST_VERSION, PREVIOUS_VERSION])
 def test_ledger_is_backed_up_before_migration(version: int, path: Path) -> None:
-    written(path, finished_record(PRICED), finished_record(PRICED, PRICED))
+    write_ledger(path, finished_record(PRICED), finished_record(PRICED, PRICED))
     as_version(path, version)
     rows = {table: stored_rows(path, table) for table in ("runs", "calls", "attempts")}
 
-    written(path, finished_record(PRICED))
+    write_ledger(path, finished_record(PRICED))
 
     backup = backup_of(path, version)
     assert (versions(backup), versions(path)) == (version, VERSION)
     assert {table: stored_rows(backup, table) for table in rows} == rows
     assert backup.stat().st_mode & 0o777 == 0o640
     backup.unlink()
-    written(path, finished_record(PRICED))
+    write_ledger(path, finished_record(PRICED))
     assert not backup.exists()
 
 
 def test_ledger_is_unchanged_if_backup_fails(path: Path, store: Stores) -> None:
-    written(path, *[finished_record(PRICED)] * 200)
+    write_ledger(path, *[finished_record(PRICED)] * 200)
     as_version(path, PREVIOUS_VERSION)
 
     with files_of_at_most(64 * 1024), pytest.raises(Unwritten, match=r"FULL|IOERR"):
@@ -273,7 +273,7 @@ def test_ledger_is_unchanged_if_backup_fails(path: Path, store: Stores) -> None:
 
 @pytest.mark.parametrize("command", ["serve", "prune"])
 def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path) -> None:
-    written(path, finished_record(PRICED))
+    write_ledger(path, finished_record(PRICED))
     as_version(path, PREVIOUS_VERSION)
     with closing(sqlite3.connect(path)) as file:
         file.execute(

@@ -26,7 +26,7 @@ from tests.ledger.records import PRICED, UNPRICED, FakeLog, book, finished_recor
 NOW = datetime.now(UTC)
 
 
-def written(path: Path, *records: Record) -> Path:
+def write_ledger(path: Path, *records: Record) -> Path:
     fake_log = FakeLog()
     opened = ledger_at(path, fake_log)
     book(opened, *records)
@@ -45,7 +45,7 @@ def groups(lines: Sequence[SpendingLine]) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     retried = finished_record(PRICED, PRICED)
-    return written(
+    return write_ledger(
         tmp_path / "ledger",
         finished_record(),
         retried,
@@ -89,7 +89,7 @@ def test_usage_is_sorted_by_day(by: tuple[str, ...], tmp_path: Path) -> None:
     old, cheap = finished_record(PRICED, PRICED), finished_record(UNPRICED)
     for call in (old, cheap):
         call.started_at = NOW - timedelta(days=3)
-    path = written(tmp_path / "days", finished_record(), old, cheap)
+    path = write_ledger(tmp_path / "days", finished_record(), old, cheap)
 
     lines = summed(path, *by).lines
     days = [str(line.group[by.index("day")]) for line in lines]
@@ -102,7 +102,7 @@ def test_usage_is_sorted_by_day(by: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_unpriced_usage_is_a_share_of_its_group(tmp_path: Path) -> None:
-    path = written(
+    path = write_ledger(
         tmp_path / "mixed",
         finished_record(team="search"),
         finished_record(UNPRICED),
@@ -116,7 +116,7 @@ def test_unpriced_usage_is_a_share_of_its_group(tmp_path: Path) -> None:
 
 
 def test_estimated_share_is_reported(tmp_path: Path) -> None:
-    path = written(tmp_path / "guessed", finished_record(fields={}), finished_record())
+    path = write_ledger(tmp_path / "guessed", finished_record(fields={}), finished_record())
 
     total = summed(path).total
 
@@ -126,13 +126,13 @@ def test_estimated_share_is_reported(tmp_path: Path) -> None:
 def test_only_calls_of_the_requested_period_count(tmp_path: Path) -> None:
     old = finished_record()
     old.started_at = NOW - timedelta(days=40)
-    path = written(tmp_path / "old", old, finished_record())
+    path = write_ledger(tmp_path / "old", old, finished_record())
 
     assert (summed(path).total.calls, summed(path, days=60).total.calls) == (1, 2)
 
 
 def test_empty_usage_is_zero(tmp_path: Path) -> None:
-    total = summed(written(tmp_path / "empty")).total
+    total = summed(write_ledger(tmp_path / "empty")).total
 
     assert (total.calls, total.tokens_in, total.cost, total.lost_cost) == (0, 0, 0, 0)
 

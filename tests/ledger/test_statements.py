@@ -35,7 +35,7 @@ from tests.ledger.records import (
     ledger_at,
     stored_rows,
 )
-from tests.ledger.test_spending import written
+from tests.ledger.test_spending import write_ledger
 from tests.ledger.test_sqlite import batch, counted
 from tests.servers import eventually
 
@@ -209,7 +209,7 @@ def test_prune_limit_keeps_budget_windows(now: str, begin: str) -> None:
 
 
 async def test_writer_prunes_in_background(path: Path) -> None:
-    written(path, aged(200, datetime.now(UTC)), finished_record())
+    write_ledger(path, aged(200, datetime.now(UTC)), finished_record())
     fake_log = FakeLog()
     opened = ledger_at(path, fake_log, 90)
     book(opened, finished_record())
@@ -224,7 +224,7 @@ async def test_writer_prunes_in_background(path: Path) -> None:
 async def test_prune_command_keeps_rows_for_budgets(path: Path) -> None:
     now = datetime.now(UTC)
     recent = now - timedelta(seconds=9)  # younger than the second that the commands keep
-    written(path, aged(400, now), aged(100, now), aged(0, recent))
+    write_ledger(path, aged(400, now), aged(100, now), aged(0, recent))
 
     first_count, output = await headrace("ledger", "prune", str(path), "--keep", "365d")
     second, second_output = await headrace(

@@ -267,14 +267,14 @@ async def test_repeated_charge_has_the_same_id(world: World) -> None:
     world.ledger.go.set()
     charged: list[str] = []
 
-    class Failing(MemoryStore):
+    class FailingStore(MemoryStore):
         async def charge(
             self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
         ) -> None:
             charged.append(charge_id)
             raise StoreUnavailable("away")
 
-    store, now = Failing(world.clock.seconds, world.clock.seconds), world.clock.seconds
+    store, now = FailingStore(world.clock.seconds, world.clock.seconds), world.clock.seconds
     async with BudgetBackfill(
         store, world.ledger.recall, world.failed.append, now, now
     ) as backfill:

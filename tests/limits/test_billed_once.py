@@ -18,7 +18,7 @@ from proxy.settings import LedgerAt
 from proxy.types.limit import LEASE_S
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, running_proxy
-from tests.dialects.test_stored_state import SECRET, House, house, policy
+from tests.dialects.test_stored_state import SECRET, StatefulProxy, policy, stateful_proxy
 from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, answer, response
 from tests.ledger.records import stored_rows
 from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, policies
@@ -32,7 +32,7 @@ RESULT = response(background=True)
 @asynccontextmanager
 async def two_replicas(
     folder: Path, upstream: ScriptedUpstream, server: Server, limit: str = ""
-) -> AsyncIterator[tuple[House, House]]:
+) -> AsyncIterator[tuple[StatefulProxy, StatefulProxy]]:
     policy_text = policy(upstream.url)
     if limit:
         policy_text = policy_text.replace(
@@ -46,25 +46,27 @@ async def two_replicas(
     async with AsyncExitStack() as opened:
         single_house, other_house = [
             await opened.enter_async_context(
-                house(folder / name, upstream, policy_text, **proxy_with_shared_store)
+                stateful_proxy(folder / name, upstream, policy_text, **proxy_with_shared_store)
             )
             for name in ("one", "two")
         ]
         yield single_house, other_house
 
 
-async def get_response(house: House, response_id: str) -> int:
+async def get_response(stateful_proxy: StatefulProxy, response_id: str) -> int:
     headers = {"authorization": f"Bearer {KEY}"}
-    async with house.session.get(f"/v1/responses/{response_id}", headers=headers) as response:
+    async with stateful_proxy.session.get(
+        f"/v1/responses/{response_id}", headers=headers
+    ) as response:
         json.loads(await response.read())
         return response.status
 
 
-async def costs_by_proxy(*requests: tuple[House, int]) -> list[list[int]]:
+async def costs_by_proxy(*requests: tuple[StatefulProxy, int]) -> list[list[int]]:
     """Return the costs of each proxy's calls, once it has ``count`` of them."""
     return [
-        [record.billing.cost for record in await house.proxy.sink.wait(count)]
-        for house, count in requests
+        [record.billing.cost for record in await stateful_proxy.proxy.sink.wait(count)]
+        for stateful_proxy, count in requests
     ]
 
 
@@ -81,8 +83,8 @@ async def test_concurrent_reads_bill_a_response_once(
         upstream.answer_with(answer(RESULT))
 
         asking = [
-            get_response(house, response_id[0])
-            for house in (single_house, other_house)
+            get_response(stateful_proxy, response_id[0])
+            for stateful_proxy in (single_house, other_house)
             for _ in range(6)
         ]
         assert await asyncio.gather(*asking) == [200] * 12
@@ -143,13 +145,16 @@ async def test_killed_proxy_loses_and_repeats_no_charge(
         serving(tmp_path / "one", policy_text, **environ) as (served, url),
         ClientSession(base_url=url) as session,
     ):
-        response_id = await House(cast(Any, None), session, upstream).id_of(background=True)
+        response_id = await StatefulProxy(cast(Any, None), session, upstream).id_of(background=True)
         upstream.answer_with(answer(RESULT))
         await eventually(lambda: len(stored_rows(first_path)) == 1)
         with closing(sqlite3.connect(first_path, isolation_level=None)) as lock:
             if not is_written:
                 lock.execute("BEGIN IMMEDIATE")
-            assert await get_response(House(cast(Any, None), session, upstream), response_id) == 200
+            assert (
+                await get_response(StatefulProxy(cast(Any, None), session, upstream), response_id)
+                == 200
+            )
             if is_written:
                 await eventually(lambda: [state for state, _ in bills_in(server)] == ["booked"])
             served.process.kill()
@@ -166,7 +171,10 @@ async def test_killed_proxy_loses_and_repeats_no_charge(
         ClientSession(base_url=url) as session,
     ):
         for _ in range(2):
-            assert await get_response(House(cast(Any, None), session, upstream), response_id) == 200
+            assert (
+                await get_response(StatefulProxy(cast(Any, None), session, upstream), response_id)
+                == 200
+            )
         two_replicas.process.terminate()
         await two_replicas.process.wait()
 
@@ -185,7 +193,7 @@ async def test_exit_books_the_last_bill(
         "ledger": ledger,
     }
     upstream.answer_with(answer(QUEUED))
-    async with house(
+    async with stateful_proxy(
         tmp_path / "one", upstream, policy(upstream.url), **proxy_with_shared_store
     ) as single_house:
         response_id = await single_house.id_of(background=True)

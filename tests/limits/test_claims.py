@@ -157,7 +157,7 @@ def test_model_list_claims_a_sum_or_one_claim_per_model() -> None:
     ]
 
 
-def recorded(call: Call, *, price: bool = True) -> Record:
+def record_of(call: Call, *, price: bool = True) -> Record:
     record = Record(TraceIds("", "", ""), 0.0, CALL_TIME, lambda: 0.0)
     record.call = call
     attempt = record.start_attempt(CHEAP if price else Target(UP, "m"), 0)
@@ -170,7 +170,7 @@ def recorded(call: Call, *, price: bool = True) -> Record:
 
 def test_hidden_output_requires_reasoning_or_no_stream() -> None:
     call = chat_call(prompt="x" * 40, max_tokens=20, n=3, stream=True)
-    [attempt] = recorded(call).attempts
+    [attempt] = record_of(call).attempts
     attempt.meter = Meter()
     attempt.sent_at, attempt.ended = 100.0, 103.5
     hidden = HiddenOutput(3.5, answers=3, most=60)
@@ -197,14 +197,14 @@ def test_actual_usage_follows_the_record() -> None:
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
     claims = estimate_claims(plan(*bounds), call)
 
-    assert actual_usage(claims, recorded(call)) == [1, 8, 5000 + 3 * 2000, 0]
+    assert actual_usage(claims, record_of(call)) == [1, 8, 5000 + 3 * 2000, 0]
 
 
 def test_unknown_cost_settles_at_the_estimate() -> None:
     call = chat_call(prompt="x" * 40, max_tokens=20)
     claims = estimate_claims(plan(ScopedLimit(MONEY)), call)
 
-    assert actual_usage(claims, recorded(call, price=False)) == [claims[0].amount]
+    assert actual_usage(claims, record_of(call, price=False)) == [claims[0].amount]
 
 
 @pytest.mark.parametrize("spend", [0, 1000], ids=["alone", "beside more than was claimed"])
@@ -213,7 +213,7 @@ def test_unknown_usage_settles_at_the_claim(spend: int) -> None:
     claims = estimate_claims(
         plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call
     )
-    record = recorded(call)
+    record = record_of(call)
     record.attempts[0].meter.report(read_usage(usage(spend, 0)))
     silent = record.start_attempt(DEAR, 0, "fallback")
     silent.meter = Meter(estimates=False, unreported="unknown")

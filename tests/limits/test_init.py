@@ -36,7 +36,7 @@ SEARCH = {"authorization": "Bearer hr-search-key"}
 
 
 @asynccontextmanager
-async def limited(
+async def proxy_with_limits(
     folder: Path, upstream: ScriptedUpstream, *limits: str, rules: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     text = f"\npolicies:\n  default:\n    match: all\n    limits: [{', '.join(limits)}]\n{rules}"
@@ -56,7 +56,7 @@ async def ask(
 
 async def test_rate_limit_sets_retry_after(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: per-key, requests: 2 per minute, per: key}"
-    async with limited(tmp_path, upstream, limit) as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, limit) as (proxy, client):
         first_item, second, third = [await ask(client) for _ in range(3)]
         other_item = await ask(client, SEARCH, model="search-answers", prompt="Hi")
         records = await proxy.sink.wait(4)
@@ -82,7 +82,7 @@ async def test_rate_limit_sets_retry_after(tmp_path: Path, upstream: ScriptedUps
 
 async def test_oversized_call_is_explained(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: tokens, tokens: 1000 per minute}"
-    async with limited(tmp_path, upstream, limit) as (_, client):
+    async with proxy_with_limits(tmp_path, upstream, limit) as (_, client):
         status, headers, body = await ask(client, max_tokens=5000)
 
     assert status == 429
@@ -105,7 +105,7 @@ async def test_refusal_describes_amount_period_and_burst(
     limit: str, words: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy(usage=usage(1, 8))))
-    async with limited(tmp_path, upstream, f"{{name: few, {limit}}}") as (_, client):
+    async with proxy_with_limits(tmp_path, upstream, f"{{name: few, {limit}}}") as (_, client):
         answers = [await ask(client, prompt="x", max_tokens=5) for _ in range(2)]
 
     message, wait = answers[1][2]["error"]["message"], answers[1][1]["retry-after"]
@@ -136,7 +136,7 @@ async def test_budget_refusal_names_scope_remainder_and_reset(
 ) -> None:
     limit = f"{{name: month, usd: 0.002 per month, unpriced: allow, per: {per}}}"
     upstream.answer_with(answer(legacy(usage=usage(used or 0, 0))))
-    async with limited(tmp_path, upstream, limit) as (_, client):
+    async with proxy_with_limits(tmp_path, upstream, limit) as (_, client):
         if used is not None:
             assert (await ask(client, prompt="x", max_tokens=1, user="ann"))[0] == 200
         bound = 10_000 if used is None else 2_000
@@ -172,7 +172,7 @@ async def test_limits_are_settled_however_a_call_ends(
         "{name: at-once, concurrency: 1}",
         "{name: calls, requests: 100 per day}",
     )
-    async with limited(tmp_path, upstream, *limits) as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, *limits) as (proxy, client):
         upstream.then(script)
         try:
             await ask(client, **options)
@@ -189,7 +189,10 @@ async def test_limits_are_settled_however_a_call_ends(
 
 
 async def test_disconnect_releases_the_lease(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with limited(tmp_path, upstream, "{name: at-once, concurrency: 1}") as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, "{name: at-once, concurrency: 1}") as (
+        proxy,
+        client,
+    ):
         upstream.then(hang())
         leaving = asyncio.ensure_future(ask(client))
         await upstream.arrived.wait()
@@ -204,7 +207,7 @@ async def test_disconnect_releases_the_lease(tmp_path: Path, upstream: ScriptedU
 
 async def test_shadow_limit_counts_denials(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: later, requests: 1 per day, mode: shadow}"
-    async with limited(tmp_path, upstream, limit) as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, limit) as (proxy, client):
         statuses = [(await ask(client))[0] for _ in range(3)]
         await proxy.sink.wait(3)
         text = 'headrace_limit_decisions_total{decision="would_deny",limit="later"} 2.0'
@@ -215,7 +218,7 @@ async def test_shadow_limit_counts_denials(tmp_path: Path, upstream: ScriptedUps
 
 async def test_warning_is_counted_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: month, usd: 1 per month, unpriced: allow, warn_at: 50%}"
-    async with limited(tmp_path, upstream, limit) as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, limit) as (proxy, client):
         upstream.answer_with(answer(legacy(usage=usage(2_000_000, 0))))
         for _ in range(3):
             await ask(client)
@@ -230,7 +233,7 @@ async def test_rules_add_and_remove_limits(tmp_path: Path, upstream: ScriptedUps
       - {name: free, when: {header: {x-free: 'yes'}}, without: {limits: [calls]}}
 """
     limit = "{name: calls, requests: 2 per day}"
-    async with limited(tmp_path, upstream, limit, rules=rules) as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, limit, rules=rules) as (proxy, client):
         free = {**BEARER, "x-free": "yes"}
         statuses = [(await ask(client, headers))[0] for headers in (free, free, free, BEARER)]
         upstream.answer_with(answer(chat()))
@@ -241,7 +244,10 @@ async def test_rules_add_and_remove_limits(tmp_path: Path, upstream: ScriptedUps
 
 
 async def test_reload_keeps_counters(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with limited(tmp_path, upstream, "{name: calls, requests: 1 per day}") as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, "{name: calls, requests: 1 per day}") as (
+        proxy,
+        client,
+    ):
         await ask(client)
         file = proxy.policies / "policies.yaml"
         file.write_text(file.read_text() + "\n# the same\n")
@@ -257,7 +263,7 @@ async def test_reload_keeps_counters(tmp_path: Path, upstream: ScriptedUpstream)
 COST = 13_500
 
 
-def guarded(usd: float, extra: str = "") -> str:
+def economics_guard(usd: float, extra: str = "") -> str:
     return f"    input: [{{guard: economics, max_cost_usd: {usd:.9f}{extra}}}]\n"
 
 
@@ -276,8 +282,8 @@ CALLS = "{name: calls, requests: 100 per day}"
 async def test_economics_guard_blocks_above_its_cost_cap(
     nano_usd: int, extra: str, status: int, verdict: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    rules = guarded(nano_usd / 1e9, extra)
-    async with limited(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
+    rules = economics_guard(nano_usd / 1e9, extra)
+    async with proxy_with_limits(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
         got_status, _, body = await ask(client)
         [record] = await proxy.sink.wait()
         shadow = "true" if "shadow" in extra else "false"
@@ -296,9 +302,9 @@ async def test_economics_guard_blocks_above_its_cost_cap(
 
 async def test_costs_of_a_model_list_are_added(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
-    rules = guarded(COST * 1.5 / 1e9)
+    rules = economics_guard(COST * 1.5 / 1e9)
     body = {"prompt": "x" * 40, "max_new_tokens": 20}
-    async with limited(tmp_path, upstream, CALLS, rules=rules) as (proxy, _):
+    async with proxy_with_limits(tmp_path, upstream, CALLS, rules=rules) as (proxy, _):
         replies = [
             await proxy.send("/v1/completion", {"model": models, **body})
             for models in (["first"], ["first", "second"])
@@ -314,8 +320,8 @@ async def test_unpriced_call_is_a_failure_of_the_guard(
     extra: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy()))
-    rules = guarded(1, f"{extra}, message: Ask for less.")
-    async with limited(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
+    rules = economics_guard(1, f"{extra}, message: Ask for less.")
+    async with proxy_with_limits(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
         got_status, _, body = await ask(client, model="legacy-only")
         [record] = await proxy.sink.wait()
 
@@ -373,7 +379,7 @@ def test_invalid_cost_caps_are_refused(fields: str, tmp_path: Path) -> None:
 
 def test_check_warns_of_cap_that_blocks_every_call(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(
-        f"{policies_for('http://127.0.0.1:9')}policies:\n  default:\n{guarded(1)}"
+        f"{policies_for('http://127.0.0.1:9')}policies:\n  default:\n{economics_guard(1)}"
     )
 
     events = [p.path for p in check_folder(tmp_path, None).warnings if "economics" in p.message]

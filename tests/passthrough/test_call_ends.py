@@ -118,7 +118,7 @@ PRICES = {
 }
 
 
-def expected(name: str, way: str, method: str) -> tuple[str, int | None, int]:
+def expected_money(name: str, way: str, method: str) -> tuple[str, int | None, int]:
     """Return the source of a call's usage, its cost, and what budgets are charged, in nano-USD."""
     price, used = PRICES[name], WAYS[way].used
     if method == "GET" or used == "nothing":
@@ -131,7 +131,7 @@ def expected(name: str, way: str, method: str) -> tuple[str, int | None, int]:
     return source, cost, price.claimed if cost is None else cost
 
 
-def world(upstream: str) -> str:
+def priced_policies(upstream: str) -> str:
     deployments = "".join(
         f"""
   {name}:
@@ -180,7 +180,7 @@ async def make_call(
                 started.set()
                 await response.read()
 
-    def taken() -> bool:
+    def is_received() -> bool:
         path = f"/{name}/{way}"
         return any(
             (request.method, request.path) == (method, path) for request in upstream.requests
@@ -188,7 +188,7 @@ async def make_call(
 
     task = asyncio.ensure_future(call())
     if WAYS[way].left:
-        await eventually(taken)
+        await eventually(is_received)
         if way != "left-before-head":
             await started.wait()
         task.cancel()
@@ -201,7 +201,7 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     calls = [(name, way, method) for name in PRICES for way in WAYS for method in ("GET", "POST")]
     async with (
         running_proxy(
-            tmp_path / "policies", world(upstream.url), ledger=LedgerAt("sqlite", path)
+            tmp_path / "policies", priced_policies(upstream.url), ledger=LedgerAt("sqlite", path)
         ) as proxy,
         ClientSession(base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
@@ -217,8 +217,8 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
         billing, method = record.billing, record.head.method
         charged = sum(charge.cost for charge in record.charges)
         observed = (billing.source, billing.cost, charged)
-        if observed != expected(name, way, method):
-            wrong[name, way, method] = observed, expected(name, way, method)
+        if observed != expected_money(name, way, method):
+            wrong[name, way, method] = observed, expected_money(name, way, method)
     assert not wrong, "\n".join(map(str, wrong.items()))
     assert len(records) == len(calls) == metric_total(metrics, "headrace_requests_total")
     tokens = sum(record.billing.tokens.total for record in records)

@@ -246,7 +246,7 @@ AZURE = {"api-key": KEY}
 VERSION = "?api-version=2024-10-21"
 
 
-def world(upstream: str) -> str:
+def azure_policies(upstream: str) -> str:
     price = "price: {input: 5, output: 40}"
     paths = ", ".join(f"/v1{path}" for path in (*JSON, *FORMS))
     return f"""
@@ -268,7 +268,7 @@ keys: {{widget: {{sha256: {digest(KEY)}, deployments: [studio, classic]}}}}
 @pytest.fixture
 async def running(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     upstream.then(*[answer({"usage": {"input_tokens": 1, "output_tokens": 1}})] * 5)
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "policies", azure_policies(upstream.url)) as proxy:
         yield proxy
 
 

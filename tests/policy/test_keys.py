@@ -123,7 +123,7 @@ def test_revocations_of_all_files_apply(tmp_path: Path) -> None:
     assert read_folder(folder, {}).revoked == {"box", OLD}
 
 
-class Stored:
+class StoreOverFolder:
     def __init__(self, folder: Path) -> None:
         self.clock, self.log, self.folder = Clock(), EventLog(), write_folder(folder)
         self.store = PolicyStore(
@@ -145,7 +145,7 @@ class Stored:
 
 
 async def test_revocation_lasts_until_a_valid_folder_removes_it(tmp_path: Path) -> None:
-    stored = Stored(tmp_path)
+    stored = StoreOverFolder(tmp_path)
 
     assert await stored.names_after(wrong="x: {}\n", zz="revoked: [widget]\n") == [
         None,
@@ -158,7 +158,7 @@ async def test_revocation_lasts_until_a_valid_folder_removes_it(tmp_path: Path) 
 
 
 async def test_last_key_can_be_revoked_and_removed(tmp_path: Path) -> None:
-    stored = Stored(tmp_path)
+    stored = StoreOverFolder(tmp_path)
 
     assert await stored.names_after(keys="tags: {}\n") == ["widget", "widget", "box"]
     assert await stored.names_after(keys="revoked: [widget]\n") == [None, None, "box"]

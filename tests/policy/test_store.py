@@ -41,7 +41,7 @@ class Clock:
         self.now += seconds
 
 
-class Stored:
+class StoreOverFolder:
     """A store over a real folder, with its clock, its log and a count of readings."""
 
     def __init__(self, folder: Path) -> None:
@@ -69,11 +69,11 @@ class Stored:
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> Stored:
-    return Stored(tmp_path)
+def stored(tmp_path: Path) -> StoreOverFolder:
+    return StoreOverFolder(tmp_path)
 
 
-async def test_refresh_header_activates_a_change(stored: Stored) -> None:
+async def test_refresh_header_activates_a_change(stored: StoreOverFolder) -> None:
     old_snapshot = stored.store.current
     stored.file.write_text(
         stored.file.read_text()
@@ -96,7 +96,7 @@ async def test_refresh_header_activates_a_change(stored: Stored) -> None:
     ],
     ids=["no keys", "half written", "broken"],
 )
-async def test_rejected_change_is_logged(text: str, problem: str, stored: Stored) -> None:
+async def test_rejected_change_is_logged(text: str, problem: str, stored: StoreOverFolder) -> None:
     old_snapshot = stored.store.current
     stored.file.write_text(text)
 
@@ -107,7 +107,7 @@ async def test_rejected_change_is_logged(text: str, problem: str, stored: Stored
     assert (event, fields["problems"]) == ("policy.rejected", [problem])
 
 
-async def test_explicitly_empty_keys_are_accepted(stored: Stored) -> None:
+async def test_explicitly_empty_keys_are_accepted(stored: StoreOverFolder) -> None:
     stored.file.write_text("keys: {}\n")
 
     await stored.store.refresh()
@@ -133,7 +133,7 @@ def test_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
     assert [event for event, _ in log.entries] == ["policy.in_force", "policy.no_keys"]
 
 
-async def test_restored_folder_is_logged_once(stored: Stored) -> None:
+async def test_restored_folder_is_logged_once(stored: StoreOverFolder) -> None:
     good = stored.file.read_text()
     stored.file.write_text("upstream: {}\n")
     await stored.store.refresh()
@@ -148,7 +148,7 @@ async def test_restored_folder_is_logged_once(stored: Stored) -> None:
     assert stored.told == ["in_force", "rejected", "restored", "unchanged"]
 
 
-async def test_new_revision_after_rejection_is_not_restored(stored: Stored) -> None:
+async def test_new_revision_after_rejection_is_not_restored(stored: StoreOverFolder) -> None:
     good = stored.file.read_text()
     for text in ("upstream: {}\n", good.replace("gpt-4o-mini", "new"), good):
         stored.file.write_text(text)
@@ -157,7 +157,7 @@ async def test_new_revision_after_rejection_is_not_restored(stored: Stored) -> N
     assert stored.told == ["in_force", "rejected", "in_force", "in_force"]
 
 
-async def test_revocations_of_a_pending_change_apply(stored: Stored) -> None:
+async def test_revocations_of_a_pending_change_apply(stored: StoreOverFolder) -> None:
     old_snapshot = stored.store.current
     stored.file.write_text(
         stored.file.read_text().replace("gpt-4o-mini", "half") + "revoked: [support-widget]\n"
@@ -171,14 +171,14 @@ async def test_revocations_of_a_pending_change_apply(stored: Stored) -> None:
     assert stored.told == ["in_force"]
 
 
-async def test_revocations_are_read_at_most_once_a_second(stored: Stored) -> None:
+async def test_revocations_are_read_at_most_once_a_second(stored: StoreOverFolder) -> None:
     for _ in range(3):
         await stored.store.apply_revocations()
 
     assert stored.clock.slept == [0, 1, 1]
 
 
-async def test_only_recent_revisions_are_found(stored: Stored) -> None:
+async def test_only_recent_revisions_are_found(stored: StoreOverFolder) -> None:
     revisions = [stored.store.current.revision]
     for number in range(MAX_REVISIONS):
         stored.file.write_text(f"{policies_for('http://127.0.0.1:9')}\n# {number}\n")
@@ -189,7 +189,7 @@ async def test_only_recent_revisions_are_found(stored: Stored) -> None:
     assert all(stored.store.find(item) is not None for item in revisions[1:])
 
 
-async def test_unexpected_error_keeps_snapshot_and_revocations(stored: Stored) -> None:
+async def test_unexpected_error_keeps_snapshot_and_revocations(stored: StoreOverFolder) -> None:
     stored.raises = RecursionError("deep inside")
     (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
     revision = stored.store.current.revision
@@ -205,7 +205,7 @@ async def test_unexpected_error_keeps_snapshot_and_revocations(stored: Stored) -
 
 
 @pytest.mark.parametrize("key", ["hr-search-key", "hr-stranger"])
-async def test_refresh_requires_permission(key: str, stored: Stored) -> None:
+async def test_refresh_requires_permission(key: str, stored: StoreOverFolder) -> None:
     await stored.store.read(RequestHead(**{**_fields(HEAD), "digest": Secret(key).digest}))
 
     assert stored.readings == 1
@@ -215,7 +215,7 @@ def _fields(head: RequestHead) -> dict[str, Any]:
     return {name: getattr(head, name) for name in head.__dataclass_fields__}
 
 
-async def test_concurrent_refreshes_share_a_reading_per_second(stored: Stored) -> None:
+async def test_concurrent_refreshes_share_a_reading_per_second(stored: StoreOverFolder) -> None:
     await asyncio.gather(*(stored.store.read(HEAD) for _ in range(50)))
 
     assert stored.readings <= 3
@@ -225,7 +225,7 @@ async def test_concurrent_refreshes_share_a_reading_per_second(stored: Stored) -
 class Interrupted:
     """A reading that ends after a second one, and whose caller is cancelled meanwhile."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: StoreOverFolder) -> None:
         self.stored = stored
         self.loop = asyncio.get_running_loop()
         self.patience = asyncio.timeout(None)
@@ -254,7 +254,7 @@ async def let_others_come(seconds: float) -> None:
     await asyncio.sleep(0)
 
 
-async def test_reading_of_cancelled_caller_is_repeated(stored: Stored) -> None:
+async def test_reading_of_cancelled_caller_is_repeated(stored: StoreOverFolder) -> None:
     stored.readings = 0
     slow = Interrupted(stored)
     store = PolicyStore(slow, time.monotonic, let_others_come, stored.log, print)
@@ -267,7 +267,7 @@ async def test_reading_of_cancelled_caller_is_repeated(stored: Stored) -> None:
     assert slow.patience.expired()
 
 
-async def test_revocation_applies_during_a_reload(stored: Stored) -> None:
+async def test_revocation_applies_during_a_reload(stored: StoreOverFolder) -> None:
     """A reading that began before the revocation does not undo it."""
     started, may_end = threading.Event(), threading.Event()
 
@@ -313,7 +313,7 @@ async def test_refresh_without_permission_warns(client: ClientSession) -> None:
         assert "x-headrace-warning" not in response.headers
 
 
-def blocks(stored: Stored) -> int:
+def blocks(stored: StoreOverFolder) -> int:
     """Return the number of allocated memory blocks, without those of the test."""
     stored.log.entries.clear()
     stored.clock.slept.clear()
@@ -321,7 +321,7 @@ def blocks(stored: Stored) -> int:
     return sys.getallocatedblocks()
 
 
-async def test_reloads_disturb_no_decision_and_leak_nothing(stored: Stored) -> None:
+async def test_reloads_disturb_no_decision_and_leak_nothing(stored: StoreOverFolder) -> None:
     texts = [stored.file.read_text().replace("gpt-4o-mini", model) for model in ("odd", "even")]
     call = Call(replace(HEAD, bypass_cache=False), {}, requested_models=("support-chat",))
     served: dict[str, set[str]] = {}

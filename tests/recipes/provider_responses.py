@@ -69,7 +69,7 @@ def chunk(words: Words, delta: Json, finish: str | None = None, **options: Any) 
     return {**top, "choices": [{**choice, **words.choice}], **options}
 
 
-def bare(words: Words, used: Json) -> Json:
+def usage_chunk(words: Words, used: Json) -> Json:
     """Return the chunk with usage and no choices."""
     return {**chunk(words, {}), "choices": [], "usage": used}
 
@@ -87,7 +87,7 @@ def _bedrock() -> ProviderAnswer:
     )
     used = counted(12, 4)
     values = [chunk(words, {"role": "assistant"}), chunk(words, {"content": " Paris."})]
-    events = [*values, chunk(words, {}, "stop"), bare(words, used)]
+    events = [*values, chunk(words, {}, "stop"), usage_chunk(words, used)]
     return ProviderAnswer(whole(words, used), events, Tokens(12, output=4))
 
 
@@ -144,7 +144,7 @@ def _groq() -> ProviderAnswer:
         chunk(words, {"role": "assistant", "content": ""}, x_groq={"id": "req_01"}),
         chunk(words, {"content": " Paris."}),
         chunk(words, {}, "stop", x_groq=grounds),
-        bare(words, used),
+        usage_chunk(words, used),
     ]
     return ProviderAnswer(answered, events, Tokens(18, output=3))
 
@@ -167,7 +167,7 @@ def _xai() -> ProviderAnswer:
         chunk(plain, {"content": " Par"}, usage=early_value),
         chunk(plain, {"content": "is."}),
         chunk(plain, {}, "stop"),
-        bare(plain, used),
+        usage_chunk(plain, used),
     ]
     tokens = Tokens(26, 6, output=3, reasoning=94)
     return ProviderAnswer(whole(words, used), events, tokens, thought=True)
@@ -195,7 +195,7 @@ def _deepseek() -> ProviderAnswer:
     return ProviderAnswer(whole(words, used), events, tokens, thought=True)
 
 
-def _together() -> ProviderAnswer:
+def _together_ai() -> ProviderAnswer:
     model = "MiniMaxAI/MiniMax-M3"
     words = Words({"id": "oFkXq2p-4yUbBN", "model": model}, {"seed": 7, "logprobs": None})
     used = counted(15, 4, cached_tokens=5)
@@ -248,7 +248,7 @@ def _huggingface() -> ProviderAnswer:
         chunk(words, {"reasoning": THOUGHT, "channel": "analysis"}),
         chunk(words, {"content": " Paris."}),
         chunk(words, {}, "stop", x_groq={"id": "req_02", "usage": used}),
-        bare(words, used),
+        usage_chunk(words, used),
     ]
     return ProviderAnswer(whole(words, used), events, Tokens(72, output=5, reasoning=7))
 
@@ -278,7 +278,7 @@ def _sglang() -> ProviderAnswer:
         chunk(words, {"role": "assistant", "content": ""}, usage=None),
         chunk(words, {"role": None, "content": " Paris."}, usage=None),
         chunk(words, {"role": None, "content": None}, "stop", usage=None),
-        bare(words, used),
+        usage_chunk(words, used),
     ]
     answered = whole(words, used, {"matched_stop": 151645})
     return ProviderAnswer(
@@ -294,7 +294,7 @@ def _llamacpp() -> ProviderAnswer:
         chunk(words, {"role": "assistant", "content": None}),
         chunk(words, {"content": " Paris."}),
         chunk(words, {}, "stop"),
-        {**bare(words, used), "timings": timings},
+        {**usage_chunk(words, used), "timings": timings},
     ]
     return ProviderAnswer({**whole(words, used), "timings": timings}, events, Tokens(4, 6, 0, 3))
 
@@ -307,7 +307,7 @@ def _ollama() -> ProviderAnswer:
         chunk(words, {"role": "assistant", "content": " Par"}),
         chunk(words, {"role": "assistant", "content": "is."}),
         chunk(words, {"role": "assistant", "content": ""}, "stop"),
-        bare(words, used),
+        usage_chunk(words, used),
     ]
     return ProviderAnswer(whole(words, used), events, Tokens(29, output=3))
 
@@ -319,7 +319,7 @@ ANSWERS: Mapping[str, ProviderAnswer] = {
     "groq": _groq(),
     "xai": _xai(),
     "deepseek": _deepseek(),
-    "together": _together(),
+    "together": _together_ai(),
     "openrouter": _openrouter(),
     "huggingface": _huggingface(),
     "fireworks": _fireworks(),

@@ -177,7 +177,7 @@ async def test_messages_client_reads_the_responses(
     assert counts == [tokens.input, tokens.cached_input, tokens.completion_total]
 
 
-def spoken(path: str, raw: bytes, *, is_whole: bool) -> tuple[str, str]:
+def thoughts_and_text(path: str, raw: bytes, *, is_whole: bool) -> tuple[str, str]:
     """Return the thoughts and the text of a response."""
     if not is_whole:
         events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
@@ -234,7 +234,7 @@ async def test_any_client_reads_thoughts_of_mistral(
 
     raw = await ask(by_chat, targets["mistral"], path, stream=not is_whole, **question)
 
-    assert spoken(path, raw, is_whole=is_whole) == (THOUGHT, " Paris.")
+    assert thoughts_and_text(path, raw, is_whole=is_whole) == (THOUGHT, " Paris.")
 
 
 async def test_chat_client_gets_mistral_parts_unchanged(

@@ -197,7 +197,7 @@ def test_missing_object_is_reported_on_access() -> None:
         TABLE["nameless"]
 
 
-def worked(turn: TimeSlice, clock: Ticks, seconds: float) -> bool:
+def work_for(turn: TimeSlice, clock: Ticks, seconds: float) -> bool:
     clock.now += seconds
     return turn.is_over()
 
@@ -207,8 +207,8 @@ def test_time_slice_ends_after_total_work() -> None:
     turn = TimeSlice(clock)
     turn.begin()
 
-    assert not worked(turn, clock, SLICE_S * 0.6)
-    assert worked(turn, clock, SLICE_S * 0.6)
+    assert not work_for(turn, clock, SLICE_S * 0.6)
+    assert work_for(turn, clock, SLICE_S * 0.6)
 
 
 def test_waiting_does_not_use_the_time_slice() -> None:
@@ -218,7 +218,7 @@ def test_waiting_does_not_use_the_time_slice() -> None:
     for _ in range(10):
         clock.now += 1.0
         turn.begin()
-        assert not worked(turn, clock, SLICE_S / 20)
+        assert not work_for(turn, clock, SLICE_S / 20)
 
 
 async def test_pause_lets_others_run_and_starts_a_new_slice() -> None:
@@ -227,12 +227,12 @@ async def test_pause_lets_others_run_and_starts_a_new_slice() -> None:
     turn.begin()
     other_event = asyncio.Event()
     asyncio.get_running_loop().call_soon(other_event.set)
-    assert worked(turn, clock, 2 * SLICE_S)
+    assert work_for(turn, clock, 2 * SLICE_S)
 
     await turn.rest()
 
     assert other_event.is_set()
-    assert not worked(turn, clock, SLICE_S / 2)
+    assert not work_for(turn, clock, SLICE_S / 2)
 
 
 async def rounds(turns: TimeSlices, caller: str, went_on: list[str], *, times: int = 1) -> None:

@@ -49,7 +49,7 @@ def fields_of(kind: Any, path: Path, outer: frozenset[Any]) -> Iterator[Field]:
         return
     base = {} if kind in outer else sample(kind)
     for name, member in [] if kind in outer else members_of(kind):
-        yield (*path, name), False, {**base, name: marked(member)}
+        yield (*path, name), False, {**base, name: with_canary(member)}
         for inner, is_free, value in fields_of(member, (*path, name), outer | {kind}):
             yield inner, is_free, {**base, name: value}
     is_list = not is_union(kind)
@@ -82,13 +82,13 @@ def members_of(kind: Any) -> list[tuple[str, Any]]:
     return [(item.alias or name, item.annotation) for name, item in fields.items()]
 
 
-def marked(kind: Any) -> Any:
+def with_canary(kind: Any) -> Any:
     """Return a canary, nested in the lists of its type."""
     kind = unwrapped(kind)
     if is_union(kind):
         kind = unwrapped(get_args(kind)[0])
     is_list = get_origin(kind) not in (None, Literal) and not is_mapping(kind)
-    return [marked(get_args(kind)[0])] if is_list and get_args(kind) else CANARY
+    return [with_canary(get_args(kind)[0])] if is_list and get_args(kind) else CANARY
 
 
 def sample(kind: Any) -> Any:

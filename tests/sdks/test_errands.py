@@ -57,7 +57,7 @@ every_client = pytest.mark.parametrize("client", CLIENTS)
 every_upstream = pytest.mark.parametrize("to", APIS)
 
 
-def served(result: dict[str, Any]) -> dict[str, Any]:
+def require_success(result: dict[str, Any]) -> dict[str, Any]:
     assert result["ok"], (result["exception"], result["message"])
     return result
 
@@ -75,7 +75,7 @@ async def test_reads_whole_and_streamed_responses(
 
     full_value, streamed = await drive(client, step("ask", to), step("ask", to, stream=True))
 
-    for document in map(served, (full_value, streamed)):
+    for document in map(require_success, (full_value, streamed)):
         assert (document["text"], document["usage"]) == (" Paris.", [5, 3])
     records = await proxy.sink.wait(2)
     assert [record.outcome for record in records] == ["success"] * 2
@@ -93,7 +93,7 @@ async def test_tool_loop_ends_with_its_result(
 
     observed = await drive(client, step("loop", to), step("loop", to, stream=True))
 
-    for document in map(served, observed):
+    for document in map(require_success, observed):
         assert (document["text"], document["usage"]) == (" Paris.", [10, 6])
     for request in upstream.requests[1::2]:
         sent_data = request.body.replace(b"\\", b"").replace(b" ", b"")
@@ -111,8 +111,8 @@ async def test_structured_output_and_image_input_work(
 
     typed, inspection = await drive(client, step("typed", to), step("look", to))
 
-    assert served(typed)["typed"] == {"city": "Paris"}
-    assert served(inspection)["text"] == " Paris."
+    assert require_success(typed)["typed"] == {"city": "Paris"}
+    assert require_success(inspection)["text"] == " Paris."
     schema, picture = upstream.requests
     assert b'"additionalProperties"' in schema.body
     assert PICTURE.encode() in picture.body
@@ -127,7 +127,7 @@ async def test_reasoning_is_returned(client: str, drive: Drive, upstream: Script
 
     observed = await drive(client, step("think", to), step("think", to, stream=True))
 
-    for document in map(served, observed):
+    for document in map(require_success, observed):
         assert document["text"] == " Paris."
         assert document.get("thought", THOUGHT) == THOUGHT
     for request in upstream.requests[1::2]:
@@ -147,7 +147,7 @@ async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUp
 
     assert (by_id["exception"], by_id["status"]) == ("APICallError", 400)
     assert "Send the item itself" in by_id["message"]
-    assert served(document)["text"] == " Paris."
+    assert require_success(document)["text"] == " Paris."
     sent_value = upstream.requests[-1].json["input"]
     assert [item.get("type") for item in sent_value[-2:]] == [
         "function_call",
@@ -186,7 +186,7 @@ async def test_retry_waits_as_requested(
     started_at = time.monotonic()
     [result] = await drive(client, step("ask", to, retries=1))
 
-    assert served(result)["text"] == " Paris."
+    assert require_success(result)["text"] == " Paris."
     assert time.monotonic() - started_at >= 2
     outcomes = [record.outcome for record in await proxy.sink.wait(2)]
     assert outcomes == ["upstream_error", "success"]
@@ -201,7 +201,7 @@ async def test_disconnect_closes_the_upstream(
 
     [remaining] = await drive(client, step("ask", to, stream=True, leave=5))
 
-    served(remaining)
+    require_success(remaining)
     [record] = await proxy.sink.wait()
     assert record.outcome == "client_abort"
     async with asyncio.timeout(PATIENCE_S):

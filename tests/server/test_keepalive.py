@@ -96,7 +96,7 @@ class Stream:
 
 
 @asynccontextmanager
-async def asking(
+async def start_stream(
     client: ClientSession, family: str, to: str | None = None
 ) -> AsyncIterator[Stream]:
     path, deployment, body, headers = REQUESTS[family]
@@ -120,7 +120,7 @@ async def test_silent_stream_sends_keepalives(
 
     async with (
         keeping_alive(tmp_path, upstream) as (proxy, client),
-        asking(client, family) as response,
+        start_stream(client, family) as response,
     ):
         await response.read_until(
             (FIRST_KEEPALIVES if moment == "before" else KEEPALIVES)[family], 2
@@ -154,7 +154,7 @@ async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpst
 
     async with (
         keeping_alive(tmp_path, upstream) as (proxy, client),
-        asking(client, "chat", "resilient") as response,
+        start_stream(client, "chat", "resilient") as response,
     ):
         await response.read_until(KEEPALIVES["chat"])
         gate.set()
@@ -191,7 +191,7 @@ async def test_failure_after_a_keepalive_is_an_error_event(
 
     async with (
         keeping_alive(tmp_path, upstream, extra, hasty=hasty) as (proxy, client),
-        asking(client, family, "search-answers") as stream,
+        start_stream(client, family, "search-answers") as stream,
     ):
         await stream.read_until(FIRST_KEEPALIVES[family])
         gate.set()
@@ -226,7 +226,7 @@ async def test_only_sent_text_is_recorded(
 
     upstream.answer_with(script)
     async with keeping_alive(tmp_path, upstream, extra) as (proxy, client):
-        async with asking(client, "chat") as stream:
+        async with start_stream(client, "chat") as stream:
             await stream.read_until(COMMENT)
             gate.set()
             await stream.read_until(b"ster")
@@ -255,7 +255,7 @@ async def test_held_text_sends_keepalives(
 
     async with (
         keeping_alive(tmp_path, upstream, extra) as (_, client),
-        asking(client, "messages") as stream,
+        start_stream(client, "messages") as stream,
     ):
         await stream.read_until(KEEPALIVES["messages"], 2)
         assert b"hip" not in stream.raw
@@ -284,7 +284,7 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
 
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
-        asking(proxy.client, "chat", "hedged") as response,
+        start_stream(proxy.client, "chat", "hedged") as response,
     ):
         await response.read_until(KEEPALIVES["chat"])
         gate.set()
@@ -303,8 +303,8 @@ async def test_shared_response_has_keepalives(tmp_path: Path, upstream: Scripted
 
     async with (
         keeping_alive(tmp_path, upstream, extra) as (proxy, client),
-        asking(client, "chat") as first_stream,
-        asking(client, "chat") as second,
+        start_stream(client, "chat") as first_stream,
+        start_stream(client, "chat") as second,
     ):
         for response in (first_stream, second):
             await response.read_until(KEEPALIVES["chat"])
@@ -329,7 +329,7 @@ async def test_disconnect_after_a_keepalive_closes_upstream(
     upstream.answer_with(script)
 
     async with keeping_alive(tmp_path, upstream) as (proxy, client):
-        async with asking(client, "chat") as stream:
+        async with start_stream(client, "chat") as stream:
             await stream.read_until(KEEPALIVES["chat"])
             stream.response.close()
         async with asyncio.timeout(PATIENCE_S):
@@ -391,7 +391,7 @@ async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: Script
 
         task = group.create_task(ask())
         await event.wait()
-        async with asking(client, "chat") as stream:
+        async with start_stream(client, "chat") as stream:
             await stream.read_until(KEEPALIVES["chat"], 3)
             gate.set()
             await stream.read_rest()

@@ -19,8 +19,8 @@ from tests.server.test_keepalive import (
     SILENCE_S,
     UP_TO_TEXT,
     Stream,
-    asking,
     keeping_alive,
+    start_stream,
 )
 
 CHAT_TARGET, RESPONSES_TARGET, MESSAGES_TARGET = "search-answers", "support-chat", "via-anthropic"
@@ -82,7 +82,7 @@ async def test_client_gets_keepalives_while_the_upstream_pings(
 
     async with (
         keeping_alive(tmp_path, upstream, GUARDS[guard]) as (proxy, client),
-        asking(client, family, target) as stream,
+        start_stream(client, family, target) as stream,
     ):
         await stream.read_until(keepalive, 2)
         gate.set()
@@ -103,7 +103,7 @@ async def test_ping_is_forwarded_before_the_first_event(
     upstream.by_model["first"] = pinging("chat", gate, first_count=0, every_s=60)
 
     async def first_byte(client: ClientSession, target: str) -> str:
-        async with asking(client, "chat", target) as stream:
+        async with start_stream(client, "chat", target) as stream:
             await stream.read_until(KEEPALIVES["chat"])
         return target
 

@@ -206,7 +206,7 @@ def rows() -> dict[str, dict[str, str]]:
     return results
 
 
-class Asking:
+class HeaderCollector:
     """Makes calls and collects the Headrace headers of their responses."""
 
     def __init__(self, client: ClientSession, upstream: ScriptedUpstream) -> None:
@@ -235,7 +235,7 @@ class Asking:
 async def context(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set[str]]]:
     """Return the Headrace headers of all responses by kind."""
     async with running_proxy(tmp_path / "p", policies_for(upstream.url) + POLICIES) as proxy:
-        asking = Asking(proxy.client, upstream)
+        asking = HeaderCollector(proxy.client, upstream)
         results = {kind: [await asking.sent(kind, case) for case in CASES[kind]] for kind in KINDS}
         bearer = {"authorization": f"Bearer {KEY}"}
         async with proxy.client.get("/v1/models", headers=bearer) as response:

@@ -51,7 +51,7 @@ class Watched(HttpServer):
 
 
 @dataclass
-class Served:
+class ServedConnections:
     server: Watched
     port: int
     heads: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(*, is_early: bool) -> AsyncIterator[Served]:
+async def serve_connections(*, is_early: bool) -> AsyncIterator[ServedConnections]:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         state.heads.append((request.path, {k.lower(): v for k, v in request.headers.items()}))
         if not is_early:
@@ -83,7 +83,7 @@ async def served(*, is_early: bool) -> AsyncIterator[Served]:
     runner = web.ServerRunner(server)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    state = Served(server, runner.addresses[0][1])
+    state = ServedConnections(server, runner.addresses[0][1])
     try:
         yield state
     finally:
@@ -100,7 +100,7 @@ def halves(raw: bytes) -> Iterable[list[bytes]]:
 @for_each("name", TRAILERS)
 async def test_trailers_do_not_reach_the_next_request(name: str, is_early: bool) -> None:
     raw = POST % b"" + piece(BODY) + TRAILERS[name] + NEXT
-    async with served(is_early=is_early) as state:
+    async with serve_connections(is_early=is_early) as state:
         for pieces in halves(raw):
             state.heads.clear()
             await state.given(pieces)
@@ -113,7 +113,7 @@ async def test_trailers_do_not_reach_the_next_request(name: str, is_early: bool)
 async def test_parser_with_a_full_queue_leaks_nothing(count: int) -> None:
     """Unparsed bytes may look like the end of its body."""
     raw = GET * count + POST % b"" + b"0\r\nx-given: 1\r\n\r\n" + POST % b"" + b"0\r\n\r\n"
-    async with served(is_early=False) as state:
+    async with serve_connections(is_early=False) as state:
         await state.given([raw, NEXT])
 
         assert not any("x-given" in head for _, head in state.heads)
@@ -124,7 +124,7 @@ async def test_parser_with_a_full_queue_leaks_nothing(count: int) -> None:
 async def test_bytes_after_an_upgrade_request_are_dropped(upgrade: bytes, end: bytes) -> None:
     request_body = POST % upgrade + piece(BODY) + end
     following = GET.replace(b"\r\n\r\n", b"\r\n" + upgrade + b"\r\n") + POST % b"" + end
-    async with served(is_early=False) as state:
+    async with serve_connections(is_early=False) as state:
         for raw in (request_body, following):
             for pieces in halves(raw):
                 state.heads.clear()

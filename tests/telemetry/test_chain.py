@@ -19,7 +19,7 @@ from proxy.telemetry.chain import FIRST, MAX_LINE, BadChain, ChainFile, sealed, 
 from tests.for_each import for_each
 
 
-def written(path: Path, *names: str) -> ChainFile:
+def write_chain(path: Path, *names: str) -> ChainFile:
     chain = ChainFile(path)
     assert chain.append([{"event": name} for name in names]) == len(names)
     return chain
@@ -28,7 +28,7 @@ def written(path: Path, *names: str) -> ChainFile:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "decisions"
-    written(path, *"abcde").close()
+    write_chain(path, *"abcde").close()
     return path
 
 
@@ -93,7 +93,7 @@ def test_first_changed_line_is_named(do: object, line: int, log: Path) -> None:
 
 def test_change_of_any_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "decisions"
-    written(path, *"abc").close()
+    write_chain(path, *"abc").close()
     data = path.read_bytes()
 
     for index in range(len(data)):
@@ -135,7 +135,7 @@ def test_line_cut_by_a_kill_is_no_tampering(cut: int, log: Path) -> None:
 
     assert (verify(log).broken, verify(log).torn) == (None, int(cut > 1))
 
-    written(log, "f", "g").close()
+    write_chain(log, "f", "g").close()
     verified = verify(log)
     assert (verified.broken, verified.torn) == (None, int(cut > 1))
     events = [
@@ -174,7 +174,7 @@ def test_chain_has_one_writing_process(log: Path) -> None:
 
 def test_first_line_has_no_previous_hash(tmp_path: Path) -> None:
     path = tmp_path / "decisions"
-    written(path, "a").close()
+    write_chain(path, "a").close()
 
     assert json.loads(path.read_text())["prev"] == FIRST
     assert path.stat().st_mode & 0o777 == 0o600
@@ -265,5 +265,5 @@ def test_no_line_is_longer_than_the_reader_takes(
             assert len(stored[name]) + cut.get(name, 0) == len(items)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - int(share * len(lines[-1])))
-    written(path, "next").close()
+    write_chain(path, "next").close()
     assert verify(path).broken is None

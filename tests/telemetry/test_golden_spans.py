@@ -136,7 +136,7 @@ async def spans_of(
     return [span for span in collector.spans if span.trace_id.hex() == trace]
 
 
-def drawn(spans: list[Any]) -> str:
+def render_tree(spans: list[Any]) -> str:
     """Render spans as a tree with names, kinds, statuses, attributes and events."""
     lines: list[str] = []
 
@@ -170,7 +170,7 @@ async def test_spans_match_the_golden_file(
 ) -> None:
     spans = await spans_of(CALLS[name], tmp_path, upstream, collector)
 
-    observed, golden = drawn(spans), GOLDEN / f"{name}.txt"
+    observed, golden = render_tree(spans), GOLDEN / f"{name}.txt"
     if update_golden:
         golden.write_text(observed)
     assert observed == golden.read_text()

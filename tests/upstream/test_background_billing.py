@@ -18,7 +18,7 @@ from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.conftest import KEY
-from tests.dialects.test_stored_state import OTHER_KEY, House, house, policy
+from tests.dialects.test_stored_state import OTHER_KEY, StatefulProxy, policy, stateful_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, cut_before_head, response, text_item
 
 PRICED = 11_000  # nano-USD: 5 tokens at 1,000 and 3 at 2,000
@@ -96,27 +96,29 @@ CROSSINGS: dict[str, tuple[Json, int, list[Step]]] = {
 
 @dataclass
 class Asker:
-    house: House
+    stateful_proxy: StatefulProxy
     response_id: str = ""
     ids: list[str] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
 
     async def begin(self, document: Json, **fields: Any) -> int:
-        self.house.upstream.answer_with(answer(document))
-        status, body = await self.house.ask(background=True, **fields)
+        self.stateful_proxy.upstream.answer_with(answer(document))
+        status, body = await self.stateful_proxy.ask(background=True, **fields)
         self.response_id = body.get("id", "")
         return status
 
     async def about(
         self, document: Json, way: tuple[str, str] = GET, key: str = KEY
     ) -> tuple[int, Json]:
-        self.house.upstream.answer_with(answer(document, 404 if document is NO_MORE else 200))
+        self.stateful_proxy.upstream.answer_with(
+            answer(document, 404 if document is NO_MORE else 200)
+        )
         path = f"/v1/responses/{self.response_id}{way[1]}"
-        status, body, self.headers = await self.house.send(path, way[0], key=key)
+        status, body, self.headers = await self.stateful_proxy.send(path, way[0], key=key)
         return status, body
 
     async def records(self, count: int) -> list[Any]:
-        return await self.house.proxy.sink.wait(count)
+        return await self.stateful_proxy.proxy.sink.wait(count)
 
 
 @pytest.fixture
@@ -126,7 +128,7 @@ async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ask
     policy_text = policy_text.replace(
         "chatting]", "chatting, limited, stopped, again, strict, by-responses]"
     )
-    async with house(tmp_path / "policies", upstream, policy_text) as running:
+    async with stateful_proxy(tmp_path / "policies", upstream, policy_text) as running:
         yield Asker(running)
 
 
@@ -162,7 +164,7 @@ async def test_first_read_of_the_end_is_charged(
 
 
 async def test_possibly_started_response_is_not_retried(asker: Asker) -> None:
-    upstream = asker.house.upstream
+    upstream = asker.stateful_proxy.upstream
     upstream.then(cut_before_head())
     lost_count = await asker.begin(QUEUED, model="resilient")
     lost_at = len(upstream.requests)
@@ -222,7 +224,9 @@ async def test_blocked_response_is_billed_once(asker: Asker) -> None:
 
 async def test_response_with_guard_retry_is_billed_once(asker: Asker) -> None:
     await asker.begin(QUEUED, model="again")
-    asker.house.upstream.then(answer(background_response(output=[text_item("It is classified.")])))
+    asker.stateful_proxy.upstream.then(
+        answer(background_response(output=[text_item("It is classified.")]))
+    )
     for _ in range(2):
         await asker.about(background_response())
 
@@ -279,10 +283,10 @@ async def test_charged_call_counts_the_tokens(asker: Asker) -> None:
 
 async def test_background_responses_are_neither_cached_nor_hedged(asker: Asker) -> None:
     for model in ("keeper", "primary"):  # with a cache, and with a hedge after 1 ms
-        requests_before = len(asker.house.upstream.requests)
+        requests_before = len(asker.stateful_proxy.upstream.requests)
         for _ in range(2):
             assert await asker.begin(QUEUED, model=model) == 200
-        assert len(asker.house.upstream.requests) == requests_before + 2
+        assert len(asker.stateful_proxy.upstream.requests) == requests_before + 2
 
     records = await asker.records(4)
     assert {record.cache for record in records} == {"bypass"}
@@ -312,24 +316,24 @@ async def test_guards_inspect_read_responses(asker: Asker) -> None:
     ],
 )
 async def test_background_field_is_refused_if_unreadable_later(options: Json, asker: Asker) -> None:
-    status, body = await asker.house.ask(**{"background": True, **options})
+    status, body = await asker.stateful_proxy.ask(**{"background": True, **options})
 
     assert (status, body["error"]["param"]) == (400, "background"), body
-    assert asker.house.upstream.requests == []
+    assert asker.stateful_proxy.upstream.requests == []
 
 
 async def test_chat_clients_may_not_request_background(asker: Asker) -> None:
     messages = [{"role": "user", "content": "Go on."}]
     body = {"model": "by-responses", "messages": messages, "background": True}
 
-    status, document, _ = await asker.house.send("/v1/chat/completions", "POST", body)
+    status, document, _ = await asker.stateful_proxy.send("/v1/chat/completions", "POST", body)
 
     assert (status, document["error"]["param"]) == (400, "background"), document
-    assert asker.house.upstream.requests == []
+    assert asker.stateful_proxy.upstream.requests == []
 
 
 async def test_missing_secret_setting_is_named(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
+    async with stateful_proxy(tmp_path / "one", upstream, id_secrets=()) as bare:
         status, body = await bare.ask(background=True)
 
     assert (status, body["error"]["param"]) == (400, "background")
@@ -338,9 +342,9 @@ async def test_missing_secret_setting_is_named(upstream: ScriptedUpstream, tmp_p
 
 
 async def test_background_false_changes_nothing(asker: Asker) -> None:
-    asker.house.upstream.answer_with(answer(response()))
+    asker.stateful_proxy.upstream.answer_with(answer(response()))
     for fields in (False, None):
-        status, _ = await asker.house.ask(background=fields)
+        status, _ = await asker.stateful_proxy.ask(background=fields)
         assert status == 200
 
     records = await asker.records(2)
@@ -350,7 +354,9 @@ async def test_background_false_changes_nothing(asker: Asker) -> None:
 async def test_ledger_finds_cost_by_id(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     policy_text, stored = policy(upstream.url), LedgerAt("sqlite", path)
-    async with house(tmp_path / "policies", upstream, policy_text, ledger=stored) as running:
+    async with stateful_proxy(
+        tmp_path / "policies", upstream, policy_text, ledger=stored
+    ) as running:
         asker = Asker(running)
         for name in ("resp_1", "resp_2", "resp_3"):
             await asker.begin({**QUEUED, "id": name})

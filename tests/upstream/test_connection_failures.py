@@ -232,7 +232,7 @@ WHOLE_IS_ANOTHER = {"a stream that ends too early"}
 
 
 @asynccontextmanager
-async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
+async def failing_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
     refused = free_port()
     delayed = "upstream_connect_timeout", "upstream_connect_timeout"
     cases = {
@@ -265,7 +265,7 @@ async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLC
         yield cases, trust
 
 
-def working(url: str) -> Case:
+def working_case(url: str) -> Case:
     return Case(url, "", "", "")
 
 
@@ -343,7 +343,7 @@ async def calls(
 
 
 async def test_failures_are_recorded_without_hosts(tmp_path: Path, collector: Collector) -> None:
-    async with failing(tmp_path) as (cases, trust):
+    async with failing_cases(tmp_path) as (cases, trust):
         names = {f"u{number}": name for number, name in enumerate(cases)}
         policy = policies({short: cases[name] for short, name in names.items()})
         ways = [
@@ -380,7 +380,7 @@ async def test_error_of_stale_connection_says_how_it_ended(
     async with scripted_upstream() as upstream:
         for end in (closes(), reset()):
             upstream.then(answer(legacy()), end, answer(legacy()))
-        policy = policies({"u": working(upstream.url)})
+        policy = policies({"u": working_case(upstream.url)})
         tolds, _ = await calls(tmp_path, collector, policy, [("u", False)] * 4)
 
     ends = [call.rows for call in tolds]
@@ -398,7 +398,7 @@ async def test_failed_attempt_of_a_served_call_keeps_its_cause(
     refused = f"http://127.0.0.1:{free_port()}"
     async with scripted_upstream() as upstream:
         policy = policies(
-            {"away": working(refused), "there": working(upstream.url)},
+            {"away": working_case(refused), "there": working_case(upstream.url)},
             "  both: {targets: [{upstream: away, model: m}], "
             f"fallback: [{{upstream: there, model: m}}], {hedge}}}",
         )
@@ -442,7 +442,7 @@ async def test_error_of_failed_guard_service_has_a_cause(
             service.answer_with(script)
             url = service.url
         policy = policies(
-            {"u": working(upstream.url)},
+            {"u": working_case(upstream.url)},
             "  u: {targets: [{upstream: u, model: m}], policy: p}",
             f"policies: {{p: {{input: [{{guard: presidio, url: '{url}', entities: [PERSON]}}]}}}}",
         )

@@ -159,13 +159,13 @@ def script_of(way: str, api: str, case: Case) -> Script:
     return script
 
 
-class Answered(NamedTuple):
+class ClientReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     error: dict[str, Any]
 
 
-async def send(proxy: Proxy, client: str, deployment: str, way: str = "whole") -> Answered:
+async def send(proxy: Proxy, client: str, deployment: str, way: str = "whole") -> ClientReply:
     user = [{"role": "user", "content": "Hi"}]
     paths: dict[str, tuple[str, dict[str, Any]]] = {
         "chat": ("/v1/chat/completions", {"messages": user}),
@@ -178,18 +178,20 @@ async def send(proxy: Proxy, client: str, deployment: str, way: str = "whole") -
         headers |= {"anthropic-version": "2023-06-01"}
     reply = await proxy.send(path, {"model": "m", **body, "stream": way != "whole"}, headers)
     if "event-stream" not in reply.headers["content-type"]:
-        return Answered(reply.status, reply.headers, reply.error)
+        return ClientReply(reply.status, reply.headers, reply.error)
     lines = [json.loads(line[6:]) for line in reply.raw.splitlines() if line[:7] == b"data: {"]
     [read] = [line["error"] for line in lines if line.get("error")]
     if client == "responses":
         assert lines[-1]["type"] == "response.failed"
         words = lines[-1]["response"]["error"]
         assert words == {"code": read["code"], "message": read["message"]}
-    return Answered(200, reply.headers, read)
+    return ClientReply(200, reply.headers, read)
 
 
 @asynccontextmanager
-async def running(folder: Path, url: str, extra: str = "", **settings: Any) -> AsyncIterator[Proxy]:
+async def error_proxy(
+    folder: Path, url: str, extra: str = "", **settings: Any
+) -> AsyncIterator[Proxy]:
     async with running_proxy(folder / "p", policies(url, extra), **settings) as proxy:
         yield proxy
 
@@ -209,7 +211,7 @@ def upstream_apis(case: Case) -> tuple[str, ...]:
 async def test_message_of_the_upstream_is_shown(
     client: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with running(tmp_path, upstream.url) as proxy:
+    async with error_proxy(tmp_path, upstream.url) as proxy:
         for name, case in CASES.items():
             for api in upstream_apis(case):
                 for way in WAYS:
@@ -241,7 +243,7 @@ async def test_key_and_host_are_hidden(
     text = f"{OURS} at {upstream.url}/v1, {host} and {host.split(':')[0]}. {LONG}"
     case = Case("chat", 503, error(text, "server_error"), (503, "", ""), (529, ""))
     upstream.answer_with(script_of(way, "chat", case))
-    async with running(tmp_path, upstream.url) as proxy:
+    async with error_proxy(tmp_path, upstream.url) as proxy:
         read = (await send(proxy, "chat", "chat", way)).error
 
     assert read["message"].startswith("*** at http:***/v1, *** and ***. xx")
@@ -256,7 +258,7 @@ async def test_guards_inspect_the_error(
 ) -> None:
     case = Case("chat", 503, error("A hippo.", "server_error"), (503, "", ""), (529, ""))
     upstream.answer_with(script_of(way, "chat", case))
-    async with running(tmp_path, upstream.url, ", policy: p") as proxy:
+    async with error_proxy(tmp_path, upstream.url, ", policy: p") as proxy:
         read = (await send(proxy, "chat", "chat", way)).error
 
     assert "hippo" not in str(read)
@@ -271,7 +273,7 @@ async def test_log_hides_the_message(way: str, tmp_path: Path, upstream: Scripte
         Case("chat", 503, error(LONG, "server_error", "slow_down"), (503, "", ""), (529, "")),
         Case("chat", 400, error("Bad: Hi", INVALID, "invalid_value"), (400, "", ""), (400, "")),
     )
-    async with running(tmp_path, upstream.url, log_fd=descriptor) as proxy:
+    async with error_proxy(tmp_path, upstream.url, log_fd=descriptor) as proxy:
         for case in cases:
             upstream.answer_with(script_of(way, "chat", case))
             await send(proxy, "chat", "chat", way)
@@ -297,7 +299,7 @@ async def test_rate_limit_headers_of_a_refusal_pass(
     events = [] if should_retry is None else [f"x-should-retry: {should_retry}"]
     body = {"type": "error", "error": {"type": "api_error", "message": "No."}}
     upstream.answer_with(answer(body, status, *LIMITS, *events, "x-internal: 1"))
-    async with running(tmp_path, upstream.url) as proxy:
+    async with error_proxy(tmp_path, upstream.url) as proxy:
         own_document = (await send(proxy, "messages", "messages")).headers
         other_document = (await send(proxy, "chat", "messages")).headers
 

@@ -63,7 +63,7 @@ class Watched:
         return False
 
 
-def opened(now: float = 0.0) -> Watched:
+def open_circuit(now: float = 0.0) -> Watched:
     """Return a circuit that two failures have opened."""
     watched = Watched()
     watched.ask(error=DOWN)
@@ -108,7 +108,7 @@ def test_errors_of_others_never_open_the_circuit(failure: ProxyError) -> None:
 
 
 def test_one_probe_decides_after_the_pause() -> None:
-    watched = opened(now=10.0)
+    watched = open_circuit(now=10.0)
 
     probe = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     assert watched.refuses(FIRST_CALLER)
@@ -125,7 +125,7 @@ def test_one_probe_decides_after_the_pause() -> None:
 
 
 def test_abandoned_probe_leaves_the_decision_to_the_next() -> None:
-    watched = opened(now=10.0)
+    watched = open_circuit(now=10.0)
 
     watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER).give_back()
 
@@ -134,7 +134,7 @@ def test_abandoned_probe_leaves_the_decision_to_the_next() -> None:
 
 
 def test_probe_with_response_head_admits_others() -> None:
-    watched = opened(now=10.0)
+    watched = open_circuit(now=10.0)
 
     probe = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     probe.end_probe()
@@ -147,7 +147,7 @@ def test_probe_with_response_head_admits_others() -> None:
 
 
 def test_slow_probe_is_replaced_after_a_pause() -> None:
-    watched = opened(now=10.0)
+    watched = open_circuit(now=10.0)
     watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.now = 19.0
     assert watched.refuses(FIRST_CALLER)
@@ -196,7 +196,7 @@ def test_connection_failures_count_for_all_callers() -> None:
 
 
 def test_circuit_opened_by_the_only_caller_admits_another() -> None:
-    watched = opened()
+    watched = open_circuit()
     assert watched.transitions[-1] == ("here", "open")
 
     watched.ask(caller=SECOND_CALLER)

@@ -88,7 +88,7 @@ async def serving(
 
 
 @asynccontextmanager
-async def asking(client: ClientSession, family: str) -> AsyncIterator[Stream]:
+async def start_call(client: ClientSession, family: str) -> AsyncIterator[Stream]:
     path, _, body, headers = REQUESTS[family]
     headers = {**headers, "x-headrace-deployment": "twice"}
     async with client.post(path, headers=headers, json={**body, "stream": True}) as response:
@@ -96,7 +96,7 @@ async def asking(client: ClientSession, family: str) -> AsyncIterator[Stream]:
 
 
 @dataclass
-class Served:
+class FailoverCall:
     """A streamed call with a fallback: its response, its bytes, and its record."""
 
     response: aiohttp.ClientResponse
@@ -104,7 +104,7 @@ class Served:
     record: Any
 
 
-async def served(
+async def make_call(
     family: str,
     folder: Path,
     upstream: ScriptedUpstream,
@@ -113,12 +113,12 @@ async def served(
     gate: asyncio.Event | None = None,
     keepalives: int = 0,
     **scripts: Script,
-) -> Served:
+) -> FailoverCall:
     """Send a call. The gate opens after ``keepalives`` of them."""
     seconds = SILENCE_S if keepalives else 0.0
     async with serving(folder, upstream, family, extra, seconds) as (proxy, client):
         upstream.by_model = scripts
-        async with asking(client, family) as answered:
+        async with start_call(client, family) as answered:
             if keepalives:
                 await answered.read_until(b"\n\n", keepalives)
                 assert starts(family, answered.raw) == 0
@@ -128,10 +128,10 @@ async def served(
         if gate is not None:
             gate.set()
         [record] = await proxy.sink.wait()
-    return Served(answered.response, raw, record)
+    return FailoverCall(answered.response, raw, record)
 
 
-def is_replaced(family: str, call: Served) -> bool:
+def is_replaced(family: str, call: FailoverCall) -> bool:
     return SERVED in call.raw and b"overloaded" not in call.raw and starts(family, call.raw) == 1
 
 
@@ -145,7 +145,7 @@ async def test_failure_after_the_preamble_falls_back(
     family: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     primary, spare = fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])
-    call = await served(family, tmp_path, upstream, primary=primary, spare=spare)
+    call = await make_call(family, tmp_path, upstream, primary=primary, spare=spare)
 
     assert is_replaced(family, call)
     attempts = [(attempt.reason, attempt.error is None) for attempt in call.record.attempts]
@@ -162,7 +162,7 @@ async def test_failure_after_text_is_not_retried(
     family: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     primary = fails_after(family, PREAMBLES[family] + 1)
-    call = await served(family, tmp_path, upstream, primary=primary)
+    call = await make_call(family, tmp_path, upstream, primary=primary)
 
     assert b"It is " in call.raw
     assert b"overloaded" in call.raw
@@ -175,7 +175,7 @@ async def test_failure_of_all_targets_is_an_error(
     family: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     failure = fails_after(family, PREAMBLES[family])
-    call = await served(family, tmp_path, upstream, primary=failure, spare=failure)
+    call = await make_call(family, tmp_path, upstream, primary=failure, spare=failure)
 
     assert call.response.status >= 500
     assert call.response.content_type == "application/json"
@@ -193,7 +193,7 @@ async def test_same_target_is_retried_after_the_preamble(
     async def next_script(request: ReceivedRequest, wire: Wire) -> None:
         await scripts.pop(0)(request, wire)
 
-    call = await served(family, tmp_path, upstream, extra, primary=next_script)
+    call = await make_call(family, tmp_path, upstream, extra, primary=next_script)
 
     assert is_replaced(family, call)
     assert [attempt.reason for attempt in call.record.attempts] == ["first", "retry"]
@@ -206,7 +206,9 @@ async def test_hedge_wins_after_a_preamble(
     extra = f"    hedge: {{after: 10ms}}\n    fallback: [{{{TARGETS[family]}, model: spare}}]\n"
     gate = asyncio.Event()
     primary, spare = held_open(family, PREAMBLES[family], gate), stream(FALLBACKS[family])
-    call = await served(family, tmp_path, upstream, extra, gate=gate, primary=primary, spare=spare)
+    call = await make_call(
+        family, tmp_path, upstream, extra, gate=gate, primary=primary, spare=spare
+    )
 
     assert is_replaced(family, call)
     assert [attempt.lost_hedge for attempt in call.record.attempts] == [True, False]
@@ -221,7 +223,7 @@ async def test_keepalives_precede_the_preamble(
     gate = asyncio.Event()
     primary = held_open(family, PREAMBLES[family], gate)
     spare = fails_after(family, PREAMBLES[family])
-    call = await served(
+    call = await make_call(
         *(family, tmp_path, upstream),
         gate=gate,
         keepalives=2,

@@ -27,7 +27,7 @@ from proxy.errors import (
 from proxy.types import Retry
 from proxy.upstream.errors import choose_most_useful_error, retry_cause, retry_delay
 from tests.conftest import running_proxy
-from tests.dialects.test_stored_state import house, policy
+from tests.dialects.test_stored_state import policy, stateful_proxy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response
 from tests.for_each import for_each
 from tests.passthrough.listed_policies import BEARER, policies
@@ -133,7 +133,7 @@ async def stored_response_call(
     folder: Path, upstream: ScriptedUpstream, path: str, body: Json, answered: Json
 ) -> AsyncIterator[Send]:
     policy_text = policy(upstream.url).replace(", api_key", ", breaker: off, api_key")
-    async with house(folder, upstream, policy_text) as context:
+    async with stateful_proxy(folder, upstream, policy_text) as context:
         upstream.answer_with(answer(response()))
         await context.id_of()  # leaves an idle connection
         upstream.answer_with(answer(answered))

@@ -56,7 +56,7 @@ def texts(frames: Iterable[Frame]) -> list[str]:
     return ["".join(pieces) for pieces in results.values()]
 
 
-def flat(kinds: Iterable[Closing]) -> list[Part]:
+def flatten(kinds: Iterable[Closing]) -> list[Part]:
     return [Part("text", number, closing=closing) for number, closing in enumerate(kinds)]
 
 
@@ -142,7 +142,7 @@ def test_frames_before_an_error_are_returned() -> None:
 
 
 def test_waiting_deltas_are_joined_in_their_document() -> None:
-    a, b = flat(["marked", "marked"])
+    a, b = flatten(["marked", "marked"])
     sequencer = Sequencer()
     for event in (Begin(a), Begin(b)):
         sequencer.feed(frame_of(event))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.dialects.test_stored_state import OTHER_KEY, House, house, policy
+from tests.dialects.test_stored_state import OTHER_KEY, StatefulProxy, policy, stateful_proxy
 from tests.doubles import (
     Json,
     ReceivedRequest,
@@ -52,21 +52,23 @@ every_way = pytest.mark.parametrize(
 
 
 @pytest.fixture
-async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
     upstream.answer_with(answer(TALK))
     limits = "    limits: [{name: few, requests: 3 per hour, per: key}]\n"
     policies = policy(upstream.url).replace("  guarding:\n", f"  guarding:\n{limits}")
-    async with house(tmp_path / "policies", upstream, policies) as running:
+    async with stateful_proxy(tmp_path / "policies", upstream, policies) as running:
         yield running
 
 
 async def call_conversation(
-    context: House, path: str = "", method: str = "GET", body: Any = None, **options: str
+    context: StatefulProxy, path: str = "", method: str = "GET", body: Any = None, **options: str
 ) -> tuple[int, Json, dict[str, str]]:
     return await context.send(f"/v1/conversations{path}", method, body, **options)
 
 
-async def create_conversation(context: House, to: str = "support-chat", **fields: Any) -> str:
+async def create_conversation(
+    context: StatefulProxy, to: str = "support-chat", **fields: Any
+) -> str:
     """Create a conversation with a deployment and return its id for the client."""
     context.upstream.answer_with(answer(TALK))
     status, body, _ = await call_conversation(
@@ -76,14 +78,16 @@ async def create_conversation(context: House, to: str = "support-chat", **fields
     return str(body["id"])
 
 
-async def item_of(context: House, talk: str) -> str:
+async def item_of(context: StatefulProxy, talk: str) -> str:
     """Return the client's id of the item of a conversation."""
     context.upstream.answer_with(answer(PAGE))
     _, page, _ = await call_conversation(context, f"/{talk}/items")
     return str(page["data"][0]["id"])
 
 
-async def test_conversation_is_created_at_its_target_and_found_again(gateway: House) -> None:
+async def test_conversation_is_created_at_its_target_and_found_again(
+    gateway: StatefulProxy,
+) -> None:
     text = await create_conversation(gateway, "resilient", items=[QUESTION], metadata={"a": "b"})
 
     assert text.startswith("conv_")
@@ -101,7 +105,7 @@ async def test_conversation_is_created_at_its_target_and_found_again(gateway: Ho
 
 @every_way
 async def test_calls_about_a_conversation_are_free(
-    method: str, end: str, request_body: Json | None, document: Json, gateway: House
+    method: str, end: str, request_body: Json | None, document: Json, gateway: StatefulProxy
 ) -> None:
     text = await create_conversation(gateway)
     end = end.replace("{item}", await item_of(gateway, text) if "{item}" in end else "")
@@ -129,7 +133,7 @@ async def test_any_model_of_the_upstream_continues_it(
     other_value = "{upstream: openai, model: gpt-4o, price: {input: 1, output: 2}}"
     mini = "{upstream: openai, model: gpt-4o-mini, price: {input: 1, output: 2}}"
     policies = policy(upstream.url, targets=f"{other_value}, {mini}")
-    async with house(tmp_path / "policies", upstream, policies) as context:
+    async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
         text = await create_conversation(context)
         document = response(conversation={"id": "conv_1"})
         events = response_events(
@@ -162,7 +166,7 @@ async def test_any_model_of_the_upstream_continues_it(
     ],
 )
 async def test_ids_of_other_keys_are_refused(
-    fields: Json, status: int, param: str, gateway: House
+    fields: Json, status: int, param: str, gateway: StatefulProxy
 ) -> None:
     answered, body = await gateway.ask(**fields)
 
@@ -170,7 +174,7 @@ async def test_ids_of_other_keys_are_refused(
     assert gateway.upstream.requests == []
 
 
-async def test_conversation_stays_at_its_target(gateway: House) -> None:
+async def test_conversation_stays_at_its_target(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, "resilient")
     elsewhere = await gateway.ask(conversation=text)
     other_key = await gateway.ask(conversation=text, key=OTHER_KEY)
@@ -182,7 +186,7 @@ async def test_conversation_stays_at_its_target(gateway: House) -> None:
     assert on == 200
 
 
-async def test_guards_inspect_written_and_returned_items(gateway: House) -> None:
+async def test_guards_inspect_written_and_returned_items(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, "guarded")
     request_count = len(gateway.upstream.requests)
     fields = {"items": [{**QUESTION, "content": "The forbidden word."}]}
@@ -196,7 +200,7 @@ async def test_guards_inspect_written_and_returned_items(gateway: House) -> None
 
 
 @pytest.mark.parametrize("end", ["/items", "/items/{item}"])
-async def test_output_guards_inspect_items(end: str, gateway: House) -> None:
+async def test_output_guards_inspect_items(end: str, gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, "guarded")
     item = {**USER_ITEM, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
     known_text = await item_of(gateway, text)
@@ -223,7 +227,7 @@ async def test_listed_items_have_restored_values(
     policies = policy(upstream.url).replace("input: [", f"input: [{guard}, ")
     policies = policies.replace("    output: [{guard: pii, action: mask}]\n", "")
     text = f"Mail {EMAIL}. " + "word " * words
-    async with house(tmp_path / "policies", upstream, policies) as context:
+    async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
         value = await create_conversation(context, "guarded")
         upstream.then(echo)
         fields = {"items": [{**QUESTION, "content": text}]}
@@ -237,7 +241,7 @@ async def test_listed_items_have_restored_values(
 async def test_retry_guard_blocks_stored_item(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
-    async with house(tmp_path / "policies", upstream, policies) as context:
+    async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
         text = await create_conversation(context, "guarded")
         upstream.answer_with(answer(response(text_item("A hippo."))))
         status, body = await context.ask(model="watched", conversation=text)
@@ -248,7 +252,7 @@ async def test_retry_guard_blocks_stored_item(upstream: ScriptedUpstream, tmp_pa
     assert (in_one, len(upstream.requests) - 2) == (1, 2)
 
 
-async def test_null_metadata_is_forwarded(gateway: House) -> None:
+async def test_null_metadata_is_forwarded(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, metadata=None)
     assert gateway.last.json == {"metadata": None}
 
@@ -257,7 +261,7 @@ async def test_null_metadata_is_forwarded(gateway: House) -> None:
     assert gateway.last.json == {"metadata": None}
 
 
-async def test_writes_are_not_repeated_after_a_lost_response(gateway: House) -> None:
+async def test_writes_are_not_repeated_after_a_lost_response(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, "resilient")
     fields = {"items": [QUESTION]}
     gateway.upstream.then(cut_before_head())
@@ -270,7 +274,7 @@ async def test_writes_are_not_repeated_after_a_lost_response(gateway: House) -> 
     assert (later, len(gateway.upstream.requests)) == (200, 4)
 
 
-async def test_responses_of_a_conversation_are_not_cached(gateway: House) -> None:
+async def test_responses_of_a_conversation_are_not_cached(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, "kept")
     gateway.upstream.answer_with(answer(response()))
     for _ in range(2):
@@ -279,7 +283,7 @@ async def test_responses_of_a_conversation_are_not_cached(gateway: House) -> Non
     assert len(gateway.upstream.requests) == 3
 
 
-async def test_written_items_have_ids_of_the_provider(gateway: House) -> None:
+async def test_written_items_have_ids_of_the_provider(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway)
     item = await item_of(gateway, text)
     gateway.upstream.answer_with(answer(PAGE))
@@ -309,7 +313,9 @@ async def test_written_items_have_ids_of_the_provider(gateway: House) -> None:
         ({"items": [{"type": "item_reference", "id": "msg_1"}]}, "items.0.id"),
     ],
 )
-async def test_errors_use_ids_of_the_client(fields: Json, param: str, gateway: House) -> None:
+async def test_errors_use_ids_of_the_client(
+    fields: Json, param: str, gateway: StatefulProxy
+) -> None:
     headers = {"x-headrace-deployment": "support-chat"}
 
     status, body, _ = await call_conversation(gateway, method="POST", body=fields, **headers)
@@ -319,7 +325,7 @@ async def test_errors_use_ids_of_the_client(fields: Json, param: str, gateway: H
     assert gateway.upstream.requests == []
 
 
-async def test_key_with_several_deployments_must_name_one(gateway: House) -> None:
+async def test_key_with_several_deployments_must_name_one(gateway: StatefulProxy) -> None:
     status, body, _ = await call_conversation(gateway, method="POST", body={})
     alone, _, _ = await call_conversation(gateway, method="POST", body={"other": 1}, key=OTHER_KEY)
     chat, refused, _ = await call_conversation(
@@ -337,7 +343,7 @@ async def test_key_with_several_deployments_must_name_one(gateway: House) -> Non
 @pytest.mark.parametrize("ways", [WAYS[:4], WAYS[4:]])
 @pytest.mark.parametrize("document", [{}, {"id": 1}, {"object": "conversation"}, {"data": [1]}])
 async def test_unexpected_document_is_an_upstream_error(
-    ways: list[tuple[str, str, Json | None, Json]], document: Json, gateway: House
+    ways: list[tuple[str, str, Json | None, Json]], document: Json, gateway: StatefulProxy
 ) -> None:
     text = await create_conversation(gateway)
     item = await item_of(gateway, text)
@@ -349,7 +355,7 @@ async def test_unexpected_document_is_an_upstream_error(
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
-async def test_conversation_calls_are_explained_and_counted(gateway: House) -> None:
+async def test_conversation_calls_are_explained_and_counted(gateway: StatefulProxy) -> None:
     value = await create_conversation(gateway)
     _, _, headers = await call_conversation(gateway, f"/{value}")
 

@@ -11,7 +11,7 @@ import pytest
 from proxy.call.summary import summarize
 from proxy.dialects.responses.schema import find_failure
 from tests.conftest import KEY
-from tests.dialects.test_stored_state import House, house, policy
+from tests.dialects.test_stored_state import StatefulProxy, policy, stateful_proxy
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -91,18 +91,20 @@ ENDS: list[tuple[str, Json, tuple[int, str, str, str]]] = [
 
 
 @pytest.fixture
-async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
     """One target that serves Responses and chats."""
     price = "price: {input: 1, output: 2}"
     only = f"{{upstream: openai, model: gpt-4o-mini, endpoint: responses, {price}}}"
     text = policy(upstream.url, targets=only)
     fallback = f"    fallback: [{{upstream: spare, model: other, {price}}}]\n"
     assert fallback in text
-    async with house(tmp_path / "policies", upstream, text.replace(fallback, "", 1)) as running:
+    async with stateful_proxy(
+        tmp_path / "policies", upstream, text.replace(fallback, "", 1)
+    ) as running:
         yield running
 
 
-async def chat(context: House, **options: Any) -> int:
+async def chat(context: StatefulProxy, **options: Any) -> int:
     """Send a chat and return the status."""
     request = {
         "model": "gpt-4o-mini",
@@ -125,7 +127,7 @@ async def chat(context: House, **options: Any) -> int:
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("way", ["whole", "stream"])
 async def test_each_end_has_its_outcome_and_cost(
-    end: tuple[str, Json, tuple[int, str, str, str]], client: str, way: str, gateway: House
+    end: tuple[str, Json, tuple[int, str, str, str]], client: str, way: str, gateway: StatefulProxy
 ) -> None:
     status, options, (answered, outcome, source, use) = end
     ended = response(ITEM, status=status, **options)
@@ -155,7 +157,7 @@ async def test_each_end_has_its_outcome_and_cost(
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 async def test_unfinished_response_is_an_upstream_error(
-    status: str, client: str, gateway: House
+    status: str, client: str, gateway: StatefulProxy
 ) -> None:
     gateway.upstream.answer_with(answer(response(status=status, usage=None, output=[])))
 
@@ -166,7 +168,7 @@ async def test_unfinished_response_is_an_upstream_error(
     assert record.error.code == "upstream_invalid_response"
 
 
-async def test_response_with_usage_counts_as_finished(gateway: House) -> None:
+async def test_response_with_usage_counts_as_finished(gateway: StatefulProxy) -> None:
     gateway.upstream.answer_with(answer(response(status="in_progress")))
 
     assert (await gateway.ask())[0] == 200
@@ -178,7 +180,9 @@ async def test_failure_and_retry_are_both_billed(
     failed = response(status="failed", error=SORRY)
     upstream.then(answer(failed), answer(response()))
 
-    async with house(tmp_path / "policies", upstream) as context:  # a target and a fallback
+    async with stateful_proxy(
+        tmp_path / "policies", upstream
+    ) as context:  # a target and a fallback
         status, _ = await context.ask()
         [record] = await context.proxy.sink.wait(1)
 
@@ -187,7 +191,7 @@ async def test_failure_and_retry_are_both_billed(
     assert uses == [("retried", PRICED), ("useful", PRICED)]
 
 
-async def test_invalid_usage_is_billed_by_estimate(gateway: House) -> None:
+async def test_invalid_usage_is_billed_by_estimate(gateway: StatefulProxy) -> None:
     usage = {"input_tokens": "5", "output_tokens": -3}
     gateway.upstream.answer_with(answer(response(status="failed", error=SORRY, usage=usage)))
 

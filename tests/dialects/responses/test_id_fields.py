@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import KEY
-from tests.dialects.test_stored_state import OLD, OTHER_KEY, SECRET, TURNED, House, house, policy
+from tests.dialects.test_stored_state import (
+    OLD,
+    OTHER_KEY,
+    SECRET,
+    TURNED,
+    StatefulProxy,
+    policy,
+    stateful_proxy,
+)
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -68,7 +76,7 @@ VALUES: dict[str, Json] = {
 """How a client gets ids, by what it asks for."""
 
 
-def world(upstream: str) -> str:
+def id_policies(upstream: str) -> str:
     """Policies with two keys that share an upstream credential, and a renamed deployment."""
     alone, pair = "deployments: [support-chat]}", "deployments: [support-chat, kept, guarded]}"
     assert alone in policy(upstream)
@@ -76,7 +84,9 @@ def world(upstream: str) -> str:
     return upper + "    also_known_as: [chat-of-support]\n" + sep + remainder
 
 
-async def send(context: House, use: Use, ids: Json, key: str, **headers: str) -> tuple[int, str]:
+async def send(
+    context: StatefulProxy, use: Use, ids: Json, key: str, **headers: str
+) -> tuple[int, str]:
     """Send ids in one place. Return status and body."""
     context.upstream.answer_with(answer(use.shown, use.status))
     body = None if use.body is None else json.dumps(use.body)
@@ -93,7 +103,7 @@ async def send(context: House, use: Use, ids: Json, key: str, **headers: str) ->
         return response_item.status, await response_item.text()
 
 
-async def ids_of(context: House, **request: Any) -> Json:
+async def ids_of(context: StatefulProxy, **request: Any) -> Json:
     """Return the ids that a client gets, by the name of their object."""
     item = text_item("See ann@example.com.")
     full_value = {**WITH_CONTAINERS, "output": [RAN, item]}
@@ -125,8 +135,8 @@ async def ids_of(context: House, **request: Any) -> Json:
 
 @pytest.mark.parametrize("text", VALUES)
 async def test_id_works_for_its_key(text: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    policies = world(upstream.url)
-    async with house(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as context:
+    policies = id_policies(upstream.url)
+    async with stateful_proxy(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as context:
         ids = await ids_of(context, **VALUES[text])
         event = json.dumps(ids)
         assert not any(own_value in event for own_value in ("resp_1", "msg_1", "conv_1"))
@@ -137,15 +147,19 @@ async def test_id_works_for_its_key(text: str, upstream: ScriptedUpstream, tmp_p
                 alias = {"x-headrace-deployment": "chat-of-support"}
                 assert (await send(context, use, ids, KEY, **alias))[0] == 200, name
         await assert_refused(context, ids, OTHER_KEY)
-    async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)) as replica:
+    async with stateful_proxy(
+        tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)
+    ) as replica:
         for name, use in USES.items():
             assert (await send(replica, use, ids, KEY))[0] == 200, name
         await assert_refused(replica, ids, OTHER_KEY)
-    async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as house_after:
+    async with stateful_proxy(
+        tmp_path / "two", upstream, policies, id_secrets=(SECRET,)
+    ) as house_after:
         await assert_refused(house_after, ids, KEY)
 
 
-async def assert_refused(context: House, ids: Json, key: str) -> None:
+async def assert_refused(context: StatefulProxy, ids: Json, key: str) -> None:
     """Check that no upstream receives ids from a key."""
     request_count = len(context.upstream.requests)
     for name, use in USES.items():
@@ -156,7 +170,7 @@ async def assert_refused(context: House, ids: Json, key: str) -> None:
 
 async def test_forged_ids_are_unknown(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     native = {"resp": "resp_1", "item": "msg_1", "conv": "conv_1", "talked": "msg_1"}
-    async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
+    async with stateful_proxy(tmp_path / "one", upstream, id_policies(upstream.url)) as context:
         ids = await ids_of(context, **VALUES["whole"])
         forged = {n: ids[n][:-1] + ("A" if ids[n][-1] != "A" else "B") for n in native}
         of_another_kind = {"resp": ids["conv"], "conv": ids["resp"]}
@@ -166,7 +180,7 @@ async def test_forged_ids_are_unknown(upstream: ScriptedUpstream, tmp_path: Path
 
 
 async def test_shared_response_leaks_no_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
+    async with stateful_proxy(tmp_path / "one", upstream, id_policies(upstream.url)) as context:
         upstream.answer_with(answer(WITH_CONTAINERS))
         keys = (KEY, OTHER_KEY) * 4
         at_once = [context.ask(key=key, model="keeper") for key in keys]
@@ -190,7 +204,7 @@ async def test_shared_response_leaks_no_ids(upstream: ScriptedUpstream, tmp_path
 
 async def test_errors_name_sealed_id(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     native = {"resp": "resp_1", "item": "msg_1", "conv": "conv_1"}
-    async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
+    async with stateful_proxy(tmp_path / "one", upstream, id_policies(upstream.url)) as context:
         ids = await ids_of(context, **VALUES["whole"])
         for use in USES.values():
             [placeholder, *_] = [n for n in native if f"{{{n}}}" in f"{use.path} {use.body}"]
@@ -205,7 +219,9 @@ async def test_errors_name_sealed_id(upstream: ScriptedUpstream, tmp_path: Path)
 async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     ids = {"model": "gpt-4o-mini", "resp": "resp_1", "item": "msg_1", "conv": "conv_1"}
     ids["talked"] = "msg_1"
-    async with house(tmp_path / "one", upstream, world(upstream.url), id_secrets=()) as context:
+    async with stateful_proxy(
+        tmp_path / "one", upstream, id_policies(upstream.url), id_secrets=()
+    ) as context:
         for name, use in USES.items():
             status, text = await send(context, use, ids, KEY)
             expected = "Send the item itself" if name == "reference" else "HEADRACE_SECRET"
@@ -254,7 +270,7 @@ def listing(upstream: str, accepts: str = "") -> str:
     return text.replace("openai: {dialect: openai,", f"openai: {{dialect: openai, {accepts}")
 
 
-async def post(context: House, path: str, body: Json) -> tuple[int, Json]:
+async def post(context: StatefulProxy, path: str, body: Json) -> tuple[int, Json]:
     body = {"model": "gpt-4o-mini", "input": "x", **body}
     status, document, _ = await context.send(path, "POST", body)
     return status, document
@@ -267,7 +283,7 @@ async def test_responses_show_ids_unchanged(
     events = response_events(item_events(0, SPOKEN, "See the ", "file."), document=WITH_CONTAINERS)
     upstream.answer_with(stream(events, is_done=False) if streamed else answer(WITH_CONTAINERS))
     request: Json = {"stream": True} if streamed else {}
-    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
+    async with stateful_proxy(tmp_path / "policies", upstream, listing(upstream.url)) as context:
         status, document = await context.ask(**request)
 
     assert status == 200, document
@@ -284,7 +300,7 @@ async def test_ids_in_requests_require_accepts(
     upstream.answer_with(answer(response()))
     for accepts in ("", "accepts: [container.id, container_id],"):
         policies = listing(upstream.url, accepts)
-        async with house(tmp_path / "policies", upstream, policies) as context:
+        async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
             matches.append(await post(context, path, NAMING[name]))
 
     (assert_refused, error), (accepted, _) = matches
@@ -303,7 +319,7 @@ async def test_new_containers_need_no_id(
 ) -> None:
     upstream.answer_with(answer(response()))
     tools = [{"type": "code_interpreter", "container": tool}]
-    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
+    async with stateful_proxy(tmp_path / "policies", upstream, listing(upstream.url)) as context:
         status, _ = await post(context, "/v1/responses", {"tools": tools})
 
     assert (status, upstream.requests[0].json["tools"]) == (200, tools)
@@ -313,7 +329,7 @@ async def test_listed_paths_forward_ids(upstream: ScriptedUpstream, tmp_path: Pa
     upstream.answer_with(answer(b"x", media_type="image/png"))
     path = f"/v1/containers/{OWN_VALUE}/files/cfile_1"
     headers = {"authorization": f"Bearer {KEY}"}
-    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
+    async with stateful_proxy(tmp_path / "policies", upstream, listing(upstream.url)) as context:
         assert (await context.proxy.send(path, headers=headers, method="GET")).status == 200
 
     assert upstream.requests[0].path == path
@@ -331,7 +347,7 @@ ACCOUNT_STATE: list[Json] = [
 async def test_listed_paths_refuse_account_state(
     body: Json, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
+    async with stateful_proxy(tmp_path / "policies", upstream, listing(upstream.url)) as context:
         status, assert_refused = await post(context, "/v1/anything", body)
 
     assert status == 400, assert_refused
@@ -346,7 +362,7 @@ async def test_ids_of_files_require_accepts(upstream: ScriptedUpstream, tmp_path
     matches = []
     for accepts in ("", "accepts: ['input[].content[].file_id'],"):
         policies = listing(upstream.url, accepts)
-        async with house(tmp_path / "policies", upstream, policies) as context:
+        async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
             matches.append(
                 await context.ask(model="kept", input=[{"role": "user", "content": [part]}])
             )

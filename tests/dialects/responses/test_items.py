@@ -36,7 +36,7 @@ def places(events: list[Json]) -> list[tuple[Any, ...]]:
     return [tuple(event.get(name) for name in NUMBERS) for event in events]
 
 
-def added(index: int, **item: Any) -> Json:
+def item_added(index: int, **item: Any) -> Json:
     kind = "response.output_item.added"
     return {"type": kind, "output_index": index, "item": {"type": "function_call", **item}}
 
@@ -118,7 +118,7 @@ def test_items_without_id_are_identified_by_order() -> None:
 
 
 def test_interleaved_calls_are_identified_by_id() -> None:
-    events = [added(0, id="a"), added(1, id="b")]
+    events = [item_added(0, id="a"), item_added(1, id="b")]
     events += [delta(name, item_id=name, output_index=index) for index, name in enumerate("ab")] * 2
 
     results = numbered(*(drop_members(document, "output_index") for document in events))
@@ -127,7 +127,7 @@ def test_interleaved_calls_are_identified_by_id() -> None:
 
 
 def test_item_that_was_not_added_is_a_new_item() -> None:
-    events = [added(0, id="a"), delta("1", item_id="a"), delta("2", item_id="b")]
+    events = [item_added(0, id="a"), delta("1", item_id="a"), delta("2", item_id="b")]
     events += [delta("3", item_id="a"), delta("4", item_id="b")]
 
     results = numbered(*(drop_members(document, "output_index") for document in events))
@@ -136,7 +136,12 @@ def test_item_that_was_not_added_is_a_new_item() -> None:
 
 
 def test_events_of_an_item_may_have_another_id() -> None:
-    events = [added(0, id="a"), added(1, id="b"), delta("1", item_id="x"), delta("2", item_id="y")]
+    events = [
+        item_added(0, id="a"),
+        item_added(1, id="b"),
+        delta("1", item_id="x"),
+        delta("2", item_id="y"),
+    ]
     events += [delta("3", item_id="x"), delta("4", item_id="y")]
 
     results = numbered(*(drop_members(document, "output_index") for document in events))
@@ -145,7 +150,7 @@ def test_events_of_an_item_may_have_another_id() -> None:
 
 
 def test_call_may_be_identified_by_call_id() -> None:
-    events = [added(0, call_id="c1"), added(1, call_id="c2"), delta("1", item_id="c1")]
+    events = [item_added(0, call_id="c1"), item_added(1, call_id="c2"), delta("1", item_id="c1")]
     result = {
         "type": "response.output_item.done",
         "item": {**FUNCTION_CALL, "id": None, "call_id": "c1"},
@@ -160,7 +165,7 @@ def test_items_with_equal_ids_are_identified_by_type() -> None:
     message = {"type": "response.output_item.added", "item": {"type": "message", "id": "x"}}
     text = {"type": "response.output_text.delta", "item_id": "x", "delta": "a"}
 
-    results = numbered(message, text, drop_members(added(1, id="x"), "output_index"), text)
+    results = numbered(message, text, drop_members(item_added(1, id="x"), "output_index"), text)
 
     assert [document["output_index"] for document in results] == [0, 0, 1, 0]
 
@@ -180,7 +185,7 @@ def test_part_begins_after_the_end_of_another() -> None:
 
 @for_each("odd", [None, "0", True, 1.0, []])
 def test_invalid_numbers_are_replaced(odd: Any) -> None:
-    [document] = numbered({**added(0, id="a"), "output_index": odd, "sequence_number": odd})
+    [document] = numbered({**item_added(0, id="a"), "output_index": odd, "sequence_number": odd})
 
     assert (document["output_index"], document["sequence_number"]) == (0, 0)
 
@@ -188,8 +193,8 @@ def test_invalid_numbers_are_replaced(odd: Any) -> None:
 def test_huge_numbers_stay_serializable() -> None:
     maximum = 2**64 - 1
     events = [
-        {**added(maximum, id="a"), "sequence_number": maximum},
-        drop_members(added(0), "output_index"),
+        {**item_added(maximum, id="a"), "sequence_number": maximum},
+        drop_members(item_added(0), "output_index"),
     ]
 
     results = numbered(*events)
@@ -206,11 +211,11 @@ def test_unread_events_are_not_counted() -> None:
 def test_state_of_a_stream_is_bounded() -> None:
     numbers = EventNumbers()
     for index in range(MAX_NUMBERED_ITEMS):
-        numbers.add_missing(added(index, id=f"fc_{index}"))
+        numbers.add_missing(item_added(index, id=f"fc_{index}"))
 
     assert (
         numbers.add_missing(
-            {**added(MAX_NUMBERED_ITEMS, id="a"), "sequence_number": MAX_NUMBERED_ITEMS}
+            {**item_added(MAX_NUMBERED_ITEMS, id="a"), "sequence_number": MAX_NUMBERED_ITEMS}
         )
         is None
     )
@@ -219,7 +224,7 @@ def test_state_of_a_stream_is_bounded() -> None:
 
 
 def test_changing_ids_belong_to_the_open_item() -> None:
-    events = [drop_members(added(0, id="a"), "output_index")]
+    events = [drop_members(item_added(0, id="a"), "output_index")]
     events += [delta("1", item_id=f"x{index}") for index in range(3 * MAX_NUMBERED_ITEMS)]
 
     assert {document["output_index"] for document in numbered(*events)} == {0}

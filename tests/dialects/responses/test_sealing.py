@@ -28,7 +28,7 @@ SEALED = IDS.seal(*PLACE, "resp_1")
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
 
-def asking(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0]) -> Call:
+def call_with_ids(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0]) -> Call:
     body: Json = {"model": "m", "previous_response_id": previous}
     return resolve_response(Call(HEAD, body, requested_models=("m",), scheduling_key=key), ids)
 
@@ -153,7 +153,7 @@ def test_previous_response_id_is_returned_sealed() -> None:
 
 
 def test_call_goes_to_the_target_of_its_id() -> None:
-    call = asking(SEALED)
+    call = call_with_ids(SEALED)
 
     assert call.state_ref == StateRef(SEALED, *STORED_AT, "resp_1")
     assert call.deployment == "support-chat"
@@ -163,7 +163,7 @@ def test_call_goes_to_the_target_of_its_id() -> None:
 @for_each("text", ["", "resp_1", SEALED[:-1], "x" * 100_000])
 def test_unknown_id_is_not_found(text: str) -> None:
     with pytest.raises(NotFound) as refused:
-        asking(text)
+        call_with_ids(text)
     words = f"Previous response with id '{text[:200]}' not found."
     assert str(refused.value).startswith(words)
     assert ("are not stored" in str(refused.value)) == text.startswith("x")
@@ -173,9 +173,9 @@ def test_unknown_id_is_not_found(text: str) -> None:
 def test_id_of_another_key_has_the_same_error() -> None:
     forged = SEALED[:-1] + ("A" if SEALED[-1] != "A" else "B")
     with pytest.raises(NotFound) as unknown:
-        asking(forged)
+        call_with_ids(forged)
     with pytest.raises(NotFound) as other_info:
-        asking(SEALED, key="search-box")
+        call_with_ids(SEALED, key="search-box")
     assert str(other_info.value).replace(SEALED, forged) == str(unknown.value)
 
 

@@ -17,7 +17,7 @@ from proxy.guards.text.documents import collect_texts, native_walk, request_text
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.responses.test_sealing import CALL, FOREIGN, IDS, PLACE, STORED_AT, THOUGHT
-from tests.dialects.test_stored_state import House, house
+from tests.dialects.test_stored_state import StatefulProxy, stateful_proxy
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -165,13 +165,13 @@ def test_missing_and_too_many_reference_ids_are_refused() -> None:
 
 
 @pytest.fixture
-async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
     upstream.answer_with(answer(response(THOUGHT, text_item("Let me see."), CALL)))
-    async with house(tmp_path / "policies", upstream) as running:
+    async with stateful_proxy(tmp_path / "policies", upstream) as running:
         yield running
 
 
-async def items_of(context: House, **options: Any) -> list[Json]:
+async def items_of(context: StatefulProxy, **options: Any) -> list[Json]:
     status, document = await context.ask(**options)
     assert status == 200, document
     output: list[Json] = document["output"]
@@ -185,7 +185,7 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_tool_loop_refers_to_earlier_items(streamed: bool, gateway: House) -> None:
+async def test_tool_loop_refers_to_earlier_items(streamed: bool, gateway: StatefulProxy) -> None:
     items = await items_of(gateway)
     assert not PROVIDERS & {item["id"] for item in items}
     document = response(text_item("Sunny."))
@@ -206,7 +206,9 @@ async def test_tool_loop_refers_to_earlier_items(streamed: bool, gateway: House)
 
 
 @pytest.mark.parametrize("store", [True, None, False])
-async def test_ids_are_sealed_with_and_without_store(store: bool | None, gateway: House) -> None:
+async def test_ids_are_sealed_with_and_without_store(
+    store: bool | None, gateway: StatefulProxy
+) -> None:
     items = await items_of(gateway, store=store)
     status, _ = await gateway.ask(input=[*items, OUTPUT], store=store)
 
@@ -216,7 +218,7 @@ async def test_ids_are_sealed_with_and_without_store(store: bool | None, gateway
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "kept", "guarded", "resilient"])
-async def test_item_of_another_key_is_not_found(model: str, gateway: House) -> None:
+async def test_item_of_another_key_is_not_found(model: str, gateway: StatefulProxy) -> None:
     gateway.upstream.answer_with(answer(response()))
 
     for text in FOREIGN:
@@ -227,7 +229,7 @@ async def test_item_of_another_key_is_not_found(model: str, gateway: House) -> N
             assert gateway.last.json["input"][0]["id"] != text
 
 
-async def test_missing_item_is_named_by_the_id_of_the_client(gateway: House) -> None:
+async def test_missing_item_is_named_by_the_id_of_the_client(gateway: StatefulProxy) -> None:
     await gateway.ask(input=[{**THOUGHT, "id": "rs_9"}])
     sent_value = gateway.last.json["input"][0]["id"]
     error = {"message": f"Item with id '{sent_value}' not found.", "type": "invalid_request_error"}
@@ -241,7 +243,7 @@ async def test_missing_item_is_named_by_the_id_of_the_client(gateway: House) -> 
         assert len(message) < 300
 
 
-async def test_call_with_references_stays_at_their_target(gateway: House) -> None:
+async def test_call_with_references_stays_at_their_target(gateway: StatefulProxy) -> None:
     stored = answer(response(text_item("x")))
     gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), stored)
     [in_thread] = await items_of(gateway)
@@ -267,7 +269,7 @@ async def test_call_with_references_stays_at_their_target(gateway: House) -> Non
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_guarded_calls_have_sealed_ids(streamed: bool, gateway: House) -> None:
+async def test_guarded_calls_have_sealed_ids(streamed: bool, gateway: StatefulProxy) -> None:
     item = text_item("Write to ann@example.com.")
     document = response(item)
     events = response_events(
@@ -293,7 +295,7 @@ async def test_guarded_calls_have_sealed_ids(streamed: bool, gateway: House) -> 
     assert len(gateway.upstream.requests) == request_count
 
 
-async def test_references_are_part_of_the_cache_key(gateway: House) -> None:
+async def test_references_are_part_of_the_cache_key(gateway: StatefulProxy) -> None:
     first_value, other_value, _ = [item["id"] for item in await items_of(gateway, model="kept")]
     gateway.upstream.answer_with(answer(response()))
 
@@ -304,7 +306,7 @@ async def test_references_are_part_of_the_cache_key(gateway: House) -> None:
     assert [record.cache for record in records] == ["miss", "miss", "hit", "miss"]
 
 
-async def test_chat_upstream_stores_nothing_to_refer_to(gateway: House) -> None:
+async def test_chat_upstream_stores_nothing_to_refer_to(gateway: StatefulProxy) -> None:
     gateway.upstream.answer_with(answer(chat(" Paris.")))
     [item] = await items_of(gateway, model="chatting")
     request_count = len(gateway.upstream.requests)
@@ -315,7 +317,7 @@ async def test_chat_upstream_stores_nothing_to_refer_to(gateway: House) -> None:
     assert len(gateway.upstream.requests) == request_count
 
 
-async def test_pages_of_items_use_sealed_ids(gateway: House) -> None:
+async def test_pages_of_items_use_sealed_ids(gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
     page = {"object": "list", "data": [text_item("x")], "first_id": "msg_1", "last_id": "msg_1"}
     gateway.upstream.answer_with(answer({**page, "has_more": True}))

@@ -14,7 +14,7 @@ from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call
 from proxy.errors import InvalidField
 from proxy.types import RequestHead
 from tests.conftest import KEY
-from tests.dialects.test_stored_state import SECRET, House, house, policy
+from tests.dialects.test_stored_state import SECRET, StatefulProxy, policy, stateful_proxy
 from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
@@ -55,16 +55,16 @@ ID_OF_ITEM = re.compile(r'"(?:msg|rs|fc)_[0-9]+"')
 
 
 @pytest.fixture
-async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
     upstream.answer_with(answer(response()))
     limits = "    limits: [{name: few, requests: 3 per hour, per: key}]\n"
     policies = policy(upstream.url).replace("  guarding:\n", f"  guarding:\n{limits}")
-    async with house(tmp_path / "policies", upstream, policies) as running:
+    async with stateful_proxy(tmp_path / "policies", upstream, policies) as running:
         yield running
 
 
 async def call_response(
-    context: House, text: str, method: str = "GET", suffix: str = "", key: str = KEY
+    context: StatefulProxy, text: str, method: str = "GET", suffix: str = "", key: str = KEY
 ) -> tuple[int, Json, dict[str, str]]:
     return await context.send(f"/v1/responses/{text}{suffix}", method, key=key)
 
@@ -81,7 +81,9 @@ def without_item_ids(document: Json) -> Json:
 
 
 @every_way
-async def test_reads_are_free(method: str, suffix: str, document: Json, gateway: House) -> None:
+async def test_reads_are_free(
+    method: str, suffix: str, document: Json, gateway: StatefulProxy
+) -> None:
     text = await gateway.id_of()
     gateway.upstream.answer_with(answer(document))
 
@@ -109,7 +111,7 @@ async def test_reads_are_free(method: str, suffix: str, document: Json, gateway:
 
 @every_way
 async def test_reads_count_as_calls(
-    method: str, suffix: str, document: Json, gateway: House
+    method: str, suffix: str, document: Json, gateway: StatefulProxy
 ) -> None:
     text = await gateway.id_of(model="guarded")
     gateway.upstream.answer_with(answer(document))
@@ -119,7 +121,7 @@ async def test_reads_count_as_calls(
     assert observed == [200, 200, 429]
 
 
-async def test_output_guards_inspect_stored_responses(gateway: House) -> None:
+async def test_output_guards_inspect_stored_responses(gateway: StatefulProxy) -> None:
     text = await gateway.id_of(model="guarded")
     stored = response(text_item("Ask bob@example.com."), instructions="Be ann@example.com.")
     gateway.upstream.then(answer(stored), answer(ITEMS))
@@ -142,7 +144,7 @@ async def test_retry_guard_blocks_stored_response(
     upstream.answer_with(answer(response()))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
-    async with house(tmp_path / "policies", upstream, policies) as context:
+    async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
         text = await context.id_of(model="guarded")
         upstream.answer_with(answer(response(text_item("A hippo."), status="cancelled")))
 
@@ -152,7 +154,7 @@ async def test_retry_guard_blocks_stored_response(
     assert len(upstream.requests) == 2
 
 
-async def test_known_query_parameters_pass(gateway: House) -> None:
+async def test_known_query_parameters_pass(gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
     gateway.upstream.answer_with(answer(ITEMS))
     query = "limit=2&order=asc&after=msg_1&include[]=a.b&include=c&token=x&stream=false"
@@ -180,7 +182,9 @@ async def test_known_query_parameters_pass(gateway: House) -> None:
         ("&".join(["include[]=a"] * 17), "include"),
     ],
 )
-async def test_wrong_query_is_refused_by_name(query: str, name: str, gateway: House) -> None:
+async def test_wrong_query_is_refused_by_name(
+    query: str, name: str, gateway: StatefulProxy
+) -> None:
     text = await gateway.id_of()
 
     status, body, _ = await call_response(gateway, text, suffix=f"?{query}")
@@ -189,7 +193,7 @@ async def test_wrong_query_is_refused_by_name(query: str, name: str, gateway: Ho
     assert len(gateway.upstream.requests) == 1
 
 
-async def test_failed_response_is_returned(gateway: House) -> None:
+async def test_failed_response_is_returned(gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
     failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
     gateway.upstream.answer_with(answer(failed))
@@ -200,7 +204,7 @@ async def test_failed_response_is_returned(gateway: House) -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"output": "x"}, {"output": [1]}, [], {"data": []}])
-async def test_invalid_document_is_fault_of_upstream(document: Any, gateway: House) -> None:
+async def test_invalid_document_is_fault_of_upstream(document: Any, gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
     gateway.upstream.answer_with(answer(document))
 
@@ -209,13 +213,13 @@ async def test_invalid_document_is_fault_of_upstream(document: Any, gateway: Hou
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
-async def test_other_method_is_not_allowed(gateway: House) -> None:
+async def test_other_method_is_not_allowed(gateway: StatefulProxy) -> None:
     status, _, headers = await call_response(gateway, "resp_1", "PUT")
 
     assert (status, headers["allow"]) == (405, "DELETE, GET, HEAD")
 
 
-async def test_long_response_passes_and_is_inspected(gateway: House) -> None:
+async def test_long_response_passes_and_is_inspected(gateway: StatefulProxy) -> None:
     value = await gateway.id_of(model="guarded")
     long = response(text_item("word " * 40_000 + "bob@example.com"))
     gateway.upstream.answer_with(answer(long))
@@ -227,7 +231,7 @@ async def test_long_response_passes_and_is_inspected(gateway: House) -> None:
     assert (len(text) > 200_000, "bob@example.com" in text) == (True, False)
 
 
-async def test_head_request_has_no_body(gateway: House) -> None:
+async def test_head_request_has_no_body(gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
 
     status, body, headers = await call_response(gateway, text, "HEAD")
@@ -237,7 +241,7 @@ async def test_head_request_has_no_body(gateway: House) -> None:
     assert gateway.last.method == "GET"
 
 
-async def test_failed_read_is_retried_at_the_same_target_only(gateway: House) -> None:
+async def test_failed_read_is_retried_at_the_same_target_only(gateway: StatefulProxy) -> None:
     text = await gateway.id_of(model="resilient")
     request_count = len(gateway.upstream.requests)
     gateway.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
@@ -251,7 +255,7 @@ async def test_failed_read_is_retried_at_the_same_target_only(gateway: House) ->
     assert paths == [("DELETE", "/v1/responses/resp_1")] * 2
 
 
-async def test_stored_responses_are_not_cached(gateway: House) -> None:
+async def test_stored_responses_are_not_cached(gateway: StatefulProxy) -> None:
     value = await gateway.id_of(model="kept")
 
     for text in ("one", "two"):
@@ -276,7 +280,7 @@ def thinking(*, is_whole: bool) -> Json | list[Json]:
     return events
 
 
-async def ask(context: House, model: str, **body: object) -> tuple[int, str, Json]:
+async def ask(context: StatefulProxy, model: str, **body: object) -> tuple[int, str, Json]:
     request = {"model": model, **body}
     async with context.session.post("/v1/responses", headers=BEARER, json=request) as reply:
         raw, warning = await reply.read(), reply.headers.get("x-headrace-warning", "")
@@ -292,7 +296,7 @@ async def test_references_to_chat_output_are_dropped(
 ) -> None:
     document = thinking(is_whole=is_whole)
     upstream.answer_with(answer(document) if isinstance(document, dict) else stream(document))
-    async with house(tmp_path / str(is_whole), upstream, id_secrets=secrets) as context:
+    async with stateful_proxy(tmp_path / str(is_whole), upstream, id_secrets=secrets) as context:
         _, _, first_document = await ask(context, "chatter", input="Hi.", stream=not is_whole)
         output = (
             first_document["output"]
@@ -315,7 +319,7 @@ async def test_references_to_chat_output_are_dropped(
 
 async def test_references_never_reach_responses(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(chat("So.", reasoning_content="Hm.")))
-    async with house(tmp_path / "one", upstream) as context:
+    async with stateful_proxy(tmp_path / "one", upstream) as context:
         _, _, first_document = await ask(context, "chatter", input="Hi.")
         upstream.answer_with(answer(response()))
         references = [{"id": item["id"]} for item in first_document["output"]]

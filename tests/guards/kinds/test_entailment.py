@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> str:
     return classifier(tmp_path / "model", WORDS, LABELS)
 
 
-async def judged(guard: EntailmentModel, text: str, context: str = CONTEXT) -> Sequence[Finding]:
+async def judge(guard: EntailmentModel, text: str, context: str = CONTEXT) -> Sequence[Finding]:
     question = PromptContext(context=context)
     way = guard.about(question)
     assert way is not None
@@ -45,7 +45,7 @@ async def test_unsupported_sentences_are_found_with_reason(
 ) -> None:
     text = "The weir is open. It is never open on Sundays. There are lions at the mill."
 
-    findings = await judged(EntailmentModel(folder, 0.9), text)
+    findings = await judge(EntailmentModel(folder, 0.9), text)
 
     assert [(text[finding.start : finding.end], finding.kind) for finding in findings] == [
         ("It is never open on Sundays.", "contradicted"),
@@ -67,7 +67,7 @@ async def test_too_long_text_is_not_judged(folder: str) -> None:
         ("It is open. " * MAX_MODEL_PAIRS, CONTEXT),
     ):
         with pytest.raises(CannotClassify):
-            await judged(guard, text, context)
+            await judge(guard, text, context)
 
 
 def test_model_of_another_task_is_refused(tmp_path: Path, folder: str) -> None:
@@ -84,7 +84,7 @@ async def test_model_with_one_of_two_labels_is_used(tmp_path: Path, folder: str)
     supports = classifier(tmp_path / "supports", bears, ["entailment", "not_entailment"])
     text = "The weir is open. It is never open on Sundays."
 
-    findings = [await judged(EntailmentModel(name, 0.9), text) for name in (against, supports)]
+    findings = [await judge(EntailmentModel(name, 0.9), text) for name in (against, supports)]
 
     assert [[(text[f.start : f.end], f.kind) for f in spans] for spans in findings] == [
         [("It is never open on Sundays.", "contradicted")],

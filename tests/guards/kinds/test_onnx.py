@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> str:
     return classifier(tmp_path / "model", WORDS, ["fine", "rival"])
 
 
-async def judged(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
+async def classify(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
     return await guard.ask(
         [Reading(text, "content", "user") for text in texts], PromptContext(), NoGuardClients()
     )
@@ -47,18 +47,18 @@ async def judged(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
 async def test_threshold_of_a_label_decides_findings(folder: str) -> None:
     sure, unsure = Onnx(folder, {"rival": 0.9}), Onnx(folder, {"rival": 0.6})
 
-    assert await judged(sure, "where is the hippo", "where is it", "a lion") == [
+    assert await classify(sure, "where is the hippo", "where is it", "a lion") == [
         [Finding(0, 18, "rival", 0.993)],
         [],
         [],
     ]
-    assert await judged(unsure, "a lion") == [[Finding(0, 6, "rival", 0.622)]]
+    assert await classify(unsure, "a lion") == [[Finding(0, 6, "rival", 0.622)]]
 
 
 async def test_long_text_is_judged_in_windows(folder: str) -> None:
     text = "word " * 900 + "hippo" + " word" * 900
 
-    [findings] = await judged(Onnx(folder, {"rival": 0.9}), text)
+    [findings] = await classify(Onnx(folder, {"rival": 0.9}), text)
 
     position = text.index("hippo")
     assert [finding for finding in findings if finding.start <= position < finding.end]
@@ -71,7 +71,7 @@ async def test_multilabel_model_finds_several_labels(tmp_path: Path) -> None:
     kind: dict[str, Any] = {"problem_type": "multi_label_classification"}
     guard = Onnx(classifier(tmp_path / "m", words, ["a", "b"], **kind), {"a": 0.9, "b": 0.99})
 
-    [[finding]] = await judged(guard, "hippo")
+    [[finding]] = await classify(guard, "hippo")
 
     assert (finding.kind, finding.score) == ("a", 0.993)
 
@@ -80,7 +80,7 @@ async def test_fixed_length_model_gets_padded_tokens(tmp_path: Path) -> None:
     words = {"?": (4.0, -4.0), "hippo": (4.0, 9.0)}
     guard = Onnx(classifier(tmp_path / "m", words, ["fine", "rival"], tokens=100), {"rival": 0.9})
 
-    short, long = await judged(guard, "where is the hippo", "word " * 250 + "hippo")
+    short, long = await classify(guard, "where is the hippo", "word " * 250 + "hippo")
 
     assert short == [Finding(0, 18, "rival", 0.993)]
     assert long[-1].end == len("word " * 250 + "hippo")
@@ -88,7 +88,7 @@ async def test_fixed_length_model_gets_padded_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "\ud800 hippo"])
 async def test_unusual_texts_are_judged(text: str, folder: str) -> None:
-    [findings] = await judged(Onnx(folder, {"rival": 0.9}), text)
+    [findings] = await classify(Onnx(folder, {"rival": 0.9}), text)
 
     assert len(findings) == ("hippo" in text)
 
@@ -103,17 +103,17 @@ async def test_too_long_text_or_nan_is_not_classified(folder: str, tmp_path: Pat
         (Onnx(two_labels, {"rival": 0.9}), "x"),
     ):
         with pytest.raises(CannotClassify):
-            await judged(guard, text)
+            await classify(guard, text)
 
 
 async def test_wait_for_a_model_is_bounded(folder: str) -> None:
     guard = Onnx(folder, {"rival": 0.9})
 
-    calls = (judged(guard, "hippo") for _ in range(40))
+    calls = (classify(guard, "hippo") for _ in range(40))
     results = await asyncio.gather(*calls, return_exceptions=True)
 
     assert sum(isinstance(result, Busy) for result in results) == 8
-    assert await judged(guard, "word") == [[]]
+    assert await classify(guard, "word") == [[]]
 
 
 def test_invalid_model_folder_is_reported(folder: str, tmp_path: Path) -> None:

@@ -47,17 +47,17 @@ def secrets() -> Secrets:
     return Secrets()
 
 
-def drawn(count: int, letters: str = ALNUM) -> str:
+def random_of(count: int, letters: str = ALNUM) -> str:
     return "".join(random.Random(17).choices(letters, k=count))
 
 
 def pem(kind: str = "RSA ", lines: int = 25) -> str:
-    body = "\n".join(drawn(64) for _ in range(lines))
+    body = "\n".join(random_of(64) for _ in range(lines))
     return f"-----BEGIN {kind}PRIVATE KEY-----\n{body}\n-----END {kind}PRIVATE KEY-----"
 
 
 def jwt(claims: int) -> str:
-    return f"ey{drawn(34)}.ey{drawn(claims)}.{drawn(43)}"
+    return f"ey{random_of(34)}.ey{random_of(claims)}.{random_of(43)}"
 
 
 @for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys()))
@@ -136,22 +136,22 @@ KNOWN_VALUES = {"keywords": [""]}
 @for_each(
     ("kind", "text_before", "secret", "text_after"),
     [
-        ("github-pat", "my token is ", "gh" + "p_" + drawn(36), ", keep it"),
-        ("openai-api-key", "", "sk-" + drawn(20) + "T3Blbk" + "FJ" + drawn(20), "\n"),
-        ("anthropic-api-key", "x=", "sk-" + "ant-api03-" + drawn(93) + "AA", " "),
-        ("aws-access-token", "id ", "AK" + "IA" + drawn(16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
+        ("github-pat", "my token is ", "gh" + "p_" + random_of(36), ", keep it"),
+        ("openai-api-key", "", "sk-" + random_of(20) + "T3Blbk" + "FJ" + random_of(20), "\n"),
+        ("anthropic-api-key", "x=", "sk-" + "ant-api03-" + random_of(93) + "AA", " "),
+        ("aws-access-token", "id ", "AK" + "IA" + random_of(16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
             ""),
-        ("aws-secret-access-key", "aws_secret_access_key = ", drawn(40), "\n"),
-        ("aws-secret-access-key", '{"SecretAccessKey": "', drawn(40), '"}'),
-        ("slack-bot-token", "", "xo" + "xb-" + "1234567890-" * 2 + drawn(24), ""),
-        ("stripe-access-token", "", "sk_" + "live_" + drawn(24), " "),
-        ("gcp-api-key", "", "AI" + "za" + drawn(35), " "),
-        ("generic-api-key", "client_secret: '", drawn(40, HEX), "'"),
-        ("url-credentials", "postgres://support:", drawn(12), "@db.example:5432/orders"),
-        ("url-credentials", "https://:", drawn(12), "@[::1]/"),
-        ("authorization-header", "Authorization: Bearer ", drawn(40), "\n"),
-        ("authorization-header", '"authorization":"Basic ', drawn(22) + "==", '"'),
-        ("curl-auth-user", "curl https://api.example -u ", "support:" + drawn(12), " -v"),
+        ("aws-secret-access-key", "aws_secret_access_key = ", random_of(40), "\n"),
+        ("aws-secret-access-key", '{"SecretAccessKey": "', random_of(40), '"}'),
+        ("slack-bot-token", "", "xo" + "xb-" + "1234567890-" * 2 + random_of(24), ""),
+        ("stripe-access-token", "", "sk_" + "live_" + random_of(24), " "),
+        ("gcp-api-key", "", "AI" + "za" + random_of(35), " "),
+        ("generic-api-key", "client_secret: '", random_of(40, HEX), "'"),
+        ("url-credentials", "postgres://support:", random_of(12), "@db.example:5432/orders"),
+        ("url-credentials", "https://:", random_of(12), "@[::1]/"),
+        ("authorization-header", "Authorization: Bearer ", random_of(40), "\n"),
+        ("authorization-header", '"authorization":"Basic ', random_of(22) + "==", '"'),
+        ("curl-auth-user", "curl https://api.example -u ", "support:" + random_of(12), " -v"),
         ("curl-password", "run `curl -u ada:", "s3cr3t-Wort", "` first"),
         ("curl-password", "(curl https://api.example --user ada:", "s3cr3t!Wort+1", "), then"),
         ("private-key", "key:\n", pem(), "\nthanks"),
@@ -178,19 +178,19 @@ def test_secret_is_located(
     [
         "A private key begins with -----BEGIN PRIVATE KEY----- and a certificate does not.",
         "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
-        "-----BEGIN CERTIFICATE-----\n" + drawn(64) + "\n-----END CERTIFICATE-----",
+        "-----BEGIN CERTIFICATE-----\n" + random_of(64) + "\n-----END CERTIFICATE-----",
         "postgres://support:${DB_PASSWORD}@db.example/orders",
         "postgres://postgres:postgres@localhost/orders",
         "https://support:<password>@example.com",
         "https://example.com:8080/team@support",
         "Set api_key = YOUR_API_KEY_HERE first; the token: see the settings page.",
         "The token is stored in access_token_repository_implementation.",
-        "id 7c9e6679-7425-40de-944b-e07fc1f90ae7 has sha256 " + drawn(64, HEX),
+        "id 7c9e6679-7425-40de-944b-e07fc1f90ae7 has sha256 " + random_of(64, HEX),
         "commit 2fd4e1c67a2d28fced849ee1bb76e7391b93eb12 fixes the key of the search team",
         "AKIAIOSFODNN7EXAMPLE is the example of the documentation",
         "Authorization: Bearer $TOKEN",
         "max_tokens=4096, top_p=0.95, key_length=2048, primary_key=order_id",
-        "data:image/png;base64," + drawn(400),
+        "data:image/png;base64," + random_of(400),
     ],
 )
 def test_similar_texts_are_no_secrets(secrets: Secrets, text: str) -> None:
@@ -276,7 +276,7 @@ def test_repository_contains_only_published_example_keys(secrets: Secrets) -> No
 
 
 def test_overlapping_findings_merge_to_the_highest_score(secrets: Secrets) -> None:
-    text = "api_key = gh" + "p_" + drawn(36)
+    text = "api_key = gh" + "p_" + random_of(36)
 
     assert [(finding.kind, finding.score) for finding in secrets.find(text)] == [
         ("github-pat", 1.0)
@@ -284,7 +284,7 @@ def test_overlapping_findings_merge_to_the_highest_score(secrets: Secrets) -> No
 
 
 def test_findings_are_ordered_and_separate(secrets: Secrets) -> None:
-    text = " ".join([jwt(100), "gh" + "p_" + drawn(36), pem("EC ", 3), jwt(90)])
+    text = " ".join([jwt(100), "gh" + "p_" + random_of(36), pem("EC ", 3), jwt(90)])
 
     findings = secrets.find(text)
 
@@ -305,10 +305,10 @@ def test_no_finding_is_longer_than_the_lookback(text: str, reach: int) -> None:
 @for_each("kind", ["github-pat", "jwt", "generic-api-key", "curl-auth-user"])
 def test_text_beyond_the_lookback_changes_no_finding(secrets: Secrets, kind: str) -> None:
     secret = {
-        "github-pat": "gh" + "p_" + drawn(36),
+        "github-pat": "gh" + "p_" + random_of(36),
         "jwt": jwt(200),
-        "generic-api-key": f"secret = '{drawn(40, HEX)}'",
-        "curl-auth-user": f"curl -u support:{drawn(12)} ",
+        "generic-api-key": f"secret = '{random_of(40, HEX)}'",
+        "curl-auth-user": f"curl -u support:{random_of(12)} ",
     }[kind]
     distant = "gitlab facebook curl kind: secret " * (REACH // 20)
 
@@ -334,11 +334,11 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "urls": lambda size: ("a://b:c@" * size)[:size],
     "kinds": lambda size: ("kind: secret\ndata:\n a: " * size)[:size],
     "curl": lambda size: ("curl -H curl --user " * size)[:size],
-    "letters": drawn,
+    "letters": random_of,
     "letters apart": lambda size: ("s e c r e t k e y " * size)[:size],
     "prefixes": lambda size: ("ab-cd_ef." * size)[:size],
     "names": lambda size: ("the_password_of_the_2nd_key " * size)[:size],
-    "tokens": lambda size: (f"ab_{drawn(40)} " * size)[:size],
+    "tokens": lambda size: (f"ab_{random_of(40)} " * size)[:size],
     "passwords": lambda size: ("password is " * size)[:size],
     "pairs": lambda size: (("pwd=" + "a1b2c3;") * size)[:size],
     "keywords": lambda size: (

@@ -101,7 +101,7 @@ def finished(choice: int = 0) -> Frame:
     return chunk(choice, {}, Finish(choice, "stop", "stop"), finish="stop")
 
 
-def spoken(of: Part, texts: Sequence[str]) -> list[Frame]:
+def text_frames(of: Part, texts: Sequence[str]) -> list[Frame]:
     return [delta_frame(of, text) for text in texts]
 
 
@@ -109,7 +109,7 @@ def whole(*parts: tuple[Part, Sequence[str]]) -> list[Frame]:
     """Return a stream with the texts of parts, one after the other."""
     frames = [START]
     for of, texts in parts:
-        frames += [Frame((Begin(of),), "chat"), *spoken(of, texts)]
+        frames += [Frame((Begin(of),), "chat"), *text_frames(of, texts)]
     choices = dict.fromkeys(of.choice for of, _ in parts)
     return [*frames, *map(finished, choices), STOPPED]
 

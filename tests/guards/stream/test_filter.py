@@ -53,7 +53,10 @@ def test_each_choice_is_masked_as_if_alone(
     one: str, two: str, cuts: list[int], others: list[int]
 ) -> None:
     parts = made.part(), made.part(choice=1)
-    values = [made.spoken(parts[0], pieces(one, cuts)), made.spoken(parts[1], pieces(two, others))]
+    values = [
+        made.text_frames(parts[0], pieces(one, cuts)),
+        made.text_frames(parts[1], pieces(two, others)),
+    ]
     length = max(map(len, values))
     mixed = [item[index] for index in range(length) for item in values if index < len(item)]
     frames = [Frame((Begin(part),), "chat") for part in parts]

@@ -99,7 +99,7 @@ LOOSE = [
 ]  # fmt: skip
 
 
-def drawn(kind: str) -> str:
+def sample_of(kind: str) -> str:
     keyword, regex = RULES[kind]["keywords"][0], RULES[kind]["regex"]
     return f"{keyword} {sample(regex, random.Random(kind))}"
 
@@ -123,7 +123,7 @@ UNSPACED = [
     "用户@例子.广告", "或ada@mill.example写信",
 ]  # fmt: skip
 CREDENTIALS = [*IN_CONTEXT, *generic()[::4]]
-SECRETS = [*map(drawn, sorted(RULES)), *(credential.text for credential in CREDENTIALS)]
+SECRETS = [*map(sample_of, sorted(RULES)), *(credential.text for credential in CREDENTIALS)]
 IDENTIFIERS = [value for values in VALUES.values() for value in values]
 DISGUISES = st.sampled_from(
     [
@@ -192,7 +192,7 @@ def test_any_cut_is_masked_as_the_whole_text(
 
 @for_each("kind", sorted(RULES))
 def test_each_kind_of_secret_is_masked_at_any_cut(kind: str) -> None:
-    text = f"{PROSE}For {drawn(kind)} and so on. {PROSE}"
+    text = f"{PROSE}For {sample_of(kind)} and so on. {PROSE}"
     rules = [GUARDS["secrets"], GUARDS["pii"]]
     expected = masked_whole(text, rules)
 

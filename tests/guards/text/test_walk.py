@@ -97,7 +97,7 @@ def chat_body(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, An
     return read_call(head, body).body
 
 
-def seen(body: dict[str, Any]) -> bool:
+def contains_mark(body: dict[str, Any]) -> bool:
     return any(MARK in text.text for text in request_texts(body).texts)
 
 
@@ -236,7 +236,7 @@ TEXTS = [
     ],
 )
 def test_only_opaque_data_is_skipped(source: str, place: Callable[[str], dict[str, Any]]) -> None:
-    assert seen(place(source))
+    assert contains_mark(place(source))
 
 
 @for_each("source", [*NOT_DATA, url("image/png", PICTURE + MARK.encode())])

@@ -123,7 +123,7 @@ RESET_MS = 60_000
 
 
 @dataclass
-class World:
+class OutageRun:
     ms: int = 5_000
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class World:
     ids=["begins again", "next window", "refused", "other scope"],
 )
 def test_restarted_counter_is_lost(steps: list[dict[str, Any]], losses: list[int]) -> None:
-    world = World()
+    world = OutageRun()
 
     results = []
     for step in steps:

@@ -33,7 +33,7 @@ SAY = (
 )
 
 
-def judged(folder: Path, *changes: tuple[str, str]) -> CheckReport:
+def check_report(folder: Path, *changes: tuple[str, str]) -> CheckReport:
     text = FOLDER
     for old, new in changes:
         assert old in text
@@ -82,7 +82,7 @@ RULE = "rules: [{name: r, RULE}]"
     ],
 )  # fmt: skip
 def test_budget_needs_price(changes: list[tuple[str, str]], error: str, tmp_path: Path) -> None:
-    report = judged(tmp_path, *changes)
+    report = check_report(tmp_path, *changes)
 
     assert [str(problem) for problem in report.errors] == [f"p.yaml:{error}"]
 
@@ -104,7 +104,7 @@ def test_budget_needs_price(changes: list[tuple[str, str]], error: str, tmp_path
 def test_unpriced_target_is_valid_without_a_usd_limit(
     changes: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    assert judged(tmp_path, *changes).errors == ()
+    assert check_report(tmp_path, *changes).errors == ()
 
 
 def policies(url: str) -> str:

@@ -42,7 +42,7 @@ BEARER = {"authorization": f"Bearer {KEY}"}
 CHAT = "/v1/chat/completions"
 
 
-def world(upstream: str) -> str:
+def named_policies(upstream: str) -> str:
     price = "price: {input: 1, output: 2}"
     return f"""
 upstreams:
@@ -149,7 +149,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 
 def read_world(folder: Path, policies: str = "") -> Snapshot:
-    return read_text(folder, world("http://127.0.0.1:9") + policies)
+    return read_text(folder, named_policies("http://127.0.0.1:9") + policies)
 
 
 def call_of(snapshot: Snapshot, ask: NamedRequest, nonce: str = "1") -> Call:
@@ -240,7 +240,7 @@ async def test_failover_applies_however_a_deployment_is_named(
 ) -> None:
     """Each request is repeated until some repetition tries the failing target first."""
     upstream.answer_with(failing_script(failing))
-    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
+    async with running_proxy(tmp_path / "policies", named_policies(upstream.url)) as proxy:
         for name, ask in ASKS.items():
             statuses: Counter[int] = Counter()
             for _ in range(6):

@@ -83,12 +83,12 @@ def folder_for_a_file(folder: Path) -> None:
     (folder / "mid.yaml").mkdir()
 
 
-def holding(content: bytes) -> Callable[[Path], None]:
+def folder_with(content: bytes) -> Callable[[Path], None]:
     return lambda folder: [(folder / "mid.yaml").write_bytes(content)].clear()
 
 
 DEFECTS: dict[str, Callable[[Path], None]] = {
-    **{name: holding(content) for name, content in TEXTS.items()},
+    **{name: folder_with(content) for name, content in TEXTS.items()},
     **{
         make.__name__: make
         for make in (
@@ -105,7 +105,7 @@ DEFECTS: dict[str, Callable[[Path], None]] = {
 PLACES = ("0.yaml", "zz.yml", "sub/folder/list.yaml")
 
 
-class Served:
+class ServedStore:
     """A store whose folder was valid when first read."""
 
     def __init__(self, folder: Path) -> None:
@@ -133,7 +133,7 @@ async def test_revocation_survives_any_defect(defect: str, place: str, tmp_path:
     reload, revoke = tmp_path / defect / "reload", tmp_path / defect / "revoke"
     for folder in (reload, revoke):
         folder.mkdir(parents=True)
-        served = Served(folder)
+        served = ServedStore(folder)
         assert served.serves_alice
         DEFECTS[defect](folder)
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ def test_too_many_entries_are_reported(tmp_path: Path) -> None:
 
 
 async def test_unread_revocations_are_logged_once_for_each_state(tmp_path: Path) -> None:
-    served = Served(tmp_path)
+    served = ServedStore(tmp_path)
     file = tmp_path / os.fsdecode(b"\xff.yaml")
     states = ["revoked: [", "revoked: [", "revoked: x\n", "revoked: [alice]\n", "revoked: ["]
 

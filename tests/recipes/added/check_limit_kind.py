@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.doubles import ScriptedUpstream
-from tests.limits.test_init import ask, limited
+from tests.limits.test_init import ask, proxy_with_limits
 
 
 async def test_new_kind_limits_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with limited(tmp_path, upstream, "{name: written, acme: 22 per day}") as (proxy, client):
+    async with proxy_with_limits(tmp_path, upstream, "{name: written, acme: 22 per day}") as (
+        proxy,
+        client,
+    ):
         first_call = await ask(client, max_tokens=20)  # the response uses 3
         second = await ask(client, max_tokens=20)
         third = await ask(client, max_tokens=23)
