@@ -197,7 +197,7 @@ class CacheCall:
                 is_served = await self._lead(flight_id)
 
     async def _serve_cached(self, answer: CachedAnswer) -> bool:
-        """Send a cached response. Return False, and refresh next time, if it is too old."""
+        """Send a cached response. If it is too old, return False and make the next lookup miss."""
         if not self.lookup.is_acceptable(answer):
             self.lookup = replace(self.lookup, control=replace(self.lookup.control, no_cache=True))
             return False

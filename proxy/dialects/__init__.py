@@ -302,7 +302,7 @@ def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
 def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
     """Validate a body and convert it to OpenAI's form. Raises ``InvalidField``.
 
-    ``size`` is in bytes. ``scheduling_key`` identifies the client in the fair queue.
+    ``size`` is in bytes. ``caller`` identifies the client in the fair queue.
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
     fields = CHECKED_FIELDS[head.dialect][endpoint]

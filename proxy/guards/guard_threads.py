@@ -53,7 +53,7 @@ class GuardThreads:
             yield
 
     async def run_in_turn(self, job: Callable[[], T]) -> T:
-        """Run a job within a turn that is held, and charge its seconds of CPU."""
+        """Run a job in a thread. The caller must hold a turn, which is charged its CPU seconds."""
 
         def timed() -> tuple[T, float]:
             started_at = time.thread_time()

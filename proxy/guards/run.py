@@ -164,9 +164,9 @@ class GuardedCall:
     def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
         """Return the guards of one response. ``call`` is the call as sent to the upstream.
 
-        Guards with the action ``retry`` block instead at the second response, and where a request
-        must not be repeated: it was passed through, or creates or reads stored state. Raises
-        ``GuardBlocked`` for a response that no guard can read, unless the policy allows it.
+        Guards with the action ``retry`` block in a second response, and if the request must not be
+        sent twice: passthrough requests, and those that create or read stored state. Raises
+        ``GuardBlocked`` for a response that guards cannot read, unless the policy allows it.
         """
         rules, engine = self.plan.guards.of_output, self.guards.engine
         if head.passthrough is not None and head.streamed:

@@ -53,10 +53,10 @@ class CallCounters:
         memory = mmap.mmap(-1, SIZE)
         if folder is not None:
             with suppress(OSError):
-                memory = self._create_shared_file(folder / f"headrace-{name}")
+                memory = self._map_locked_file(folder / f"headrace-{name}")
         self._counts = memoryview(memory).cast("Q")
 
-    def _create_shared_file(self, file: Path) -> mmap.mmap:
+    def _map_locked_file(self, file: Path) -> mmap.mmap:
         self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._file = file
         os.write(self._fd, bytes(SIZE))  # allocates the page
@@ -179,7 +179,10 @@ def read_position(ledger: Path) -> Position | None:
 def find_crashes(
     file: sqlite3.Connection, folder: Path, position: Position | None
 ) -> Iterator[tuple[str, Crash]]:
-    """Yield unrecorded crashes, and the run whose rows an older copy of the file lacks."""
+    """Yield unrecorded crashes of earlier runs, and the run that an older copy of the file lacks.
+
+    ``position`` is that of the last process.
+    """
     rows = file.execute(
         "SELECT id, name, begun, ended, settled FROM runs "
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"

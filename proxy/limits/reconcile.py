@@ -64,15 +64,15 @@ class Reconciler:
         """Return the drift of each active budget by name, without budgets of unknown drift."""
         drifts: dict[str, int] = {}
         for budget in (await self.budgets()).values():
-            if budget.limit.shadow or not self._is_comparable(budget):
+            if budget.limit.shadow or not self._has_same_deployments(budget):
                 continue
             drift = await self._find_smallest_drift(budget)
             if drift is not None:
                 drifts[budget.limit.name] = drift
         return drifts
 
-    def _is_comparable(self, budget: BudgetQuery) -> bool:
-        """Return False in the window in which the deployments of a budget changed.
+    def _has_same_deployments(self, budget: BudgetQuery) -> bool:
+        """Return False if the deployments of a budget have changed in its window.
 
         The ledger does not record which deployments the budget counted before.
         """

@@ -51,10 +51,13 @@ STORE_BY_CACHE_TYPE = {"local": "memory", "disk": "sqlite", "redis": "redis"}
 CACHE_KEYS_NOTE = "a secret of at least 16 characters, for the keys of cache entries"
 STORE_SETTINGS = {
     "redis": {
-        "HEADRACE_REDIS_URL": "the Redis of the cache: redis://USER:PASSWORD@HOST:PORT",
+        "HEADRACE_REDIS_URL": "the URL of the cache's Redis: redis://USER:PASSWORD@HOST:PORT",
         "HEADRACE_SECRET": CACHE_KEYS_NOTE,
     },
-    "sqlite": {"HEADRACE_CACHE_FILE": "the file of the cache", "HEADRACE_SECRET": CACHE_KEYS_NOTE},
+    "sqlite": {
+        "HEADRACE_CACHE_FILE": "the path of the cache file",
+        "HEADRACE_SECRET": CACHE_KEYS_NOTE,
+    },
 }
 """Settings of cache stores outside the process."""
 BUDGET_PERIODS = {

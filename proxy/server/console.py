@@ -178,7 +178,8 @@ class Console:
     async def _get_call(self, call_id: str) -> web.Response:
         call = self._calls.find(call_id)
         if call is None:
-            return problem(404, f"This call is not stored: only the last {MAX_CALLS:,} calls are.")
+            text = f"This call is not stored. The console stores the last {MAX_CALLS:,} calls."
+            return problem(404, text)
         return data(await self._build(self._calls.details, call))
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:

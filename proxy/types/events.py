@@ -223,10 +223,10 @@ def replace_at_slot(doc: Json, slot: Slot, value: Any) -> Json:
 
 
 def index_of(item: object, place: int) -> int:
-    """Return the index of a list item, or its ``place`` if the item has none. Never raises.
+    """Return an item's ``index`` as an integer, or its ``place`` if it has none. Never raises.
 
-    All stages that join pieces of an item use it. Numbers may be strings. Any other value maps to
-    one number per value or type.
+    Numeric strings are parsed. Any other value is hashed, so that all stages join the pieces of
+    an item by the same number.
     """
     index = item.get("index") if isinstance(item, dict) else None
     if index is None:

@@ -37,7 +37,7 @@ class Reply(Protocol):
         ...
 
     def finish(self) -> None:
-        """Release a reply whose last frame was read, without waiting for its end."""
+        """Release a reply after its last frame. Its connection is reusable once the body ends."""
         ...
 
     def release(self) -> None:

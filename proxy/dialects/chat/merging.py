@@ -328,12 +328,12 @@ class LegacyToChat:
 
 
 class LegacyLogprobs(_TextLengths):
-    """Converts log-probabilities in chat's form within legacy completions."""
+    """Converts log-probabilities of legacy completions from chat's format to the legacy format."""
 
     __slots__ = ()
 
     def feed(self, doc: Json) -> Json:
-        """Return a document, the same object if it has no log-probabilities in chat's form."""
+        """Return the converted document, or the same object if nothing needs conversion."""
         is_changed, choices = False, []
         for choice in doc["choices"] if isinstance(doc.get("choices"), list) else ():
             if isinstance(choice, dict):

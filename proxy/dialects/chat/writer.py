@@ -54,7 +54,7 @@ MEMBERS: Final[dict[Kind, str]] = {
 class ChunkMaker:
     """Makes the chunks of one response. `created` is the time for a response without one."""
 
-    __slots__ = ("_calls", "_counts", "_created", "_forms", "_head", "_prefix")
+    __slots__ = ("_calls", "_counts", "_created", "_head", "_prefix", "_templates")
 
     def __init__(self, created: int) -> None:
         self._created = created
@@ -62,7 +62,7 @@ class ChunkMaker:
         self._prefix = b""
         self._calls: dict[Part, int] = {}
         self._counts: dict[int, int] = {}  # number of tool calls, by choice
-        self._forms: dict[Part, tuple[Json, Slot]] = {}
+        self._templates: dict[Part, tuple[Json, Slot]] = {}
 
     def note(self, frame: Frame) -> None:
         """Store values that later chunks repeat.
@@ -72,7 +72,7 @@ class ChunkMaker:
         """
         for event in frame.events:
             if type(event) is Delta:
-                self._note_form(frame, event)
+                self._store_message_template(frame, event)
             elif type(event) is Start:
                 self._head, self._prefix = self._make_chunk_head(event), b""
             elif type(event) is Begin and event.part.kind in CALLS:
@@ -85,7 +85,7 @@ class ChunkMaker:
 
         It must be one of the first choice and no tool call.
         """
-        if delta.part in self._forms:
+        if delta.part in self._templates:
             return None
         if not self._prefix:
             self._prefix = orjson.dumps({**self._head, "choices": None}).removesuffix(b"null}")
@@ -118,10 +118,11 @@ class ChunkMaker:
                     "usage": make_chat_usage(event.tokens, event.native),
                 }
 
-    def _note_form(self, frame: Frame, delta: Delta) -> None:
+    def _store_message_template(self, frame: Frame, delta: Delta) -> None:
+        """Store the message without its text, if the text is in an unusual member."""
         part, slot = delta.part, delta.slot
         depth = {"chat": 3, "completions": 2}.get(frame.family)
-        if part in self._forms or frame.doc is None or depth is None:
+        if part in self._templates or frame.doc is None or depth is None:
             return
         usual: tuple[Slot, ...] = (), ("text",), (MEMBERS.get(part.kind, ""),)
         if slot[depth:] in usual or "tool_calls" in slot:
@@ -130,7 +131,7 @@ class ChunkMaker:
         for step in slot[:depth]:
             message = message[step]
         path = tuple(0 if type(step) is int else step for step in slot[depth:])
-        self._forms[part] = keep_only_text(message, slot[depth:], ""), path
+        self._templates[part] = keep_only_text(message, slot[depth:], ""), path
 
     def _make_chunk_head(self, start: Start) -> Json:
         created = self._created if start.created is None else start.created
@@ -139,9 +140,9 @@ class ChunkMaker:
 
     def _make_delta_chunks(self, delta: Delta, logprobs: Any) -> Iterator[Json]:
         part, text = delta.part, delta.text
-        form = self._forms.get(part)
-        if form is not None:
-            yield self._make_chunk(part.choice, replace_at_slot(*form, text), logprobs)
+        template = self._templates.get(part)
+        if template is not None:
+            yield self._make_chunk(part.choice, replace_at_slot(*template, text), logprobs)
         elif part in self._calls:
             kind = "custom" if part.kind == "input" else "function"
             yield self._call(part, {kind: {INNER[kind]: text}})

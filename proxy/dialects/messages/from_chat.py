@@ -59,7 +59,7 @@ def find_lost_fields(body: Json) -> list[str]:
 
 
 def tidy(body: Json) -> Json:
-    """Return a Messages request in which fields that rules set have their Messages names.
+    """Rename fields that rules set under chat's names. The lowest output bound applies.
 
     Thinking blocks without a signature are removed: another upstream wrote them, or a guard masked
     them.

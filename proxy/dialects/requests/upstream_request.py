@@ -335,7 +335,10 @@ def build_request(
 
 
 def _insert_state_ref(body: Json, call: Call, endpoint: Endpoint) -> Json:
-    """Raise ``NotFound`` if the target no longer supports Responses."""
+    """Insert the upstream's id of the response or conversation that the call continues.
+
+    Raise ``NotFound`` if the target no longer supports Responses.
+    """
     ref = call.state_ref
     if endpoint != "responses":
         if ref is not None:

@@ -241,15 +241,19 @@ class ResponsesReader:
             return
         text = item.open_text(text_type, doc[schema.PART_INDEX[kind]])
         if kind.endswith(".added"):
-            self._doc = {**doc, "part": self._begin_text(text, part)}
+            self._doc = {**doc, "part": self._read_first_text(text, part)}
         else:
             self._doc = {**doc, "part": self._read_repeated_text(text, part)}
             text.has_ended = True
             self._events.append(End(text.part))
         self._add_native(item)
 
-    def _begin_text(self, text: OpenText, value: Json) -> Json:
-        """Return a new part or item without its text. The text becomes part of the first delta."""
+    def _read_first_text(self, text: OpenText, value: Json) -> Json:
+        """Add the text of a new part or item to the deltas, and return the value to forward.
+
+        If events are inspected or rewritten, the value loses the text, and the next delta begins
+        with it.
+        """
         name = text.type.member
         beginning = as_text(value.get(name))
         if not beginning or text.has_delta:
@@ -280,7 +284,7 @@ class ResponsesReader:
         open_item = self._items.begin(self._doc[schema.OUTPUT], item, is_added=True)
         text_type = schema.BY_CALL.get(as_text(item.get("type")))
         if text_type is not None:
-            item = self._begin_text(open_item.open_text(text_type, 0), item)
+            item = self._read_first_text(open_item.open_text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
         unnamed = {**item, "name": ""} if isinstance(item.get("name"), str) else item
         is_silent_item = text_type is not None and is_silent_object(unnamed)

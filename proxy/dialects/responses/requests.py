@@ -260,7 +260,7 @@ def convert_from_chat(body: Json) -> Json:
 
 
 def tidy(body: Json) -> Json:
-    """Return a Responses request in which fields that rules set have their Responses names."""
+    """Rename fields that rules set under chat's names. The lowest output bound applies."""
     request = dict(body)
     bounds = [request.pop(name) for name in BOUNDS if request.get(name) is not None]
     if bounds:

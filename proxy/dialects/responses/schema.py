@@ -174,7 +174,7 @@ def check_items(body: Json) -> None:
 
 
 def check_background(body: Json) -> None:
-    """Raise ``InvalidField`` for a background response that could not be retrieved."""
+    """Raise ``InvalidField`` for ``background`` with ``stream``, ``conversation`` or no storage."""
     if body.get("background"):
         if body.get("stream"):
             raise InvalidField("background", NOT_STREAMED)

@@ -223,9 +223,9 @@ def _merge_overlaps(matches: Sequence[SecretMatch], lookback: int) -> list[Secre
     return result
 
 
-# For patterns that make the shared automaton large: a part of all their matches.
+# Patterns that every match contains, for kinds whose full pattern makes the automaton too large.
 MARKERS = {"kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b"}
-# Parts of all their partial matches.
+# Patterns of which every partial match contains one.
 PARTIAL_MARKERS = {
     "kubernetes-secret-yaml": (
         r"(?i)\bkind:[ \t]*[\"']?secret\b",

@@ -45,12 +45,12 @@ Ending = Callable[[Character], str | None]
 
 @frozen
 class Shape:
-    """Pattern that all findings of a kind match.
+    """Pattern that matches every finding of a kind.
 
-    ``context_length`` is the number of characters after a match that may change the decision. For a
-    pattern that is too large for a set, ``marker`` is a part of all its matches, and
-    ``partial_markers`` are parts of all its partial matches. ``compiled`` is the compiled pattern,
-    if the owner already has one.
+    ``context_length`` is the number of characters after a match that may change the decision.
+    ``marker`` and ``partial_markers`` are smaller patterns that replace a pattern too large for a
+    combined automaton: every match contains the marker, every partial match a partial marker.
+    ``compiled`` is the compiled pattern, if the owner already has one.
     """
 
     pattern: str

@@ -28,10 +28,10 @@ class TextFilter(Protocol):
     def lookback(self) -> int: ...
 
     def weight(self, text: str) -> int:
-        """Return the weight of inspecting ``text`` as the next piece."""
+        """Return the weight of inspecting ``text`` as the next piece, in ASCII characters."""
 
     def weight_of_end(self) -> int:
-        """Return the weight of closing the text."""
+        """Return the weight of closing the text, which may inspect all of it."""
 
     def feed(self, text: str) -> list[ReleasedPiece]:
         """Add characters and return the pieces that are now safe."""

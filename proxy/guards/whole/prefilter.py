@@ -57,7 +57,7 @@ def prefilter_rules(
             return all_rules  # the rules may need more readings of the texts
         if not is_plain:
             size = len("".join(texts).encode())
-        return _results(rules, _readings(read), read.texts, size, clock)
+        return _results(rules, _encode_readings(read), read.texts, size, clock)
     except Exception:  # noqa: BLE001  # a broken guard must not pass texts
         return all_rules
 
@@ -107,7 +107,7 @@ def _results(
     return results
 
 
-def _readings(read: Texts) -> Lines:
+def _encode_readings(read: Texts) -> Lines:
     """Return all readings of the texts and of the joined texts, each on separate lines.
 
     Raise ``ValueError`` for a long text, which rules read in pieces, and for a lone surrogate,

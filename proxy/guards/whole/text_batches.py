@@ -132,7 +132,7 @@ class RuleInspection:
                     self._keep(place, match)
             return
         self._record(part.place, matches)
-        self._count(part.bytes)
+        self._count_inspected_text(part.bytes)
 
     def _known_of(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
         """Return the matches, by text, that exist without joining.
@@ -171,7 +171,7 @@ class RuleInspection:
         if piece.bytes is not None:
             self._runs.clear()
             if not self.has_failed:
-                self._count(piece.bytes)
+                self._count_inspected_text(piece.bytes)
 
     def _see_run(self, run: Base64Run) -> None:
         if not (finds_spans(self.tally.rule) and self._applies(run.text)):
@@ -193,7 +193,7 @@ class RuleInspection:
         self.matches.append((place, match))
         self._by_text.setdefault(place, []).append(match)
 
-    def _count(self, size: int) -> None:
+    def _count_inspected_text(self, size: int) -> None:
         self.tally.bytes += size
         self.tally.fields += 1
 

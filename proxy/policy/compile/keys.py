@@ -21,7 +21,7 @@ DeploymentsByModel = Mapping[str, tuple[KeyDeployment, ...]]
 
 
 class KeyCompiler:
-    """Compiles keys. Keys that differ only in their names share everything else."""
+    """Compiles keys. Keys with equal deployments, tags and permissions share compiled parts."""
 
     def __init__(
         self, context: CompileContext, deployments: Mapping[str, Deployment], models_date: date

@@ -92,7 +92,7 @@ class DecidedPlan(Plan):
         return Provenance("set by the client", snapshot.source_of("tags", tag))
 
     def outcomes_of_rules(self, index: int) -> Iterator[RuleOutcome]:
-        """Yield the rules of the deployment in order of precedence."""
+        """Yield all rules of the deployment by precedence, with reasons why some do not apply."""
         model_call = self.basis.ruled[index].model_call
         deployment = self.basis.key_deployment.deployment
         names = model_call.targets[0].names | {model_call.model, deployment.name}

@@ -168,7 +168,7 @@ def distinct(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
 
 
 def compile_chain(sections: Sequence[PolicyRules], static: StaticFacts) -> RuleChain | None:
-    """Return the rules that may match calls with these facts, or None if there are none."""
+    """Return the rules that may match a key's calls to a deployment, or None if there are none."""
     groups = []
     for section in sections:
         matchers = []

@@ -128,9 +128,9 @@ class CallHistory:
     def explain_span(
         self, request_id: str, key: str | None, span_id: str
     ) -> CallExplanation | None:
-        """Explain the call with this span, None if it is no longer stored.
+        """Explain the call with this span. Return None if it is no longer stored.
 
-        A later call of the same key with the same request id replaces it.
+        Only the last call of a key with a request id is stored.
         """
         past = self._find_past(request_id, key)
         return self._explain(past) if past is not None and past.span_id == span_id else None

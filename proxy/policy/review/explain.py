@@ -53,9 +53,9 @@ class Decision:
         parts = {"parts": [part.data() for part in self.parts]} if self.parts else {}
         return {name: value for name, value in data.items() if value is not None} | parts
 
-    def line(self, heading: str = "") -> str:
-        """Return one line of text. Below the heading ``rules``, the subject ``rule`` is omitted."""
-        subject = "" if f"{self.subject}s" == heading else f"{self.subject}: "
+    def format_line(self, parent_subject: str = "") -> str:
+        """Return one line of text. Below ``rules``, the subject ``rule`` is omitted."""
+        subject = "" if f"{self.subject}s" == parent_subject else f"{self.subject}: "
         reason = f" ({self.reason})" if self.reason else ""
         source = f"  [{self.source}]" if self.source else ""
         return f"{subject}{self.result}{reason}{source}"
@@ -76,10 +76,12 @@ class CallExplanation:
         return "\n".join([f"policy revision {self.revision}", *_draw_tree(self.decisions, "")])
 
 
-def _draw_tree(decisions: Sequence[Decision], indent: str, heading: str = "") -> Iterator[str]:
+def _draw_tree(
+    decisions: Sequence[Decision], indent: str, parent_subject: str = ""
+) -> Iterator[str]:
     for number, decision in enumerate(decisions, start=1):
         is_last = number == len(decisions)
-        yield f"{indent}{'└─' if is_last else '├─'} {decision.line(heading)}"
+        yield f"{indent}{'└─' if is_last else '├─'} {decision.format_line(parent_subject)}"
         yield from _draw_tree(
             decision.parts, f"{indent}{'  ' if is_last else '│ '} ", decision.subject
         )
@@ -179,6 +181,7 @@ def _explain_limits(plan: DecidedPlan, call: Call) -> Decision:
 
 
 def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]:
+    """Yield the decisions for one of the models that the client requested."""
     model_call = plan.model_calls[index]
     text = f"{model_call.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
     rules = tuple(_explain_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))

@@ -37,7 +37,7 @@ def findings(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
     path: KeyPath = ("deployments", deployment.name)
     yield from _check_targets(deployment)
     yield from _check_prices(path, deployment)
-    yield from _check_target_names((*path, "targets"), deployment)
+    yield from _check_reachable_targets((*path, "targets"), deployment)
     yield from _hedge((*path, "hedge"), deployment)
     if deployment.passthrough is not None:
         paths = deployment.passthrough
@@ -77,7 +77,7 @@ def _check_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
             yield (*path, "targets"), f'{message}Add "price:" to a target.'
 
 
-def _check_target_names(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
+def _check_reachable_targets(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield targets that not all calls for their models reach, and weights without effect."""
     routes = deployment.routes
     for target, names in model_only_targets(routes, deployment.names):
