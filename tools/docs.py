@@ -93,10 +93,10 @@ PREFIXES = ("/openai/v1", "/openai", "/v1")
 
 
 def dialects() -> Iterator[str]:
-    vendors = " and ".join(f"`{name}`" for name, item in DIALECTS.items() if item.provider == name)
+    vendors = ", ".join(f"`{name}`" for name, item in DIALECTS.items() if item.provider == name)
     yield f"`dialect` is one of {', '.join(f'`{name}`' for name in DIALECTS)}:"
-    yield f"see [dialects.md](dialects.md). For {vendors} its name is also the `provider`,"
-    yield "which is else unknown."
+    yield f"see [dialects.md](dialects.md). {vendors} also set the `provider`,"
+    yield "which is otherwise unknown."
 
 
 DEPLOYMENTS = {

@@ -108,7 +108,7 @@ def open_file(path: Path) -> sqlite3.Connection:
 def read_totals(database: sqlite3.Connection) -> tuple[int, int]:
     """Return the number of entries and their bytes.
 
-    Raises ``UnreadableFile`` if these are no integers.
+    Raises ``UnreadableFile`` if these are not integers.
     """
     row = database.execute("SELECT entries, size FROM held").fetchone()
     if row is None or not all(type(value) is int for value in row):

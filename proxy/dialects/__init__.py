@@ -360,7 +360,7 @@ def _validate(client: ClientDialect, endpoint: Endpoint, fields: Fields, body: J
 
 
 def check_names(param: str, *names: Any) -> None:
-    """Raise ``InvalidField`` for a name that is no string of at most 256 characters."""
+    """Raise ``InvalidField`` for a name that is not a string of at most 256 characters."""
     for name in names:
         if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
             raise InvalidField(param, BAD_NAME)

@@ -45,7 +45,7 @@ def quoted(text: str) -> str:
 
 
 def word_of(value: object, max_chars: int = MAX_WORD) -> Word | None:
-    """Return a bounded text, or None for a value that is no text or empty."""
+    """Return a bounded text, or None for a value that is empty or not a string."""
     if not isinstance(value, str) or not value:
         return None
     return Word(value) if not value[max_chars:] and value.isprintable() else word(value, max_chars)

@@ -89,7 +89,7 @@ class Tokens:
 
 _COUNTS = tuple(f.name for f in fields(Tokens))
 EXTRA_COUNTS = ("cache_write_1h", "web_searches")
-"""Billed counts that are no type of tokens."""
+"""Billed counts that are not token types."""
 COUNT_GROUPS = ("cache_creation", "server_tool_use")
 """Groups of counts that have the same names in chat and in Messages."""
 IMAGES = ("image_input", "image_output")

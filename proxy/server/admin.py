@@ -155,7 +155,7 @@ def _put_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
 
 
 def _parse_number(text: str) -> float:
-    """Parse a number. Text that is no number becomes NaN, which is outside all bounds."""
+    """Parse a number. Other text becomes NaN, which is outside all bounds."""
     try:
         return float(text)
     except ValueError:

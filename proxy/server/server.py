@@ -319,7 +319,7 @@ class QuietHandler(web.RequestHandler):
 
 
 def _is_request(message: object) -> bool:
-    """Return False for a placeholder of bytes that are no request."""
+    """Return False for the placeholder of bytes that are not a request."""
     return isinstance(message, http_parser.RawRequestMessage)
 
 
@@ -371,7 +371,7 @@ class HttpServer(web.Server):
         return request
 
     def close_idle(self, idle_since: float) -> None:
-        """Close the connections that have been idle since ``since``."""
+        """Close the connections that have been idle since ``idle_since`` or longer."""
         for connection in self.connections:
             if not isinstance(connection, QuietHandler) or not connection.idle:
                 continue

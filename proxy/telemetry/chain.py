@@ -67,7 +67,7 @@ def _hash_line(data: bytes) -> str:
 
 
 def _read(line: bytes) -> Entry | None:
-    """Return the entry of a line, or None if it is no JSON object. A part of a line never is."""
+    """Return the entry of a line, or None if it is not a JSON object. Part of one never is."""
     try:
         entry = orjson.loads(line)
     except orjson.JSONDecodeError:

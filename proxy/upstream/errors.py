@@ -68,7 +68,7 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
-    """Return the error for a reply that is no response. Reads a bounded part of its body."""
+    """Return the error for a reply that is not a response. Reads a bounded part of its body."""
     status, server = reply.status, DIALECTS[upstream.dialect].server
     meaning = classify_status(server.statuses, status)
     if meaning == "credential":

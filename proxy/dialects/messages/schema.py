@@ -134,7 +134,7 @@ _INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_inpu
 
 
 def to_chat_usage(usage: Any) -> Json | None:
-    """Return usage in chat form, whose prompt includes cached tokens. None if it is no object."""
+    """Return usage in chat form, with cached tokens in the prompt. None if it is not an object."""
     if not isinstance(usage, dict):
         return None
     fresh, read, written = (usage.get(name) or 0 for name in _INPUT_COUNTS)

@@ -107,7 +107,7 @@ class Sponge:
 
     ``run`` is the minimum length of a run. ``share`` is the minimum share of the words in
     repetitions of one sequence of ``words`` words. ``ratio`` is the minimum compression ratio of a
-    normal text. Texts shorter than ``min_length`` characters are checked for runs only.
+    normal text. Texts shorter than ``least`` characters are checked for runs only.
     """
 
     run: int = 500

@@ -78,7 +78,7 @@ def is_under(name: str, entries: Collection[str]) -> bool:
 
 
 def entry_of(entry: str) -> str:
-    """Return the normalized entry of a policy. Raises ``ValueError`` if it is no host."""
+    """Return the normalized entry of a policy. Raises ``ValueError`` if it is not a host."""
     prefix, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):
         raise ValueError(f"{entry[:80]!r} is not a host name")

@@ -141,7 +141,7 @@ def variants(text: str, *, escaped: bool = False, max_run: int | None = None) ->
 
 
 def decoded(run: str, span: tuple[int, int]) -> Iterator[View]:
-    """Yield all readings of a run of base64, and of hex in it. ``whole`` is the span of the run."""
+    """Yield all readings of a run of base64, and of hex in it. ``span`` is the place of the run."""
     for start, end, text in base64_text.decodings(run):
         yield from _layers(text, (span[0] + start, span[0] + end), MOST_LAYERS)
 

@@ -79,8 +79,8 @@ class PolicyError(Exception):
 def unexpected(error: Exception) -> str:
     """Return the message for an unexpected error. It contains no values, which may be secrets."""
     *_, (frame, line) = walk_tb(error.__traceback__)
-    name = type(error).__name__
-    return f"cannot be read: unexpected {name} at {frame.f_globals['__name__']}:{line}"
+    name, module = type(error).__name__, frame.f_globals["__name__"]
+    return f"cannot be read: unexpected {name} at {module}:{line}"
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> PlanOrError:
 
 
 def key_difference(name: str, old_reason: str | None, new_reason: str | None) -> Difference:
-    """Return the difference for a key. ``before`` and ``after`` are reasons for its rejection."""
+    """Return the difference for a key. A reason is None if a snapshot accepts the key."""
     return Difference("key", old_reason or f"key {name}", new_reason or f"key {name}")
 
 
@@ -224,7 +224,7 @@ def _describe_parameter(name: str, body: Mapping[str, Any], model_call: ModelCal
 
 
 def _find_causing_rule(old_rules: RulesByEffect, new_rules: RulesByEffect, *effects: str) -> str:
-    """Return the rule behind the first effect that changed, otherwise the rule in ``after``."""
+    """Return the rule behind the first effect that changed, otherwise the first new rule."""
     for effect in effects:
         if new_rules.get(effect) != old_rules.get(effect):
             return new_rules.get(effect) or old_rules[effect]
