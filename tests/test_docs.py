@@ -317,7 +317,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("settings.md", "after 0.1 s for counters", 0.1, limits_in_redis.TIMEOUT_S),
     ("settings.md", "and 0.25 s for the cache", 0.25, cache_in_redis.TIMEOUT_S),
     ("runbooks/availability.md", "keeps the last 1000 calls", 1000, review.MAX_CALLS),
-    ("runbooks/circuit-open.md", "times in a row (5)", 5, BREAKER.failures),
+    ("runbooks/circuit-open.md", "times in a row (default 5)", 5, BREAKER.failures),
     ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
     ("runbooks/telemetry-lost.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
     ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telemetry.LOG_EVERY_S),

@@ -151,7 +151,7 @@ def test_list_on_page_is_complete(name: str, sentence: str, known_value: Any) ->
 
 def test_retry_causes_match_page() -> None:
     text = " ".join(page("policies.md").split())
-    match = re.search(r"statuses of the upstream \((.*?)\), (.*?)\. Where", text)
+    match = re.search(r"statuses of the upstream \((.*?)\), (.*?)\. The default", text)
 
     assert match is not None
     assert {*map(int, match[1].split(", ")), *words(match[2])} == set(get_args(Cause))

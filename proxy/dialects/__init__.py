@@ -300,7 +300,7 @@ def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
 
 
 def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Validate a body and convert it to OpenAI's form. Raises ``InvalidField``.
+    """Validate a body and convert it to OpenAI's format. Raises ``InvalidField``.
 
     ``size`` is in bytes. ``caller`` identifies the client in the fair queue.
     """

@@ -1,6 +1,6 @@
 """Records of a dialect: tables and pure functions for clients and for upstreams.
 
-A client dialect converts requests to OpenAI's form and writes responses. An upstream dialect
+A client dialect converts requests to OpenAI's format and writes responses. An upstream dialect
 converts requests from that form and reads responses. No pair of dialects needs specific code.
 """
 
@@ -57,7 +57,7 @@ class ClientDialect:
     token. ``header_prefix`` is the prefix of the dialect's headers; on a route that two dialects
     share, such a header selects this one. ``read_headers`` adds their values to the request head.
     ``rules`` check combinations of fields in bodies that have one of ``ruled``. ``to_chat``
-    converts a validated body to OpenAI's form. ``named`` splits a name into model and deployment.
+    converts a validated body to OpenAI's format. ``named`` splits a name into model and deployment.
     ``aliases`` are other names of fields; the field has precedence. ``filtered`` are fields of
     which only a part is accepted. ``user`` reads the end user from ``metadata``. ``known_by`` is a
     header that all clients of the dialect send, which selects it on unknown paths.

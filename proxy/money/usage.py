@@ -149,7 +149,7 @@ def _add_images(counts: dict[str, int], name: str, details: Any, total: int) -> 
 
 
 def read_usage(usage: Any) -> Tokens | None:
-    """Return the counts of ``usage`` in OpenAI's form, or None if they are invalid.
+    """Return the counts of ``usage`` in OpenAI's format, or None if they are invalid.
 
     If the total exceeds prompt plus completion, the difference is reasoning or cached input. xAI
     and Gemini exclude reasoning from the completion; others report cached input elsewhere.

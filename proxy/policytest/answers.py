@@ -79,7 +79,7 @@ def _api_of(url: str) -> tuple[str, Endpoint, events.FamilyName]:
 def response_frames(
     texts: Sequence[str], usage: dict[str, int], request: Json, finish: events.FinishReason = "stop"
 ) -> list[events.Frame]:
-    """Return the frames of a response with a text in pieces, and its usage in OpenAI's form."""
+    """Return the frames of a response with a text in pieces, and its usage in OpenAI's format."""
     part, report = events.Part("text", 0), events.UsageReport(read_usage(usage), dict(usage))
     opening = (events.Start("simulated", request.get("model"), 0), report, events.Begin(part))
     frames = [events.Frame((events.Delta(part, text),)) for text in texts or [""]]

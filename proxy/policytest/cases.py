@@ -54,7 +54,7 @@ class ScriptedAnswer(Section):
     headers: dict[str, str] = Field(default_factory=dict)
     """Response headers."""
     usage: dict[str, int] | None = None
-    """Reported usage, in OpenAI's form."""
+    """Reported usage, in OpenAI's format."""
     fault: Literal["connect", "silent", "garbled", "cut"] | None = None
     """`connect`: unreachable; `silent`: no response; `garbled`: not JSON; `cut`: ends early."""
 

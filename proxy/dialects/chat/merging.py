@@ -2,7 +2,7 @@
 
 The chunks of a stream are merged into a whole response, a whole response is cut into chunks, and
 both families are converted into each other with their log-probabilities. Legacy completions have
-lists of tokens, chat has a list of objects. Scale's servers and llama.cpp write chat's form into
+lists of tokens, chat has a list of objects. Scale's servers and llama.cpp write chat's format into
 legacy completions too. An invalid form is kept or removed.
 """
 
@@ -346,7 +346,7 @@ class LegacyLogprobs(_TextLengths):
 
 
 def to_legacy_logprobs(logprobs: Any, begin: int) -> Json | None:
-    """Return chat's form as lists, None for any other form.
+    """Return chat's format as lists, None for any other format.
 
     `begin` is the position of the first token in the text of the choice.
     """
@@ -374,7 +374,7 @@ def to_legacy_logprobs(logprobs: Any, begin: int) -> Json | None:
 
 
 def to_chat_logprobs(logprobs: Any) -> Any:
-    """Return legacy lists in chat's form. Any other value is unchanged."""
+    """Return legacy lists in chat's format. Any other value is unchanged."""
     if not isinstance(logprobs, dict) or "content" in logprobs:
         return logprobs
     tokens, chosen, tops = (

@@ -134,7 +134,7 @@ _INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_inpu
 
 
 def to_chat_usage(usage: Any) -> Json | None:
-    """Return usage in chat form, with cached tokens in the prompt. None if it is not an object."""
+    """Return usage in chat format, where the prompt includes cached tokens, or None."""
     if not isinstance(usage, dict):
         return None
     fresh, read, written = (usage.get(name) or 0 for name in _INPUT_COUNTS)
@@ -157,7 +157,7 @@ def to_chat_usage(usage: Any) -> Json | None:
 
 
 def make_messages_usage(tokens: Tokens | None, native: Json) -> Json:
-    """Return usage of another family in Messages form, whose input excludes cached tokens.
+    """Return usage of another family in Messages format, whose input excludes cached tokens.
 
     Unknown counts are 0, because clients add them up.
     """

@@ -107,7 +107,7 @@ MEDIUM_BUDGET, HIGH_BUDGET = 4096, 16384
 CONVERTED_FIELDS = {"messages", "system", "thinking", "tool_choice", "tools"}.union(
     field for _, field, _ in PATHS["messages"]
 )
-"""Fields with another form in a chat. All others keep their names."""
+"""Fields with another format in a chat. All others keep their names."""
 
 
 def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:

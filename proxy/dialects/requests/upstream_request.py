@@ -270,7 +270,7 @@ def serialize_changed_fields(
 
 
 def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> Json:
-    """Return a call's body as rules have changed it for a target, in OpenAI's form."""
+    """Return a call's body as rules have changed it for a target, in OpenAI's format."""
     if not (changes.set or changes.cap):
         return call.body
     route = target.upstream.routes.get((call.head.dialect, call.head.endpoint, target.endpoint))

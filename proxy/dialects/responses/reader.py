@@ -249,11 +249,7 @@ class ResponsesReader:
         self._add_native(item)
 
     def _read_first_text(self, text: OpenText, value: Json) -> Json:
-        """Add the text of a new part or item to the deltas, and return the value to forward.
-
-        If events are inspected or rewritten, the value loses the text, and the next delta begins
-        with it.
-        """
+        """Add the text of a new part or item as a delta, or move it to the next one."""
         name = text.type.member
         beginning = as_text(value.get(name))
         if not beginning or text.has_delta:

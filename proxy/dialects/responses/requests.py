@@ -22,7 +22,7 @@ CONVERTED_FIELDS = {
     *("tool_choice", "tools", "top_logprobs"),
     *(field for _, field, _ in PATHS["responses"]),
 }
-"""Fields with another form in a chat. All others keep their names."""
+"""Fields with another format in a chat. All others keep their names."""
 LOGPROBS = "message.output_text.logprobs"
 TOOL_CHOICES = frozenset({"auto", "none", "required"})
 

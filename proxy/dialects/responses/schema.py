@@ -271,7 +271,7 @@ def make_status_members(reason: FinishReason) -> Json:
 
 
 def to_chat_usage(response: Json) -> Json | None:
-    """Return the usage of a response in chat form, None if it has none.
+    """Return the usage of a response in chat format, None if it has none.
 
     Web searches of the provider are counted by its items if it does not report their number.
     """

@@ -197,7 +197,7 @@ def _compare_model_calls(
 def _compare_parameters(
     call: Call, old_call: ModelCall, new_call: ModelCall, old_target: Target, new_target: Target
 ) -> Iterator[Difference]:
-    """Yield the parameters, in OpenAI's form, that two targets would get with other values."""
+    """Yield the parameters, in OpenAI's format, that two targets would get with other values."""
     old = apply_overrides(call, old_target, old_call.overrides_for(old_target))
     new = apply_overrides(call, new_target, new_call.overrides_for(new_target))
     for name in sorted({*old, *new}):
