@@ -308,9 +308,7 @@ async def accounts_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Acc
 
 
 @pytest.mark.parametrize("name", WAYS)
-async def test_accounts_agree_on_money(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_accounts_agree(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     way = WAYS[name]
     expected = way.rows
     event = await accounts_of(way, tmp_path, upstream)

@@ -56,9 +56,7 @@ async def test_negative_bound_is_refused(
     assert len(upstream.requests) == 1
 
 
-async def test_claim_uses_the_larger_of_two_bounds(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_claim_uses_larger_of_two_bounds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """900 tokens at a thousand USD per million are 0.9 USD: one call fits a budget of 1, not 30."""
     upstream.answer_with(answer(chat("Hi", usage=usage(2, 900))))
     policy = "\npolicies: {default: {limits: [{name: month, usd: 1 per month, unpriced: allow}]}}\n"
@@ -72,9 +70,7 @@ async def test_claim_uses_the_larger_of_two_bounds(
     assert sum(record.billing.cost or 0 for record in records) < 1_000_000_000
 
 
-async def test_economics_guard_uses_the_larger_bound(
-    start: Start, upstream: ScriptedUpstream
-) -> None:
+async def test_economics_guard_uses_larger_bound(start: Start, upstream: ScriptedUpstream) -> None:
     proxy = await start(
         "\npolicies: {default: {input: [{guard: economics, max_cost_usd: 0.0001}]}}\n"
     )

@@ -82,9 +82,7 @@ async def test_no_spelling_of_a_name_passes(
     assert upstream.requests == []
 
 
-async def test_names_in_other_scripts_are_accepted(
-    start: Start, upstream: ScriptedUpstream
-) -> None:
+async def test_names_in_other_scripts_pass(start: Start, upstream: ScriptedUpstream) -> None:
     fields = {"größe": 5, "長さ": 1, "ﬁeld": True, "timeout": 5, "keepAlive": 1, "top-a": 0.1}
 
     reply = await ask(await start(), "openai-chat", fields)

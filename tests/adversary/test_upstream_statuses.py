@@ -289,9 +289,7 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[S
 
 
 @pytest.mark.parametrize(("outage", "code"), [*OUTAGES.values()], ids=[*OUTAGES])
-async def test_outage_never_blames_client(
-    outage: Script, code: str, gateway: StatefulProxy
-) -> None:
+async def test_outage_blames_no_client(outage: Script, code: str, gateway: StatefulProxy) -> None:
     async def send(method: str, path: str, body: Json | None = None) -> Json:
         deployment = "chatting" if "chat/" in path else "guarded"
         headers = {"x-headrace-deployment": deployment}

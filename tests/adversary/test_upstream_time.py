@@ -295,9 +295,7 @@ async def test_outage_is_per_key(name: str, tmp_path: Path, upstream: ScriptedUp
     assert last_count == (200 if final else 503)
 
 
-async def test_streaming_probe_admits_other_calls(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_streaming_probe_admits_others(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     text = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
     body = {"model": "search-answers", **MESSAGES, "stream": True}

@@ -155,9 +155,7 @@ ENKRYPT_DOCUMENT = Document(
 )
 
 
-async def test_header_selects_the_deployment(
-    client: ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_header_selects_deployment(client: ClientSession, upstream: ScriptedUpstream) -> None:
     headers = {
         **ENKRYPT_DOCUMENT.credential,
         "x-enkrypt-deployment": "via-enkrypt",

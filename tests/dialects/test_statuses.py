@@ -125,9 +125,7 @@ def test_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | None,
         (None, None, False),
     ],
 )
-def test_billing_error_is_no_target_failure(
-    message: str | None, code: str | None, is_so: bool
-) -> None:
+def test_billing_error_is_no_outage(message: str | None, code: str | None, is_so: bool) -> None:
     assert is_about_account(ErrorBody(message=message, code=code)) is is_so
 
 

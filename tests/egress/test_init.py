@@ -114,9 +114,7 @@ async def test_deployment_returns_its_text(tmp_path: Path, upstream: ScriptedUps
     assert request.headers["x-headrace-via"] == "other, us"
 
 
-async def test_guard_call_is_in_the_client_trace(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_guard_call_is_in_client_trace(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("It is.")))
     async with guard_egress(tmp_path, upstream) as (egress, sink):
         await egress.complete("house", "judge-smol", BODY)
@@ -202,9 +200,7 @@ async def test_time_of_services_is_not_overhead(tmp_path: Path, upstream: Script
     assert egress.record.wait_s == 3.0 + 5.0
 
 
-async def test_webhook_receives_body_and_returns_response(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_webhook_receives_body_and_returns_response(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"a": 1}, 418))
     async with guard_clients() as egress:
         assert egress.request_id == "req_1"

@@ -49,9 +49,7 @@ SERVICE = GuardRule("service", SlowService())
         ({"messages": "no list", "context": {"text": 3}}, PromptContext()),
     ],
 )
-def test_context_contains_the_texts_of_a_prompt(
-    body: dict[str, Any], question: PromptContext
-) -> None:
+def test_context_contains_texts_of_a_prompt(body: dict[str, Any], question: PromptContext) -> None:
     assert build_prompt_context(body) == question
 
 

@@ -134,9 +134,7 @@ async def test_long_texts_are_inspected_in_threads(pool: ThreadPoolExecutor) -> 
     assert inspection.blocked.guard == "late"
 
 
-async def test_body_of_many_small_texts_yields_to_others(
-    pool: ThreadPoolExecutor,
-) -> None:
+async def test_body_of_many_small_texts_yields_to_others(pool: ThreadPoolExecutor) -> None:
     texts = ["x"] * 15_000 + ["s"] * 5_000
     body = {"messages": [{"role": "user", "content": text} for text in texts]}
     threads: list[str] = []

@@ -90,9 +90,7 @@ def bind_context(engine: Engine) -> Awaitable[object]:
         bind_context,
     ],
 )
-async def test_small_caller_does_not_wait_for_a_large_one(
-    work: Work,
-) -> None:
+async def test_small_caller_does_not_wait_for_a_large_one(work: Work) -> None:
     result = 0
     with ThreadPoolExecutor(1) as pool:
         engine = Engine(Ticks(), pool, turns=FairSemaphore(1))

@@ -166,9 +166,7 @@ policies:
 """
 
 
-async def test_limit_events_name_keys_but_not_users(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_limit_events_name_no_users(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     body = {**ROUTE.body(streamed=False), "user": "alice-of-sales"}
     async with serving(tmp_path / "p", policies_for(upstream.url) + LIMITS) as (served, url):
@@ -185,9 +183,7 @@ async def test_limit_events_name_keys_but_not_users(
         assert "alice" not in str(line_by_event[event])
 
 
-async def test_replicas_report_a_new_budget_once(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_replicas_report_new_budget_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     limits = LIMITS.replace("requests: 1 per hour, per: [key, user]", "requests: 2 per day")
     users = ["alice", "alice", "alice", "bob", "bob", "carol"]

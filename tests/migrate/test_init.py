@@ -70,9 +70,7 @@ CONFIGS = st.one_of(LITELLM.map(lambda c: ("litellm", c)), PORTKEY.map(lambda c:
 
 @given(CONFIGS)
 @settings(max_examples=80, deadline=None)
-def test_each_migrated_target_is_reachable(
-    config: tuple[str, dict[str, Any]],
-) -> None:
+def test_each_migrated_target_is_reachable(config: tuple[str, dict[str, Any]]) -> None:
     gateway, content = config
     draft = FORMATS[gateway](content, "gpt-4o", {})
     with tempfile.TemporaryDirectory() as name:

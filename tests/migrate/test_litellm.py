@@ -247,9 +247,7 @@ def test_shared_cache_requires_its_setting() -> None:
     ],
 )
 @for_each("part", ["model_info", "litellm_params"])
-def test_base_model_sets_the_price(
-    part: str, model: str, base_model: str, output: int | None
-) -> None:
+def test_base_model_sets_price(part: str, model: str, base_model: str, output: int | None) -> None:
     item = {"litellm_params": {"model": model, "api_base": "https://mine.example"}}
     item[part] = {**item.get(part, {}), "base_model": base_model}
 

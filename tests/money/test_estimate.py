@@ -54,9 +54,7 @@ def test_parts_of_a_text_add_up() -> None:
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_strings_of_all_fields_count(
-    fields: dict[str, Any],
-) -> None:
+def test_strings_of_all_fields_count(fields: dict[str, Any]) -> None:
     plain = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
     assert estimate_quarters({**plain, **fields}) - estimate_quarters(plain) >= len(BIG)

@@ -248,9 +248,7 @@ async def test_limits_count_passthrough_calls(
     ]
 
 
-async def test_exhausted_budget_blocks_unpriced_calls(
-    start: Start, upstream: ScriptedUpstream
-) -> None:
+async def test_spent_budget_blocks_unpriced_calls(start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(RANKED))
     limit = "limits: [{name: l, usd: 0.000021 per day}]"
     proxy = await start(limit)

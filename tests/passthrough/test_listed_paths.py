@@ -76,9 +76,7 @@ async def test_passthrough_only_deployment_serves_no_other_call(
         assert status != 200 or (MODEL not in text and NAME not in text)
 
 
-async def test_target_without_list_serves_routes(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_unlisted_target_serves_routes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer({"id": "x"}))
 
     records, _ = await call_all_routes(tmp_path / "p", policy(upstream.url, only=False), None)

@@ -51,9 +51,7 @@ def inputs(expected: Listing) -> list[tuple[str, str | None, str]]:
     ("day", "mini", "target_price"),
     [("2026-01-01", "0.15", "-"), ("2026-02-01", "0.15", "1.5"), ("2026-06-01", "0.1", "1.5")],
 )
-def test_targets_have_the_current_price(
-    day: str, mini: str, target_price: str, tmp_path: Path
-) -> None:
+def test_targets_have_current_price(day: str, mini: str, target_price: str, tmp_path: Path) -> None:
     assert inputs(listing(tmp_path, day)) == [
         ("gpt-4o-mini-2026", "gpt-4o-mini*", mini),
         ("gpt-4o", "target", target_price),

@@ -129,9 +129,7 @@ WORDS = {
 
 
 @for_each(("name", "dialect", "stream"), [*product(WORDS, CLIENTS, (False, True))])
-async def test_client_reads_the_refusal(
-    name: str, dialect: str, stream: bool, agent: Agent
-) -> None:
+async def test_client_reads_refusal(name: str, dialect: str, stream: bool, agent: Agent) -> None:
     client = CLIENTS[dialect]
 
     body = {**client.first, "made_up": 1}

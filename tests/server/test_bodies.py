@@ -77,9 +77,7 @@ async def held_bytes(proxy: Proxy, client: ClientSession) -> float:
     return float(line.split()[1])
 
 
-async def test_one_key_may_use_half_of_the_bytes(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_one_key_may_use_half_of_bytes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     size, keys = 100_000, [KEY, "hr-support-key-of-before"]
     own_text, text_before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
     policies = policies_for(upstream.url).replace(

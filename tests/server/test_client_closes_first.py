@@ -256,9 +256,7 @@ async def connected(proxy: Proxy) -> Client:
     return Client(*await proxy.connect())
 
 
-async def test_kept_connection_closes_during_grace(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_idle_connection_closes_in_grace(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with stoppable(tmp_path / "p", upstream, grace=1.0) as (proxy, stop, serving):
         clients = [await connected(proxy) for _ in range(4)]
         for client in clients:

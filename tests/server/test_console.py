@@ -172,9 +172,7 @@ async def test_bounds_the_open_streams(shop: Proxy) -> None:
                     break
 
 
-async def test_streams_end_when_a_shutdown_begins(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_streams_end_when_shutdown_begins(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     started, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def serve() -> None:
@@ -249,9 +247,7 @@ async def test_console_can_be_switched_off(upstream: ScriptedUpstream, tmp_path:
         assert (await get(proxy, f"{API}calls"))[0] == 404
 
 
-async def test_session_opens_the_api_and_no_changes(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_session_opens_api_and_no_changes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with (
         running_shop(tmp_path / "p", upstream, admin_token=TOKEN) as proxy,
         ClientSession() as other,

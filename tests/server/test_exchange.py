@@ -116,9 +116,7 @@ async def test_internal_error_is_a_500_with_only_its_id(
     assert b'outcome="proxy_error"' in metrics.render()[0]
 
 
-async def test_available_events_are_sent_in_one_write(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_available_events_share_one_write(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     events = legacy_events("Wells", " rise", " here", with_usage=False)
 
     async def together(request: ReceivedRequest, wire: Wire) -> None:

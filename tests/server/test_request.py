@@ -279,9 +279,7 @@ async def test_too_many_values_are_refused_at_any_size(size: int) -> None:
         await Parsing(most_values=4).read(raw, dict, "a", free)
 
 
-async def test_number_of_small_values_is_bounded(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_count_of_small_values_is_bounded(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with running_proxy(tmp_path / "p", policies_for(upstream.url), body_values=1000) as proxy:
         for count, status in ((990, 200), (1100, 400)):
             body = {**ROUTE.body(streamed=False), "metadata": [{}] * count}

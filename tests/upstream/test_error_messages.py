@@ -236,7 +236,7 @@ LONG = "x" * (MAX_TEXT + 500)
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_key_and_host_are_hidden(
+async def test_key_and_host_stay_hidden(
     way: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     host = upstream.url.removeprefix("http://")
@@ -253,9 +253,7 @@ async def test_key_and_host_are_hidden(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_guards_inspect_the_error(
-    way: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_guards_inspect_error(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     case = Case("chat", 503, error("A hippo.", "server_error"), (503, "", ""), (529, ""))
     upstream.answer_with(script_of(way, "chat", case))
     async with error_proxy(tmp_path, upstream.url, ", policy: p") as proxy:

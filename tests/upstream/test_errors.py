@@ -103,9 +103,7 @@ async def test_error_contains_no_part_of_our_key() -> None:
             id="a word for it"),
     ],
 )  # fmt: skip
-async def test_unknown_path_is_reported_as_our_fault(
-    status: int, body: bytes, in_words: bool
-) -> None:
+async def test_unknown_path_is_our_fault(status: int, body: bytes, in_words: bool) -> None:
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9")
 
     error = await read_error(ErrorReply(status, body), upstream)  # type: ignore[arg-type]  # as above

@@ -26,9 +26,7 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
         yield proxy
 
 
-async def test_upstream_gets_our_key_and_the_model(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_upstream_gets_our_key_and_model(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(RANKED))
 
     response = await proxy.send("/v1/rerank", {**RERANK, "model": "search-answers"}, BEARER)
@@ -148,9 +146,7 @@ async def test_call_selects_its_deployment(proxy: Proxy, upstream: ScriptedUpstr
     assert [request.json.get("model") for request in upstream.requests] == ["rerank-1"] * 3
 
 
-async def test_other_base_path_of_the_host_is_used(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_other_base_path_of_host_is_used(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer([{"index": 0, "score": 0.5}]))
 
     assert (await proxy.send("/rank", {"query": "q"}, BEARER)).json == [{"index": 0, "score": 0.5}]

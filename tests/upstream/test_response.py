@@ -176,7 +176,7 @@ OTHER_VALUES = {"Authorization": "Bearer hr-search-key"}
 @pytest.mark.parametrize(
     "name", ["smol", "search-answers", "openai/smol", "openai%2Fsmol"], ids=str
 )
-async def test_model_is_found_by_any_name(
+async def test_any_name_finds_the_model(
     name: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     response = await proxy.send(f"{proxy.url}/v1/models/{name}", headers=OTHER_VALUES, method="GET")

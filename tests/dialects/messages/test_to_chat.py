@@ -238,9 +238,7 @@ async def test_loaded_tool_is_named_to_the_model(
 
 
 @for_each("name", [None, 5, {}])
-async def test_tool_reference_without_name_is_refused(
-    name: Any, client: aiohttp.ClientSession
-) -> None:
+async def test_unnamed_tool_reference_is_refused(name: Any, client: aiohttp.ClientSession) -> None:
     status, refused = await ask(client, body("search-answers", {**LOADED, "tool_name": name}))
 
     assert status == 400

@@ -313,9 +313,7 @@ async def test_written_items_have_ids_of_the_provider(gateway: StatefulProxy) ->
         ({"items": [{"type": "item_reference", "id": "msg_1"}]}, "items.0.id"),
     ],
 )
-async def test_errors_use_ids_of_the_client(
-    fields: Json, param: str, gateway: StatefulProxy
-) -> None:
+async def test_errors_use_ids_of_client(fields: Json, param: str, gateway: StatefulProxy) -> None:
     headers = {"x-headrace-deployment": "support-chat"}
 
     status, body, _ = await call_conversation(gateway, method="POST", body=fields, **headers)

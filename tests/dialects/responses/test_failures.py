@@ -174,9 +174,7 @@ async def test_response_with_usage_counts_as_finished(gateway: StatefulProxy) ->
     assert (await gateway.ask())[0] == 200
 
 
-async def test_failure_and_retry_are_both_billed(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_failure_and_retry_are_billed(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     failed = response(status="failed", error=SORRY)
     upstream.then(answer(failed), answer(response()))
 

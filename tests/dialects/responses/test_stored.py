@@ -138,9 +138,7 @@ async def test_output_guards_inspect_stored_responses(gateway: StatefulProxy) ->
     assert items[1] == {**without_item_ids(ITEMS), **items_of(items[1])}
 
 
-async def test_retry_guard_blocks_stored_response(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_retry_guard_blocks_response(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response()))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
@@ -182,9 +180,7 @@ async def test_known_query_parameters_pass(gateway: StatefulProxy) -> None:
         ("&".join(["include[]=a"] * 17), "include"),
     ],
 )
-async def test_wrong_query_is_refused_by_name(
-    query: str, name: str, gateway: StatefulProxy
-) -> None:
+async def test_wrong_query_is_named(query: str, name: str, gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
 
     status, body, _ = await call_response(gateway, text, suffix=f"?{query}")

@@ -131,9 +131,7 @@ def answer(values: int, logprobs: int) -> bytes:
         (1000, 1000, False),
     ],
 )
-def test_logprobs_have_a_higher_bound(
-    values: int, logprobs: int, *, good: bool, large: bool
-) -> None:
+def test_logprobs_have_higher_bound(values: int, logprobs: int, *, good: bool, large: bool) -> None:
     raw = answer(values, logprobs)
     raw = orjson.dumps(PADDING)[:-1] + b"," + raw[1:] if large else raw
 

@@ -40,9 +40,7 @@ async def judge(guard: EntailmentModel, text: str, context: str = CONTEXT) -> Se
     return finding
 
 
-async def test_unsupported_sentences_are_found_with_reason(
-    folder: str,
-) -> None:
+async def test_unsupported_sentences_are_found_with_reason(folder: str) -> None:
     text = "The weir is open. It is never open on Sundays. There are lions at the mill."
 
     findings = await judge(EntailmentModel(folder, 0.9), text)

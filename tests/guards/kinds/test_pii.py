@@ -257,9 +257,7 @@ TEXTS = [text for *_, text in positives()] + NEGATIVES + ["12 " * 60, "4111 1111
     st.sampled_from([" ", "\n", ""]),
     st.integers(0, 900),
 )
-def test_text_beyond_the_lookback_changes_no_finding(
-    texts: list[str], between: str, cut: int
-) -> None:
+def test_text_beyond_lookback_changes_no_finding(texts: list[str], between: str, cut: int) -> None:
     text = between.join(texts)
     findings = ALL_ENTITIES.find(text)
 

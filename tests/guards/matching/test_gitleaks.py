@@ -139,9 +139,7 @@ def test_keyword_must_be_nearby() -> None:
     assert secret_in(sourcegraph, f"sourcegraph says {'so ' * 200}{digits} ") is None
 
 
-def test_matched_group_is_the_secret_except_in_shapes(
-    tmp_path: Path,
-) -> None:
+def test_matched_group_is_the_secret_except_in_shapes(tmp_path: Path) -> None:
     assert secret_in(rule(tmp_path, "order=(?:(a{8})|(b{8}))"), "order=bbbbbbbb") == "bbbbbbbb"
     assert secret_in(rule(tmp_path, "order(-[a-z]{3}){2}"), "order-abc-def") == "order-abc-def"
     assert secret_in(rule(tmp_path, "(?P<of>order)-abc"), "order-abc") == "order-abc"
@@ -217,9 +215,7 @@ def test_credential_is_found_by_its_context(secrets: Secrets, credential: Creden
 
 
 @for_each("credential", generic(), ids=lambda credential: credential.secret[:20])
-def test_prefixed_random_token_is_found_in_any_place(
-    secrets: Secrets, credential: Credential
-) -> None:
+def test_prefixed_random_token_is_found_anywhere(secrets: Secrets, credential: Credential) -> None:
     for place in PLACES:
         assert found_in(secrets, place.format(credential.secret)) == [credential.secret]
 

@@ -94,9 +94,7 @@ def test_whole_word_has_no_adjacent_word_characters(text: str) -> None:
     ("regexes", "lookback"),
     [([], 1), (["mill"], 5), (["mill", "a{3,9}"], 10), (["mill", "a+"], None), (["^a$"], 2)],
 )
-def test_lookback_is_the_longest_match_and_one_edge(
-    regexes: list[str], lookback: int | None
-) -> None:
+def test_lookback_is_longest_match_and_one_edge(regexes: list[str], lookback: int | None) -> None:
     assert Patterns([NamedPattern("mill", regex) for regex in regexes]).lookback == lookback
 
 

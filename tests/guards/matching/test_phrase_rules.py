@@ -76,9 +76,7 @@ def test_named_list_matches_its_words() -> None:
 
 
 @for_each("written", [r"\pL", r"\PL", r"[\pL\pN]", " "])
-def test_expanded_letter_case_matches_like_ignored_case(
-    written: str,
-) -> None:
+def test_expanded_letter_case_matches_like_ignored_case(written: str) -> None:
     pattern = f"(?i){build_phrase_pattern(written)}"
     regexp, fast = re2.compile(pattern), re2.compile(expand_letter_case(pattern))
 

@@ -30,9 +30,7 @@ def presidio(upstream: ScriptedUpstream) -> Presidio:
     return Presidio(upstream.url, ("PERSON", "LOCATION"), "de", 0.4)
 
 
-async def test_each_text_is_analyzed_for_policy_entities(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_each_text_is_analyzed_for_policy_entities(upstream: ScriptedUpstream) -> None:
     async def by_text(request: ReceivedRequest, wire: Wire) -> None:
         entities = [result("PERSON", 4, 8)] if "Jörg" in request.json["text"] else []
         await answer(entities)(request, wire)
@@ -209,9 +207,7 @@ async def test_overlapping_findings_are_separated(upstream: ScriptedUpstream) ->
         b"",
     ],
 )
-async def test_response_outside_the_contract_is_invalid(
-    reply: Any, upstream: ScriptedUpstream
-) -> None:
+async def test_response_outside_contract_is_invalid(reply: Any, upstream: ScriptedUpstream) -> None:
     with pytest.raises(BadAnswer):
         await ask_webhook(upstream, reply)
 
@@ -242,9 +238,7 @@ async def ask_moderation(
     return [list(item) for item in findings]
 
 
-async def test_nonblank_texts_share_one_request(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_nonblank_texts_share_one_request(upstream: ScriptedUpstream) -> None:
     reply = answered(moderated(), moderated("hate", hate=0.9, violence=0.1))
 
     findings = await ask_moderation(upstream, reply, ["Hello", " ", "Die!"], {})
@@ -255,9 +249,7 @@ async def test_nonblank_texts_share_one_request(
     assert (request.path, request.headers["authorization"]) == ("/v1/moderations", "Bearer sk-1")
 
 
-async def test_threshold_overrides_the_flag(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_threshold_overrides_the_flag(upstream: ScriptedUpstream) -> None:
     reply = answered(moderated("violence", violence=0.9, hate=0.3), moderated(hate=0.29))
 
     assert await ask_moderation(upstream, reply, ["one", "two"], {"hate": 0.3}) == [
@@ -272,9 +264,7 @@ async def test_category_with_the_highest_score_is_reported(upstream: ScriptedUps
     assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
 
 
-async def test_unknown_category_is_reported_as_other(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_unknown_category_is_reported_as_other(upstream: ScriptedUpstream) -> None:
     reply = answered(moderated("rudeness", rudeness=0.8))
 
     assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 0.8)]]
@@ -316,8 +306,6 @@ async def test_results_must_match_the_texts(reply: Any, upstream: ScriptedUpstre
         await ask_moderation(upstream, reply, ["x"], {})
 
 
-async def test_missing_category_is_invalid(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_missing_category_is_invalid(upstream: ScriptedUpstream) -> None:
     with pytest.raises(BadAnswer):
         await ask_moderation(upstream, answered(moderated()), ["x"], {"rudeness": 0.5})

@@ -139,9 +139,7 @@ CUT = st.builds(pieces, TEXT, CUTS)
 
 
 @given(DRAWN_PARTS | CUT, st.sampled_from(RULES))
-def test_parts_are_inspected_joined_and_alone(
-    drawn: list[str], rules: tuple[GuardRule, ...]
-) -> None:
+def test_parts_are_read_joined_and_alone(drawn: list[str], rules: tuple[GuardRule, ...]) -> None:
     parts = [name for name in drawn if name]
     starts = [*accumulate(map(len, parts), initial=0)]
     texts = request_texts(body(*({"text": name} for name in parts))).texts

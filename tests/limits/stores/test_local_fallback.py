@@ -267,9 +267,7 @@ async def test_failed_trip_keeps_leases_of_running_calls(
     assert later == [True] * 2 + [False] * 2
 
 
-async def test_unused_claims_are_not_counted(
-    unreliable_store: UnreliableStore, clock: Clock
-) -> None:
+async def test_unused_claims_do_not_count(unreliable_store: UnreliableStore, clock: Clock) -> None:
     store, shadow = (
         with_fallback(unreliable_store, clock),
         replace(MONTH, name="shadow", shadow=True),

@@ -50,9 +50,7 @@ async def test_field_is_checked_and_forwarded(proxy: Proxy, upstream: ScriptedUp
     assert [request.json["acme_notes"] for request in upstream.requests] == ["a", "b"]
 
 
-async def test_caller_field_shares_cached_responses(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_caller_field_shares_responses(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
 
     statuses = [(await proxy.chat(model="chat", acme_session=text)).status for text in ("a", "b")]
@@ -76,9 +74,7 @@ async def test_upstream_without_field_refuses(proxy: Proxy, upstream: ScriptedUp
     assert not upstream.requests
 
 
-async def test_field_is_translated_for_another_api(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_field_is_translated_for_other_api(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
 
     moved = await proxy.chat(model="messages", acme_style="brief")

@@ -16,9 +16,7 @@ policies:
 """
 
 
-async def test_new_cache_store_returns_responses(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_new_cache_store_is_read(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(legacy()))
     async with running_proxy(tmp_path / "policies", policies_for(upstream.url) + CACHED) as proxy:
         for _ in range(2):
@@ -31,9 +29,7 @@ async def test_new_cache_store_returns_responses(
     assert 'headrace_cache_lookup_duration_seconds_count{store="acme"} 2.0' in text
 
 
-async def test_new_ledger_has_line_for_each_call(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_new_ledger_has_line_per_call(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(legacy()))
     ledger = tmp_path / "calls"
     position = LedgerAt("acme", ledger)

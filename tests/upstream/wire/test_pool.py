@@ -204,9 +204,7 @@ async def start(request: ReceivedRequest, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("script", [work_and_die, start])
-async def test_late_close_is_not_a_stale_connection(
-    script: Script, upstream: ScriptedUpstream
-) -> None:
+async def test_late_close_is_not_stale(script: Script, upstream: ScriptedUpstream) -> None:
     upstream.then(sends(OK), script)
     async with HttpClient(TRUST) as http:
         await ask(http, upstream.url)
@@ -242,9 +240,7 @@ async def test_response_does_not_wait_for_the_last_chunk(upstream: ScriptedUpstr
 @pytest.mark.parametrize(
     "remainder", [b"", b"4\r\nmore\r\n", b"garbage\r\n"], ids=["never", "more", "no chunk"]
 )
-async def test_endless_unread_response_is_closed(
-    remainder: bytes, upstream: ScriptedUpstream
-) -> None:
+async def test_endless_response_is_closed(remainder: bytes, upstream: ScriptedUpstream) -> None:
     async def endless(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(STREAM, piece(b"[DONE]"), remainder)
         await request.closed.wait()

@@ -121,9 +121,7 @@ async def test_taking_resets_idle_timer(http: HttpClient, upstream: ScriptedUpst
     assert loop.time() - last_at >= 0.29
 
 
-async def test_total_timeout_applies_while_taking(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_total_timeout_bounds_taking(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(), Taker()
     upstream.answer_with(body)
     times = Timeouts(connect=1, first_byte=5, idle=5, total=0.3)
@@ -187,9 +185,7 @@ async def test_next_response_is_independent(http: HttpClient, upstream: Scripted
     wakes=st.sets(st.integers(0, 255), max_size=40),
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-async def test_any_cut_gives_the_same_body(
-    data: list[bytes], cuts: list[int], wakes: set[int]
-) -> None:
+async def test_any_cut_gives_same_body(data: list[bytes], cuts: list[int], wakes: set[int]) -> None:
     body_bytes = b"".join(map(piece, data)) + END
     ends = sorted({min(cut, len(body_bytes)) for cut in cuts} | {len(body_bytes)})
     parts = [body_bytes[index:end] for index, end in zip([0, *ends[:-1]], ends, strict=True)]

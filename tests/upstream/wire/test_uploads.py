@@ -166,9 +166,7 @@ async def test_slow_client_slows_the_download(
     assert record.outcome == "client_abort"
 
 
-async def test_disconnect_ends_the_upload(
-    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
-) -> None:
+async def test_disconnect_ends_upload(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, _):
         _, writer = await proxy.connect()
         writer.write(
@@ -217,9 +215,7 @@ async def test_upload_is_bounded_by_the_listed_size(
     assert store.seen == []
 
 
-async def test_cut_response_is_an_error(
-    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
-) -> None:
+async def test_cut_response_is_error(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
         store.cut_at = MIB
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
