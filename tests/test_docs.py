@@ -286,12 +286,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "default 32,", 32, schema.DeploymentConfig.model_fields["max_models"].default),
     ("policies.md", "at most 20% of the requests to an upstream", 0.2, health.RETRY_SHARE),
     ("policies.md", "plus a burst of 10", 10, health.MAX_SAVED_RETRIES),
-    (
-        "policies.md",
-        "its maximum output counts as 1024 tokens",
-        1024,
-        token_bounds.ASSUMED_TOKENS,
-    ),
+    ("policies.md", "its maximum output counts as 1024 tokens", 1024, token_bounds.ASSUMED_TOKENS),
     ("policies.md", "or in a separate one within 5 ms", 0.005, redis_script.LINGER_S),
     ("policies.md", "three round trips in a row", 3, failover.MAX_FAILURES),
     ("policies.md", "for 2 seconds at most", 2, failover.CLOSE_TIMEOUT_S),

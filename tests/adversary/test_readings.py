@@ -37,11 +37,7 @@ def alternating(forms: Mapping[str, object], size: int) -> dict[str, list[Json]]
 @for_each("client", ["chat", "completions"])
 @for_each("kind", [REASONING, CONTENT], ids=["reasoning", "content"])
 async def test_alternating_members_show_no_guarded_word(
-    kind: Mapping[str, object],
-    client: str,
-    action: str,
-    tmp_path: Path,
-    upstream: ScriptedUpstream,
+    kind: Mapping[str, object], client: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with guarded(tmp_path, upstream, GUARD.format(action)) as proxy:
         for name, deltas in alternating(kind, 3).items():

@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.doubles import (
-    Json,
-    ScriptedUpstream,
-    chat_events,
-    message_events,
-    stream,
-    text_events,
-)
+from tests.doubles import Json, ScriptedUpstream, chat_events, message_events, stream, text_events
 from tests.for_each import for_each
 from tests.guards.calls import guarded
 from tests.test_pipeline import BEARER, MESSAGES

@@ -241,10 +241,7 @@ class Stove(Heater):
 
 
 def test_string_below_a_key_is_its_description() -> None:
-    assert get_key_descriptions(Heater) == {
-        "watts": "Power;\nnever negative.",
-        "name": "Name.",
-    }
+    assert get_key_descriptions(Heater) == {"watts": "Power;\nnever negative.", "name": "Name."}
 
 
 def test_descriptions_of_bases_are_inherited() -> None:

@@ -177,7 +177,7 @@ def test_panel_shows_spend_of_its_range(scenario: Scenario, tmp_path: Path) -> N
                 "expr": f"abs(({expr}) - {scenario.usd}) <= bool {scenario.tolerance}",
                 "eval_time": f"{scenario.minute}m",
                 "exp_samples": [{"labels": "{}", "value": 1}],
-            },
+            }
         ],
     }
     file = tmp_path / "edge.yaml"

@@ -50,10 +50,7 @@ async def test_finding_routes_call(
 
 @pytest.mark.parametrize(
     ("guards", "verdict", "model"),
-    [
-        (f"input: [{ROUTE}]", "routed", "smol"),
-        (f"output: [{RETRY}]", "retried", "smol"),
-    ],
+    [(f"input: [{ROUTE}]", "routed", "smol"), (f"output: [{RETRY}]", "retried", "smol")],
 )
 async def test_shadow_guard_changes_nothing(
     guards: str, verdict: str, model: str, guard: Guard, upstream: ScriptedUpstream
@@ -222,10 +219,7 @@ RESTORED = f"input: [{PII}, {NAMES}]"
     ("output", "text"),
     [
         ("{guard: pii, entities: [email], action: block}", PROMPT),
-        (
-            "{guard: keywords, words: [again], action: mask}",
-            PROMPT.replace("again", "[WORD]"),
-        ),
+        ("{guard: keywords, words: [again], action: mask}", PROMPT.replace("again", "[WORD]")),
     ],
 )
 async def test_output_guards_inspect_placeholders(

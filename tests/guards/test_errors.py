@@ -42,12 +42,7 @@ async def explanation(proxy: Proxy, record: Any) -> str:
     ],
 )
 async def test_error_message_is_inspected(
-    guards: str,
-    message: str,
-    output: str,
-    streamed: bool,
-    guard: Guard,
-    upstream: ScriptedUpstream,
+    guards: str, message: str, output: str, streamed: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(refusal(message))
     proxy = await guard(guards)

@@ -224,11 +224,7 @@ async def test_delta_of_another_kind_splits_no_finding(
 
 @pytest.mark.parametrize(
     ("block", "member", "between"),
-    [
-        (TEXT, "text", "thinking"),
-        (THINKING, "text", "thinking"),
-        (THINKING, "thinking", "text"),
-    ],
+    [(TEXT, "text", "thinking"), (THINKING, "text", "thinking"), (THINKING, "thinking", "text")],
 )
 async def test_delta_of_another_kind_ends_the_stream(
     block: Json, member: str, between: str, guard: Guard, upstream: ScriptedUpstream

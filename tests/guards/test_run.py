@@ -87,11 +87,7 @@ HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [
-        ("/v1/chat/completions", HI),
-        ("/v1/messages", HI),
-        ("/v1/responses", {"input": "Hi"}),
-    ],
+    [("/v1/chat/completions", HI), ("/v1/messages", HI), ("/v1/responses", {"input": "Hi"})],
 )
 async def test_early_block_of_a_stream_is_an_error_response(
     path: str, body: dict[str, Any], guard: Guard, upstream: ScriptedUpstream

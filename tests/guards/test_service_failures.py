@@ -48,11 +48,7 @@ MISPLACED: dict[str, Any] = {
 @pytest.mark.parametrize("fault", [*FAULTS, "misplaced"])
 @pytest.mark.parametrize("kind", GUARDS)
 async def test_failed_service_blocks_unless_the_policy_is_open(
-    kind: str,
-    fault: str,
-    stage: str,
-    remote_guard: StartRemoteGuard,
-    upstream: ScriptedUpstream,
+    kind: str, fault: str, stage: str, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
     streamed = stage == "output"
     upstream.answer_with(served(streamed, "A horse."))

@@ -26,10 +26,7 @@ from tests.ledger.records import (
 from tests.ledger.test_spending import write_ledger
 
 MEDDLED = (
-    (
-        "more or fewer rows",
-        "DELETE FROM calls WHERE seq = 2; DELETE FROM attempts WHERE seq = 2",
-    ),
+    ("more or fewer rows", "DELETE FROM calls WHERE seq = 2; DELETE FROM attempts WHERE seq = 2"),
     ("attempts without a call", "DELETE FROM calls WHERE seq = 1"),
     ("missing attempts", "DELETE FROM attempts WHERE seq = 1 AND number = 1"),
     ("cost differs from", "UPDATE attempts SET cost_nano_usd = 1 WHERE seq = 1 AND number = 1"),

@@ -139,10 +139,7 @@ def test_expectations_are_met(
         ({"tags": {}}, 'tags: expected {}, got {"team":"support"}'),
         ({"rules": []}, 'rules: expected [], got ["public/short"]'),
         ({"targets": ["two/s"]}, 'targets: expected ["two/s"], got ["one/m"]'),
-        (
-            {"upstream": {"body": {"max_tokens": 9}}},
-            "upstream.body.max_tokens: expected 9, got 5",
-        ),
+        ({"upstream": {"body": {"max_tokens": 9}}}, "upstream.body.max_tokens: expected 9, got 5"),
         ({"upstream": {"body": {"n": 1}}}, "upstream.body.n: expected 1, got nothing"),
         ({"upstream": {"text": "Ho"}}, "upstream.text: expected Ho, got Hello"),
         ({"client": {"text": "Ho"}}, "client.text: expected Ho, got Hello."),

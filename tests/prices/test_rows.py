@@ -32,11 +32,7 @@ def merge(old: Rows, new: Rows) -> Rows:
         ((Row(None, OLD),), (Row(None, OLD),), (Row(None, OLD),)),
         ((Row(None, OLD),), (Row(None, NEW),), (Row(None, OLD), Row(TODAY, NEW))),
         ((Row(None, OLD),), (Row(EARLIER, NEW),), (Row(None, OLD), Row(TODAY, NEW))),
-        (
-            (Row(None, OLD),),
-            (Row(None, OLD), Row(LATER, NEW)),
-            (Row(None, OLD), Row(LATER, NEW)),
-        ),
+        ((Row(None, OLD),), (Row(None, OLD), Row(LATER, NEW)), (Row(None, OLD), Row(LATER, NEW))),
         (
             (Row(None, OLD), Row(LATER, NEW)),
             (Row(None, OLD), Row(LATER, NEXT)),
@@ -47,11 +43,7 @@ def merge(old: Rows, new: Rows) -> Rows:
             (Row(None, NEW), Row(EARLIER, OLD)),
             (Row(None, NEXT), Row(EARLIER, OLD)),
         ),
-        (
-            (Row(None, OLD), Row(TODAY, NEW)),
-            (Row(None, NEXT),),
-            (Row(None, OLD), Row(TODAY, NEXT)),
-        ),
+        ((Row(None, OLD), Row(TODAY, NEW)), (Row(None, NEXT),), (Row(None, OLD), Row(TODAY, NEXT))),
     ],
     ids=["same", "dearer", "dearer-since", "announced", "otherwise", "corrected", "twice-a-day"],
 )
@@ -113,11 +105,7 @@ def test_prices_survive_a_round_trip() -> None:
 
 
 def test_latest_row_is_first() -> None:
-    rows = {
-        "smol": (Row(None, OLD),),
-        "gpt*": (Row(None, OLD), Row(TODAY, NEW)),
-        "4x": (),
-    }
+    rows = {"smol": (Row(None, OLD),), "gpt*": (Row(None, OLD), Row(TODAY, NEW)), "4x": ()}
 
     assert list(table_lines({"openai": {n: r for n, r in rows.items() if r}})) == [
         "prices:",

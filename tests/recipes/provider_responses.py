@@ -212,11 +212,7 @@ def _together_ai() -> ProviderAnswer:
 def _openrouter() -> ProviderAnswer:
     details = [{"type": "reasoning.text", "text": THOUGHT, "format": "unknown", "index": 0}]
     words = Words(
-        {
-            "id": "gen-1763",
-            "model": "meta-llama/llama-3.3-70b-instruct",
-            "provider": "Novita",
-        },
+        {"id": "gen-1763", "model": "meta-llama/llama-3.3-70b-instruct", "provider": "Novita"},
         {"native_finish_reason": "stop", "logprobs": None},
         {"refusal": None, "reasoning": THOUGHT, "reasoning_details": details},
     )

@@ -123,8 +123,7 @@ def test_irrelevant_response_is_found_as_a_whole() -> None:
 
 
 @for_each(
-    "text",
-    ["You can carry over at most six unused days.", "Six.", "Sorry, I cannot tell.", ""],
+    "text", ["You can carry over at most six unused days.", "Six.", "Sorry, I cannot tell.", ""]
 )
 def test_relevant_or_very_short_response_passes(text: str) -> None:
     assert RELEVANT.find(text) == []

@@ -92,12 +92,7 @@ def test_unbounded_repetition_is_only_of_character_classes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("order-17a", "order-17a"),
-        ("order-000", None),
-        ("order-test9", None),
-    ],
+    ("text", "match"), [("order-17a", "order-17a"), ("order-000", None), ("order-test9", None)]
 )
 def test_allowlisted_text_is_no_secret(tmp_path: Path, text: str, match: str | None) -> None:
     extra = "[[rules.allowlists]]\nstopwords = ['test']"

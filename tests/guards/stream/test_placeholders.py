@@ -66,11 +66,7 @@ def test_equal_values_have_equal_placeholders() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "placeholder"),
-    [
-        ("id_BR", "[ID_BR_x7f]"),
-        ("rival mills", "[RIVAL_MILLS_x7f]"),
-        ("水", "[VALUE_x7f]"),
-    ],
+    [("id_BR", "[ID_BR_x7f]"), ("rival mills", "[RIVAL_MILLS_x7f]"), ("水", "[VALUE_x7f]")],
 )
 def test_placeholder_contains_the_kind(kind: str, placeholder: str) -> None:
     assert mask(Masks(short_digests()), "mill", [Finding(0, 4, kind)]) == placeholder

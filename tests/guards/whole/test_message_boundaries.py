@@ -320,10 +320,7 @@ def test_each_character_is_reread_at_most_twice(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("pair", "words", "match_count"),
-    [
-        (("a secret, the se", "cret"), ("secret",), 3),
-        (("key1", "2b"), ("key1", "key12"), 2),
-    ],
+    [(("a secret, the se", "cret"), ("secret",), 3), (("key1", "2b"), ("key1", "key12"), 2)],
     ids=["cut", "continued"],
 )
 def test_many_messages_take_linear_time(
