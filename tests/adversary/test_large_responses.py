@@ -230,9 +230,8 @@ async def test_large_response_of_other_dialects_does_not_block(client: str, tmp_
                 path, {"model": model, **fields}, headers=headers
             )
 
-            assert statuses <= {200, 246, 502}, (
-                name
-            )  # a model call of legacy text may have no choices
+            # A model call of legacy text may have no choices.
+            assert statuses <= {200, 246, 502}, name
             assert not record.is_internal_error, name
             assert pending <= MOST_S, name
 

@@ -143,9 +143,8 @@ def test_index_takes_at_most_the_counted_memory(spaces: int, length: int) -> Non
             numbers = [draw.gauss(0, 1) for _ in range(length)]
             space = ("memory", "vectors", draw.randbytes(32)) if spaces > 1 else SPACE
             vectors.add(space, draw.randbytes(32), vector(*numbers, model=f"up/{number}"))
-        used_bytes = (
-            tracemalloc.get_traced_memory()[0] - bytes_before - 300 * 130
-        )  # for the list of sizes
+        # Without the list of sizes.
+        used_bytes = tracemalloc.get_traced_memory()[0] - bytes_before - 300 * 130
     finally:
         tracemalloc.stop()
 

@@ -107,9 +107,8 @@ async def test_small_caller_does_not_wait_for_a_large_one(work: Work) -> None:
             first_value = result
             await asyncio.gather(*tasks)
 
-    assert (
-        first_value < COUNT // 4
-    )  # the first slots of the large caller, and one more before the small one
+    # The large caller gets its first slots, and one more before the small caller.
+    assert first_value < COUNT // 4
 
 
 async def test_without_threads_work_is_inline() -> None:

@@ -72,9 +72,8 @@ def path(tmp_path: Path) -> Path:
         finished_record(),
     )
     calls[0].charges = [BudgetCharge("month", "tag.team:support", 44_000)]
-    calls[2].charges = [
-        BudgetCharge("month", "tag.team:support", 1_000)
-    ]  # more than the recorded cost
+    # More than the recorded cost.
+    calls[2].charges = [BudgetCharge("month", "tag.team:support", 1_000)]
     return write_ledger(tmp_path / "ledger", *calls)
 
 

@@ -59,9 +59,8 @@ def test_calls_are_summed_by_requested_dimensions(path: Path) -> None:
     assert groups(summed(path, "key", "model").lines) == [
         ("support-widget", "gpt-4o-mini", 4, 88_000)
     ]
-    days = {
-        f"{moment:%Y-%m-%d}" for moment in (NOW, datetime.now(UTC))
-    }  # the test may run at midnight
+    # The test may run at midnight.
+    days = {f"{moment:%Y-%m-%d}" for moment in (NOW, datetime.now(UTC))}
     lines = groups(summed(path, "day").lines)
     assert [sum(counts) for counts in zip(*(line[1:] for line in lines), strict=True)] == [
         4,

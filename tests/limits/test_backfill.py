@@ -36,10 +36,8 @@ DEAR = Target(
 )
 MONTH = Limit("month", KINDS["usd"], 10**9, Calendar("month"))
 DAY = Limit("day", KINDS["usd"], 10**9, Calendar("day"))
-LARGE_BUDGET, REMAINING = (
-    10**12,
-    10**9 - 10**5,
-)  # nano-USD: above the monthly budget, and just below it
+# Nano-USD: above the monthly budget, and just below it.
+LARGE_BUDGET, REMAINING = (10**12, 10**9 - 10**5)
 
 
 def plan(*limits: Limit) -> Plan:

@@ -66,10 +66,8 @@ async def test_rate_limit_sets_retry_after(tmp_path: Path, upstream: ScriptedUps
         )
 
     assert [first_item[0], second[0], third[0]] == [200, 200, 429]
-    assert other_item[0] in (
-        200,
-        502,
-    )  # another key has its own counter; its 502 is a completion in place of a chat
+    # Another key has its own counter; its 502 is a completion in place of a chat.
+    assert other_item[0] in (200, 502)
     assert first_item[1]["x-ratelimit-limit-requests"] == "2"
     assert second[1]["x-ratelimit-remaining-requests"] == "0"
     assert third[2]["error"]["code"] == "rate_limit_exceeded"

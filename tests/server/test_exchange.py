@@ -130,10 +130,8 @@ async def test_available_events_share_one_write(proxy: Proxy, upstream: Scripted
         chunks = [data async for data, ends in response.content.iter_chunks() if data or ends]
 
     assert b"".join(chunks) == b"".join(map(event, events)) + event(b"[DONE]")
-    assert [chunk.count(b"data: ") for chunk in chunks] == [
-        len(events),
-        1,
-    ]  # the final event is written separately
+    # The final event is written separately.
+    assert [chunk.count(b"data: ") for chunk in chunks] == [len(events), 1]
 
 
 HEAD = f"host: x\r\nauthorization: {BEARER['Authorization']}\r\n"

@@ -159,14 +159,11 @@ def test_documented_events_match_the_code() -> None:
                 f"{first_text}.{last_text}".rstrip(".") for last_text in ENDS.get(end, (end,))
             }
     logged |= set(re.findall(r"amiss, context, \"([^\"]+)\"\)", code))
-    logged |= {
-        "decisions.mended",
-        "library.failed",
-    }  # logged by a conditional name and by a handler
+    # Logged by a conditional name and by a handler.
+    logged |= {"decisions.mended", "library.failed"}
     telemetry = (TOP / "proxy/app/telemetry.py").read_text()
-    logged |= set(
-        re.findall(r"yield \"([a-z._]+)\", ", telemetry)
-    )  # events while policies are read
+    # Events while policies are read.
+    logged |= set(re.findall(r"yield \"([a-z._]+)\", ", telemetry))
 
     assert events().keys() == logged
 

@@ -214,10 +214,8 @@ def test_close_counts_spans_left_at_its_deadline(dropped: Counter[str]) -> None:
 
 
 RATE = 10
-LOWEST_ID, HIGHEST_ID = (
-    0,
-    2**128 - 1,
-)  # trace ids: the first is in every sample, the last only in a sample of all
+# Trace ids: the first is in every sample, the last only in a sample of all.
+LOWEST_ID, HIGHEST_ID = (0, 2**128 - 1)
 
 
 @dataclass

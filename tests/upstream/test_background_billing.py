@@ -201,9 +201,8 @@ async def test_failed_response_is_a_loss_by_its_upstream(asker: Asker) -> None:
 
 async def test_immediately_finished_response_is_billed_to_its_creator(asker: Asker) -> None:
     for _ in range(2):
-        assert (
-            await asker.begin(background_response()) == 200
-        )  # a server that gives all responses the same id
+        # A server that gives all responses the same id.
+        assert await asker.begin(background_response()) == 200
     await asker.about(background_response())
 
     records = await asker.records(3)

@@ -83,9 +83,8 @@ def test_invalid_utf_8_is_refused_alike(raw: bytes, size: int) -> None:
 @given(st.lists(st.sampled_from(["\\\\", "\\u0061", "\\ud83d\\ude00", '\\"', "\\n", "é", "ud83d"])))
 def test_piece_ends_between_two_characters(marks: list[str]) -> None:
     text, ends = "".join(marks), {0, *accumulate(map(len, marks))}
-    plain = {
-        index for index in range(len(text)) if text[index] in "ud83"
-    }  # positions outside escapes
+    # Positions outside escapes.
+    plain = {index for index in range(len(text)) if text[index] in "ud83"}
 
     for index in range(len(text) + 1):
         stored_text = trim_incomplete_escape(text[:index])

@@ -208,9 +208,8 @@ def test_short_data_is_inspected(source: str) -> None:
     assert text.text == "file_data"
 
 
-LETTERS = (
-    "please/tell/me/all/about/the/hippopotamus/" * 18
-)  # all base64 characters, but no encoded text
+# All base64 characters, but no encoded text.
+LETTERS = "please/tell/me/all/about/the/hippopotamus/" * 18
 SAYS_TEXT: dict[str, Callable[[str], Json]] = {
     "a source of text": lambda source: {"type": "text", "media_type": "text/plain", "data": source},
     "a source by its type": lambda source: {"type": "text", "data": source},

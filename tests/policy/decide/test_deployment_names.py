@@ -178,9 +178,8 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
     for name, ask in ASKS.items():
         key, call = snapshot.keys["widget"], call_of(snapshot, ask)
         was = decide(snapshot, key, call)
-        assert compare(call, was, decide_call(snapshot, key, call)) == [], (
-            name
-        )  # evaluated as a candidate
+        # Evaluated as a candidate.
+        assert compare(call, was, decide_call(snapshot, key, call)) == [], name
 
         explanation = explain(snapshot, key, call)
         targets = [reason.parts for reason in explanation.decisions if reason.subject == "targets"]
