@@ -84,7 +84,7 @@ def logged_by(node: ast.AST, function: ast.AST) -> Iterator[tuple[str, str, set[
 
 def spread(text: str, function: ast.AST) -> set[str]:
     """Return the names in an unpacked mapping: a literal, or the fields of a location."""
-    if text.startswith("where("):
+    if text.startswith("get_error_location("):
         return {"type", "location"}
     values = (
         node.value
@@ -158,7 +158,7 @@ def test_documented_events_match_the_code() -> None:
             logged |= {
                 f"{first_text}.{last_text}".rstrip(".") for last_text in ENDS.get(end, (end,))
             }
-    logged |= set(re.findall(r"amiss, context, \"([^\"]+)\"\)", code))
+    logged |= set(re.findall(r"log_task_error, context, \"([^\"]+)\"\)", code))
     # Logged by a conditional name and by a handler.
     logged |= {"decisions.mended", "library.failed"}
     telemetry = (TOP / "proxy/app/telemetry.py").read_text()
