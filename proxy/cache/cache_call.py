@@ -98,12 +98,12 @@ class CacheLookup:
         value = await self.backend.get(key)
         if value is None:
             return None
-        name = key, self.rule.max_bytes, self.call.stream
-        answer = self.decoded.find(name, value)
+        decoding_key = key, self.rule.max_bytes, self.call.stream
+        answer = self.decoded.find(decoding_key, value)
         if answer is None:
             answer = await self._decode(key, value)
             if answer is not None:
-                self.decoded.add(name, value, answer)
+                self.decoded.add(decoding_key, value, answer)
         return (
             answer
             if answer is not None and self._get_answer_age_s(answer) <= self.rule.ttl

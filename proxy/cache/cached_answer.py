@@ -215,24 +215,24 @@ class DecodedAnswers:
     def __init__(self) -> None:
         self._answers: OrderedDict[Hashable, tuple[bytes, CachedAnswer]] = OrderedDict()
 
-    def find(self, name: Hashable, value: bytes) -> CachedAnswer | None:
+    def find(self, decoding_key: Hashable, value: bytes) -> CachedAnswer | None:
         """Return the response decoded from a stored value, or None.
 
-        ``name`` has the key and all else that decoding depends on.
+        ``decoding_key`` has the cache key and the options that decoding depends on.
         """
-        if name not in self._answers:
+        if decoding_key not in self._answers:
             return None
-        stored, answer = self._answers[name]
+        stored, answer = self._answers[decoding_key]
         if stored != value:
             return None
-        self._answers.move_to_end(name)
+        self._answers.move_to_end(decoding_key)
         return answer
 
-    def add(self, name: Hashable, value: bytes, answer: CachedAnswer) -> None:
+    def add(self, decoding_key: Hashable, value: bytes, answer: CachedAnswer) -> None:
         if answer.size > MAX_BYTES:
             return
-        self._answers[name] = value, answer
-        self._answers.move_to_end(name)
+        self._answers[decoding_key] = value, answer
+        self._answers.move_to_end(decoding_key)
         if len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
 

@@ -79,7 +79,7 @@ class Meter:
     def feed(self, frame: Frame, now: float) -> None:
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
-            self._note(events, frame.family)
+            self._record_identity(events, frame.family)
         if self.answer_id is None and doc is not None:  # some servers send the id in a later chunk
             self.answer_id = word_of(doc.get("id"), MAX_ID)
             self.answer_model = word_of(doc.get("model"), MAX_ID)
@@ -91,7 +91,7 @@ class Meter:
                 if type(event) is UsageReport:
                     self.report(event.tokens)
 
-    def _note(self, events: Iterable[Event], family: FamilyName) -> None:
+    def _record_identity(self, events: Iterable[Event], family: FamilyName) -> None:
         """Record the identity of the response and its finish reasons."""
         for event in events:
             if type(event) is Start:

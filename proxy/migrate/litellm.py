@@ -199,11 +199,11 @@ class _Converter:
         for path in list_passthrough_paths(mode, provider_name):
             if path not in deployment.setdefault("passthrough", []):
                 deployment["passthrough"].append(path)
-        self._note_mode(info, mode, target["model"])
+        self._add_mode_notes(info, mode, target["model"])
         self._add_base_price(info, params, target)
         draft.note_unread((item, params, info))
 
-    def _note_mode(self, info: ConfigPart, mode: str, model: str) -> None:
+    def _add_mode_notes(self, info: ConfigPart, mode: str, model: str) -> None:
         if mode in FORM_UPLOAD_MODES:
             note = f"form uploads are forwarded unchanged: clients must send the model {model}"
             self._draft.add_note(info.path_of("mode"), note)

@@ -136,7 +136,7 @@ class ChatReader:
         if self._inspect:
             frames = [moved for frame in frames for moved in self._move(frame)]
         if not tail and frames[-1].doc is not None:
-            self._note_shape(doc, choices)
+            self._store_shape(doc, choices)
         return frames
 
     def _read_choices(self, doc: Json) -> list[Choice]:
@@ -305,7 +305,7 @@ class ChatReader:
                 doc = replace_at_slot(doc, event.slot, "" if event is delta else None)
         return [self._make_frame(other_events, doc), moved]
 
-    def _note_shape(self, doc: Json, choices: list[Choice]) -> None:
+    def _store_shape(self, doc: Json, choices: list[Choice]) -> None:
         """Store the shape of a document that is one delta, to recognize the next such document."""
         if len(choices) != 1 or len(doc["choices"]) != 1 or (self._held and self._crossing):
             return

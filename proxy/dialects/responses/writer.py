@@ -141,12 +141,12 @@ class ResponsesWriter:
     def _write_event(self, frame: Frame, doc: Json) -> bytes:
         raw, kind = frame.raw, as_text(doc.get("type"))
         self._is_native = True
-        self._note_texts(frame.events)
+        self._store_texts(frame.events)
         self._rewrites |= raw is None
         if kind in (schema.ADDED, schema.DONE):
             self._items[as_int(doc.get(schema.OUTPUT))] = as_object(doc.get("item"))
         if kind in schema.OF_RESPONSE:
-            self._note_response(as_object(doc.get("response")), is_final=kind in schema.ENDS)
+            self._store_response(as_object(doc.get("response")), is_final=kind in schema.ENDS)
             doc = {**doc, "response": self._response}
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
@@ -155,7 +155,7 @@ class ResponsesWriter:
 
     def _write_bare(self, frame: Frame) -> bytes:
         # Deltas in frames of the family are not written: a later document repeats their texts.
-        self._note_texts(frame.events)
+        self._store_texts(frame.events)
         out = b""
         for event in frame.events:
             if isinstance(event, Delta):
@@ -179,7 +179,7 @@ class ResponsesWriter:
         location |= {text_type.index_member: part.number} if text_type.part_type else {}
         return self._out.event(f"{text_type.event}.delta", {**location, "delta": event.text})
 
-    def _note_texts(self, events: tuple[Event, ...]) -> None:
+    def _store_texts(self, events: tuple[Event, ...]) -> None:
         for event in events:
             if isinstance(event, Delta):
                 text = self._text_by_part.get(event.part)
@@ -197,7 +197,7 @@ class ResponsesWriter:
                     text.logprobs_count += 1
                     text.logprobs += as_objects(event.value)
 
-    def _note_response(self, response: Json, *, is_final: bool) -> None:
+    def _store_response(self, response: Json, *, is_final: bool) -> None:
         self._response = {**response, **echo_request_members(self._options.call)}
         if is_final:
             self._has_ended = True
