@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.doubles import Json, ScriptedUpstream, chat_events, message_events, stream, text_events
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    chat_events,
+    message_events,
+    stream,
+    text_events,
+    usage,
+)
 from tests.for_each import for_each
 from tests.guards.calls import guarded
 from tests.test_pipeline import BEARER, MESSAGES
@@ -107,3 +115,17 @@ async def test_empty_chunks_do_not_wait(
     deltas = [choice["delta"] for line in lines for choice in json.loads(line)["choices"]]
     assert [delta["content"] for delta in deltas if delta.get("content")] == ["a"]
     assert len(lines) < 10
+
+
+async def test_guard_of_whole_texts_holds_all_events(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    role, word, *end = chat_events("a")
+    counted = {**chunk(content=""), "usage": usage()}
+    upstream.answer_with(stream([role, word, *[counted] * MANY, *end]))
+    async with guarded(tmp_path, upstream, "output: [{guard: length, characters: 9}]") as proxy:
+        reply = await proxy.chat(stream=True)
+        [record] = await proxy.sink.wait()
+
+    assert record.outcome == "success"
+    assert reply.raw.count(b"data: {") > MANY

@@ -72,20 +72,21 @@ class HeldGroup:
 class WaitingFrames:
     """Bounds the frames of a response that wait although their own text is clear.
 
-    Frames whose own text is held do not count: filters hold a bounded text, or `MemoryShare` counts
-    the response. Raises `ResponseTooLarge`.
+    Frames whose own text is held do not count, because filters hold a bounded text. Not ``bounded``
+    is a response that a rule holds to its end: `MemoryShare` counts it. Raises `ResponseTooLarge`.
     """
 
-    __slots__ = ("_weight",)
+    __slots__ = ("_bounded", "_weight")
 
-    def __init__(self) -> None:
+    def __init__(self, *, bounded: bool) -> None:
+        self._bounded = bounded
         self._weight = 0
 
     def add(self, frame: Frame) -> int:
         """Count a frame and return its weight."""
         weight = 1 + max(frame.size, len(frame.raw or b"")) // BYTES_PER_FRAME
         self._weight += weight
-        if self._weight > MAX_WAITING:
+        if self._bounded and self._weight > MAX_WAITING:
             raise ResponseTooLarge("The upstream sent too many events while text was withheld.")
         return weight
 
