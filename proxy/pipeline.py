@@ -163,7 +163,7 @@ class Relay:
             try:
                 safe_frames = guards.try_inspect(frame)
             except ProxyError as error:
-                return self._fail(error)
+                return self._send_and_raise(error)
             if safe_frames is None:
                 return self._feed_slowly(frames[index:])
             cleared += safe_frames
@@ -193,7 +193,7 @@ class Relay:
             raise
         await self.send()
 
-    async def _fail(self, error: ProxyError) -> None:
+    async def _send_and_raise(self, error: ProxyError) -> None:
         """Send the frames that were cleared, then raise the error."""
         try:
             await self.send()

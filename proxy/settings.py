@@ -186,15 +186,15 @@ def from_environment(
     defaults = Settings(policies)
     otel = otel_settings(environ)
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
-    cache_secret, id_secrets = _secrets(environ)
+    cache_secret, id_secrets = _read_secrets(environ)
     if (file or redis) and not cache_secret:
         raise BadSetting("HEADRACE_CACHE_FILE and HEADRACE_REDIS_URL require HEADRACE_SECRET")
     if (trusted := environ.get("SSL_CERT_FILE")) and not Path(trusted).is_file():
         raise BadSetting(f"SSL_CERT_FILE: {trusted} is not a file")
     hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
-    body_bytes, bodies_bytes = _body_bytes(environ, defaults)
+    body_bytes, bodies_bytes = _read_body_bytes(environ, defaults)
     return Settings(
-        admin_token=_admin_token(admin, environ.get("HEADRACE_ADMIN_TOKEN") or None),
+        admin_token=_check_admin_token(admin, environ.get("HEADRACE_ADMIN_TOKEN") or None),
         admin_hosts=tuple(host.strip().lower() for host in hosts if host.strip()),
         policies=policies,
         listen=listen,
@@ -202,37 +202,37 @@ def from_environment(
         environ=environ,
         otlp_endpoint=(otel.is_used and environ.get("HEADRACE_OTLP_ENDPOINT")) or None,
         otel=otel,
-        trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
-        trace_profiles=_trace_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
-        drain_seconds=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_seconds),
-        drain_grace_seconds=_number(
+        trace_ratio=_read_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
+        trace_profiles=_parse_trace_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
+        drain_seconds=_read_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_seconds),
+        drain_grace_seconds=_read_number(
             environ, "HEADRACE_DRAIN_GRACE_SECONDS", defaults.drain_grace_seconds
         ),
         body_bytes=body_bytes,
-        body_values=_whole(environ, "HEADRACE_MAX_BODY_VALUES", defaults.body_values),
+        body_values=_read_integer(environ, "HEADRACE_MAX_BODY_VALUES", defaults.body_values),
         bodies_bytes=bodies_bytes,
-        answers_bytes=_whole(environ, "HEADRACE_MAX_ANSWERS_BYTES", defaults.answers_bytes),
-        upstream_connections=_whole(
+        answers_bytes=_read_integer(environ, "HEADRACE_MAX_ANSWERS_BYTES", defaults.answers_bytes),
+        upstream_connections=_read_integer(
             environ, "HEADRACE_MAX_UPSTREAM_CONNECTIONS", defaults.upstream_connections, low=1
         ),
-        cache_bytes=_whole(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
+        cache_bytes=_read_integer(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
         cache_file=Path(file) if file else None,
-        redis=_redis(redis),
+        redis=_parse_redis(redis),
         cache_secret=cache_secret,
         id_secrets=id_secrets,
-        replicas=_whole(environ, "HEADRACE_REPLICAS", defaults.replicas, low=1),
-        ledger=_ledger(
+        replicas=_read_integer(environ, "HEADRACE_REPLICAS", defaults.replicas, low=1),
+        ledger=_parse_ledger(
             environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
         ),
-        log=_log(environ),
-        settle_seconds=_number(
+        log=_read_log_settings(environ),
+        settle_seconds=_read_number(
             environ, "HEADRACE_SETTLE_SECONDS", defaults.settle_seconds, low=0.25, high=60
         ),
-        keepalive_seconds=_number(
+        keepalive_seconds=_read_number(
             environ, "HEADRACE_KEEPALIVE_SECONDS", defaults.keepalive_seconds
         ),
-        has_console=_one_of(environ, "HEADRACE_CONSOLE", ("on", "off")) == "on",
-        trace_url=_trace_url(environ.get("HEADRACE_TRACE_URL") or None),
+        has_console=_read_choice(environ, "HEADRACE_CONSOLE", ("on", "off")) == "on",
+        trace_url=_check_trace_url(environ.get("HEADRACE_TRACE_URL") or None),
     )
 
 
@@ -250,10 +250,10 @@ def _check_names(environ: Mapping[str, str]) -> None:
         raise BadSetting("; ".join((*unknown, ours)))
 
 
-def _body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, int]:
+def _read_body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, int]:
     """Return the limits of one body and of all bodies. Raise ``BadSetting`` if they conflict."""
-    largest = _whole(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)
-    together = _whole(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes)
+    largest = _read_integer(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)
+    together = _read_integer(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes)
     if largest > together // KEY_SHARE:
         raise BadSetting(
             f"HEADRACE_MAX_BODY_BYTES ({largest}) must be at most half of"
@@ -262,7 +262,7 @@ def _body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, in
     return largest, together
 
 
-def _admin_token(admin: Address, token: str | None) -> str | None:
+def _check_admin_token(admin: Address, token: str | None) -> str | None:
     """Return the token of the admin port, or None. Raises ``BadSetting``."""
     if token is None and not admin.loopback:
         raise BadSetting(
@@ -274,7 +274,7 @@ def _admin_token(admin: Address, token: str | None) -> str | None:
     return token
 
 
-def _secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
+def _read_secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
     """Return the cache secret, and the id secrets: the first one encrypts, all decrypt.
 
     A variable with an older name takes precedence for its purpose. Raises ``BadSetting``.
@@ -295,14 +295,14 @@ def _secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
     return cache, ids
 
 
-def _redis(url: str | None) -> RedisAt | None:
+def _parse_redis(url: str | None) -> RedisAt | None:
     try:
         return redis_at(url) if url else None
     except ValueError as error:
         raise BadSetting(str(error)) from None
 
 
-def _ledger(text: str, keep: str) -> LedgerAt | None:
+def _parse_ledger(text: str, keep: str) -> LedgerAt | None:
     days = keep.removesuffix("d")
     if keep and (days == keep or not days.isdecimal() or not int(days)):
         raise BadSetting(f"HEADRACE_LEDGER_KEEP must be a number of days such as 90d, not {keep!r}")
@@ -319,17 +319,17 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
     return LedgerAt(kind, Path(path), int(days))
 
 
-def _log(environ: Mapping[str, str]) -> LogAs:
+def _read_log_settings(environ: Mapping[str, str]) -> LogAs:
     decisions = environ.get("HEADRACE_DECISION_LOG")
     return LogAs(
-        schema=_one_of(environ, "HEADRACE_LOG_SCHEMA", LOG_SCHEMAS),
-        level=_one_of(environ, "HEADRACE_LOG_LEVEL", LOG_LEVELS),
-        ratio=_number(environ, "HEADRACE_LOG_RATIO", 1.0, high=1.0),
+        schema=_read_choice(environ, "HEADRACE_LOG_SCHEMA", LOG_SCHEMAS),
+        level=_read_choice(environ, "HEADRACE_LOG_LEVEL", LOG_LEVELS),
+        ratio=_read_number(environ, "HEADRACE_LOG_RATIO", 1.0, high=1.0),
         decisions=Path(decisions) if decisions else None,
     )
 
 
-def _one_of(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+def _read_choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     """Return the value of a variable, the first of ``choices`` if it is not set."""
     word = environ.get(name) or choices[0]
     if word not in choices:
@@ -337,7 +337,7 @@ def _one_of(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     return word
 
 
-def _trace_profiles(text: str) -> tuple[str, ...]:
+def _parse_trace_profiles(text: str) -> tuple[str, ...]:
     """Parse HEADRACE_TRACE_PROFILES. Raise ``BadSetting`` for an unknown profile."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
@@ -347,21 +347,21 @@ def _trace_profiles(text: str) -> tuple[str, ...]:
     return names
 
 
-def _trace_url(text: str | None) -> str | None:
+def _check_trace_url(text: str | None) -> str | None:
     if text is not None and not (text.startswith(("http://", "https://")) and TRACE_ID in text):
         raise BadSetting(f"HEADRACE_TRACE_URL must be an http or https URL with {TRACE_ID} in it")
     return text
 
 
-def _whole(environ: Mapping[str, str], name: str, default: int, low: int = 0) -> int:
+def _read_integer(environ: Mapping[str, str], name: str, default: int, low: int = 0) -> int:
     """Return a whole number. Raises ``BadSetting``."""
-    value = _number(environ, name, default)
+    value = _read_number(environ, name, default)
     if value < low or not value.is_integer():
         raise BadSetting(f"{name} must be an integer of at least {low}, not {environ[name]!r}")
     return int(value)
 
 
-def _number(
+def _read_number(
     environ: Mapping[str, str],
     name: str,
     default: float,

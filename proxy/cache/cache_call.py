@@ -192,9 +192,9 @@ class CacheCall:
             flight_id = lookup.rule.store, lookup.key, *form
             flight = self.flights.get(flight_id)
             if flight is not None and flight.is_joinable:
-                is_served = await self._join(flight)
+                is_served = await self._join_flight(flight)
             else:
-                is_served = await self._lead(flight_id)
+                is_served = await self._lead_flight(flight_id)
 
     async def _serve_cached(self, answer: CachedAnswer) -> bool:
         """Send a cached response. If it is too old, return False and make the next lookup miss."""
@@ -224,7 +224,7 @@ class CacheCall:
         if turn.is_over():
             await turn.rest()
 
-    async def _join(self, flight: Flight) -> bool:
+    async def _join_flight(self, flight: Flight) -> bool:
         """Join the flight of an equal call.
 
         Return False if it failed and this call may lead the next. Raises the error of the flight if
@@ -255,7 +255,7 @@ class CacheCall:
                 raise error.with_traceback(None) from None
         return False
 
-    async def _lead(self, flight_id: object) -> bool:
+    async def _lead_flight(self, flight_id: object) -> bool:
         flight = self.flights[flight_id] = Flight()
         try:
             flight.cached = answer = await self.lookup.find(self.record)

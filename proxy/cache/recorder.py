@@ -74,7 +74,7 @@ class AnswerRecorder:
             self._add(self.encode(frame) if encoded is None else encoded)
         for event in frame.events:
             if type(event) is not events.Delta:
-                self._judge(event, frame)
+                self._check_cacheable(event, frame)
         if not self._is_cacheable:
             self.lines.clear()
         if frame.last:
@@ -89,7 +89,7 @@ class AnswerRecorder:
         if self.size > self.rule.max_bytes:
             self.is_oversize, self._is_cacheable, self._writer = True, False, None
 
-    def _judge(self, event: events.Event, frame: events.Frame) -> None:
+    def _check_cacheable(self, event: events.Event, frame: events.Frame) -> None:
         match event:
             case events.Begin(part):
                 self._started.add(part.choice)

@@ -21,7 +21,7 @@ CONNECTIONS = 16
 BATCH = 64
 
 
-def _name(key: bytes) -> bytes:
+def _make_name(key: bytes) -> bytes:
     return PREFIX + key.hex().encode()
 
 
@@ -59,7 +59,7 @@ class Redis:
             async with self._connections:
                 if self._is_paused:  # another call failed meanwhile
                     return None
-                name = _name(key)
+                name = _make_name(key)
                 value = await self.server.run(name, "GET", name)
         except REDIS_ERRORS:
             self._pause()
@@ -98,7 +98,7 @@ class Redis:
         batch = list(itertools.islice(self._pending.rows.items(), BATCH))
         try:
             await self.server.run_all(
-                ("SET", _name(key), value, "PX", int(milliseconds))
+                ("SET", _make_name(key), value, "PX", int(milliseconds))
                 for key, (value, milliseconds) in batch
             )
         except REDIS_ERRORS:

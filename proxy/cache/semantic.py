@@ -235,7 +235,7 @@ class SemanticLookup:
             return False
         if any(stage == "input" and result.verdict not in QUIET for stage, result in record.guards):
             return False
-        return _effective_temperature(self.plan, body) <= self.semantic.max_temperature
+        return _get_temperature(self.plan, body) <= self.semantic.max_temperature
 
 
 def prompt_of(body: Json) -> str | None:
@@ -254,7 +254,7 @@ def prompt_of(body: Json) -> str | None:
     )
 
 
-def _effective_temperature(plan: Plan, body: Json) -> float:
+def _get_temperature(plan: Plan, body: Json) -> float:
     model_call = plan.model_calls[0]
     changes = model_call.overrides_for(model_call.targets[0])
     requested = changes.set.get("temperature", body.get("temperature"))

@@ -100,16 +100,16 @@ class CacheBackend:
             return value
         begin = len(TAGGED) + TAG_BYTES
         body = value[begin:]
-        if hmac.compare_digest(value[:begin], self._tag(key, body)):
+        if hmac.compare_digest(value[:begin], self._compute_tag(key, body)):
             return body
         self.changed()
         return None
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        tagged = value if self.changed is None else self._tag(key, value) + value
+        tagged = value if self.changed is None else self._compute_tag(key, value) + value
         self.store.put(key, tagged, ttl)
 
-    def _tag(self, key: bytes, value: bytes) -> bytes:
+    def _compute_tag(self, key: bytes, value: bytes) -> bytes:
         tag = hashlib.blake2b(key, digest_size=TAG_BYTES, key=self.secret, person=b"headrace kept")
         tag.update(value)
         return TAGGED + tag.digest()

@@ -85,7 +85,7 @@ class Meter:
             self.answer_model = word_of(doc.get("model"), MAX_ID)
         size = frame_quarters(frame) if frame.quarters is None else frame.quarters
         if size:
-            self._add(events, size, now)
+            self._add_estimate(events, size, now)
         if len(events) > 1 or (events and type(events[0]) is UsageReport):
             for event in events:
                 if type(event) is UsageReport:
@@ -103,7 +103,7 @@ class Meter:
                     is_own = event.reason == "other" or family in CHATS
                     reasons[event.choice] = word((is_own and event.native) or event.reason)
 
-    def _add(self, events: Iterable[Event], size: int, now: float) -> None:
+    def _add_estimate(self, events: Iterable[Event], size: int, now: float) -> None:
         if self.text_at is None and not self.finish_reasons:
             if any([_is_text(event) for event in events]):
                 self.text_at = now

@@ -263,12 +263,12 @@ class Record:
         """Current usage and cost of all attempts. Final once the call has ended."""
         bills: list[Bill] = []
         for attempt in self.attempts:
-            attempt_bill = attempt.bill or self._bill(attempt)
+            attempt_bill = attempt.bill or self._get_bill(attempt)
             if attempt_bill is not None:
                 bills += (attempt_bill,)
         return Billing(bills)
 
-    def _bill(self, attempt: Attempt) -> Bill | None:
+    def _get_bill(self, attempt: Attempt) -> Bill | None:
         """Return the bill of an attempt, None if no model worked on it or it is billed elsewhere.
 
         The bill is cached once the response or the call has ended.
@@ -293,14 +293,14 @@ class Record:
         judged: list[BilledAttempt] = []
         ends = attempt_results(self.attempts, self.used_attempts, outcome)
         for attempt, fate in zip(self.attempts, ends, strict=True):
-            judged += (BilledAttempt(attempt, fate, attempt.bill or self._bill(attempt)),)
+            judged += (BilledAttempt(attempt, fate, attempt.bill or self._get_bill(attempt)),)
         return judged
 
     def used_bill(self) -> Bill | None:
         """Return the current bill of the first used response."""
         for attempt in self.attempts:
             if self.used_attempts.get(attempt.model_call) is attempt and attempt.is_billable:
-                return attempt.bill or self._bill(attempt)
+                return attempt.bill or self._get_bill(attempt)
         return None
 
     @property

@@ -34,15 +34,15 @@ def summarize(record: Record) -> CallSummary:
     if record.facts is not None:
         return record.facts
     facts = CallSummary()
-    _set_asked(facts, record)
-    _set_served(facts, record)
-    _set_decided(facts, record)
+    _set_request(facts, record)
+    _set_response(facts, record)
+    _set_decisions(facts, record)
     if record.ended is not None:
         record.facts = facts
     return facts
 
 
-def _set_asked(facts: CallSummary, record: Record) -> None:
+def _set_request(facts: CallSummary, record: Record) -> None:
     head, call, plan = record.head, record.call, record.plan
     facts.trace_id = record.ids.trace_id
     facts.server_span = record.ids.server_span
@@ -67,7 +67,7 @@ def _set_asked(facts: CallSummary, record: Record) -> None:
     facts.cache_store = plan.cache.store if plan and plan.cache else None
 
 
-def _set_served(facts: CallSummary, record: Record) -> None:
+def _set_response(facts: CallSummary, record: Record) -> None:
     attempts, billing, meters = record.attempts, record.billing, record.meters()
     outcome = record.outcome
     billed = record.billed_attempts(outcome)
@@ -92,7 +92,7 @@ def _set_served(facts: CallSummary, record: Record) -> None:
     facts.upstream_findings = _collect_findings(attempts)
 
 
-def _set_decided(facts: CallSummary, record: Record) -> None:
+def _set_decisions(facts: CallSummary, record: Record) -> None:
     verdicts = record.guard_results()
     facts.limits = record.limit_decision.decisions() if record.limit_decision is not None else ()
     facts.charges = record.charges

@@ -225,21 +225,23 @@ def _make_stage_detections(results: Iterable[GuardResult]) -> Json:
         if result.verdict not in ("failed", "not_applicable"):
             kind = result.kind
             findings = DetectorFindings(result.findings, result.score)
-            findings_by_kind[kind] = _merge(findings_by_kind.get(kind), findings)
+            findings_by_kind[kind] = _merge_detector_findings(findings_by_kind.get(kind), findings)
             formats[kind] = result.detections or (DetectionFormat(kind, kind),)
     by_word: dict[str, tuple[DetectorFindings, DetectionFormat]] = {}
     details: Json = {}
     for kind, findings in findings_by_kind.items():
         for detector in formats[kind]:
             previous, _ = by_word.get(detector.word, (None, detector))
-            by_word[detector.word] = _merge(previous, findings), detector
+            by_word[detector.word] = _merge_detector_findings(previous, findings), detector
             name = detector.name
             details[name] = {**details.get(name, {}), **detector.details(findings)}
     summary = {word: detector.summary(findings) for word, (findings, detector) in by_word.items()}
     return {"summary": summary, "details": details}
 
 
-def _merge(first_findings: DetectorFindings | None, second: DetectorFindings) -> DetectorFindings:
+def _merge_detector_findings(
+    first_findings: DetectorFindings | None, second: DetectorFindings
+) -> DetectorFindings:
     if first_findings is None:
         return second
     merged = dict(first_findings.findings)

@@ -118,7 +118,7 @@ def required(field: FieldType) -> FieldType:
     return replace(field, required=True)
 
 
-def _type(
+def _build_type(
     says: str, is_good: Callable[[Any], bool], *, default: Any = None, good: type | None = None
 ) -> FieldType:
     def check(value: Any) -> str | None:
@@ -135,7 +135,7 @@ def _bound_text(bound: float) -> str:
     return str(bound)
 
 
-def _number(
+def _number_type(
     kind: str, classes: tuple[type, ...], low: float | None, high: float | None, default: Any
 ) -> FieldType:
     minimum, maximum = -inf if low is None else low, inf if high is None else high
@@ -154,18 +154,18 @@ def _number(
         return None if good else f"must be {says}"
 
     has_range = low is not None or high is not None
-    unbounded = _number(kind, classes, None, None, None) if has_range else None
+    unbounded = _number_type(kind, classes, None, None, None) if has_range else None
     return FieldType(says, check, default=default, open=unbounded)
 
 
 def number(low: float | None = None, high: float | None = None, default: Any = None) -> FieldType:
     """Return the type of numbers. Booleans are not numbers."""
-    return _number("a number", (int, float), low, high, default)
+    return _number_type("a number", (int, float), low, high, default)
 
 
 def integer(low: int | None = None, high: int | None = None, default: Any = None) -> FieldType:
     """Return the type of integers written as such, not as ``true`` or ``1.0``."""
-    return _number("an integer", (int,), low, high, default)
+    return _number_type("an integer", (int,), low, high, default)
 
 
 def tokens(minimum: int) -> FieldType:
@@ -174,7 +174,7 @@ def tokens(minimum: int) -> FieldType:
 
 
 def _instance(says: str, kind: type, default: Any = None) -> FieldType:
-    return _type(says, lambda value: type(value) is kind, default=default, good=kind)
+    return _build_type(says, lambda value: type(value) is kind, default=default, good=kind)
 
 
 def boolean(default: Any = False) -> FieldType:
@@ -201,7 +201,9 @@ def must_be_empty(field: FieldType, problem: str) -> FieldType:
 def choice(*words: str, default: str | None = None) -> FieldType:
     """Return the type of strings from a closed set."""
     says = "one of " + ", ".join(words)
-    closed = _type(says, lambda value: isinstance(value, str) and value in words, default=default)
+    closed = _build_type(
+        says, lambda value: isinstance(value, str) and value in words, default=default
+    )
     return replace(closed, open=string())
 
 
@@ -219,7 +221,7 @@ def array(
 
     bounded = low > 0 or high is not None
     unbounded = "an array of " + " or ".join(PLURALS[kind] for kind in kinds)
-    return replace(_type(says, is_good), open=array(item, unbounded) if bounded else None)
+    return replace(_build_type(says, is_good), open=array(item, unbounded) if bounded else None)
 
 
 def objects() -> FieldType:
@@ -231,14 +233,16 @@ def strings(*words: str) -> FieldType:
     if not words:
         return array(str, "an array of strings")
     says = f"an array of the strings {' and '.join(words)}"
-    listed = _type(says, lambda value: type(value) is list and all(word in words for word in value))
+    listed = _build_type(
+        says, lambda value: type(value) is list and all(word in words for word in value)
+    )
     return replace(listed, open=strings())
 
 
 def either(*types: FieldType) -> FieldType:
     """Return the type of values that match at least one of several types."""
     says = " or ".join(field.says for field in types)
-    union = _type(says, lambda value: any(field.check(value) is None for field in types))
+    union = _build_type(says, lambda value: any(field.check(value) is None for field in types))
     bounded = any(field.open for field in types)
     return replace(union, open=either(*(t.open or t for t in types)) if bounded else None)
 
@@ -283,7 +287,7 @@ def prompt(default: str | None = None) -> FieldType:
         return all(type(item) is str for item in value) or all(map(_is_tokens, value))
 
     says = "a string, an array of strings, an array of tokens, or an array of token arrays"
-    return _type(says, is_good, default=default)
+    return _build_type(says, is_good, default=default)
 
 
 def logit_bias() -> FieldType:
@@ -293,7 +297,7 @@ def logit_bias() -> FieldType:
         def is_good(value: Any) -> bool:
             return type(value) is dict and all(bias.check(v) is None for v in value.values())
 
-        return _type(f"an object of token ids to numbers{says}", is_good)
+        return _build_type(f"an object of token ids to numbers{says}", is_good)
 
     return replace(
         by_token(" between -100 and 100", number(-100, 100)), open=by_token("", number())
@@ -315,4 +319,4 @@ def messages() -> FieldType:
                 return False
         return True
 
-    return _type("a non-empty array of objects, each with a string role", is_good)
+    return _build_type("a non-empty array of objects, each with a string role", is_good)

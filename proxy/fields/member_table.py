@@ -37,7 +37,7 @@ class Member:
     is_api_word: bool = True
 
 
-def _names(*names: str) -> Iterator[Member]:
+def _members(*names: str) -> Iterator[Member]:
     return map(Member, names)
 
 
@@ -75,10 +75,10 @@ ROWS: tuple[Member, ...] = (
     *(Member(name, is_schema_map=True) for name in ("default", "enum", "examples", "properties")),
     *(Member(name, is_schema_map=True, is_api_word=False) for name in (
         "$defs", "const", "definitions", "dependent_schemas", "pattern_properties")),
-    *_names("additionalProperties", "anyOf", "choices", "content", "data", "delta", "detail"),
-    *_names("error", "file", "format", "function", "image_url", "include_usage", "input_audio"),
-    *_names("items", "json_schema", "maximum", "message", "minimum", "obfuscation", "object"),
-    *_names("required", "role", "schema", "tool_call_id", "type", "url"),
+    *_members("additionalProperties", "anyOf", "choices", "content", "data", "delta", "detail"),
+    *_members("error", "file", "format", "function", "image_url", "include_usage", "input_audio"),
+    *_members("items", "json_schema", "maximum", "message", "minimum", "obfuscation", "object"),
+    *_members("required", "role", "schema", "tool_call_id", "type", "url"),
 )  # fmt: skip
 MEMBERS: Mapping[str, Member] = MappingProxyType({member.name: member for member in ROWS})
 

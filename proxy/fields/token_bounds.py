@@ -20,27 +20,27 @@ ASSUMED_TOKENS = 1024  # output tokens assumed for a request without a limit
 LEGACY_DEFAULT = 16  # default of ``max_tokens`` in the legacy completions API
 
 
-def _least_by_name(*kinds: Count) -> Mapping[str, int]:
+def _minimum_by_field(*kinds: Count) -> Mapping[str, int]:
     """Return the fields with one of these ``counts`` values, each with its smallest valid value."""
     return {name: row.least for name, row in FIELDS.items() if row.counts in kinds}
 
 
-BOUNDS = _least_by_name("bound")
+BOUNDS = _minimum_by_field("bound")
 """Output limits of a response in tokens, with the smallest value that is a limit."""
-FLOORS = frozenset(_least_by_name("floor"))
+FLOORS = frozenset(_minimum_by_field("floor"))
 """Minimum output of a response in tokens."""
-BUDGETS = frozenset(_least_by_name("budget"))
+BUDGETS = frozenset(_minimum_by_field("budget"))
 """Reasoning budgets in tokens.
 
 Some servers count reasoning as output, others add it. At 0 or less the server chooses.
 """
-THOUGHTS = frozenset(_least_by_name("thoughts"))
+THOUGHTS = frozenset(_minimum_by_field("thoughts"))
 """Groups of reasoning options: an output limit in them is a reasoning budget."""
-CHOICES = _least_by_name("n")
+CHOICES = _minimum_by_field("n")
 """Numbers of choices per prompt, with the smallest value."""
-GROUPS = frozenset(_least_by_name("group", "thoughts"))
+GROUPS = frozenset(_minimum_by_field("group", "thoughts"))
 """Groups of options, whose members some servers read as if they were at the top."""
-LENGTHS = frozenset(_least_by_name("bound", "floor", "budget"))
+LENGTHS = frozenset(_minimum_by_field("bound", "floor", "budget"))
 COUNTED = LENGTHS.union(CHOICES)
 TYPES: Fields = fields_of("any")
 """Types of the fields that the proxy itself reads, for dialects that lack them."""

@@ -326,7 +326,7 @@ class RuleCursor:
             fresh.append(replace(match, start=start, end=end))
         self.decided = decided
         self.ahead = bool(matches) and matches[-1].end + base > decided
-        next_start = base + _context_start(views, decided - base, self.lookback or 0)
+        next_start = base + _find_context_start(views, decided - base, self.lookback or 0)
         for start, end in reversed(self.recent):
             if start < next_start < end:  # an inspection must not start within a match
                 next_start = start
@@ -358,7 +358,7 @@ def match_start_limit(read: Beginning, lookback: int) -> int:
     )
 
 
-def _context_start(views: tuple[View, ...], decided: int, lookback: int) -> int:
+def _find_context_start(views: tuple[View, ...], decided: int, lookback: int) -> int:
     """Return the first position that a match at ``decided`` may depend on."""
     distance = lookback + MARGIN
     if len(views) == 1:

@@ -104,7 +104,11 @@ class StreamInspector:
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         released = None if self._stages else self._frames.try_inspect(frame)
-        return self._opened(released) if released and self._opening is not None else released
+        return (
+            self._hold_until_content(released)
+            if released and self._opening is not None
+            else released
+        )
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         released: Sequence[Frame] = await self._frames.inspect(frame)
@@ -113,9 +117,9 @@ class StreamInspector:
                 tally.opaque = True
         for stage in self._stages:
             released = await stage.inspect(released)
-        return self._opened(released)
+        return self._hold_until_content(released)
 
-    def _opened(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+    def _hold_until_content(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Return the released frames that may be sent."""
         if self._opening is None or not frames:
             return frames
@@ -199,7 +203,7 @@ class OutputInspector:
         if not released:
             return released
         self._was_shown = True
-        return self._as_read(released)
+        return self._mark_inspected(released)
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         try:
@@ -210,7 +214,7 @@ class OutputInspector:
             return ()
         if self._capturing is not None:
             await self._capture(released, self._capturing)
-        released = self._as_read(released)
+        released = self._mark_inspected(released)
         if self._held is not None:
             self._held += released
             released = self._held if frame.last else ()
@@ -227,7 +231,7 @@ class OutputInspector:
             if turn.is_over():
                 await turn.rest()
 
-    def _as_read(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+    def _mark_inspected(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         if self._thoughts is not None:
             for frame in frames:
                 self._thoughts.feed(frame)

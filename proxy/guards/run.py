@@ -92,15 +92,17 @@ class GuardedCall:
             return self.plan, call
         if call.upload is not None:
             read = Texts((), (Opaque((), "file"),))
-            return await self._enforce(rules, passed_request_walk, read)
+            return await self._inspect_request(rules, passed_request_walk, read)
         walk: Walk = request_walk if call.head.passthrough is None else passed_request_walk
         read = await engine.read(walk, call.body, call.size, self.record.key)
         blocks = self.guards.thoughts.known_blocks(call.body, self.plan, self.record.key)
         if blocks and not any(rule.action == "route" for rule in rules.every):
             read = without_blocks(read, blocks)
-        return await self._enforce(rules, walk, read)
+        return await self._inspect_request(rules, walk, read)
 
-    async def _enforce(self, rules: StageRules, walk: Walk, read: Texts) -> tuple[Plan, Call]:
+    async def _inspect_request(
+        self, rules: StageRules, walk: Walk, read: Texts
+    ) -> tuple[Plan, Call]:
         """Apply the rules to a request whose texts are read. Raises ``GuardBlocked``."""
         call, guards = self.call, self.guards
         if read.opaque and not self.plan.guards.opaque and rules.enforces:
@@ -157,7 +159,7 @@ class GuardedCall:
             else:
                 rewrite(error, inspection.changes)
         if error.upstream_message:
-            capturing = self._capturing(self.call)
+            capturing = self._start_capture(self.call)
             if capturing is not None:
                 error.system_text = capturing.redact_error(error.message)
 
@@ -184,8 +186,8 @@ class GuardedCall:
             rules = StageRules.from_rules(tuple(blocking))
         rules = _join_fields(rules, FAMILIES[find_client_family(call)].shown_as)
         self._has_response = True
-        inspector = self._inspector(call, rules)
-        capturing = self._capturing(call)
+        inspector = self._build_inspector(call, rules)
+        capturing = self._start_capture(call)
         if capturing is not None:
             self.record.captured = capturing.captured
         has_input = bool(self.plan.guards.input_stage.every)
@@ -199,7 +201,7 @@ class GuardedCall:
             guarded=rules.in_force,
         )
 
-    def _inspector(self, call: Call, rules: StageRules) -> FrameInspector:
+    def _build_inspector(self, call: Call, rules: StageRules) -> FrameInspector:
         engine = self.guards.engine
         if not rules.every:
             return NO_OUTPUT_GUARDS
@@ -213,7 +215,7 @@ class GuardedCall:
             engine=engine, record=self.record, rules=rules, call=call, walk=walk
         )
 
-    def _capturing(self, call: Call) -> Capturing | None:
+    def _start_capture(self, call: Call) -> Capturing | None:
         """Return the capture of a call, or None unless the policy captures it."""
         guards = self.plan.guards
         if guards.capture is None or not self.record.is_sampled(guards.capture.share):

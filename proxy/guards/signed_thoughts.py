@@ -45,7 +45,7 @@ class ShownThoughts:
         upstreams = {target.upstream.name for call in plan.model_calls for target in call.targets}
         return frozenset(
             path
-            for path, text, signature in _thoughts_of(body)
+            for path, text, signature in _iter_signed_thoughts(body)
             if all(_digest(key, name, text, signature) in self._digests for name in upstreams)
         )
 
@@ -86,7 +86,7 @@ class ThoughtReader:
                 pass
             case _:
                 return
-        for thought in filter(None, map(_thought, blocks)):
+        for thought in filter(None, map(_read_signed_thought, blocks)):
             self._add(frame.model_call, *thought)
 
     def _add(self, model_call: int, text: str, signature: str) -> None:
@@ -95,19 +95,19 @@ class ThoughtReader:
             self._shown.add(self._record.key, attempt.target.upstream.name, text, signature)
 
 
-def _thoughts_of(body: Json) -> Iterator[tuple[Path, str, str]]:
+def _iter_signed_thoughts(body: Json) -> Iterator[tuple[Path, str, str]]:
     """Yield the path, text and signature of each signed thought of a request."""
     messages = body.get("messages")
     for index, message in enumerate(messages if isinstance(messages, list) else ()):
         content: Any = message.get("content") if isinstance(message, dict) else None
         for number, block in enumerate(content if isinstance(content, list) else ()):
-            thought = _thought(block)
+            thought = _read_signed_thought(block)
             members = 2 if thought and block["type"] == "redacted_thinking" else 3
             if thought is not None and len(block) == members:  # the block has no other members
                 yield ("messages", index, "content", number), *thought
 
 
-def _thought(block: Any) -> tuple[str, str] | None:
+def _read_signed_thought(block: Any) -> tuple[str, str] | None:
     """Return the text and the signature of a signed thought.
 
     The data of a redacted thought counts as its signature.
@@ -138,12 +138,12 @@ def without_broken(document_before: Json, document_after: Json) -> Json:
         old, new = document_before.get(name), document_after.get(name)
         if old is not new and isinstance(old, list) and isinstance(new, list):
             pairs = zip(old, new, strict=True)
-            items = [item for was, now in pairs for item in _without_broken_blocks(was, now)]
+            items = [item for was, now in pairs for item in _remove_changed_blocks(was, now)]
             document_after = {**document_after, name: items}
     return document_after
 
 
-def _without_broken_blocks(was: Any, now: Any) -> list[Any]:
+def _remove_changed_blocks(was: Any, now: Any) -> list[Any]:
     """Return an item of a request without its changed blocks, or nothing if no block remains."""
     if now is was or not isinstance(now, dict):
         return [now]

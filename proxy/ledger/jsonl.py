@@ -39,7 +39,7 @@ class JsonlStore:
             return
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
-            ours, ended = _state(self._fd)
+            ours, ended = _read_file_state(self._fd)
             if ours and not ended:
                 os.write(self._fd, b"\n")
         except OSError as error:
@@ -78,7 +78,7 @@ class JsonlStore:
             self._fd = None
 
 
-def _state(fd: int) -> tuple[bool, bool]:
+def _read_file_state(fd: int) -> tuple[bool, bool]:
     """Return True if a file is empty or starts like a ledger, and True if its last line ended."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
@@ -89,7 +89,7 @@ def _state(fd: int) -> tuple[bool, bool]:
 
 def lines(run: str, rows: Rows) -> Iterator[bytes]:
     """Yield the line of each call, with its charges, then the lines of its attempts."""
-    attempts, charges = _by_call(rows.attempts), _by_call(rows.charges)
+    attempts, charges = _group_by_call(rows.attempts), _group_by_call(rows.charges)
     for row in rows.calls:
         line: dict[str, Any] = dict(zip(CALL, row, strict=True))
         time = datetime.fromtimestamp(line.pop("started_ms") / 1000, UTC)
@@ -107,7 +107,7 @@ def lines(run: str, rows: Rows) -> Iterator[bytes]:
             yield orjson.dumps({"row": "attempt", **common, **columns}) + b"\n"
 
 
-def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
+def _group_by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
     by_call: dict[Any, list[Row]] = {}
     for row in rows:
         by_call.setdefault(row[0], []).append(row)

@@ -80,7 +80,7 @@ def rows_of(entry: CallEntry) -> Rows:
         (seq, charge.budget, counter_name(charge.scope), started_ms, charge.cost)
         for charge in facts.charges
     ]
-    calls = [_call_row(seq, facts, started_ms, attempts, charges)]
+    calls = [_make_call_row(seq, facts, started_ms, attempts, charges)]
     return Rows(calls=calls, attempts=attempts, charges=charges)
 
 
@@ -144,7 +144,7 @@ _NOTHING = (None,) * len(TOKENS)
 TRAILING_COLUMNS = len(ATTEMPT) - ATTEMPT.index("loss")
 
 
-def _call_row(
+def _make_call_row(
     seq: int, facts: CallSummary, started_ms: int, attempts: list[Row], charges: list[Row]
 ) -> Row:
     return (
@@ -169,8 +169,8 @@ def _call_row(
         facts.error,
         facts.cache,
         len(attempts),
-        _total(attempts, _FIRST_TOKENS, _END_TOKENS),
-        _total(attempts, _COST, _COST + 1),
+        _sum_column(attempts, _FIRST_TOKENS, _END_TOKENS),
+        _sum_column(attempts, _COST, _COST + 1),
         len(charges),
         sum(charge.cost for charge in facts.charges),
         sum(charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
@@ -182,7 +182,7 @@ _FIRST_TOKENS = ATTEMPT.index(TOKENS[0])
 _END_TOKENS = _FIRST_TOKENS + len(TOKENS)
 
 
-def _total(attempts: Sequence[Row], begin: int, end: int) -> int | None:
+def _sum_column(attempts: Sequence[Row], begin: int, end: int) -> int | None:
     """Return the sum of columns over attempts that used tokens, None if it is unknown."""
     total: int | None = None
     for row in attempts:

@@ -137,7 +137,7 @@ def read_spending(
         if bounds is not None:
             limit_time(file, bounds.seconds)
         lines: dict[str, list[SpendingLine]] = {"total": [], "loss": [], "group": []}
-        for kind, loss, *row in file.execute(_query(columns), {**period, **tags}):
+        for kind, loss, *row in file.execute(_build_query(columns), {**period, **tags}):
             group = [loss] if kind == "loss" else row[: len(by)] if kind == "group" else ()
             lines[kind].append(_make_spending_line(group, row[len(by) :]))
             if bounds is not None and len(lines["group"]) > bounds.max_lines:
@@ -198,7 +198,7 @@ def _find_column(name: str) -> str:
     return COLUMNS[name]
 
 
-def _query(columns: Sequence[str]) -> str:
+def _build_query(columns: Sequence[str]) -> str:
     names = [f"d{n}" for n in range(len(columns))]
     sums = ", ".join(f"COALESCE(SUM({name}), 0)" for name in SUMS)
     return (QUERY + (GROUPS if names else "")).format(

@@ -111,7 +111,7 @@ class SqliteStore:
         self._written += len(rows.calls)
 
     def prune(self) -> bool:
-        if self._file_identity is not None and self._is_another():
+        if self._file_identity is not None and self._is_file_replaced():
             # Recreates the file even if there is no call to write.
             with self._write_in_transaction():
                 pass
@@ -133,7 +133,7 @@ class SqliteStore:
             file.execute("UPDATE runs SET closed_ms = seen_ms WHERE id = ?", [self._id])
         self._disconnect()
 
-    def _is_another(self) -> bool:
+    def _is_file_replaced(self) -> bool:
         """Return True if another file is at the path. Return False if that is unknown."""
         try:
             return self._file_identity != file_identity(self.path)

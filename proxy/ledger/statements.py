@@ -27,14 +27,14 @@ _STARTED = itemgetter(CHARGE.index("started_ms"))
 
 def insert(file: sqlite3.Connection, run: int, rows: Rows) -> int:
     """Insert the rows of a run. Return the number of new calls."""
-    new = _insert(file, "calls", CALL, run, rows.calls)
-    _insert(file, "attempts", ATTEMPT, run, rows.attempts)
+    new = _insert_into_table(file, "calls", CALL, run, rows.calls)
+    _insert_into_table(file, "attempts", ATTEMPT, run, rows.attempts)
     for batch in _split_into_batches(rows.charges, len(CHARGE)):
-        _charge(file, run, batch)
+        _insert_charges(file, run, batch)
     return new
 
 
-def _insert(
+def _insert_into_table(
     file: sqlite3.Connection, table: str, columns: Sequence[str], run: int, rows: Sequence[Row]
 ) -> int:
     new = 0
@@ -47,7 +47,7 @@ def _insert(
     return new
 
 
-def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
+def _insert_charges(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
     """Insert charges, new budgets, and the start of each budget's first charge.
 
     The stored start avoids a query over all counters of the budget.

@@ -114,7 +114,7 @@ class Ledger:
 
     def _finish(self) -> None:
         with suppress(RowsRefused):
-            self._is_settled = self._retry(self._store.close)
+            self._is_settled = self._write_with_retries(self._store.close)
 
     def _write(self, batch: list[CallEntry]) -> None:
         """Write slices with pauses, so that the thread does not starve the event loop."""
@@ -148,17 +148,17 @@ class Ledger:
         if not rows or self._spool.given_up:
             return
         try:
-            if self._retry(partial(self._store.write, joined(rows))):
+            if self._write_with_retries(partial(self._store.write, joined(rows))):
                 self._spool.done(len(rows))
         except Exception as error:  # noqa: BLE001  # other rows must be written
             if len(rows) == 1:
-                self._set_aside(rows[0], error)
+                self._save_refused_rows(rows[0], error)
             else:
                 half = len(rows) // 2
                 self._write_rows(rows[:half])
                 self._write_rows(rows[half:])
 
-    def _set_aside(self, rows: Rows, error: Exception) -> None:
+    def _save_refused_rows(self, rows: Rows, error: Exception) -> None:
         """Write a refused call to its own file. If that is impossible, the call is lost."""
         reason = error.reason if isinstance(error, Unwritten) else type(error).__name__
 
@@ -168,7 +168,7 @@ class Ledger:
             except Unusable as unusable:
                 self._log.error("ledger.not_set_aside", reason=unusable.reason)
 
-        if self._retry(add):
+        if self._write_with_retries(add):
             self._spool.drop("refused", 1)
             self._reasons.append(reason)
         if not isinstance(error, RowsRefused):
@@ -185,7 +185,7 @@ class Ledger:
             self._log.warning("ledger.unpruned", reason=failure.reason)
         return GATHER_S if has_more else IDLE_S
 
-    def _retry(self, step: Callable[[Counts], None]) -> bool:
+    def _write_with_retries(self, step: Callable[[Counts], None]) -> bool:
         """Retry a step until it succeeds. Return False at the shutdown deadline.
 
         Raises errors that a retry cannot fix.

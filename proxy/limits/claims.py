@@ -55,7 +55,7 @@ def estimate_claims(plan: Plan, call: Call) -> tuple[Claim, ...]:
         )  # one assignment, so that threads can run this concurrently
     amounts = _estimate_amounts(plan, call, templates)
     return tuple(
-        [template.claim or _claim(template, amounts, plan, call) for template in templates]
+        [template.claim or _make_claim(template, amounts, plan, call) for template in templates]
     )
 
 
@@ -71,7 +71,7 @@ def _is_free(plan: Plan, call: Call) -> bool:
     return bool(prices) and all(price is not None and price.is_free for price in prices)
 
 
-def _claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Call) -> Claim:
+def _make_claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Call) -> Claim:
     """Return the claim of a call whose amount or scope differs between calls."""
     _, limit, scope, is_per_user, model_calls = template
     amount = 1

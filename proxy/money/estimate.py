@@ -51,7 +51,7 @@ def value_quarters(value: Any) -> int:
         return sum(map(value_quarters, value.values()))
     if isinstance(value, list):
         return sum(map(value_quarters, value))
-    return _number_quarters(value) if type(value) in (int, float) else 0
+    return _estimate_number(value) if type(value) in (int, float) else 0
 
 
 def named_quarters(value: Any) -> int:
@@ -72,10 +72,10 @@ def named_quarters(value: Any) -> int:
         return total
     if type(value) is list:
         return QUARTERS * len(value) + sum(map(named_quarters, value))
-    return _number_quarters(value) if type(value) in (int, float) else QUARTERS  # true, null
+    return _estimate_number(value) if type(value) in (int, float) else QUARTERS  # true, null
 
 
-def _number_quarters(number: float) -> int:
+def _estimate_number(number: float) -> int:
     return QUARTERS * len(repr(number))  # many tokenizers use a token per digit
 
 

@@ -110,7 +110,7 @@ class Usage:
     source: Source
 
 
-def _count(value: Any) -> int | None:
+def _parse_count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
@@ -131,7 +131,7 @@ _ANTHROPIC_NAMES = frozenset({"cache_read_input_tokens", "cache_creation_input_t
 COMPLETION_PARTS = (("reasoning", "reasoning_tokens"), ("audio_output", "audio_tokens"))
 
 
-def _split(
+def _split_total(
     counts: dict[str, int], total: str, details: Any, parts: Sequence[tuple[str, str]]
 ) -> None:
     """Move the counts in ``details`` from the count ``total`` to their own token types."""
@@ -139,13 +139,13 @@ def _split(
         return
     for token_type, name in parts:
         if details.get(name):
-            counts[token_type] = part = min(_count(details[name]) or 0, counts[total])
+            counts[token_type] = part = min(_parse_count(details[name]) or 0, counts[total])
             counts[total] -= part
 
 
 def _add_images(counts: dict[str, int], name: str, details: Any, total: int) -> None:
     if type(details) is dict and details.get("image_tokens"):
-        counts[name] = min(_count(details["image_tokens"]) or 0, total)
+        counts[name] = min(_parse_count(details["image_tokens"]) or 0, total)
 
 
 def read_usage(usage: Any) -> Tokens | None:
@@ -156,7 +156,7 @@ def read_usage(usage: Any) -> Tokens | None:
     """
     if type(usage) is not dict:
         return None
-    prompt = _count(usage.get("prompt_tokens"))
+    prompt = _parse_count(usage.get("prompt_tokens"))
     completion = None if prompt is None else _completion_tokens(usage, prompt)
     if prompt is None or completion is None:
         return None
@@ -164,13 +164,13 @@ def read_usage(usage: Any) -> Tokens | None:
     counts = {"input": prompt, "output": completion}
     total = prompt + completion
     if usage.get("total_tokens", total) != total or not _CACHED_ELSEWHERE_NAMES.isdisjoint(usage):
-        details = _details_elsewhere(usage, details)
-        _add_rest_of_total(counts, usage, details)
+        details = _read_prompt_details(usage, details)
+        _add_unexplained_total(counts, usage, details)
     if details is not None:
-        _split(counts, "input", details, PROMPT_PARTS)
+        _split_total(counts, "input", details, PROMPT_PARTS)
         _add_images(counts, "image_input", usage.get("prompt_tokens_details"), prompt)
     if "completion_tokens_details" in usage:
-        _split(counts, "output", usage["completion_tokens_details"], COMPLETION_PARTS)
+        _split_total(counts, "output", usage["completion_tokens_details"], COMPLETION_PARTS)
         _add_images(counts, "image_output", usage["completion_tokens_details"], completion)
     if "cache_creation" in usage or "server_tool_use" in usage:
         counts |= _extra_counts(usage, counts.get("cache_write", 0))
@@ -181,29 +181,29 @@ def _completion_tokens(usage: Json, prompt: int) -> int | None:
     """Return ``completion_tokens``, or the total minus the prompt if it is missing."""
     completion = usage.get("completion_tokens")
     if completion is not None:
-        return _count(completion)
+        return _parse_count(completion)
     total = usage.get("total_tokens")
-    total = prompt if total is None else _count(total)
+    total = prompt if total is None else _parse_count(total)
     return None if total is None else max(0, total - prompt)
 
 
-def _details_elsewhere(usage: Json, details: Any) -> dict[str, int]:
+def _read_prompt_details(usage: Json, details: Any) -> dict[str, int]:
     """Return the details of the prompt tokens. Other members of ``usage`` supply missing ones."""
     details = details if type(details) is dict else {}
-    counts = {name: count for _, name in PROMPT_PARTS if (count := _count(details.get(name)))}
+    counts = {name: count for _, name in PROMPT_PARTS if (count := _parse_count(details.get(name)))}
     for name, elsewhere in CACHED_ELSEWHERE:
-        if name not in counts and (count := _count(usage.get(elsewhere))):
+        if name not in counts and (count := _parse_count(usage.get(elsewhere))):
             counts[name] = count
     return counts
 
 
-def _add_rest_of_total(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
+def _add_unexplained_total(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
     """Add the difference to a larger total to input or output.
 
     It is input if it equals the cached tokens in Anthropic's members, whose input excludes
     them, otherwise output.
     """
-    difference = (_count(usage.get("total_tokens")) or 0) - counts["input"] - counts["output"]
+    difference = (_parse_count(usage.get("total_tokens")) or 0) - counts["input"] - counts["output"]
     if difference > 0:
         cached = details.get("cached_tokens", 0) + details.get("cache_write_tokens", 0)
         is_cached = difference == cached and not _ANTHROPIC_NAMES.isdisjoint(usage)
@@ -211,17 +211,17 @@ def _add_rest_of_total(counts: dict[str, int], usage: Json, details: Mapping[str
 
 
 def _extra_counts(usage: Json, cache_write: int) -> dict[str, int]:
-    writes = _member(usage, "cache_creation", "ephemeral_1h_input_tokens")
+    writes = _read_group_count(usage, "cache_creation", "ephemeral_1h_input_tokens")
     counts = {
         "cache_write_1h": min(writes, cache_write),
-        "web_searches": _member(usage, "server_tool_use", "web_search_requests"),
+        "web_searches": _read_group_count(usage, "server_tool_use", "web_search_requests"),
     }
     return {name: count for name, count in counts.items() if count}
 
 
-def _member(usage: Json, name: str, member: str) -> int:
+def _read_group_count(usage: Json, name: str, member: str) -> int:
     group = usage.get(name)
-    return (_count(group.get(member)) or 0) if type(group) is dict else 0
+    return (_parse_count(group.get(member)) or 0) if type(group) is dict else 0
 
 
 @frozen
@@ -280,7 +280,7 @@ class Price:
 
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, or None if a used type has no price."""
-        price, total = self._for_prompt(tokens) if self.tier_prices else self, 0
+        price, total = self._price_for_prompt(tokens) if self.tier_prices else self, 0
         for rate, count in zip(price.rates, tokens.billed(), strict=True):
             if count:
                 if rate is None:
@@ -301,7 +301,7 @@ class Price:
 
     def parts(self, tokens: Tokens) -> dict[str, int]:
         """Return the cost in nano-USD by the types of ``COST_TYPES``, for tokens with a price."""
-        price = self._for_prompt(tokens) if self.tier_prices else self
+        price = self._price_for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         total = running_cost = 0
         for kind, rate, count in zip(_KINDS, price.rates, tokens.billed(), strict=True):
@@ -313,7 +313,7 @@ class Price:
                     running_cost = cost
         return parts
 
-    def _for_prompt(self, tokens: Tokens) -> Price:
+    def _price_for_prompt(self, tokens: Tokens) -> Price:
         prompt = tokens.prompt_total
         for threshold, price in self.tier_prices:
             if prompt > threshold:

@@ -25,7 +25,7 @@ def response_pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[byt
     url = url.partition("?")[0]
     if answer.fault == "garbled":
         return [b"{"]
-    if (document := _without_text(answer, url, request)) is not None:
+    if (document := _textless_response(answer, url, request)) is not None:
         return [orjson.dumps(document)]
     frames = response_frames(answer.pieces, _usage(answer), request)
     if answer.fault == "cut" and request.get("stream"):
@@ -39,7 +39,7 @@ def response_pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[byt
     return [body] if answer.fault != "cut" else [body[: len(body) // 2]]
 
 
-def _without_text(answer: ScriptedAnswer, url: str, request: Json) -> Json | None:
+def _textless_response(answer: ScriptedAnswer, url: str, request: Json) -> Json | None:
     """Return a response without text, or None for an endpoint with text."""
     if url.endswith(anthropic.PATHS["count_tokens"]):
         return {"input_tokens": _usage(answer)["prompt_tokens"]}
@@ -58,7 +58,7 @@ def _usage(answer: ScriptedAnswer) -> dict[str, int]:
 
 def write_frames(frames: Sequence[events.Frame], url: str, request: Json) -> list[bytes]:
     """Return a response to a request in the API of a path, frame by frame."""
-    dialect, endpoint, family = _api_of(url)
+    dialect, endpoint, family = _get_api(url)
     head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="simulated")
     call = Call(head, request, wants_usage=True)
     options = WriteOptions(call, whole=not request.get("stream"), verdicts=get_no_guard_results)
@@ -66,7 +66,7 @@ def write_frames(frames: Sequence[events.Frame], url: str, request: Json) -> lis
     return [writer.feed(frame) for frame in frames]
 
 
-def _api_of(url: str) -> tuple[str, Endpoint, events.FamilyName]:
+def _get_api(url: str) -> tuple[str, Endpoint, events.FamilyName]:
     if url.endswith(anthropic.PATHS["chat"]):
         return "anthropic", "chat", "messages"
     if url.endswith(openai.PATHS["responses"]):

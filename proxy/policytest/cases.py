@@ -27,7 +27,7 @@ NO_TESTS = 'does not exist. See "Tests of policies" in docs/policies.md for an e
 DEFAULT_TIME = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
-def _moment(value: Any) -> Any:
+def _parse_moment(value: Any) -> Any:
     try:
         return datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
@@ -36,7 +36,7 @@ def _moment(value: Any) -> Any:
 
 Moment = Annotated[
     datetime,
-    BeforeValidator(_moment),
+    BeforeValidator(_parse_moment),
     AfterValidator(lambda time: time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)),
     WithJsonSchema({"type": "string", "examples": ["2026-01-31T22:00"]}),
 ]

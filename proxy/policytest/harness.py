@@ -77,7 +77,7 @@ class _SkippingSelector(selectors.SelectSelector):
         return ready
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class _SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._selector_clock = _SkippingSelector()
         super().__init__(self._selector_clock)
@@ -88,7 +88,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 def run_simulated(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a simulated clock that starts at 0."""
-    with asyncio.Runner(loop_factory=_Loop) as runner:
+    with asyncio.Runner(loop_factory=_SimulatedLoop) as runner:
         return runner.run(work)
 
 
@@ -129,12 +129,12 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     policies = _Policies(snapshot, setup.key)
     store = MemoryStore(loop.time, lambda: setup.at.timestamp() + loop.time())
     limiter = Limiter(store, lambda state: None)
-    emitters = Emitters((), _raise)
-    guards = _WithoutServices(PolicyGuards(Engine(loop.time)))
+    emitters = Emitters((), _raise_error)
+    guards = _LocalGuards(PolicyGuards(Engine(loop.time)))
     stages = Stages(limits=limiter, guards=guards, cache=NullCache(), upstreams=upstreams)
     pipeline = build_pipeline(policies, stages, emitters, lambda: record)
     exchange = _Exchange(setup, case_run, policies.snapshot.passthrough)
-    claims = await _claims(policies, exchange)
+    claims = await _estimate_claims(policies, exchange)
     used = [replace(claim, amount=_used_amount(setup, claim.limit)) for claim in claims]
     await store.admit("before", [claim for claim in used if claim.amount])
     await pipeline.run(exchange)
@@ -144,7 +144,7 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     return case_run
 
 
-async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
+async def _estimate_claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
     try:
         call = await exchange.read_call(exchange.read_head())
         return estimate_claims(policies.identify(call.head).decide(call), call)
@@ -156,12 +156,12 @@ def _used_amount(setup: Given, limit: Limit) -> int:
     return int(setup.used.get(limit.name, Decimal(0)) * limit.kind.scale)
 
 
-def _raise(sink: object, error: BaseException) -> None:
+def _raise_error(sink: object, error: BaseException) -> None:
     raise error
 
 
 @frozen
-class _WithoutServices:
+class _LocalGuards:
     """The guards of the policy, except those that call a service."""
 
     guards: PolicyGuards

@@ -111,14 +111,18 @@ def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Differenc
         results = [(f"{stage}.{r.guard}", r.verdict) for stage, r in record.guard_results()]
         verdicts = [result for guard, result in results if guard == name]
         if verdict not in verdicts:  # after a guard retry, a guard has several verdicts
-            missing = _missing(guard for guard, _ in results)
+            missing = _describe_missing(guard for guard, _ in results)
             yield f"guards.{name}", verdict, verdicts[-1] if verdicts else missing
     for name, amount in (expect.charged or {}).items():
         if amount != case_run.charged.get(name):
-            yield f"charged.{name}", amount, case_run.charged.get(name, _missing(case_run.charged))
+            yield (
+                f"charged.{name}",
+                amount,
+                case_run.charged.get(name, _describe_missing(case_run.charged)),
+            )
 
 
-def _missing(names: Iterable[str]) -> str:
+def _describe_missing(names: Iterable[str]) -> str:
     available = ", ".join(sorted(set(names)))
     return f"{MISSING} (available: {available})" if available else MISSING
 
@@ -131,7 +135,7 @@ def _text_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]
             yield "upstream.text", expect.upstream.text, request_text(body)
     if expect.client is not None:
         yield from _compare("client.headers", expect.client.headers, case_run.headers)
-        yield from _compare("client.body", expect.client.body or {}, _document(case_run.body))
+        yield from _compare("client.body", expect.client.body or {}, _parse_document(case_run.body))
         if expect.client.text is not None and expect.client.text != response_text(case_run):
             yield "client.text", expect.client.text, response_text(case_run)
 
@@ -149,7 +153,7 @@ def _text(value: Any) -> str:
     return str(value) if isinstance(value, (str, Decimal)) else orjson.dumps(value).decode()
 
 
-def _document(body: bytes) -> Json:
+def _parse_document(body: bytes) -> Json:
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -159,29 +163,31 @@ def _document(body: bytes) -> Json:
 
 def request_text(body: Json) -> str:
     """Return all texts of a request that a model reads, in order, joined by newlines."""
-    return "\n".join(text for name in TEXT_FIELDS if name in body for text in _texts(body[name]))
+    return "\n".join(
+        text for name in TEXT_FIELDS if name in body for text in _iter_texts(body[name])
+    )
 
 
-def _texts(value: Any, name: str = "") -> Iterator[str]:
+def _iter_texts(value: Any, name: str = "") -> Iterator[str]:
     if isinstance(value, str) and name not in ("role", "type", "id"):
         yield value
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from _texts(inner, key)
+            yield from _iter_texts(inner, key)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item, name)
+            yield from _iter_texts(item, name)
 
 
 def response_text(case_run: CaseRun) -> str:
     if not case_run.headers.get("content-type", "").startswith("text/event-stream"):
-        return _answer_text(_document(case_run.body))
+        return _join_document_text(_parse_document(case_run.body))
     reader = sse.EventReader(limit=len(case_run.body) + 1)
     events = [*reader.feed(case_run.body), *reader.close()]
-    return "".join(_answer_text(_document(event)) for event in events)
+    return "".join(_join_document_text(_parse_document(event)) for event in events)
 
 
-def _answer_text(document: Json) -> str:
+def _join_document_text(document: Json) -> str:
     choices = get_choices(document) or [document.get("choice") or {}]
     texts = []
     for choice in choices:

@@ -94,7 +94,7 @@ def as_table(listing: Listing) -> str:
     """Return aligned columns. An unknown value is a dash."""
     heads = ["upstream", "provider", "model", "source", "from"]
     heads += [name.replace("_", " ") for name in TYPES]
-    rows = [heads, *(_cells(line) for line in listing.lines)]
+    rows = [heads, *(_format_cells(line) for line in listing.lines)]
     used = [n for n in range(len(heads)) if n < 5 or any(row[n] != "-" for row in rows[1:])]
     widths = {n: max(len(row[n]) for row in rows) for n in used}
     lines = ("  ".join(row[n].ljust(widths[n]) for n in used).rstrip() for row in rows)
@@ -102,7 +102,7 @@ def as_table(listing: Listing) -> str:
     return "\n".join([f"USD per million tokens on {listing.day}; price table {age}", *lines])
 
 
-def _cells(line: PriceLine) -> list[str]:
+def _format_cells(line: PriceLine) -> list[str]:
     price = line.price
     start = "-" if price is None or price.since is None else str(price.since)
     cells = [line.upstream or "-", line.provider or "-", line.model, line.source or "-", start]
@@ -119,23 +119,23 @@ def as_json(listing: Listing) -> str:
     data = {
         "at": str(listing.day),
         "as_of": str(listing.as_of) if listing.as_of else None,
-        "prices": [_data(line) for line in listing.lines],
+        "prices": [_to_json(line) for line in listing.lines],
     }
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
-def _data(line: PriceLine) -> Mapping[str, Any]:
+def _to_json(line: PriceLine) -> Mapping[str, Any]:
     price = line.price
     data = {"upstream": line.upstream, "provider": line.provider, "model": line.model}
     data["by"] = line.source
     if price is None:
         return {**data, "price": None}
-    tiers = [{"above": tier.above, **_usd(tier)} for tier in price.tiers]
+    tiers = [{"above": tier.above, **_format_usd(tier)} for tier in price.tiers]
     start = str(price.since) if price.since else None
-    return {**data, "price": {"from": start, **_usd(price), "tiers": tiers}}
+    return {**data, "price": {"from": start, **_format_usd(price), "tiers": tiers}}
 
 
-def _usd(part: object) -> dict[str, str]:
+def _format_usd(part: object) -> dict[str, str]:
     prices = ((name, getattr(part, name, None)) for name in TYPES)
     return {name: f"{usd:f}" for name, usd in prices if usd is not None}
 

@@ -90,7 +90,8 @@ def _read_table(file: Path) -> tuple[Table, date | None]:
         prices = {}
     table = {
         provider: {
-            name: _rows(document, ("prices", provider, name), rows) for name, rows in names.items()
+            name: _parse_rows(document, ("prices", provider, name), rows)
+            for name, rows in names.items()
         }
         for provider, names in prices.items()
     }
@@ -99,7 +100,7 @@ def _read_table(file: Path) -> tuple[Table, date | None]:
     return table, as_of
 
 
-def _rows(document: Document, path: KeyPath, value: Any) -> Rows:
+def _parse_rows(document: Document, path: KeyPath, value: Any) -> Rows:
     rows = []
     for index, row in enumerate(value if isinstance(value, list) else [value]):
         try:

@@ -100,11 +100,11 @@ def table_lines(table: Table) -> Iterable[str]:
             is_plain = re.fullmatch(r"[a-zA-Z][a-zA-Z0-9._/-]*\*?", name)
             key = name if is_plain else "'" + name.replace("'", "''") + "'"
             if len(rows) == 1:
-                yield f"    {key}: {_mapping(rows[0])}"
+                yield f"    {key}: {_format_mapping(rows[0])}"
                 continue
             yield f"    {key}:"
-            yield from (f"      - {_mapping(row)}" for row in reversed(rows))
+            yield from (f"      - {_format_mapping(row)}" for row in reversed(rows))
 
 
-def _mapping(row: Row) -> str:
+def _format_mapping(row: Row) -> str:
     return f"{{{row.amounts}}}" if row.since is None else f"{{from: {row.since}, {row.amounts}}}"

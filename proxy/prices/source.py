@@ -50,10 +50,10 @@ def licence() -> str:
 def table() -> Table:
     """Return all prices that a row can express."""
     providers = {provider.id: provider for provider in data.providers}
-    return {name: _section(providers[name]) for name in PRICED}
+    return {name: _provider_rows(providers[name]) for name in PRICED}
 
 
-def _section(provider: types.Provider) -> dict[str, Rows]:
+def _provider_rows(provider: types.Provider) -> dict[str, Rows]:
     """Return a provider's rows, including models of others that it sells at their price.
 
     The package's search decides which model a name means: its first match wins.
@@ -68,7 +68,7 @@ def _section(provider: types.Provider) -> dict[str, Rows]:
     section: dict[str, Rows] = {}
     for model in (*provider.models, *resold):
         if rows := _rows(model):
-            names = {model.id, *_patterns(model.match)}
+            names = {model.id, *_model_patterns(model.match)}
             for name in [name for name in names if name[0].isalnum()]:
                 exact = name.removesuffix("*")
                 if provider.find_model(exact, all_providers=data.providers) is model:
@@ -76,12 +76,12 @@ def _section(provider: types.Provider) -> dict[str, Rows]:
     return dict(sorted(section.items()))
 
 
-def _patterns(match: types.MatchLogic) -> list[str]:
+def _model_patterns(match: types.MatchLogic) -> list[str]:
     """Return names and prefixes that a clause matches. ``contains`` matches more than these."""
     if isinstance(match, types.ClauseOr):
-        return [name for clause in match.or_ for name in _patterns(clause)]
+        return [name for clause in match.or_ for name in _model_patterns(clause)]
     if isinstance(match, types.ClauseAnd):  # a prefix with exceptions matches itself only
-        return [name.removesuffix("*") for clause in match.and_ for name in _patterns(clause)]
+        return [name.removesuffix("*") for clause in match.and_ for name in _model_patterns(clause)]
     if isinstance(match, types.ClauseRegex):
         return []
     (text,) = vars(match).values()
@@ -92,17 +92,17 @@ def _patterns(match: types.MatchLogic) -> list[str]:
 def _rows(model: types.ModelInfo) -> Rows:
     """Return a model's prices by day, none if they are not per token."""
     rows: list[Row] = []
-    for day, source in _dated(model):
-        amounts = _amounts(source, embeds="embed" in model.id)
+    for day, source in _iter_dated_prices(model):
+        amounts = _read_amounts(source, embeds="embed" in model.id)
         if amounts is None:
             return ()
-        text = _row_text(amounts)
+        text = _format_row(amounts)
         if not rows or rows[-1].amounts != text:
             rows.append(Row(day, text))
     return tuple(rows)
 
 
-def _dated(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPrice]]:
+def _iter_dated_prices(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPrice]]:
     """Yield the day of each price change, oldest first, with the highest price of that day."""
     days: set[date] = set()
     hours = {time(0)}
@@ -116,12 +116,14 @@ def _dated(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPri
         prices = [model.get_prices(datetime.combine(day, hour)) for hour in hours]
         highest = max(
             prices,
-            key=lambda price: [_base(getattr(price, key) or Decimal(0)) for key in UNITS.values()],
+            key=lambda price: [
+                _base_amount(getattr(price, key) or Decimal(0)) for key in UNITS.values()
+            ],
         )
         yield (None if day == FIRST_DAY else day), highest
 
 
-def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
+def _read_amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
     """Return the prices by token type, None if a part is missing or not per token."""
     charged = {key for key, amount in vars(source).items() if amount is not None}
     required = {"input_mtok"} if embeds else {"input_mtok", "output_mtok"}
@@ -134,22 +136,22 @@ def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
     return None if tiered - TIERED else amounts
 
 
-def _row_text(amounts: Amounts) -> str:
-    text = yaml_members({name: _base(amount) for name, amount in amounts.items()})
+def _format_row(amounts: Amounts) -> str:
+    text = yaml_members({name: _base_amount(amount) for name, amount in amounts.items()})
     tiered = [amount for amount in amounts.values() if isinstance(amount, types.TieredPrices)]
     tiers = []
     for start in sorted({tier.start for amount in tiered for tier in amount.tiers}):
-        prices = {name: _price_above(amount, start) for name, amount in amounts.items()}
-        changed = {name: usd for name, usd in prices.items() if usd != _base(amounts[name])}
+        prices = {name: _amount_above(amount, start) for name, amount in amounts.items()}
+        changed = {name: usd for name, usd in prices.items() if usd != _base_amount(amounts[name])}
         tiers.append(f"{{above: {start}, {yaml_members(changed)}}}")
     return f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text
 
 
-def _base(amount: Amount) -> Decimal:
+def _base_amount(amount: Amount) -> Decimal:
     return amount.base if isinstance(amount, types.TieredPrices) else amount
 
 
-def _price_above(amount: Amount, start: int) -> Decimal:
+def _amount_above(amount: Amount, start: int) -> Decimal:
     if not isinstance(amount, types.TieredPrices):
         return amount
     prices = [tier.price for tier in amount.tiers if tier.start <= start]

@@ -92,7 +92,7 @@ def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
         sampler_arg = "1.0"
     bounds = _read_batch_bounds(values, warnings)
     interval_ms, timeout_ms = (
-        _positive(values, name, default, warnings)
+        _read_positive(values, name, default, warnings)
         for name, default in zip(METRIC_INTERVALS, (60_000, 30_000), strict=True)
     )
     for prefix in ("OTEL_EXPORTER_OTLP_", *(f"OTEL_EXPORTER_OTLP_{name}_" for name in signals)):
@@ -119,14 +119,16 @@ def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
 
 def _read_batch_bounds(values: Mapping[str, str], warnings: list[str]) -> BatchBounds:
     defaults = BatchBounds()
-    max_spans = _positive(values, "OTEL_BSP_MAX_QUEUE_SIZE", defaults.max_spans, warnings)
-    max_batch = _positive(values, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.max_batch, warnings)
+    max_spans = _read_positive(values, "OTEL_BSP_MAX_QUEUE_SIZE", defaults.max_spans, warnings)
+    max_batch = _read_positive(
+        values, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.max_batch, warnings
+    )
     if max_batch > max_spans:
         if "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" in values:
             problem = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE must be at most OTEL_BSP_MAX_QUEUE_SIZE"
             warnings.append(f"{problem}; {max_spans} is used")
         max_batch = max_spans
-    delay_ms = _positive(values, "OTEL_BSP_SCHEDULE_DELAY", defaults.delay_ms, warnings)
+    delay_ms = _read_positive(values, "OTEL_BSP_SCHEDULE_DELAY", defaults.delay_ms, warnings)
     return BatchBounds(max_spans, max_batch, delay_ms)
 
 
@@ -152,7 +154,7 @@ def _read_exporters(
     return tuple(dict.fromkeys(names))
 
 
-def _positive(values: Mapping[str, str], name: str, default: int, warnings: list[str]) -> int:
+def _read_positive(values: Mapping[str, str], name: str, default: int, warnings: list[str]) -> int:
     text = values.get(name, str(default))
     if text.isdecimal() and int(text) > 0:
         return int(text)

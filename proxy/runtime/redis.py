@@ -107,7 +107,7 @@ class SingleServer:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         pool = ConnectionPool.from_url(url, **BOUNDS)
-        pool.connection_class = _packed(pool.connection_class)
+        pool.connection_class = _with_hiredis(pool.connection_class)
         pool.make_connection()  # type: ignore[no-untyped-call]  # tells of a wrong option now
         self._client = Redis.from_pool(pool)
         self._timeout_s = timeout_s
@@ -139,20 +139,20 @@ class Cluster:
         secure = options.pop("connection_class", None) is not None
         self._client = RedisCluster(startup_nodes=nodes, ssl=secure, **(options | BOUNDS))
         kwargs = self._client.connection_kwargs
-        kwargs["connection_class"] = _packed(kwargs["connection_class"])
+        kwargs["connection_class"] = _with_hiredis(kwargs["connection_class"])
         self._timeout_s = timeout_s
         self._failing = False
         self._asked: str | None = None
 
     async def run(self, key: str | bytes, *command: Word) -> Any:
         """Choose the server first, because the library would otherwise hash every argument."""
-        async with self._trip():
+        async with self._round_trip():
             node = self._client.get_node_from_key(cast("str", key))
             self._asked = node.name if node else None
             return await self._client.execute_command(*command, target_nodes=node)
 
     @asynccontextmanager
-    async def _trip(self) -> AsyncIterator[None]:
+    async def _round_trip(self) -> AsyncIterator[None]:
         """Run one request. After an earlier failure, reload the slots from another server first."""
         try:
             async with in_time(self._timeout_s):
@@ -168,7 +168,7 @@ class Cluster:
             raise
 
     async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
-        async with self._trip(), self._client.pipeline() as together:
+        async with self._round_trip(), self._client.pipeline() as together:
             for command in commands:
                 _ = together.execute_command(*command)
             _ = await together.execute()
@@ -234,5 +234,5 @@ class PackedInC:
         return [hiredis.pack_command(cast("tuple[str]", args))]
 
 
-def _packed(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+def _with_hiredis(kind: type[AbstractConnection]) -> type[AbstractConnection]:
     return type("Packed", (PackedInC, kind), {})

@@ -174,9 +174,9 @@ class Spool(Generic[Item]):
                 self._wake.clear()
                 self._ready.clear()
             while self._queue and not self.given_up:
-                if not self._hand_over():
+                if not self._write_batch():
                     self.pause(RETRY_S)
-            self._after()
+            self._run_idle_work()
         try:
             if self._finish is not None:
                 self._finish()
@@ -189,14 +189,14 @@ class Spool(Generic[Item]):
             self._sealed = self.given_up or (self.closing and not self._queue)
             return self._sealed
 
-    def _after(self) -> None:
+    def _run_idle_work(self) -> None:
         try:
             if self._idle is not None:
                 self._rest_s = self._idle()
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(error)
 
-    def _hand_over(self) -> bool:
+    def _write_batch(self) -> bool:
         """Pass a batch to the writer. Return True if it has handled all items."""
         batch = [self._queue[n] for n in range(min(len(self._queue), self._bounds.batch))]
         end = self._handled + len(batch)
@@ -204,10 +204,10 @@ class Spool(Generic[Item]):
             self._write(batch)
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(error)
-            self._one_by_one(end)
+            self._write_each(end)
         return self._handled >= end
 
-    def _one_by_one(self, end: int) -> None:
+    def _write_each(self, end: int) -> None:
         """Pass the rest of a batch one by one, and drop items at which the writer raises."""
         while self._handled < end and not self.given_up:
             handled_before = self._handled

@@ -102,7 +102,7 @@ def _respond(
     sources: AdminSources, readiness: Readiness, request: web.BaseRequest, path: str
 ) -> web.Response:
     if path == LOG_LEVEL and request.method == "PUT":
-        return _put_level(sources.levels, request)
+        return _set_log_level(sources.levels, request)
     if request.method not in ("GET", "HEAD"):
         return _make_refusal(405, "Use GET or HEAD.", allow="GET, HEAD")
     if path == "/readyz":
@@ -144,7 +144,7 @@ def _explain(
     return _render_explanation(calls.explain(request_id, caller), as_json=as_json)
 
 
-def _put_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
+def _set_log_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
     """Set the log level temporarily: ``?level=debug&seconds=600``."""
     seconds = request.query.get("seconds", str(LEVEL_S))
     try:

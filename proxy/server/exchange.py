@@ -188,18 +188,18 @@ class HttpExchange:
         if self._is_sending or out.served or not out.is_writable:
             return
         if not out.begun:
-            self._take_head(ResponseHead(streamed=True))
-            self._begin(KEEPALIVE, None)
+            self._set_head(ResponseHead(streamed=True))
+            self._begin_with_frame(KEEPALIVE, None)
         out.write_now(self._writer.feed(KEEPALIVE))
 
-    def _take_head(self, head: ResponseHead) -> None:
+    def _set_head(self, head: ResponseHead) -> None:
         self._head = head
         self._writer = answer_writer(self._call, head, self._record.guard_results)
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         if not self._out.begun:  # a keepalive may have begun the stream and set the head
-            self._take_head(head)
+            self._set_head(head)
 
     async def send(self, frames: Sequence[Frame]) -> None:
         out, is_streamed, pending = self._out, self._head.streamed, b""
@@ -213,7 +213,7 @@ class HttpExchange:
                 write = partial(self._writer.feed, frame)
                 data = await self._parsing.offload.run(weight, write, self._call.scheduling_key)
             if not out.begun and (is_streamed or frame.last):
-                self._begin(frame, None if is_streamed else len(data))
+                self._begin_with_frame(frame, None if is_streamed else len(data))
                 begins = True
             if record.first_sent is None and out.begun and has_content(frame):
                 record.first_sent = record.now()
@@ -243,7 +243,7 @@ class HttpExchange:
             out.write_at_once(data)
         return True
 
-    def _begin(self, frame: Frame, length: int | None) -> None:
+    def _begin_with_frame(self, frame: Frame, length: int | None) -> None:
         """Write the response head. Streams have no length."""
         head, media_type = self._head, self._writer.media_type
         if head.passthrough is not None and head.streamed:
@@ -251,9 +251,9 @@ class HttpExchange:
         status, fields = make_status_and_headers(
             self._record, head, self._client, media_type, frame
         )
-        self._begin_with(status, fields, length)
+        self._begin_response(status, fields, length)
 
-    def _begin_with(self, status: int, fields: dict[str, str], length: int | None) -> None:
+    def _begin_response(self, status: int, fields: dict[str, str], length: int | None) -> None:
         fields["x-request-id"] = self.request_id
         if self._cors:
             fields |= self._cors
@@ -288,7 +288,7 @@ class HttpExchange:
         body = orjson.dumps(refusal.body)
         if not out.begun:
             fields = make_error_headers(record, error) | dict(refusal.headers)
-            self._begin_with(refusal.status, fields, len(body))
+            self._begin_response(refusal.status, fields, len(body))
             await out.write(body, last=True)
             return
         record.status = record.status or refusal.status

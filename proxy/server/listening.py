@@ -37,10 +37,10 @@ class Reception:
     def __call__(self) -> RequestHandler:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._take_in)
+            self._loop.call_soon(self._accept_connections)
         return self._server()
 
-    def _take_in(self) -> None:
+    def _accept_connections(self) -> None:
         self._is_due = False
         with suppress(OSError):  # no connection waits, or the socket is closed
             for _ in range(TOGETHER):

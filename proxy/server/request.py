@@ -181,9 +181,9 @@ class Incoming:
         names = map(str.lower, raw_headers.keys())
         self.headers = headers = dict(zip(names, raw_headers.values(), strict=False))
         if len(headers) < len(raw_headers):  # a header is repeated
-            self._join(raw_headers)
+            self._join_headers(raw_headers)
 
-    def _join(self, raw_headers: CIMultiDictProxy[str]) -> None:
+    def _join_headers(self, raw_headers: CIMultiDictProxy[str]) -> None:
         """Join repeated headers where the header allows it."""
         self.headers.clear()
         for written, value in raw_headers.items():
@@ -238,7 +238,7 @@ class Incoming:
     async def next_piece(self, *, is_first: bool) -> bytes:
         """Return the next bytes, empty at the end. Raises ``RequestError`` for late or bad ones."""
         if is_first and "expect" in self.headers:
-            await self._continue(self.headers["expect"])
+            await self._send_continue(self.headers["expect"])
         try:
             async with asyncio.timeout(self._bounds.body_s):
                 return await self._request.content.readany()
@@ -258,7 +258,7 @@ class Incoming:
             if content.is_eof() and "expect" not in self.headers:
                 return self._count_body_bytes(content.read_nowait())
             if "expect" in self.headers:
-                await self._continue(self.headers["expect"])
+                await self._send_continue(self.headers["expect"])
             async with asyncio.timeout(self._bounds.body_s):
                 body = bytearray()
                 while piece := await content.readany():
@@ -292,7 +292,7 @@ class Incoming:
     def _make_too_large_error(self) -> RequestTooLarge:
         return RequestTooLarge(too_large(self._bounds.body_bytes))
 
-    async def _continue(self, expect: str) -> None:
+    async def _send_continue(self, expect: str) -> None:
         """Send ``100 Continue`` if the client waits for it. HTTP/1.0 has no such response."""
         if self._request.version < HttpVersion11:
             return

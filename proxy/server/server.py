@@ -182,23 +182,23 @@ class QuietHandler(web.RequestHandler):
         # While no request is served, the parser expects a head or the rest of one. Data that begins
         # with a letter cannot be the end of a body, so everything up to the empty line is a head.
         if (self._head or data[:1].isalpha()) and self.idle:
-            data = self._take_complete_head(data)
+            data = self._split_off_head(data)
         if data and self._waiting:  # data that arrived before the transport was paused
             self._waiting += data
             return
         offset, framing_before = 0, self._framing
         while offset + SLICE < len(data):
-            if self._is_unframed(len(data) - offset):
+            if self._is_framing_too_large(len(data) - offset):
                 super().data_received(data[offset:])
                 return
             self._parse(data[offset : offset + SLICE])
             offset += SLICE
             if self._framing - framing_before > AT_ONCE:
-                self._wait_with(data[offset:])
+                self._postpone(data[offset:])
                 return
         self._parse(data[offset:])
 
-    def _is_unframed(self, size: int) -> bool:
+    def _is_framing_too_large(self, size: int) -> bool:
         """Return True if the next ``size`` bytes all belong to a body with a known length."""
         body = self._body
         if body is None or self._reading_paused or self._buffer_paused:  # the parser may hold some
@@ -211,7 +211,7 @@ class QuietHandler(web.RequestHandler):
         if self._body is not None or (self._messages and not self._messages[-1][1].is_eof()):
             self._watch_framing(len(data), body_before)
 
-    def _wait_with(self, data: bytes) -> None:
+    def _postpone(self, data: bytes) -> None:
         """Defer parsing until other connections were served, and pause reading until then."""
         self._waiting = data
         self._pause_transport_reading()
@@ -273,7 +273,7 @@ class QuietHandler(web.RequestHandler):
         last_body = bodies[-1] if bodies else self._body
         return None if last_body is None or last_body.is_eof() else last_body
 
-    def _take_complete_head(self, data: bytes) -> bytes:
+    def _split_off_head(self, data: bytes) -> bytes:
         """Return a complete head and the data after it, or nothing if the head is incomplete."""
         if not self._head:
             end = data.find(b"\r\n\r\n")

@@ -79,7 +79,7 @@ class Emitters:
         self.active += 1
         record.side_tasks = self.side_tasks
         for counter in self._counters:
-            self._try(counter, counter.begin, record)
+            self._run_step(counter, counter.begin, record)
 
     def end(self, record: Record) -> None:
         record.side_tasks, record.pending = None, ()  # a stored record must not keep them alive
@@ -87,7 +87,7 @@ class Emitters:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
         for counter in self._counters:
-            self._try(counter, counter.count_end, record)
+            self._run_step(counter, counter.count_end, record)
         self.active -= 1
         is_first = not self._ended
         self._ended += (record,)
@@ -109,7 +109,7 @@ class Emitters:
                 except Exception as error:  # noqa: BLE001  # telemetry must not break a call
                     self.failed(sink, error)
 
-    def _try(self, sink: RecordSink, step: Callable[[Record], None], record: Record) -> None:
+    def _run_step(self, sink: RecordSink, step: Callable[[Record], None], record: Record) -> None:
         try:
             step(record)
         except Exception as error:  # noqa: BLE001  # telemetry must not break a call

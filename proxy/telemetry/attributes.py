@@ -109,7 +109,7 @@ def model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
         "gen_ai.response.model": last_attempt.meter.answer_model,
         "gen_ai.response.time_to_first_chunk": first_chunk_s(record, facts),
         "error.type": facts.error,
-        **_request_parameters(record, last_attempt),
+        **_get_request_parameters(record, last_attempt),
     }
     if facts.source not in UNCOUNTED:
         attributes |= {
@@ -152,7 +152,7 @@ def _serialize_messages(texts: Sequence[CapturedText]) -> str | None:
     return orjson.dumps(messages).decode() if messages else None
 
 
-def _request_parameters(record: Record, last_attempt: Attempt) -> Attributes:
+def _get_request_parameters(record: Record, last_attempt: Attempt) -> Attributes:
     """Return the parameters of the request, after the rules have changed them."""
     if record.call is None or record.plan is None or record.head is None:
         return {}

@@ -75,7 +75,7 @@ def _read(line: bytes) -> Entry | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _is_whole(line: bytes, entry: Entry) -> bool:
+def _is_canonical(line: bytes, entry: Entry) -> bool:
     """Return True if a line is unchanged since it was sealed."""
     seq, prev = entry.get("seq"), entry.get("prev")
     if type(seq) is not int or not isinstance(prev, str):
@@ -160,7 +160,7 @@ class ChainFile:
             if entry is None:
                 torn = line + torn
                 continue
-            if not _is_whole(line, entry):
+            if not _is_canonical(line, entry):
                 message = f"the last line of {path} was changed. Run headrace verify-log {path}."
                 raise BadChain(message)
             self.seq, self.head = entry["seq"], entry["hash"]
@@ -217,7 +217,7 @@ class _ChainReader:
         if entry is None:
             self._part, self._part_number = self._part + line, self._part_number or number
             return (self._part_number, NOT_A_LINE) if len(self._part) > TAIL else None
-        if not _is_whole(line, entry):
+        if not _is_canonical(line, entry):
             return number, "was changed after it was written"
         if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
             return number, "does not follow the line before: lines were removed, inserted or moved"

@@ -92,7 +92,7 @@ class Histogram:
 
 
 @dataclass(slots=True)
-class _Admitted:
+class _AllowedValues:
     """Allowed values of a roster, which expire at the monotonic second ``expires_at``."""
 
     values: dict[LabelSet, frozenset[Values]]
@@ -114,11 +114,11 @@ class Registry:
         self._max_series = max_series
         self._metrics = {metric.name: metric for metric in METRICS}
         self._series: dict[str, dict[Values, Any]] = {name: {} for name in self._metrics}
-        self._admitted = [_Admitted(_allowed(LabelCatalog()), "nothing", is_active=True)]
+        self._admitted = [_AllowedValues(_allowed(LabelCatalog()), "nothing", is_active=True)]
         self._lock = threading.Lock()
         self._allowed: dict[LabelSet, frozenset[Values]] = {}
         self._update_known_values()
-        self._start(LabelCatalog())
+        self._create_initial_series(LabelCatalog())
 
     def child(self, name: str, *labels: str) -> Any:
         """Return the series of a metric by its labels, or the one for ``other``."""
@@ -143,7 +143,7 @@ class Registry:
         Blocks for long with a large roster, so call it off the event loop. Call the result once the
         roster is active: it retires the previous roster of the same source.
         """
-        admitted = _Admitted(_allowed(roster), source)
+        admitted = _AllowedValues(_allowed(roster), source)
         with self._lock:
             for other in self._admitted:
                 if other.source == source and not other.is_active:  # the reload was rejected
@@ -152,7 +152,7 @@ class Registry:
             self._drop_expired()
             self._update_known_values()
             if start:
-                self._start(roster)
+                self._create_initial_series(roster)
 
         def activate() -> None:
             for admitted_roster in self._admitted:
@@ -207,7 +207,7 @@ class Registry:
             for label_set in LABEL_SETS
         }
 
-    def _start(self, roster: LabelCatalog) -> None:
+    def _create_initial_series(self, roster: LabelCatalog) -> None:
         for metric in METRICS:
             for labels in metric.initial(roster):
                 self.child(metric.name, *labels)

@@ -48,13 +48,13 @@ class PassthroughRequest:
     media_type: str = ""
 
 
-def _sample(route: str) -> str:
+def _make_sample_path(route: str) -> str:
     return _PARAMETER.sub(SAMPLE, route)
 
 
 def sample_request(route: str) -> PassthroughRequest:
     """Return a request that matches a route, with placeholder values."""
-    return PassthroughRequest(_sample(route))
+    return PassthroughRequest(_make_sample_path(route))
 
 
 @frozen
@@ -86,7 +86,7 @@ class PassthroughPath:
     @property
     def sample(self) -> str:
         """A matching path with placeholder values."""
-        return _sample(self.route)
+        return _make_sample_path(self.route)
 
     @property
     def names(self) -> list[str]:

@@ -46,7 +46,7 @@ class Calendar:
         if self.unit == "hour":
             return _hour_bounds(wall_ms, zone)
         day = self._get_first_day(datetime.fromtimestamp(wall_ms // 1000, zone).date())
-        begins = [_start_of_day_ms(self._step(day, by), zone) for by in (-1, 0, 1, 2)]
+        begins = [_start_of_day_ms(self._add_units(day, by), zone) for by in (-1, 0, 1, 2)]
         return begins[0], begins[1], begins[2], begins[3]
 
     def window_start_ms(self, wall_s: float) -> int:
@@ -62,7 +62,7 @@ class Calendar:
             return day - timedelta(days=day.weekday())
         return day.replace(day=1) if self.unit == "month" else day
 
-    def _step(self, start: date, by: int) -> date:
+    def _add_units(self, start: date, by: int) -> date:
         if self.unit == "month":
             months = start.year * 12 + start.month - 1 + by
             return date(months // 12, months % 12 + 1, 1)

@@ -118,9 +118,9 @@ class Upstreams:
             targets = self.health.sort_by_load(targets, model_call.pool_size)
         if plan.hedge_after is None:
             return self._try_targets(context, targets, "first")
-        return self._hedge(context, targets, plan.hedge_after)
+        return self._open_hedged(context, targets, plan.hedge_after)
 
-    async def _hedge(
+    async def _open_hedged(
         self, context: AttemptContext, targets: Sequence[Target], delay_s: float
     ) -> HttpUpstreamResponse:
         """Send a second request to the next target, or to the only one, if the first is slow."""
@@ -149,7 +149,7 @@ class Upstreams:
         while True:
             target = targets[index]
             try:
-                return await self._try(context, target, reason, fresh=fresh)
+                return await self._try_once(context, target, reason, fresh=fresh)
             except StaleConnection:  # nothing was received, so this does not count as a retry
                 reason, fresh = "retry", True
                 continue
@@ -176,7 +176,7 @@ class Upstreams:
             return None
         return delay_s if self.health.may_retry(target.upstream) else None
 
-    async def _try(
+    async def _try_once(
         self, context: AttemptContext, target: Target, reason: AttemptReason, *, fresh: bool
     ) -> HttpUpstreamResponse:
         """Send a request to a target. Return its response once it has content."""

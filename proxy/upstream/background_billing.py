@@ -56,11 +56,13 @@ class BackgroundBilling:
         attempt.is_billed, attempt.bill = False, None
         if not has_bill({**response, "usage": usage}):
             return
-        await self._bill(open_attempt, state_ref.id, usage)
+        await self._bill_once(open_attempt, state_ref.id, usage)
         if attempt.is_billed and response.get("status") == "failed":
             attempt.error = UpstreamUnavailable.code  # its cost is counted as lost
 
-    async def _bill(self, open_attempt: OpenAttempt, response_id: str, usage: Json | None) -> None:
+    async def _bill_once(
+        self, open_attempt: OpenAttempt, response_id: str, usage: Json | None
+    ) -> None:
         """Bill the attempt if it is the first, or has created the response.
 
         If the call is cancelled before the registry replies, the request is repeated.

@@ -63,7 +63,7 @@ def write_head(target: RequestTarget, headers: Mapping[str, str]) -> bytes:
     return text.encode("ascii")
 
 
-def _end_head(method: str, length: int | None) -> bytes:
+def _make_framing_headers(method: str, length: int | None) -> bytes:
     """Return the framing header and the end of a head. ``length`` is None for a chunked body."""
     if length is None:
         return b"transfer-encoding: chunked\r\n\r\n"
@@ -314,7 +314,10 @@ class HttpClient:
             upload, body, fresh = body, b"", True
         target = self._parse_cached_url(url, method)
         length = len(body) if upload is None else upload.upload.length
-        request, origin = write_head(target, headers) + _end_head(method, length), target.origin
+        request, origin = (
+            write_head(target, headers) + _make_framing_headers(method, length),
+            target.origin,
+        )
         deadline = self._now() + timeouts.total
         connection = None if fresh else self.pool.try_take_idle(origin)
         if connection is None:

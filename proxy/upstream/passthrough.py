@@ -123,7 +123,7 @@ def _convert_input_tokens_usage(usage: Json) -> Json:
     }
     if any(usage.get(name) for name in CACHE_FIELDS):
         read, written = (usage.get(name) or 0 for name in CACHE_FIELDS)
-        chat["prompt_tokens"] = _sum((usage["input_tokens"], read, written))
+        chat["prompt_tokens"] = _sum_counts((usage["input_tokens"], read, written))
         chat["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
     return chat | {name: usage[name] for name in EXTRA_FIELDS if name in usage}
 
@@ -138,8 +138,8 @@ def _convert_gemini_usage(metadata: Any) -> Json | None:
     reasoning = metadata.get("thoughtsTokenCount") or 0
     tool_results = metadata.get("toolUsePromptTokenCount") or 0
     return {
-        "prompt_tokens": _sum((metadata["promptTokenCount"], tool_results)),
-        "completion_tokens": _sum((metadata.get("candidatesTokenCount") or 0, reasoning)),
+        "prompt_tokens": _sum_counts((metadata["promptTokenCount"], tool_results)),
+        "completion_tokens": _sum_counts((metadata.get("candidatesTokenCount") or 0, reasoning)),
         "prompt_tokens_details": {
             "cached_tokens": metadata.get("cachedContentTokenCount"),
             **_count_tokens_by_modality(metadata.get("promptTokensDetails")),
@@ -162,7 +162,7 @@ def _count_tokens_by_modality(details: Any) -> dict[str, Any]:
     }
 
 
-def _sum(counts: Iterable[Any]) -> int | None:
+def _sum_counts(counts: Iterable[Any]) -> int | None:
     """Return the sum of counts, None if one of them is invalid."""
     total = 0
     for count in counts:

@@ -76,7 +76,7 @@ class HttpUpstreamResponse:
         except BaseException:
             for frame in frames:  # the upstream may have reported usage
                 self.open_attempt.attempt.meter.feed(frame, self.open_attempt.record.now())
-            self._give_back()
+            self._release_memory()
             raise
         self._preamble = frames
         self._has_begun = True
@@ -221,11 +221,11 @@ class HttpUpstreamResponse:
                     self._frames = frames[index:]
                     return frames[:index]
                 self._frames = frames[1:]
-                return (self._record(frame),)
+                return (self._record_frame(frame),)
         self._frames = []
         return frames
 
-    def _record(self, frame: Frame) -> Frame:
+    def _record_frame(self, frame: Frame) -> Frame:
         """Record findings, and the attempt's end before guards process the last frame."""
         attempt = self.open_attempt.attempt
         members = {event.name: event.value for event in frame.events if type(event) is Extension}
@@ -245,7 +245,7 @@ class HttpUpstreamResponse:
         timed = (*events, Extension("prediction_time_ms", elapsed_ms), stop)
         return frame._replace(events=timed, doc=doc, raw=None)
 
-    def _give_back(self) -> None:
+    def _release_memory(self) -> None:
         if self.share is not None:
             self.share.give_back()
 
@@ -258,7 +258,7 @@ class HttpUpstreamResponse:
         if not self._has_left:
             self._has_left = True
             self.open_attempt.finish_attempt()
-        self._give_back()
+        self._release_memory()
         self.reply.release()
 
 

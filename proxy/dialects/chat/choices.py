@@ -181,7 +181,7 @@ class ChoiceReader:
     def read(self, value: Json, position: int, response_id: object) -> Choice:
         number, holder = index_of(value, position), self._form.holder
         message = value.get(holder) if holder else value
-        is_native = self._inspect and not self._is_silent(value, message, number)
+        is_native = self._inspect and not self._is_textless(value, message, number)
         if number in self.finished:
             is_native = is_native or (self._inspect and bool(message))
             return Choice(number, value, units=[], finish=None, is_native=is_native)
@@ -198,7 +198,7 @@ class ChoiceReader:
                 units += [unit._replace(is_changed=True) for unit in joined]
             if "tool_calls" in message or "function_call" in message:
                 units += self._calls(message, number, slot, response_id)
-        finish = self._finish(value, number)
+        finish = self._read_finish(value, number)
         return Choice(number, value, units=units, finish=finish, is_native=is_native)
 
     def _read_texts(self, message: Json, number: int, value: Json, slot: Slot) -> Iterator[Unit]:
@@ -238,7 +238,7 @@ class ChoiceReader:
             tool = _make_tool_call(id_, old_call, "function")
             key = number, "function_call"
             inner = serialize_arguments({"function": old_call})["function"]
-            events = self._call_events(key, inner, "function", (*slot, "function_call"), tool)
+            events = self._make_call_events(key, inner, "function", (*slot, "function_call"), tool)
             if events is not None:
                 is_changed = not self._inspect and inner is not old_call
                 yield Unit("function_call", None, old_call, texts=[events], is_changed=is_changed)
@@ -270,7 +270,9 @@ class ChoiceReader:
             inner = {}
         tool = _make_tool_call(str(fragment.get("id") or ""), inner, kind) if is_new else None
         signature = get_signature(call) if is_new and self._crossing else None
-        events = self._call_events((number, index), inner, kind, (*slot, kind), tool, signature)
+        events = self._make_call_events(
+            (number, index), inner, kind, (*slot, kind), tool, signature
+        )
         if events is None:
             return None
         is_changed = (numbered if self._inspect else fragment) is not call
@@ -292,7 +294,7 @@ class ChoiceReader:
                 raise
             return None
 
-    def _call_events(
+    def _make_call_events(
         self,
         key: tuple[int, object],
         inner: Json,
@@ -319,7 +321,7 @@ class ChoiceReader:
         first = home if home in THOUGHTS else THOUGHTS[0]
         return name in THOUGHTS and name != first and message.get(first) == message[name]
 
-    def _is_silent(self, value: Json, message: Any, number: int) -> bool:
+    def _is_textless(self, value: Json, message: Any, number: int) -> bool:
         holder = self._form.holder
         if holder:
             other_members = {name: member for name, member in value.items() if name != holder}
@@ -331,10 +333,10 @@ class ChoiceReader:
         if text and type(text) is str:  # log-probabilities belong to the event of the text
             other_members.pop("logprobs", None)
         return has_shape(other_members, SILENT_OF_CHOICE) and all(
-            [self._is_silent_member(name, message, number) for name in message]
+            [self._is_textless_member(name, message, number) for name in message]
         )
 
-    def _is_silent_member(self, name: str, message: Json, number: int) -> bool:
+    def _is_textless_member(self, name: str, message: Json, number: int) -> bool:
         value = message[name]
         if name in self._form.texts:
             is_repeated = value and self._is_repeated(name, message, number)
@@ -373,7 +375,7 @@ class ChoiceReader:
         self._parts[number, key] = part
         return part, (Begin(part, tool, slot if tool is not None and tool.name else ()),)
 
-    def _finish(self, value: Json, number: int) -> Finish | None:
+    def _read_finish(self, value: Json, number: int) -> Finish | None:
         reason = value.get("finish_reason")
         if not reason or len(self.finished) >= self._max_parts:  # some servers send ""
             return None

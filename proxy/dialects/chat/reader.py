@@ -95,7 +95,7 @@ class ChatReader:
                 frame for chunk in split_into_chunks(doc) for frame in self._read(chunk, None)
             ]
             return [*frames, *self.end(done=True)]
-        events = self._start(doc)
+        events = self._make_start(doc)
         choices = self._read_choices(doc)
         events += [*_collect_choice_events(choices), *_read_usage_and_findings(doc)]
         events += [Finish(choice.number, "stop") for choice in choices if choice.finish is None]
@@ -118,7 +118,7 @@ class ChatReader:
 
     def _read(self, doc: Json, raw: bytes | None) -> list[Frame]:
         self._shape = None
-        head = self._start(doc)
+        head = self._make_start(doc)
         choices = self._read_choices(doc)
         tail = _read_usage_and_findings(doc)
         if self._inspect and (
@@ -130,11 +130,11 @@ class ChatReader:
         if self._crossing:
             frames = self._make_crossing_frames(doc, raw, head, choices, tail)
         elif self._inspect and _must_split_document(choices):
-            frames = self._split(doc, head, choices, tail)
+            frames = self._split_document(doc, head, choices, tail)
         else:
             frames = [self._make_frame((*head, *_collect_choice_events(choices), *tail), doc, raw)]
         if self._inspect:
-            frames = [moved for frame in frames for moved in self._move(frame)]
+            frames = [moved for frame in frames for moved in self._move_text(frame)]
         if not tail and frames[-1].doc is not None:
             self._store_shape(doc, choices)
         return frames
@@ -195,7 +195,7 @@ class ChatReader:
             return bool(message)
         return any(value for name, value in message.items() if name not in _WITHOUT_CONTENT)
 
-    def _start(self, doc: Json) -> list[Event]:
+    def _make_start(self, doc: Json) -> list[Event]:
         """Return the start event at the first document with an id, a choice or usage."""
         id_, model, created = doc.get("id"), doc.get("model"), doc.get("created")
         if self._is_started or not (id_ or doc.get("choices") or doc.get("usage") is not None):
@@ -258,7 +258,7 @@ class ChatReader:
         pending, self._held = self._held, {}
         return [self._make_frame((Delta(part, text),)) for part, text in pending.items()]
 
-    def _split(
+    def _split_document(
         self, doc: Json, head: list[Event], choices: list[Choice], tail: list[Event]
     ) -> list[Frame]:
         """Return frames with one text each. Usage is in the last one if that ends a choice."""
@@ -283,7 +283,7 @@ class ChatReader:
             self._make_frame((*other_events, *natives), {**identity, "choices": [], **usage}),
         ]
 
-    def _move(self, frame: Frame) -> list[Frame]:
+    def _move_text(self, frame: Frame) -> list[Frame]:
         """Return a frame whose text is in the member in which the part's first text was.
 
         Guards read all texts of a part as one text, so a client that reads one member must get all

@@ -135,10 +135,10 @@ def _convert_message_for_provider(message: Any, traits: Provider, dropped: set[s
     if traits.thoughts == "required" and not message.get("reasoning_content"):
         thought = message.get("reasoning")
         message = {**message, "reasoning_content": thought or UNKNOWN_THOUGHT}
-    return {**message, "tool_calls": [_call(call, traits) for call in calls]}
+    return {**message, "tool_calls": [_convert_call(call, traits) for call in calls]}
 
 
-def _call(call: Any, traits: Provider) -> Any:
+def _convert_call(call: Any, traits: Provider) -> Any:
     if not isinstance(call, dict):
         return call
     if traits.thoughts == "refused" and not traits.signs_calls:
@@ -208,13 +208,13 @@ def join_text_parts(message: Json) -> Json:
     members: Json = {}
     if texts.thoughts:
         thoughts = message.get("reasoning_content") or message.get("reasoning")
-        members["reasoning_content"] = _append(thoughts, texts.thoughts)
+        members["reasoning_content"] = _append_line(thoughts, texts.thoughts)
     if texts.refusal:
-        members["refusal"] = _append(message.get("refusal"), texts.refusal)
+        members["refusal"] = _append_line(message.get("refusal"), texts.refusal)
     return {**message, "content": None if members and not texts.text else texts.text, **members}
 
 
-def _append(text: Any, addition: str) -> str:
+def _append_line(text: Any, addition: str) -> str:
     """Return the joined texts, or one of them if they are equal: some servers send a text twice."""
     return addition if not isinstance(text, str) or text == addition else text + addition
 

@@ -75,7 +75,7 @@ def _to_comparable_id(value: object) -> _Id | None:
     return value if isinstance(value, int) or len(value) <= MAX_ID else hash(value)
 
 
-def _name_of(call: Json) -> _Id | None:
+def _get_comparable_name(call: Json) -> _Id | None:
     for kind in INNER:
         inner = call.get(kind)
         if isinstance(inner, dict):
@@ -129,7 +129,7 @@ class CallNumbers:
         if call is None:
             if self._count >= self._max_calls:
                 raise ResponseTooLarge("The upstream sent too many tool calls.")
-            call = self._latest[index] = _Call(self._count, id_, _name_of(part))
+            call = self._latest[index] = _Call(self._count, id_, _get_comparable_name(part))
             call.is_bare = text == EMPTY
             self._count += 1
         elif text:
@@ -152,7 +152,7 @@ def _continue_call(
     call: _Call, fragment: Json, id_: _Id | None, text: str, is_in_chunk: bool
 ) -> tuple[_Call | None, Json]:
     """Return the call that a fragment continues, None if it begins another, and the fragment."""
-    name = _name_of(fragment)
+    name = _get_comparable_name(fragment)
     if name is None:
         if not (call.is_repeated and text):
             return call, fragment

@@ -107,7 +107,7 @@ class ChunkMaker:
                 kind, call = event.call.type, event.call
                 inner = {"name": call.name, INNER[kind]: ""}
                 opened = {"id": call.id, "type": kind, kind: inner}
-                yield self._call(event.part, opened)
+                yield self._number_call(event.part, opened)
             elif type(event) is Finish:
                 reason = event.native or "stop" if event.reason == "other" else event.reason
                 yield self._make_chunk(event.choice, {}, finish=reason)
@@ -145,12 +145,12 @@ class ChunkMaker:
             yield self._make_chunk(part.choice, replace_at_slot(*template, text), logprobs)
         elif part in self._calls:
             kind = "custom" if part.kind == "input" else "function"
-            yield self._call(part, {kind: {INNER[kind]: text}})
+            yield self._number_call(part, {kind: {INNER[kind]: text}})
         elif part.kind in MEMBERS and text:
             tokens = {"content": logprobs} if type(logprobs) is list else logprobs
             yield self._make_chunk(part.choice, {MEMBERS[part.kind]: text}, tokens)
 
-    def _call(self, part: Part, call: Json) -> Json:
+    def _number_call(self, part: Part, call: Json) -> Json:
         return self._make_chunk(part.choice, {"tool_calls": [{"index": self._calls[part], **call}]})
 
     def _make_chunk(
@@ -289,7 +289,7 @@ class ChatStreamWriter(_ChatWriter):
         passes = raw is not None and self._passes_raw and frame.family == self.family
         if raw is None or doc is None or not passes or b"\n" in raw:
             event = self._write(frame)
-        elif "usage" in doc and self._is_unwanted(doc):
+        elif "usage" in doc and self._is_unrequested_usage(doc):
             event = b""
         else:
             event = b"data: " + raw + b"\n\n"
@@ -322,7 +322,7 @@ class ChatStreamWriter(_ChatWriter):
         return b"data: %b\n\n" % document if document else document
 
     def _serialize_event(self, document: Json, frame: Frame) -> bytes:
-        if self._is_unwanted(document):
+        if self._is_unrequested_usage(document):
             return b""
         if self._add_verdicts is not None:
             self._findings |= _collect_findings(frame)
@@ -332,7 +332,7 @@ class ChatStreamWriter(_ChatWriter):
                 document = self._add_verdicts(document, self.guard_results(), ())
         return sse.encode_event(dump(document, frame.size))
 
-    def _is_unwanted(self, document: Json) -> bool:
+    def _is_unrequested_usage(self, document: Json) -> bool:
         if self._wants_usage or document.get("usage") is None:
             return False
         return document.get("choices") == []

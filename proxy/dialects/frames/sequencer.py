@@ -143,7 +143,7 @@ class Sequencer:
                 is_open = part is self._child or (part is self._root and self._child is None)
                 if is_open and self._json is None and part not in self._renamed:
                     return [frame if not self._moved else frame._replace(raw=None)]
-        self._take(frame, self._ready)
+        self._place_frame(frame, self._ready)
         out, self._ready = self._ready, []
         return out
 
@@ -155,7 +155,7 @@ class Sequencer:
 
     def _drain(self, out: list[Frame]) -> None:
         """Release all waiting frames. End a part that is still open before the next begins."""
-        self._close(out)
+        self._end_open_part(out)
         while self._children or self._roots:
             if self._child is not None:
                 out.append(Frame((End(self._child),)))
@@ -166,11 +166,11 @@ class Sequencer:
             if self._root is not None:
                 out.append(Frame((End(self._root),)))
             self._root = self._json = None
-            self._release(out)
-            self._close(out)
+            self._release_roots(out)
+            self._end_open_part(out)
         self._pass_finishes(out)
 
-    def _take(self, frame: Frame, out: list[Frame]) -> None:
+    def _place_frame(self, frame: Frame, out: list[Frame]) -> None:
         for event in frame.events:
             if type(event) is Finish:
                 self._finish_choice(event.choice, out)
@@ -181,26 +181,26 @@ class Sequencer:
             self._pass_finish(frame, out)
             return
         self._pass_or_hold_frame(frame, part, out)
-        self._release(out)
+        self._release_roots(out)
 
     def _pass_or_hold_frame(self, frame: Frame, part: Part, out: list[Frame]) -> None:
         """Pass a frame of a part, or hold it back."""
         root = part.parent or part
         if self._root is not None and root is not self._root:
             if self._root.closing != "implicit":
-                self._wait(self._roots, root, frame)
+                self._hold_frame(self._roots, root, frame)
                 return
-            self._close(out)
+            self._end_open_part(out)
         if self._root is None and part in self._closed and part.closing == "json":
             if any(type(event) is Delta and event.text.strip(SPACE) for event in frame.events):
                 raise UpstreamInvalid("The upstream continued a tool call that had ended.")
             return
         if part is not root and self._child is not None and part is not self._child:
-            self._wait(self._children, part, frame)
+            self._hold_frame(self._children, part, frame)
             return
-        self._pass(frame, part, root, out)
+        self._pass_frame(frame, part, root, out)
 
-    def _pass(self, frame: Frame, part: Part, root: Part, out: list[Frame]) -> None:
+    def _pass_frame(self, frame: Frame, part: Part, root: Part, out: list[Frame]) -> None:
         events = frame.events
         if part in self._closed:  # the text continues after another part
             self._closed.discard(part)
@@ -243,9 +243,9 @@ class Sequencer:
             if type(event) is Delta:
                 json.feed(part.kind, event.text)
         if json.is_over:
-            self._close(out)
+            self._end_open_part(out)
 
-    def _close(self, out: list[Frame]) -> None:
+    def _end_open_part(self, out: list[Frame]) -> None:
         """End the open part unless an event of the upstream will end it."""
         root = self._root
         if root is not None and root.closing == "marked":
@@ -255,10 +255,10 @@ class Sequencer:
             self._closed.add(root)
             out.append(Frame((End(self._renamed.get(root, root)),)))
 
-    def _release(self, out: list[Frame]) -> None:
+    def _release_roots(self, out: list[Frame]) -> None:
         self._release_children(out)
         while self._roots and (self._root is None or self._root.closing == "implicit"):
-            self._close(out)
+            self._end_open_part(out)
             self._replay_root(next(iter(self._roots)), out)
             self._pass_finishes(out)
 
@@ -280,7 +280,7 @@ class Sequencer:
         self._bytes -= waiting.size
         return waiting
 
-    def _wait(self, queues: dict[Part, _PartQueue], part: Part, frame: Frame) -> None:
+    def _hold_frame(self, queues: dict[Part, _PartQueue], part: Part, frame: Frame) -> None:
         self._moved = True
         waiting = queues.get(part)
         if waiting is None:
@@ -299,14 +299,14 @@ class Sequencer:
 
     def _finish_choice(self, choice: int, out: list[Frame]) -> None:
         if self._root is not None and self._root.choice == choice:
-            self._close(out)
+            self._end_open_part(out)
         while self._root is None or self._root.closing == "implicit":
             root = next((part for part in self._roots if part.choice == choice), None)
             if root is None:
                 return
-            self._close(out)
+            self._end_open_part(out)
             self._replay_root(root, out)
-            self._close(out)
+            self._end_open_part(out)
 
     def _pass_finish(self, frame: Frame, out: list[Frame]) -> None:
         """Pass a frame without a part; hold a `Finish` while parts of its choice wait."""
@@ -320,7 +320,7 @@ class Sequencer:
         for choice in [*self._finishes]:
             if not any(part.choice == choice for part in self._roots):
                 if self._root is not None and self._root.choice == choice:
-                    self._close(out)
+                    self._end_open_part(out)
                 out.append(
                     self._replace_continued_parts(
                         self._finishes[choice], self._finishes[choice].events

@@ -220,10 +220,10 @@ def _convert_content(content: Any, place: str) -> list[Json]:
         return [{"type": "text", "text": content}]
     if not isinstance(content, list):
         raise InvalidField(f"{place}.content", NOT_SUPPORTED)
-    return [_block(part, f"{place}.content.{index}") for index, part in enumerate(content)]
+    return [_convert_part(part, f"{place}.content.{index}") for index, part in enumerate(content)]
 
 
-def _block(part: Any, place: str) -> Json:
+def _convert_part(part: Any, place: str) -> Json:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text" and isinstance(part.get("text"), str):
         return dict(part)

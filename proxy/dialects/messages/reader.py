@@ -103,8 +103,8 @@ class MessageReader:
             if self._options.inspect and block_index(doc) is None and doc.get("index") is not None:
                 raise UpstreamInvalid("The upstream sent a content block with an invalid index.")
             if kind == schema.BLOCK_START:
-                return self._block_start(doc, raw)
-            read = self._block_delta if kind == schema.BLOCK_DELTA else self._block_stop
+                return self._read_block_start(doc, raw)
+            read = self._read_block_delta if kind == schema.BLOCK_DELTA else self._read_block_stop
             return read(doc, raw)
         # Before the start, it may be a stream of another family.
         if kind == schema.PING or not self._has_started:
@@ -127,14 +127,14 @@ class MessageReader:
             events = (*events, Native(next(parts, None)))
         return [self._make_frame(events, doc, raw)]
 
-    def _name(self, value: Any) -> str | None:
+    def _read_name(self, value: Any) -> str | None:
         # Guards do not read names of crossing streams, so a name must not carry text to the client.
         options = self._options
         if options.inspect and options.crossing and not is_name(value):
             return None
         return value if value.__class__ is str else None
 
-    def _start(self) -> tuple[Event, ...]:
+    def _make_start(self) -> tuple[Event, ...]:
         if self._has_started:
             return ()
         self._has_started = True
@@ -150,18 +150,20 @@ class MessageReader:
         self._has_started = True
         message = as_object(doc.get("message"))
         self._add_usage(message.get("usage"))
-        start = Start(self._name(message.get("id")), self._name(message.get("model")), None)
-        events = (start, *self._report(is_final=False))
+        start = Start(
+            self._read_name(message.get("id")), self._read_name(message.get("model")), None
+        )
+        events = (start, *self._make_usage_report(is_final=False))
         return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
 
     def _read_message_delta(self, doc: Json, raw: bytes) -> list[Frame]:
         self._add_usage(doc.get("usage"))
         reason = as_object(doc.get("delta")).get("stop_reason")
         frames: list[Frame] = []
-        events = self._start()
+        events = self._make_start()
         if reason is not None and not self._has_finished:
-            events += self._finish(str(reason), frames)
-        events += self._report(is_final=True)
+            events += self._make_finish(str(reason), frames)
+        events += self._make_usage_report(is_final=True)
         if self._options.inspect and self._usage:
             doc = {**doc, "usage": dict(self._usage)}
         return [
@@ -175,12 +177,12 @@ class MessageReader:
         if not self._has_started:
             raise make_incomplete_stream_error()
         if not self._has_finished:
-            events = self._finish(None, frames)
+            events = self._make_finish(None, frames)
         if self._options.inspect and not has_shape(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
             events += (Native(),)
         return [*frames, self._make_frame((*events, STOP), doc, raw)]
 
-    def _finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
+    def _make_finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
         # In a split stream, blocks that the upstream has not ended end in `frames`.
         self._has_finished = True
         parts = {index: part for index, part in self._open.items() if self._is_sent_to_client(part)}
@@ -199,7 +201,7 @@ class MessageReader:
             if value is not None or name not in self._usage:
                 self._usage[name] = value
 
-    def _report(self, *, is_final: bool) -> tuple[Event, ...]:
+    def _make_usage_report(self, *, is_final: bool) -> tuple[Event, ...]:
         if not self._usage:
             return ()
         usage = dict(self._usage)
@@ -218,9 +220,9 @@ class MessageReader:
         """Return True if the client gets a part."""
         return not self._options.crossing or part.kind in _CROSSING_KINDS
 
-    def _begin(self, index: int | None, part: Part) -> tuple[Event, ...]:
+    def _begin_block(self, index: int | None, part: Part) -> tuple[Event, ...]:
         """Open a block. Return the start of the message, and the ends of blocks that it closes."""
-        events = self._start()
+        events = self._make_start()
         if self._splits:
             if index in self._open:
                 raise UpstreamInvalid("The upstream started a content block that had not ended.")
@@ -234,18 +236,18 @@ class MessageReader:
         self._part = None
         return (*events, *map(End, closed))
 
-    def _block_start(self, doc: Json, raw: bytes) -> list[Frame]:
+    def _read_block_start(self, doc: Json, raw: bytes) -> list[Frame]:
         index, block = block_index(doc), as_object(doc.get("content_block"))
         kind = block.get("type")
         block_type = kind if kind.__class__ is str and kind in schema.KINDS else ""
         number = len(self._open) if index is None else index
-        name = self._name(block.get("id")) or ""
+        name = self._read_name(block.get("id")) or ""
         part = Part(schema.KINDS.get(block_type, "opaque"), number, id=name)
-        events = self._begin(index, part)
+        events = self._begin_block(index, part)
         if not self._is_sent_to_client(part):
             return [self._make_frame(events, doc, raw)] if events else []
         if part.kind == "arguments":
-            return self._call_start(part, doc, raw, events)
+            return self._read_call_start(part, doc, raw, events)
         events += (Begin(part),)
         member = schema.MEMBERS.get(block_type, "")
         text = block.get(member)
@@ -256,7 +258,7 @@ class MessageReader:
             events += (Attach(part, "signature", signature, slot=("content_block", "signature")),)
         return self._make_document_frames(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
 
-    def _call_start(
+    def _read_call_start(
         self, part: Part, doc: Json, raw: bytes, events: tuple[Event, ...]
     ) -> list[Frame]:
         block = doc["content_block"]
@@ -281,18 +283,18 @@ class MessageReader:
         ]
         return [frame._replace(raw=None) for frame in frames]
 
-    def _block_delta(self, doc: Json, raw: bytes) -> list[Frame]:
+    def _read_block_delta(self, doc: Json, raw: bytes) -> list[Frame]:
         index, delta = block_index(doc), as_object(doc.get("delta"))
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
         member, part_kind = schema.DELTAS.get(kind, ("", "opaque"))
-        events = self._start()
+        events = self._make_start()
         part = self._open.get(index)
         if part is None:  # the upstream has not sent the start of the block
             if index in self._ended:
                 raise UpstreamInvalid("The upstream continued a content block that had ended.")
             part = Part(part_kind, index or 0)
-            events += self._begin(index, part)
+            events += self._begin_block(index, part)
             events += (Begin(part),) if self._is_sent_to_client(part) else ()
         if not self._is_sent_to_client(part):
             return [self._make_frame(events, doc, raw)] if events else []
@@ -322,7 +324,7 @@ class MessageReader:
             raise UpstreamInvalid("The upstream sent a delta of another type than its block.")
         return self._members.setdefault(part, member) == member
 
-    def _block_stop(self, doc: Json, raw: bytes) -> list[Frame]:
+    def _read_block_stop(self, doc: Json, raw: bytes) -> list[Frame]:
         index = block_index(doc)
         part = self._open.pop(index, None)
         if part is not None:

@@ -69,7 +69,7 @@ def check_blocks(body: Json) -> None:
             blocks = ()
         else:
             check_member("content", blocks, _CONTENT, f"messages.{index}")
-            _check_all(blocks, place)
+            _check_block_list(blocks, place)
         if message["role"] == "assistant":
             call_ids = call_ids if role == "assistant" else set()  # messages of one turn
             call_ids |= {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
@@ -77,10 +77,10 @@ def check_blocks(body: Json) -> None:
             _check_results(blocks, call_ids, place)
         role = message["role"]
     if isinstance(body.get("system"), list):
-        _check_all(body["system"], "system")
+        _check_block_list(body["system"], "system")
 
 
-def _check_all(blocks: Sequence[Json], place: str) -> None:
+def _check_block_list(blocks: Sequence[Json], place: str) -> None:
     for index, block in enumerate(blocks):
         block_place = f"{place}.{index}"
         kind: Any = block.get("type")
@@ -89,7 +89,7 @@ def _check_all(blocks: Sequence[Json], place: str) -> None:
         for name, field in BLOCKS.get(kind, {}).items():
             check_member(name, block.get(name), field, block_place)
         if kind == "tool_result" and type(block.get("content")) is list:
-            _check_all(block["content"], f"{block_place}.content")
+            _check_block_list(block["content"], f"{block_place}.content")
 
 
 def _check_results(blocks: Sequence[Json], call_ids: set[str], place: str) -> None:
@@ -189,14 +189,14 @@ class _MessagesConversion:
         kind = tool.get("type")
         if kind not in (None, "custom"):  # a tool of Anthropic
             raise InvalidField(f"tools.{index}", unsupported_type(kind))
-        self._drop_others(tool, {"type", *TOOL_MEMBERS.values()})
+        self._drop_other_members(tool, {"type", *TOOL_MEMBERS.values()})
         function: Json = {"name": None, "parameters": None}
         for name, own_name in TOOL_MEMBERS.items():
             if tool.get(own_name) is not None:
                 function[name] = tool[own_name]
         return {"type": "function", "function": function}
 
-    def _drop_others(self, block: Json, names: set[str]) -> None:
+    def _drop_other_members(self, block: Json, names: set[str]) -> None:
         self.dropped |= {n for n in block.keys() - names if block[n] not in (None, [], {})}
 
     def _convert_system(self, content: Any) -> Any:
@@ -205,12 +205,12 @@ class _MessagesConversion:
             return content
         parts = [
             part
-            for block in self._walk(content, "system")
+            for block in self._iter_blocks(content, "system")
             for part in self._convert_to_texts(block)
         ]
         return parts[0]["text"] if len(parts) == 1 else parts
 
-    def _walk(self, content: list[Any], place: str) -> Iterator[Any]:
+    def _iter_blocks(self, content: list[Any], place: str) -> Iterator[Any]:
         """Yield blocks, and set `_place` to the path of each."""
         for index, block in enumerate(content):
             self._place = f"{place}.{index}"
@@ -229,9 +229,9 @@ class _MessagesConversion:
             if not isinstance(content, list):
                 yield {"role": role, "content": content}
             elif role == "assistant":
-                yield self._convert_assistant_blocks(self._walk(content, place))
+                yield self._convert_assistant_blocks(self._iter_blocks(content, place))
             else:
-                yield from self._convert_user_blocks(role, self._walk(content, place))
+                yield from self._convert_user_blocks(role, self._iter_blocks(content, place))
 
     def _convert_assistant_blocks(self, content: Iterator[Any]) -> Json:
         parts: list[Json] = []
@@ -245,7 +245,7 @@ class _MessagesConversion:
             elif kind in ("thinking", "redacted_thinking"):
                 self.dropped.add("thinking")
             elif kind == "tool_use":
-                self._drop_others(block, {"type", "id", "name", "input"})
+                self._drop_other_members(block, {"type", "id", "name", "input"})
                 arguments = orjson.dumps(block.get("input") or {}).decode()
                 function = {"name": block.get("name"), "arguments": arguments}
                 calls.append({"id": block.get("id"), "type": "function", "function": function})
@@ -270,10 +270,10 @@ class _MessagesConversion:
 
     def _convert_tool_result(self, block: Json, user_parts: list[Json]) -> Json:
         """Return the text of a tool result. Its other parts go to the user message."""
-        self._drop_others(block, {"type", "tool_use_id", "content", "is_error"})
+        self._drop_other_members(block, {"type", "tool_use_id", "content", "is_error"})
         text = block.get("content")
         if isinstance(text, list):
-            blocks = self._walk(text, f"{self._place}.content")
+            blocks = self._iter_blocks(text, f"{self._place}.content")
             parts = [part for inner in blocks for part in self._convert_block(inner)]
             user_parts += [part for part in parts if part["type"] != "text"]
             text = "\n".join(part["text"] for part in parts if part["type"] == "text")
@@ -285,19 +285,19 @@ class _MessagesConversion:
     def _convert_block(self, block: Any) -> list[Json]:
         kind = _get_block_type(block)
         if kind == "text" and isinstance(block.get("text"), str):
-            self._drop_others(block, {"type", "text"})
+            self._drop_other_members(block, {"type", "text"})
             return [_make_text_part(block["text"])]
         if kind == "image":
-            self._drop_others(block, {"type", "source"})
+            self._drop_other_members(block, {"type", "source"})
             url = self._make_source_url(block.get("source"))
             return [{"type": "image_url", "image_url": {"url": url}}]
         if kind == "document":
-            self._drop_others(block, {"type", "source", "title", "context"})
+            self._drop_other_members(block, {"type", "source", "title", "context"})
             return self._convert_document(block)
         if kind == "tool_reference":
             return [_make_text_part(f"tool loaded: {block.get('tool_name')}")]
         if kind == "search_result":
-            self._drop_others(block, {"type", "source", "title", "content"})
+            self._drop_other_members(block, {"type", "source", "title", "content"})
             titles = self._convert_titles(block, "source", "title")
             return [*titles, *self._convert_nested_content(block.get("content"))]
         raise self._make_unsupported_error()

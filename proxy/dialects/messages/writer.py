@@ -84,9 +84,9 @@ class MessageComposer:
         """Return the Messages events for a frame that another API sent."""
         self._events = []
         for event in frame.events:
-            self._add(event, frame)
+            self._add_event(event, frame)
         if frame.last:
-            self._stop()
+            self._end_message()
         return self._events
 
     def note_native(self, doc: Json, events: tuple[Event, ...]) -> None:
@@ -100,31 +100,31 @@ class MessageComposer:
         elif kind != schema.BLOCK_DELTA:
             self._last_event = kind
 
-    def _add(self, event: Event, frame: Frame) -> None:
+    def _add_event(self, event: Event, frame: Frame) -> None:
         match event:
-            case Delta(part, text) if text and self._is_shown(part.choice):
+            case Delta(part, text) if text and self._is_first_choice(part.choice):
                 self._add_text_delta(part, text)
-            case Begin(part) if part.kind in CALLS and self._is_shown(part.choice):
-                self._call(event, frame)
+            case Begin(part) if part.kind in CALLS and self._is_first_choice(part.choice):
+                self._begin_call(event, frame)
             case Start():
-                self._start(event, frame)
+                self._start_message(event, frame)
             case UsageReport(tokens, native):
                 is_native = frame.family == "messages"
                 self._usage = native if is_native else schema.make_messages_usage(tokens, native)
-            case Finish(choice, reason) if self._is_shown(choice):
+            case Finish(choice, reason) if self._is_first_choice(choice):
                 self._reason = schema.STOPS[reason]
             case Stop():
-                self._stop()
+                self._end_message()
             case _:
                 pass
 
-    def _is_shown(self, choice: int) -> bool:
+    def _is_first_choice(self, choice: int) -> bool:
         """Return True for the first choice: a message has only one."""
         if self._choice is None:
             self._choice = choice
         return choice == self._choice
 
-    def _start(self, event: Start, frame: Frame) -> None:
+    def _start_message(self, event: Start, frame: Frame) -> None:
         self._last_event = schema.MESSAGE_START
         reports = (report for report in frame.events if isinstance(report, UsageReport))
         report = next(reports, UsageReport(None, {}))
@@ -140,7 +140,7 @@ class MessageComposer:
         }
         self._events.append({"type": schema.MESSAGE_START, "message": message})
 
-    def _call(self, event: Begin, frame: Frame) -> None:
+    def _begin_call(self, event: Begin, frame: Frame) -> None:
         self._has_calls = True
         part, call = event.part, event.call
         attached = (item for item in frame.events if isinstance(item, Attach))
@@ -152,7 +152,7 @@ class MessageComposer:
             "name": name,
             "input": {},
         }
-        self._begin(part, block)
+        self._begin_block(part, block)
 
     def _add_text_delta(self, part: Part, text: str) -> None:
         block_type, delta_type, member = _BLOCKS.get(part.kind, ("", "", ""))
@@ -162,7 +162,7 @@ class MessageComposer:
             if self._open is not None and self._open[1] == part.kind:
                 self.indexes[part] = self._open[0]
             else:
-                self._begin(part, _EMPTY_BLOCKS[block_type])
+                self._begin_block(part, _EMPTY_BLOCKS[block_type])
         if part.kind == "input":
             self._input.append(text)
         elif delta_type:
@@ -171,14 +171,14 @@ class MessageComposer:
     def _add_delta(self, index: int, delta: Json) -> None:
         self._events.append({"type": schema.BLOCK_DELTA, "index": index, "delta": delta})
 
-    def _begin(self, part: Part, block: Json) -> None:
-        self._close()
+    def _begin_block(self, part: Part, block: Json) -> None:
+        self._close_block()
         index = self.indexes[part] = self._next_index
         self._next_index += 1
         self._open = index, part.kind
         self._events.append({"type": schema.BLOCK_START, "index": index, "content_block": block})
 
-    def _close(self) -> None:
+    def _close_block(self) -> None:
         if self._open is None:
             return
         index, self._open = self._open[0], None
@@ -189,10 +189,10 @@ class MessageComposer:
         self._input = []
         self.indexes.clear()
 
-    def _stop(self) -> None:
+    def _end_message(self) -> None:
         if not self._last_event:
-            self._start(Start(None, None, None), Frame(()))
-        self._close()
+            self._start_message(Start(None, None, None), Frame(()))
+        self._close_block()
         if self._last_event == schema.MESSAGE_START:
             is_call = self._has_calls and self._reason == "end_turn"
             end = {"stop_reason": "tool_use" if is_call else self._reason, "stop_sequence": None}

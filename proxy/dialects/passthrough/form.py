@@ -95,12 +95,12 @@ class FormUpload:
         """Return the next bytes after the bytes that follow them have been checked."""
         piece, self._ahead = self._ahead, None
         if piece is None:
-            piece = await self._next()
+            piece = await self._read_piece()
         if piece:
-            self._ahead = await self._next()
+            self._ahead = await self._read_piece()
         return piece
 
-    async def _next(self) -> bytes:
+    async def _read_piece(self) -> bytes:
         piece = await self._upload.read()
         if piece:
             self._parts.feed(piece)
@@ -162,13 +162,13 @@ class FormParts:
                 raise InvalidField("form", _MALFORMED)
             if self._name and len(buffer) <= MAX_JSON_BYTES + len(delimiter):
                 return False
-            self._check(buffer)
+            self._check_field(buffer)
             if start < 0:  # the rest may be the beginning of a delimiter
                 self._buffer = buffer[-len(delimiter) - 2 :]
             return False
         if buffer[max(0, start - 2) : start] != b"\r\n" or (self._is_first and start != 2):
             raise InvalidField("form", _MALFORMED)
-        self._check(buffer[: start - 2])
+        self._check_field(buffer[: start - 2])
         suffix, self._buffer = buffer[end : end + 2], buffer[end + 2 :]
         if suffix not in (b"\r\n", b"--"):
             raise InvalidField("form", _MALFORMED)
@@ -217,7 +217,7 @@ class FormParts:
             raise InvalidField(ascii_word(name), "must be UTF-8")
         return name
 
-    def _check(self, value: bytes) -> None:
+    def _check_field(self, value: bytes) -> None:
         name, self._name = self._name, ""
         if name:
             check_form_field(name, _parse(name, value), self._target, self._declared)

@@ -108,7 +108,7 @@ def build_passthrough(
 ) -> UpstreamRequest:
     """Return the request for a target. Raises ``InvalidField`` or ``BadRequest``."""
     upstream, upload = target.upstream, call.upload
-    query, dropped_query = _query(request.query, path)
+    query, dropped_query = _filter_query(request.query, path)
     url, headers = _make_url_and_headers(request, path, upstream)
     is_free = call.head.method in MODEL_FREE_METHODS or path.names or target.costs_nothing
     requires_model = MODEL not in url and not is_free  # ``/v1/batches/{id}/cancel`` uses no model
@@ -150,7 +150,7 @@ def _make_body(
     return dump(body, call.size), dropped
 
 
-def _query(query: str, path: PassthroughPath) -> tuple[str, bool]:
+def _filter_query(query: str, path: PassthroughPath) -> tuple[str, bool]:
     """Return the query for the upstream, and whether client parameters were dropped."""
     if not query:
         return "", False

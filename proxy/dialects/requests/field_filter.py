@@ -71,7 +71,7 @@ def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json
             raise _make_refusal(listed, model)
         dropped.add(listed.rule.name)
         unsent.add((id(listed.parent), listed.name))
-    return _remove(body, unsent) if unsent else dict(body), sorted(dropped)
+    return _remove_fields(body, unsent) if unsent else dict(body), sorted(dropped)
 
 
 def list_declared_fields(path: PassthroughPath, upstream: Upstream) -> Collection[str] | None:
@@ -186,7 +186,7 @@ def _is_harmless(listed: ListedField, model: str) -> bool:
     return is_harmless is not None and is_harmless(value, listed.parent, model)
 
 
-def _is_target(value: Any, _: Json, model: str) -> bool:
+def _is_target_model(value: Any, _: Json, model: str) -> bool:
     """Return True for the target's model, and for an object without the id of another model."""
     if isinstance(value, dict):
         return all(member == model for name, member in value.items() if squeezed(name) == ID)
@@ -194,7 +194,7 @@ def _is_target(value: Any, _: Json, model: str) -> bool:
 
 
 HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
-    MODEL: _is_target,
+    MODEL: _is_target_model,
     squeezed("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
     squeezed("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
 }
@@ -231,14 +231,14 @@ def _spell_field_path(listed: ListedField) -> str:
     return ".".join(reversed(names[: MAX_STEPS + 1]))
 
 
-def _remove(value: Any, unsent: set[tuple[int, str]]) -> Any:
+def _remove_fields(value: Any, unsent: set[tuple[int, str]]) -> Any:
     """Return a copy without the members in ``unsent``: pairs of an object's id and a name."""
     if isinstance(value, list):
-        return [_remove(item, unsent) for item in value]
+        return [_remove_fields(item, unsent) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: _remove(member, unsent)
+        name: _remove_fields(member, unsent)
         for name, member in value.items()
         if (id(value), name) not in unsent
     }

@@ -108,11 +108,11 @@ def _split_supported(
             problem = None if value is None else target_fields[name].check(value)
             if problem is None:
                 result[name] = value
-            elif not _is_nothing(value, target_fields[name].default, default, *row.nothing):
+            elif not _is_neutral_value(value, target_fields[name].default, default, *row.nothing):
                 raise InvalidField(name, f"{problem} for the upstream that serves this model")
         elif name in upstream.accepts or not (name in client_fields or upstream.is_gateway):
             result[name] = value
-        elif row.unknown == "fulfill" or _is_nothing(
+        elif row.unknown == "fulfill" or _is_neutral_value(
             value, implied.get(name, default), *row.nothing
         ):
             continue
@@ -218,7 +218,7 @@ def _find_lost_limit(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json)
     return ["max_tokens"] if is_legacy_target and bounds[0] != bounds[1] else []
 
 
-def _is_nothing(value: object, *nothing: object) -> bool:
+def _is_neutral_value(value: object, *nothing: object) -> bool:
     """Return True if a value means the same as an absent field. A count of 0 is not False."""
     return value is None or any(
         value == default and isinstance(value, bool) is isinstance(default, bool)
@@ -254,14 +254,14 @@ def apply_parameters(
     if not (changes.set or changes.cap) or endpoint not in OPENAI.fields:
         return body  # token counts and other endpoints have no parameters
     for name, value in changes.set.items():
-        body = _set(endpoint, body, name, value)
+        body = _set_parameter(endpoint, body, name, value)
     for name, maximum in changes.cap.items():
         minimum = 0 if takes_zero else 1
-        body = _cap(endpoint, body, name, (minimum, maximum), obeyed)
+        body = _cap_parameter(endpoint, body, name, (minimum, maximum), obeyed)
     return body
 
 
-def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
+def _set_parameter(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
     is_known = name in OPENAI.fields[endpoint] or endpoint in FIELDS.get(name, UNDECLARED).elsewhere
     if not is_known and name not in token_bounds.BOUNDS:
         return body
@@ -273,12 +273,12 @@ def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
 
     body = _map_numbers(body, name, change)
     if name in token_bounds.BOUNDS:
-        bound = _bound_name(endpoint, body, name)
+        bound = _find_limit_name(endpoint, body, name)
         return body if bound is None else body | {bound: value}
     return body | {name: value}
 
 
-def _cap(
+def _cap_parameter(
     endpoint: Endpoint,
     body: Json,
     name: str,
@@ -295,7 +295,7 @@ def _cap(
         return min(max(old, minimum), maximum) if old >= token_bounds.BOUNDS[field] else maximum
 
     body = _map_numbers(body, name, change)
-    bound = _bound_name(endpoint, body, name) if name in token_bounds.BOUNDS else None
+    bound = _find_limit_name(endpoint, body, name) if name in token_bounds.BOUNDS else None
     if bound is None:
         return body
     for field in token_bounds.BOUNDS.keys() & body.keys():
@@ -326,7 +326,7 @@ def _map_numbers(body: Json, name: str, change: Change, path: str = "") -> Json:
     return changed
 
 
-def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
+def _find_limit_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
     """Return the name of an endpoint's output limit, None if the endpoint has no output."""
     if endpoint == "completions":
         return "max_tokens"

@@ -105,22 +105,22 @@ class Composer:
         if len(events) == 1 and type(event := events[0]) is Delta and not frame.last:
             return self._write_delta(event, ())
         out = [self._write_event(event, frame) for event in events]
-        return b"".join([*out, self._stop()] if frame.last else out)
+        return b"".join([*out, self._end_response()] if frame.last else out)
 
     def _write_event(self, event: Event, frame: Frame) -> bytes:
         if isinstance(event, Delta):
             return self._write_delta(event, frame.events)
         if isinstance(event, Start):
-            return self._start(event)
+            return self._start_response(event)
         if isinstance(event, Begin) and event.part.kind in CALLS and event.call is not None:
             return self._begin_call(event.part, event.call, frame.events)
         if isinstance(event, Finish):
             self._reason = event.reason
         elif isinstance(event, UsageReport):
             self._tokens = event.tokens
-        return self._stop() if event is STOP else b""
+        return self._end_response() if event is STOP else b""
 
-    def _start(self, start: Start) -> bytes:
+    def _start_response(self, start: Start) -> bytes:
         if self.response:
             return b""
         body, created = self._call.body, start.created
@@ -185,7 +185,7 @@ class Composer:
                 item = {"id": "msg", "type": "message", "status": "in_progress"}
                 item |= {"role": "assistant", "content": []}
             index = len(self._items)
-            out += self._add(item)
+            out += self._add_item(item)
         opened = self._open = _OpenText(index, item, text_type)
         item["content"].append(opened.part)
         added = {**opened.location, "part": opened.part}
@@ -205,11 +205,11 @@ class Composer:
             "name": call.name,
             text_type.member: "",
         }
-        out += self._add(item)
+        out += self._add_item(item)
         self._open, self._part = _OpenText(len(self._items) - 1, item, text_type), part
         return out
 
-    def _add(self, item: Json) -> bytes:
+    def _add_item(self, item: Json) -> bytes:
         """Add an item. Its id, so far a prefix, becomes unique."""
         index = len(self._items)
         response_id = str(self.response.get("id")).removeprefix("msg_")
@@ -240,11 +240,11 @@ class Composer:
             schema.DONE, {schema.OUTPUT: opened.index, "item": opened.item}
         )
 
-    def _stop(self) -> bytes:
+    def _end_response(self) -> bytes:
         if self._has_ended:
             return b""
         self._has_ended = True
-        out = self._start(Start(None, None, 0))
+        out = self._start_response(Start(None, None, 0))
         if not self._items:
             out += self._open_text(schema.BY_KIND["text"])
         out += self._close_item()

@@ -236,7 +236,7 @@ class _NumberedItem:
         if index is None:
             follows = bool(ended) if kind in schema.BY_DELTA else kind in ended
             if current < 0 or kind in _BEGINS_PART or follows:
-                current, ended = _next(current), frozenset()
+                current, ended = _next_number(current), frozenset()
         elif index != current:
             current, ended = index, frozenset()
         self.parts[index_member] = current, ended | {kind} if kind in _ENDS_PART else ended
@@ -276,7 +276,7 @@ class EventNumbers:
                 current = item.number_part(index_member, kind, part_index)
                 if part_index is None:
                     missing[index_member] = current
-        self.sequence = _next(self.sequence) if sequence is None else sequence
+        self.sequence = _next_number(self.sequence) if sequence is None else sequence
         if sequence is None:
             missing[schema.SEQUENCE] = self.sequence
         return {**event, **missing} if missing else None
@@ -289,9 +289,9 @@ class EventNumbers:
         elif len(self._items) >= MAX_NUMBERED_ITEMS:
             raise UpstreamInvalid("The upstream sent too many items without output_index.")
         elif kind != schema.ADDED:
-            item = self._find_by_id(ids, item_type) or self._find_open(ids, item_type)
+            item = self._find_by_id(ids, item_type) or self._guess_open(ids, item_type)
         if item is None:
-            item = self._begin(self._next_index if index is None else index, item_type, ids)
+            item = self._begin_item(self._next_index if index is None else index, item_type, ids)
         elif kind == schema.ADDED:
             item.ids = ids
         for item_id in ids:
@@ -301,9 +301,9 @@ class EventNumbers:
                 self._by_id[item_id] = item
         return item
 
-    def _begin(self, index: int, item_type: str, ids: list[str]) -> _NumberedItem:
+    def _begin_item(self, index: int, item_type: str, ids: list[str]) -> _NumberedItem:
         item = _NumberedItem(index, item_type, ids)
-        self._next_index = max(self._next_index, _next(index))
+        self._next_index = max(self._next_index, _next_number(index))
         if len(self._items) < MAX_NUMBERED_ITEMS:
             self._items[index] = self._open[index] = item
         return item
@@ -323,7 +323,7 @@ class EventNumbers:
                 return item
         return None
 
-    def _find_open(self, ids: list[str], item_type: str) -> _NumberedItem | None:
+    def _guess_open(self, ids: list[str], item_type: str) -> _NumberedItem | None:
         """Return the item of an event without a known id.
 
         An event without ids belongs to the last open item of its type. An event with an unknown id
@@ -369,7 +369,7 @@ def _as_integer(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-def _next(number: int) -> int:
+def _next_number(number: int) -> int:
     return min(number, MAX_NUMBER) + 1
 
 

@@ -130,7 +130,7 @@ class ResponsesReader:
     def _read_delta(self, kind: str, doc: Json) -> list[Frame]:
         self._doc = doc
         self._events.clear()
-        self._dispatch(kind)
+        self._read_event_kind(kind)
         if self._inspects and schema.OBFUSCATION in self._doc:
             self._doc = {
                 name: value for name, value in self._doc.items() if name != schema.OBFUSCATION
@@ -141,7 +141,7 @@ class ResponsesReader:
             self._events.append(Native())
         return self._make_frames() if self._events else []
 
-    def _dispatch(self, kind: str) -> None:
+    def _read_event_kind(self, kind: str) -> None:
         doc = self._doc
         if kind in schema.BY_DELTA and isinstance(doc.get("delta"), str):
             self._read_text_delta(schema.BY_DELTA[kind])

@@ -132,7 +132,7 @@ class _ResponsesConversion:
         kind, argument = ("custom", "input") if is_custom else ("function", "arguments")
         inner = {"name": item.get("name"), argument: item.get(argument)}
         previous = self._messages[-1] if self._messages else {}
-        call = {"id": _call_id(item, place), "type": kind, kind: inner}
+        call = {"id": _read_call_id(item, place), "type": kind, kind: inner}
         if previous.get("role") != "assistant":
             previous = {"role": "assistant", "content": None}
             self._messages.append(previous)
@@ -149,7 +149,7 @@ class _ResponsesConversion:
             output = "\n".join(part["text"] for part in parts if part["type"] == "text")
         elif not isinstance(output, str):
             raise InvalidField(f"{place}.output", NOT_SUPPORTED)
-        call_id = _call_id(item, place)
+        call_id = _read_call_id(item, place)
         self._messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
         if other_parts:
             self._messages.append({"role": "user", "content": other_parts})
@@ -174,7 +174,7 @@ ITEMS: Mapping[str, Callable[[_ResponsesConversion, Json, str], None]] = {
 """Conversions of items by type. Other types are refused."""
 
 
-def _call_id(item: Json, place: str) -> str | None:
+def _read_call_id(item: Json, place: str) -> str | None:
     call_id = item.get("call_id")
     if not isinstance(call_id, str | None):
         raise InvalidField(f"{place}.call_id", "must be a string")
@@ -253,9 +253,11 @@ def convert_from_chat(body: Json) -> Json:
     tools, choice = request.get("tools"), request.get("tool_choice")
     if tools:
         tools = tools if isinstance(tools, list) else [tools]
-        request["tools"] = [_flatten(tool, f"tools.{index}") for index, tool in enumerate(tools)]
+        request["tools"] = [
+            _flatten_tool(tool, f"tools.{index}") for index, tool in enumerate(tools)
+        ]
     if isinstance(choice, dict):
-        request["tool_choice"] = _flatten(choice, "tool_choice")
+        request["tool_choice"] = _flatten_tool(choice, "tool_choice")
     return tidy(request)
 
 
@@ -278,7 +280,7 @@ def _convert_response_format(response_format: Any) -> Json:
     return {**schema, "type": kind}
 
 
-def _flatten(tool: Any, place: str) -> Json:
+def _flatten_tool(tool: Any, place: str) -> Json:
     kind = tool.get("type") if isinstance(tool, dict) else None
     inner = tool.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):

@@ -140,7 +140,7 @@ class ResponseIds:
     def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> StateRef | None:
         """Return the object of a sealed id, None if the id was not sealed for the key."""
         prefix = kind.prefix_of(text)
-        contents = self._open(text, prefix, key)
+        contents = self._open_packed(text, prefix, key)
         provider_id = None if contents is None else kind.unpack(contents[2])
         if contents is None or provider_id is None or kind.prefix_of(provider_id) != prefix:
             return None
@@ -153,7 +153,7 @@ class ResponseIds:
             is_conversation=kind is CONVERSATIONS,
         )
 
-    def _open(self, text: str, prefix: str, key: str) -> tuple[str, str, bytes] | None:
+    def _open_packed(self, text: str, prefix: str, key: str) -> tuple[str, str, bytes] | None:
         encoded = text.removeprefix(prefix)
         if encoded == text or len(text) > MAX_SEALED_LENGTH or not _BASE64.fullmatch(encoded):
             return None
@@ -220,7 +220,7 @@ class DocumentSealer:
         return {**document, "id": self._seal_conversation_id(provider_id)}
 
     def _seal_page(self, document: Json) -> Json | None:
-        members = self._seal_item_ids(document, EVENT_MEMBERS)
+        members = self._seal_id_members(document, EVENT_MEMBERS)
         if isinstance(document.get("item"), dict):
             members["item"] = self._seal_item(document["item"])
         if isinstance(document.get("data"), list):
@@ -263,10 +263,10 @@ class DocumentSealer:
         return items if is_same else sealed
 
     def _seal_item(self, item: Json) -> Json:
-        members = self._seal_item_ids(item, ITEM_MEMBERS)
+        members = self._seal_id_members(item, ITEM_MEMBERS)
         return {**item, **members} if members else item
 
-    def _seal_item_ids(self, document: Json, names: tuple[str, ...]) -> Json:
+    def _seal_id_members(self, document: Json, names: tuple[str, ...]) -> Json:
         """Return the members ``names`` with sealed item ids.
 
         Equal ids are sealed once per response.

@@ -118,7 +118,7 @@ def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Cal
             ref = refs[client_id]
             if ref is None:
                 raise make_unknown_id_error(call.head, client_id, place)
-            call_ref = _join_place(call_ref, ref, place)
+            call_ref = _merge_refs(call_ref, ref, place)
     if call_ref is not None and call_ref is not call.state_ref:
         call = use_stored_state(call, call_ref)
     return _shorten_item_ids(call, items, refs) if refs else call
@@ -130,7 +130,7 @@ def _check_no_reference(items: list[Json]) -> None:
             raise InvalidField(f"input.{index}", f"{STORED_AT_PROVIDER}. {SEND_ITEM}")
 
 
-def _join_place(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRef:
+def _merge_refs(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRef:
     if call_ref is None:
         return replace(ref, id="", param=place)
     if not call_ref.is_beside(ref):

@@ -108,7 +108,7 @@ class ResponsesWriter:
             self._rewrites = True
             out = self._out.event("keepalive", {})
         elif self._is_native or frame.family == schema.FAMILY:
-            out = self._write_bare(frame)
+            out = self._write_events(frame)
         else:
             composer = self._composer = self._composer or Composer(self._options.call, self._out)
             out = composer.feed(frame)
@@ -151,9 +151,9 @@ class ResponsesWriter:
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
             return encode_named_event(kind, raw)
-        return self._out.event(kind, self._fill_event(doc, kind), frame.size)
+        return self._out.event(kind, self._complete_event(doc, kind), frame.size)
 
-    def _write_bare(self, frame: Frame) -> bytes:
+    def _write_events(self, frame: Frame) -> bytes:
         # Deltas in frames of the family are not written: a later document repeats their texts.
         self._store_texts(frame.events)
         out = b""
@@ -166,7 +166,7 @@ class ResponsesWriter:
             elif isinstance(event, UsageReport):
                 self._usage = make_response_usage(event.tokens)
         is_over = frame.last or any([type(event) is Stop for event in frame.events])
-        return out + self._end() if is_over and not self._has_ended else out
+        return out + self._write_end() if is_over and not self._has_ended else out
 
     def _write_delta(self, event: Delta) -> bytes:
         part = event.part
@@ -208,9 +208,9 @@ class ResponsesWriter:
             self._response["output"] = self._complete_output()
 
     def _complete_output(self) -> list[Json]:
-        return [self._fill_item(self._items[index], index) for index in sorted(self._items)]
+        return [self._complete_item(self._items[index], index) for index in sorted(self._items)]
 
-    def _end(self) -> bytes:
+    def _write_end(self) -> bytes:
         self._has_ended = self._rewrites = True
         for (index, kind, _), text in self._text_by_key.items():
             text_type = schema.BY_KIND[kind]
@@ -222,32 +222,36 @@ class ResponsesWriter:
         self._response |= {**status, "output": self._complete_output(), "usage": self._usage}
         return self._out.event(f"response.{status['status']}", {"response": self._response})
 
-    def _fill_event(self, doc: Json, kind: str) -> Json:
+    def _complete_event(self, doc: Json, kind: str) -> Json:
         index = as_int(doc.get(schema.OUTPUT))
         if kind in schema.BY_DONE:
             text_type = schema.BY_DONE[kind]
             part_index = as_int(doc.get(text_type.index_member))
-            return self._fill(doc, text_type, index, part_index)
+            return self._complete_text(doc, text_type, index, part_index)
         if kind == schema.DONE:
-            return {**doc, "item": self._fill_item(as_object(doc.get("item")), index)}
+            return {**doc, "item": self._complete_item(as_object(doc.get("item")), index)}
         if kind in schema.PART_INDEX and kind.endswith(".done"):
-            part = self._fill_part(doc.get("part"), index, as_int(doc.get(schema.PART_INDEX[kind])))
+            part = self._complete_part(
+                doc.get("part"), index, as_int(doc.get(schema.PART_INDEX[kind]))
+            )
             return {**doc, "part": part}
         return doc
 
-    def _fill_item(self, item: Json, index: int) -> Json:
+    def _complete_item(self, item: Json, index: int) -> Json:
         filled = dict(item)
         for name in ("content", "summary"):
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
-                filled[name] = [self._fill_part(part, index, n) for n, part in parts]
+                filled[name] = [self._complete_part(part, index, n) for n, part in parts]
         text_type = schema.BY_CALL.get(as_text(item.get("type")))
-        return filled if text_type is None else self._fill(filled, text_type, index, 0)
+        return filled if text_type is None else self._complete_text(filled, text_type, index, 0)
 
-    def _fill_part(self, part: Any, index: int, part_index: int) -> Any:
+    def _complete_part(self, part: Any, index: int, part_index: int) -> Any:
         text_type = schema.BY_PART.get(as_text(as_object(part).get("type")))
-        return part if text_type is None else self._fill(part, text_type, index, part_index)
+        return (
+            part if text_type is None else self._complete_text(part, text_type, index, part_index)
+        )
 
-    def _fill(self, value: Json, text_type: TextType, index: int, part_index: int) -> Json:
+    def _complete_text(self, value: Json, text_type: TextType, index: int, part_index: int) -> Json:
         text = self._text_by_key.get((index, text_type.kind, part_index))
         return value if text is None else text.fill(value, text_type.member)

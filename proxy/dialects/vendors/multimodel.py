@@ -52,7 +52,7 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     return {k: v for k, v in body.items() if k not in absent} | changed
 
 
-def _count(usage: Any, name: str) -> int | None:
+def _read_count(usage: Any, name: str) -> int | None:
     count = usage.get(name) if isinstance(usage, dict) else None
     return count if type(count) is int else None
 
@@ -61,9 +61,9 @@ def _make_choice(model: str, part: Json) -> Json:
     choices = part.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     choice = choice if isinstance(choice, dict) else {}
-    usage: Json = {name: _count(part.get("usage"), name) for name in _COUNTS}
-    reported_ms = _count(part.get("usage"), "prediction_time_ms")
-    measured_ms = _count(part, "prediction_time_ms") or 0
+    usage: Json = {name: _read_count(part.get("usage"), name) for name in _COUNTS}
+    reported_ms = _read_count(part.get("usage"), "prediction_time_ms")
+    measured_ms = _read_count(part, "prediction_time_ms") or 0
     usage["prediction_time_ms"] = measured_ms if reported_ms is None else reported_ms
     answer: Json = {
         "text": choice.get("text") or "",

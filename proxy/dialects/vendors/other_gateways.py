@@ -98,7 +98,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
         user=user,
         session=word(headers[session], MAX_ID) if session else None,
         timeout_s=_read_timeout_s(headers, meanings) if head.timeout_s is None else head.timeout_s,
-        properties=tuple(first_items(_properties(headers, meanings))),
+        properties=tuple(first_items(_iter_properties(headers, meanings))),
         warnings=(*head.warnings, *([warning] if ignored else ())),
     )
 
@@ -112,14 +112,14 @@ def read_metadata_tags(head: RequestHead, body: Json) -> tuple[RequestHead, Json
     texts = metadata.get("tags") if isinstance(metadata, dict) else None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         return head, body
-    tags = check_tags("metadata.tags", [_tag(text) for text in texts])
+    tags = check_tags("metadata.tags", [_parse_tag(text) for text in texts])
     metadata = {name: value for name, value in metadata.items() if name != "tags"}
     body = {name: value for name, value in body.items() if name != "metadata"}
     head = replace(head, tags=head.tags + tags)
     return head, {**body, "metadata": metadata} if metadata else body
 
 
-def _tag(text: str) -> Tag:
+def _parse_tag(text: str) -> Tag:
     """Return the tag in ``name=value``, LiteLLM's ``name:value``, or a label."""
     name, *value = _SIGN.split(text, maxsplit=1)
     return name.strip(), value[0].strip() if value else None
@@ -133,20 +133,20 @@ def _read_tags(headers: Headers, meanings: dict[str, Meaning]) -> tuple[Tag, ...
     tags: list[Tag] = []
     for name in (name for name, meaning in meanings.items() if meaning == "tags"):
         parts = (part.strip() for part in headers[name].split(","))
-        tags += check_tags(name, [_tag(part) for part in parts if part])
+        tags += check_tags(name, [_parse_tag(part) for part in parts if part])
     return tuple(tags)
 
 
 def _read_timeout_s(headers: Headers, meanings: dict[str, Meaning]) -> float | None:
     times = [
-        _seconds(name, headers[name], 1 if meaning == "seconds" else 1000)
+        _parse_seconds(name, headers[name], 1 if meaning == "seconds" else 1000)
         for name, meaning in meanings.items()
         if meaning in {"seconds", "milliseconds"} and headers[name].strip()
     ]
     return min(times, default=None)
 
 
-def _seconds(name: str, text: str, units_per_s: int) -> float:
+def _parse_seconds(name: str, text: str, units_per_s: int) -> float:
     number = float(text) if _NUMBER.fullmatch(text := text.strip()) else 0.0
     seconds = number / units_per_s
     if not 0 < seconds <= MAX_TIMEOUT_S:
@@ -158,7 +158,7 @@ def _seconds(name: str, text: str, units_per_s: int) -> float:
     return seconds
 
 
-def _properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator[Property]:
+def _iter_properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator[Property]:
     for part in first_items(headers.get(PROPERTIES_HEADER, "").split(",")):
         name, _, value = part.partition("=")
         if name.strip():
@@ -169,10 +169,10 @@ def _properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator[Prop
         elif name.startswith(PROPERTY_PREFIX) and name != PROPERTY_PREFIX:
             yield ascii_word(name.removeprefix(PROPERTY_PREFIX), MAX_WORD), word(value, MAX_NAME)
         elif meanings.get(name) == "metadata":
-            yield from _metadata(value)
+            yield from _iter_metadata(value)
 
 
-def _metadata(header: str) -> Iterator[Property]:
+def _iter_metadata(header: str) -> Iterator[Property]:
     """Yield the scalar members of a JSON object. Malformed JSON is ignored."""
     try:
         members = read_distinct(header.encode())

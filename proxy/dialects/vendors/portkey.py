@@ -47,8 +47,8 @@ _CACHE_STATUS = {
 def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
         raise make_header_error("x-portkey-custom-host", "clients may not set this header")
-    deployments, warnings = _deployments(headers, head.call_id)
-    user, tags = _metadata(headers)
+    deployments, warnings = _read_deployments(headers, head.call_id)
+    user, tags = _read_metadata(headers)
     trace = headers.get("x-portkey-trace-id", "")[:256]
     trace = trace if trace.isascii() and trace.isprintable() and trace else head.request_id
     ignored = [f"{name} ignored" for name in _IGNORED_HEADERS if headers.get(name)]
@@ -61,7 +61,7 @@ def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHea
         alternatives=() if head.deployment else deployments[1:],
         tags=head.tags + tags,
         user=user,
-        timeout_s=_timeout_s(headers),
+        timeout_s=_read_timeout_s(headers),
         echo=(("x-portkey-trace-id", trace),),  # without it the SDK retries
         warnings=(*head.warnings, *ignored, *warnings),
     )
@@ -80,7 +80,9 @@ def _object(name: str, headers: base.Headers) -> dict[str, Any]:
     return value
 
 
-def _deployments(headers: base.Headers, call_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _read_deployments(
+    headers: base.Headers, call_id: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # A config is a saved id, or inline with one target or several.
     text = headers.get(CONFIG, "").strip()
     if not text.startswith("{"):
@@ -90,7 +92,7 @@ def _deployments(headers: base.Headers, call_id: str) -> tuple[tuple[str, ...], 
     warnings = () if config.keys().isdisjoint(_IGNORED_KEYS) else (warning,)
     targets = config.get("targets")
     if isinstance(targets, list) and len(targets) > 1:
-        return _draw(config, targets, call_id), warnings
+        return _draw_target(config, targets, call_id), warnings
     if isinstance(targets, list) and len(targets) == 1 and isinstance(targets[0], dict):
         shared = {n: value for n, value in config.items() if n not in {"targets", "strategy"}}
         config = {**shared, **targets[0]}
@@ -104,7 +106,7 @@ def _deployments(headers: base.Headers, call_id: str) -> tuple[tuple[str, ...], 
     return ((target,) if target else ()), warnings
 
 
-def _draw(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str, ...]:
+def _draw_target(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str, ...]:
     # A hash of ``call_id`` decides which target is the first.
     strategy = config.get("strategy")
     mode = strategy.get("mode") if isinstance(strategy, dict) else None
@@ -118,7 +120,7 @@ def _draw(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str
         raise make_header_error(CONFIG, f"must not set {listed(refused)} together with targets")
     if len(targets) > MAX_TARGETS:
         raise make_header_error(CONFIG, f"must have at most {MAX_TARGETS} targets")
-    weights = [_weight(index, target) for index, target in enumerate(targets)]
+    weights = [_read_weight(index, target) for index, target in enumerate(targets)]
     names = [str(target["virtual_key"]) for target in targets]
     point = int.from_bytes(sha256(call_id.encode()).digest()[:7]) / 2**56 * sum(weights)
     for index, limit in enumerate(accumulate(weights)):
@@ -127,7 +129,7 @@ def _draw(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str
     raise make_header_error(CONFIG, "must have a target with a weight greater than 0")
 
 
-def _weight(index: int, target: Any) -> float:
+def _read_weight(index: int, target: Any) -> float:
     place = f"targets[{index}]"
     if not isinstance(target, dict) or not isinstance(target.get("virtual_key"), str):
         raise make_header_error(CONFIG, f"{place}.virtual_key must be the name of a deployment")
@@ -141,7 +143,7 @@ def _weight(index: int, target: Any) -> float:
     return float(weight)
 
 
-def _timeout_s(headers: base.Headers) -> float | None:
+def _read_timeout_s(headers: base.Headers) -> float | None:
     name = "x-portkey-request-timeout"
     text = headers.get(name, "").strip()
     if not text:
@@ -152,7 +154,7 @@ def _timeout_s(headers: base.Headers) -> float | None:
     return int(text) / 1000
 
 
-def _metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
+def _read_metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
     name = "x-portkey-metadata"
     values = _object(name, headers)
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
@@ -198,7 +200,7 @@ def make_hook_results(verdicts: GuardResults) -> Json:
     """
 
     def hooks(stage: Stage) -> list[Json]:
-        return [_hook(result) for result_stage, result in verdicts if result_stage == stage]
+        return [_make_hook(result) for result_stage, result in verdicts if result_stage == stage]
 
     return {"before_request_hooks": hooks("input"), "after_request_hooks": hooks("output")}
 
@@ -221,7 +223,7 @@ def _has_passed(result: GuardResult) -> bool:
     return result.verdict not in ("flagged", "blocked", "routed")
 
 
-def _hook(result: GuardResult) -> Json:
+def _make_hook(result: GuardResult) -> Json:
     has_passed = _has_passed(result)
     check: Json = {
         "id": f"headrace.{result.kind}",

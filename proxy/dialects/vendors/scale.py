@@ -43,7 +43,7 @@ def check_guides(body: Json) -> None:
 RULES = (openai.check_stream_options, check_guides, openai.check_top_logprobs)
 
 
-def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
+def _select_permitted(headers: dict[str, Any]) -> dict[str, Any]:
     """Return the extra headers, except those for authentication, framing and routing."""
     return {
         name: value
@@ -65,7 +65,7 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     if body.get("stop") is None and body.get("stop_sequences") is not None:
         body["stop"] = body.pop("stop_sequences")
     if body.get("inference_extra_headers") is not None:
-        body["inference_extra_headers"] = _permitted(body["inference_extra_headers"])
+        body["inference_extra_headers"] = _select_permitted(body["inference_extra_headers"])
     if body.pop("return_token_log_probs", None) and not body.get("logprobs"):
         body["logprobs"] = True
     if endpoint != "completions":
@@ -96,16 +96,16 @@ def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> 
     """Return OpenAI's error object, with FastAPI's ``detail`` and status 422 for a field."""
     body: Json = {"error": openai.make_error_object(error)}
     if isinstance(error, InvalidField):
-        return ErrorResponse(422, {"detail": _detail(error.param, error.problem), **body})
+        return ErrorResponse(422, {"detail": _make_detail(error.param, error.problem), **body})
     if isinstance(error, UpstreamRejected) and error.status == 422 and error.param:
         message = error.message.removeprefix(f"{error.param}: ")
-        return ErrorResponse(422, {"detail": _detail(error.param, message), **body})
+        return ErrorResponse(422, {"detail": _make_detail(error.param, message), **body})
     return ErrorResponse(
         error.status, {"detail": error.message, **body}, openai.retry_headers(error)
     )
 
 
-def _detail(param: str | None, message: str) -> list[Json]:
+def _make_detail(param: str | None, message: str) -> list[Json]:
     place = ["body", *(param or "").split(".")]
     return [{"loc": place, "msg": message, "type": "value_error"}]
 

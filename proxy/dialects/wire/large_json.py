@@ -73,12 +73,12 @@ class PieceReader:
     allowance: ValueAllowance | None = None
 
     def read(self) -> Any:
-        value, position = self._value(self._skip(0), 0)
-        if self._skip(position) < len(self.text):
+        value, position = self._read_value(self._skip_space(0), 0)
+        if self._skip_space(position) < len(self.text):
             raise ValueError("more than one document")
         return value
 
-    def _skip(self, position: int) -> int:
+    def _skip_space(self, position: int) -> int:
         while True:
             match = _SPACE.match(self.text, position, position + self.size)
             end = match.end() if match else position
@@ -86,25 +86,25 @@ class PieceReader:
                 return end
             position = end
 
-    def _value(self, position: int, depth: int) -> tuple[Any, int]:
+    def _read_value(self, position: int, depth: int) -> tuple[Any, int]:
         mark = self.text[position : position + 1]
         if self.allowance is not None:
             self.allowance.take()
         if mark == '"':
-            return self._string(position + 1)
+            return self._read_string(position + 1)
         if mark in ("{", "["):
             if self.allowance is None:
-                value_end = self._short(position)
+                value_end = self._read_short(position)
             else:
-                value_end = self._numbers(position) if mark == "[" else None
-            read = self._object if mark == "{" else self._array
+                value_end = self._read_numbers(position) if mark == "[" else None
+            read = self._object if mark == "{" else self._read_array
             return value_end or read(position + 1, depth + 1)
         word, value = _WORDS.get(mark, ("", None))
         if word and self.text.startswith(word, position):
             return value, position + len(word)
-        return self._number(position)
+        return self._read_number(position)
 
-    def _numbers(self, position: int) -> tuple[orjson.Fragment, int] | None:
+    def _read_numbers(self, position: int) -> tuple[orjson.Fragment, int] | None:
         """Return a list of numbers as text, or None for any other list."""
         begin, size = position + 1, min(SHORT, self.size)
         while True:
@@ -117,7 +117,7 @@ class PieceReader:
             if end >= 0:
                 return orjson.Fragment(self.text[position:begin]), begin
 
-    def _short(self, position: int) -> tuple[Any, int] | None:
+    def _read_short(self, position: int) -> tuple[Any, int] | None:
         """Return an object or a list of a few bytes, None if it is longer or malformed."""
         try:
             value, end = self.decoder.raw_decode(
@@ -127,7 +127,7 @@ class PieceReader:
             return None
         return value, position + end
 
-    def _number(self, position: int) -> tuple[float, int]:
+    def _read_number(self, position: int) -> tuple[float, int]:
         match = _NUMBER.match(self.text, position)
         if match is None:
             raise ValueError("no value")
@@ -136,54 +136,54 @@ class PieceReader:
             return self.decoder.parse_float(match.group()), match.end()
         return self.decoder.parse_int(integer), match.end()
 
-    def _array(self, position: int, depth: int) -> tuple[list[Any], int]:
+    def _read_array(self, position: int, depth: int) -> tuple[list[Any], int]:
         values: list[Any] = []
-        position = self._enter(position, depth)
+        position = self._enter_container(position, depth)
         if self.text[position : position + 1] == "]":
             return values, position + 1
         while True:
-            value, position = self._value(position, depth)
+            value, position = self._read_value(position, depth)
             values.append(value)
-            mark, position = self._mark(position)
+            mark, position = self._read_mark(position)
             if mark == "]":
                 return values, position
-            position = self._next(mark, position)
+            position = self._next_member(mark, position)
 
     def _object(self, position: int, depth: int) -> tuple[Any, int]:
         members: list[tuple[str, Any]] = []
         build = self.decoder.object_pairs_hook
-        position = self._enter(position, depth)
+        position = self._enter_container(position, depth)
         if self.text[position : position + 1] == "}":
             return build(members), position + 1
         while True:
             if self.text[position : position + 1] != '"':
                 raise ValueError("expected a field name")
-            name, position = self._string(position + 1)
-            mark, position = self._mark(position)
+            name, position = self._read_string(position + 1)
+            mark, position = self._read_mark(position)
             if mark != ":":
                 raise ValueError("expected a colon after a field name")
-            value, position = self._value(self._skip(position), depth)
+            value, position = self._read_value(self._skip_space(position), depth)
             members.append((name, value))
-            mark, position = self._mark(position)
+            mark, position = self._read_mark(position)
             if mark == "}":
                 return build(members), position
-            position = self._next(mark, position)
+            position = self._next_member(mark, position)
 
-    def _enter(self, position: int, depth: int) -> int:
+    def _enter_container(self, position: int, depth: int) -> int:
         if depth > MOST_DEPTH:
             raise RecursionError("too deep")
-        return self._skip(position)
+        return self._skip_space(position)
 
-    def _mark(self, position: int) -> tuple[str, int]:
-        position = self._skip(position)
+    def _read_mark(self, position: int) -> tuple[str, int]:
+        position = self._skip_space(position)
         return self.text[position : position + 1], position + 1
 
-    def _next(self, mark: str, position: int) -> int:
+    def _next_member(self, mark: str, position: int) -> int:
         if mark != ",":
             raise ValueError("expected a comma or the end of the value")
-        return self._skip(position)
+        return self._skip_space(position)
 
-    def _string(self, position: int) -> tuple[str, int]:
+    def _read_string(self, position: int) -> tuple[str, int]:
         # Each piece gets a quote; if the scanner stops at that quote, the string continues.
         parts: list[str] = []
         size = min(SHORT, self.size)
@@ -261,13 +261,13 @@ class _Writer:
         elif isinstance(value, dict | list) and depth < MOST_DEPTH and _is_light(value):
             self.put(orjson.dumps(value))
         elif isinstance(value, dict):
-            self._many(b"{", value.items(), b"}", self._member, depth + 1)
+            self._write_items(b"{", value.items(), b"}", self._write_member, depth + 1)
         elif isinstance(value, list | tuple):
-            self._many(b"[", value, b"]", self.write, depth + 1)
+            self._write_items(b"[", value, b"]", self.write, depth + 1)
         else:
             self.put(orjson.dumps(value))
 
-    def _many(
+    def _write_items(
         self,
         begin: bytes,
         items: Iterable[Any],
@@ -284,7 +284,7 @@ class _Writer:
             mark = b","
         self.put(end if mark is not begin else begin + end)
 
-    def _member(self, member: tuple[str, Any], depth: int) -> None:
+    def _write_member(self, member: tuple[str, Any], depth: int) -> None:
         name, value = member
         self._text(name)
         self.put(b":")

@@ -49,16 +49,16 @@ class EventReader:
             events = piece[6:-2].split(b"\n\ndata: ")
             if breaks == 2 * len(events):
                 return events
-        return self._parts(piece) if piece else []
+        return self._parse_parts(piece) if piece else []
 
-    def _parts(self, piece: bytes) -> list[bytes]:
+    def _parse_parts(self, piece: bytes) -> list[bytes]:
         """Parse bytes that may begin or end anywhere in an event."""
         if self._skip_lf:
             self._skip_lf = False
             if piece[0] == 0x0A:
                 piece = piece[1:]
         if not self._begun:
-            piece = self._opening(piece)
+            piece = self._skip_byte_order_mark(piece)
         if b"\r" in piece:
             self._skip_lf = piece.endswith(b"\r")
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -66,13 +66,13 @@ class EventReader:
         self._line += line_end
         events: list[bytes] = []
         if lines:
-            events = self._events([bytes(self._line), *lines[:-1]])
+            events = self._parse_lines([bytes(self._line), *lines[:-1]])
             self._line = bytearray(lines[-1])
         if len(self._line) + self._size > self._limit:
             raise ResponseTooLarge("The upstream sent a stream event that is too large.")
         return events
 
-    def _opening(self, piece: bytes) -> bytes:
+    def _skip_byte_order_mark(self, piece: bytes) -> bytes:
         """Return the first bytes without a byte order mark; none while it may still become one."""
         piece, self._line = bytes(self._line + piece), bytearray()
         if len(piece) < len(MARK) and MARK.startswith(piece):
@@ -84,9 +84,9 @@ class EventReader:
     def close(self) -> list[bytes]:
         """Return the last event at the end of the stream, even without its blank line."""
         line, self._line = bytes(self._line), bytearray()
-        return self._events([line, b""])
+        return self._parse_lines([line, b""])
 
-    def _events(self, lines: list[bytes]) -> list[bytes]:
+    def _parse_lines(self, lines: list[bytes]) -> list[bytes]:
         events: list[bytes] = []
         for line in lines:
             if line.startswith(b"data:"):

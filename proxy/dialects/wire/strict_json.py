@@ -101,11 +101,11 @@ def read_distinct(raw: bytes) -> Any:
     return document
 
 
-def _no_constant(word: str) -> NoReturn:
+def _refuse_constant(word: str) -> NoReturn:
     raise BadRequest(f"The body is not valid JSON: {word} is not a number.")
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> Json:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> Json:
     result = dict(pairs)
     if len(result) < len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
@@ -113,28 +113,28 @@ def _distinct(pairs: list[tuple[str, Any]]) -> Json:
     return result
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise BadRequest("The body contains a number that does not fit in a 64-bit float.")
     return number
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     """Parse an integer of a response. Above 64 bits it becomes a float, as orjson reads it."""
     if len(text) < len(str(_LEAST_INT)) or _LEAST_INT <= int(text) <= _MOST_INT:
         return int(text)
-    return _finite(text)
+    return _parse_finite(text)
 
 
 _request_decoder, _response_decoder = (
     json.JSONDecoder(
-        object_pairs_hook=_distinct,
-        parse_constant=_no_constant,
-        parse_float=_finite,
+        object_pairs_hook=_refuse_duplicates,
+        parse_constant=_refuse_constant,
+        parse_float=_parse_finite,
         parse_int=parse_int,
     )
-    for parse_int in (int, _number)
+    for parse_int in (int, _parse_number)
 )
 
 

@@ -99,7 +99,7 @@ class Passages:
             return len(text)
         last_complete = len(words) - 1 - is_cut
         first_index = len(words) - 1
-        while first_index and self._follows(
+        while first_index and self._may_be_consecutive(
             words[first_index - 1], words[first_index], is_complete=first_index <= last_complete
         ):
             first_index -= 1
@@ -112,7 +112,7 @@ class Passages:
         incomplete = max(0, len(tail_words) - self._words + 1)  # a longer sequence is complete
         return max(start, words[first_index + min(next(complete, incomplete), incomplete)][0])
 
-    def _follows(self, previous: Word, word: Word, *, is_complete: bool) -> bool:
+    def _may_be_consecutive(self, previous: Word, word: Word, *, is_complete: bool) -> bool:
         """Return True if two words may be consecutive.
 
         If ``is_complete`` is False, the second word is cut.

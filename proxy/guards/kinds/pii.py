@@ -140,7 +140,7 @@ def _build_entity_shapes(
     if entities & {"phone", "card"}:
         yield (
             Shape(numbers.RUN, AFTER_NUMBER),
-            _judge_number_run(phone_detector, cards="card" in entities),
+            _build_run_judge(phone_detector, cards="card" in entities),
         )
     if "iban" in entities:
         yield Shape(identifiers.ACCOUNT_SHAPE, marker=identifiers.ACCOUNT), identifiers.find_iban
@@ -152,15 +152,15 @@ def _build_entity_shapes(
             for detector in build_national_id_detectors(entity):
                 yield (
                     Shape(detector.regex, numbers.CHARS_AFTER),
-                    _judge_single_number(detector.find),
+                    _build_number_judge(detector.find),
                 )
 
 
-def _judge_single_number(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
+def _build_number_judge(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
     return lambda text, start, end: find(DigitRun(text, start, end))
 
 
-def _judge_number_run(phones: Phones | None, *, cards: bool) -> Judge:
+def _build_run_judge(phones: Phones | None, *, cards: bool) -> Judge:
     def judge(text: str, start: int, end: int) -> Iterator[Finding]:
         if cards:
             yield from identifiers.find_cards(DigitRun(text, start, end))

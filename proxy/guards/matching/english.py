@@ -194,7 +194,7 @@ def _parse_clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _PIECE.finditer(text)]  # noqa: RUF001
     all_stems = frozenset(stem_word(piece) for piece in pieces)
     clause_stems = frozenset(content_stems(text)) - _NEGATION_STEMS
-    heads, scope, is_negated = _parse_negations(pieces, clause_stems)
+    heads, scope, is_negated = _find_negation_scope(pieces, clause_stems)
     return Clause(
         stems=clause_stems, heads=heads, scope=scope, is_negated=is_negated,
         antonyms=all_stems & OPPOSITES.keys(),
@@ -202,7 +202,7 @@ def _parse_clause(text: str) -> Clause:
     )  # fmt: skip
 
 
-def _parse_negations(
+def _find_negation_scope(
     pieces: Sequence[str], clause_stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
     """Return the heads and the scope of the negations, and True if their number is odd."""
@@ -241,15 +241,15 @@ def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) ->
     """
     results = []
     for clause in response:
-        nearest = max(context, key=partial(_stem_overlap, clause), default=None)
-        if nearest is None or _stem_overlap(clause, nearest) < (MIN_SIMILARITY, 0):
+        nearest = max(context, key=partial(_measure_stem_overlap, clause), default=None)
+        if nearest is None or _measure_stem_overlap(clause, nearest) < (MIN_SIMILARITY, 0):
             continue
         if len(clause.stems & nearest.stems) + _has_opposite(clause, nearest) >= MIN_SHARED:
             results.append(_classify_contradiction(clause, nearest))
     return next((kind for kind in results if kind), None)
 
 
-def _stem_overlap(clause: Clause, reference: Clause) -> tuple[float, float]:
+def _measure_stem_overlap(clause: Clause, reference: Clause) -> tuple[float, float]:
     if not clause.stems or not reference.stems:
         return (0.0, 0.0)
     common = len(clause.stems & reference.stems)
@@ -263,14 +263,18 @@ def _classify_contradiction(clause: Clause, reference: Clause) -> str | None:
             return "number"
     if clause.days and reference.days and not clause.days & reference.days:
         return "name"
-    return "negation" if _negates(clause, reference) != _has_opposite(clause, reference) else None
+    return (
+        "negation"
+        if _contradicts_by_negation(clause, reference) != _has_opposite(clause, reference)
+        else None
+    )
 
 
 def _numbers_with_unit(clause: Clause, unit: str) -> set[str]:
     return {number for number, counted in clause.counts if counted == unit}
 
 
-def _negates(clause: Clause, reference: Clause) -> bool:
+def _contradicts_by_negation(clause: Clause, reference: Clause) -> bool:
     """Return True if one of two clauses negates the statement of both.
 
     Two negated clauses agree unless one negates a shared stem that the other affirms.

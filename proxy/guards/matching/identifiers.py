@@ -73,9 +73,9 @@ def _score_card(part: numbers.DigitRun) -> float:
     preceding = part.text[max(0, part.start - NEARBY_CHARS) : part.start]
     following = part.text[part.end :][:NEARBY_CHARS]
     if len(groups) == 1:
-        is_card = not _is_listed(part.digits, preceding, following)
+        is_card = not _is_in_number_list(part.digits, preceding, following)
     else:
-        is_card = _is_grouped(part, groups, preceding, following)
+        is_card = _has_card_grouping(part, groups, preceding, following)
     if not is_card or INSIDE.search(preceding):
         return 0.0
     is_certain = brand_score > CERTAIN_SCORE or (len(groups) > 1 and len(part.digits) >= 15)
@@ -90,7 +90,7 @@ def _brand_score(digits: str) -> float:
     return max(scores) if scores and is_luhn_valid(digits) else 0.0
 
 
-def _is_grouped(
+def _has_card_grouping(
     part: numbers.DigitRun, groups: tuple[int, ...], preceding: str, following: str
 ) -> bool:
     """Return True if digits are grouped as on a card, and are not part of a row of such groups."""
@@ -116,7 +116,7 @@ def _count_neighbors(match: re.Match[str] | None) -> int:
     return len(groups) if _is_not_card("".join(groups)) else 0
 
 
-def _is_listed(digits: str, preceding: str, following: str) -> bool:
+def _is_in_number_list(digits: str, preceding: str, following: str) -> bool:
     """Return True if digits belong to a list of numbers on their line."""
     for listed in (LISTED_BEFORE.search(preceding), LISTED_AFTER.match(following)):
         if listed is not None and any(map(_is_not_card, numbers.GROUP.findall(listed[0]))):

@@ -155,7 +155,7 @@ class PatternSet:
         self._count = 0
         self.by_lines = True
         for pattern in patterns:
-            _add_pattern(set_, _match_by_lines(relax_repetitions(pattern)), pattern)
+            _add_pattern(set_, _to_line_pattern(relax_repetitions(pattern)), pattern)
             self._count += 1
             self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
         self._all = self._count
@@ -197,7 +197,7 @@ def _add_pattern(set_: re2.Set, pattern: str, written: str) -> None:
         raise ValueError(f"not a valid RE2 pattern: {written[:80]}") from error
 
 
-def _match_by_lines(pattern: str) -> str:
+def _to_line_pattern(pattern: str) -> str:
     """Return a pattern whose text edges match at the edges of lines."""
     if _BY_TEXT.search(pattern):
         return pattern

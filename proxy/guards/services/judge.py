@@ -149,30 +149,30 @@ class Judge:
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        places = list(self._places(texts))
+        places = list(self._select_texts(texts))
         evidence = self.evidence(question)
         if not places:
             return [[] for _ in texts]
         if len(places) > MAX_PLACES or sum(len(place.text) for place in places) > self.longest:
             raise wire.TooLong
-        body = self._body(places, evidence)
+        body = self._build_request(places, evidence)
         answer = await outside.complete(self.name, self.asked_deployment, body)
-        return self._findings(texts, places, wire.read(ANSWER, answer))
+        return self._to_findings(texts, places, wire.read(ANSWER, answer))
 
-    def _places(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
+    def _select_texts(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
         for number in wire.nonblank_indexes(texts):
             piece = texts[number]
             if self.check == "criteria":
                 role = piece.role if piece.role in ROLES else None
                 title = ", ".join(part for part in (role, piece.kind) if part)
-                yield _place(number, piece.text, title=f" ({title})")
+                yield _build_judged_text(number, piece.text, title=f" ({title})")
             elif piece.kind not in ("content", "prompt"):
                 continue
             elif self.check == "relevant":
-                yield _place(number, piece.text)
+                yield _build_judged_text(number, piece.text)
             else:
                 for sentence in english.split_sentences(piece.text):
-                    yield _place(number, piece.text, sentence.start, sentence.end)
+                    yield _build_judged_text(number, piece.text, sentence.start, sentence.end)
 
     def evidence(self, question: PromptContext) -> str:
         """Return the evidence for the check, or an empty string."""
@@ -182,7 +182,7 @@ class Judge:
             return question.asked.strip()
         return ""
 
-    def _body(self, places: Sequence[JudgedText], evidence: str) -> dict[str, Any]:
+    def _build_request(self, places: Sequence[JudgedText], evidence: str) -> dict[str, Any]:
         mark = self.mark()
         sections = [
             f"TEXT {number} {mark}{place.title}\n{place.text}\nEND {mark}"
@@ -207,7 +207,7 @@ class Judge:
             },
         }
 
-    def _findings(
+    def _to_findings(
         self, texts: Sequence[Piece], places: Sequence[JudgedText], verdict: Verdict
     ) -> list[list[Finding]]:
         """Return findings for the texts that the model names, or else for all texts.
@@ -229,7 +229,7 @@ class Judge:
         return findings
 
 
-def _place(
+def _build_judged_text(
     number: int, text: str, start: int = 0, end: int | None = None, title: str = ""
 ) -> JudgedText:
     end = len(text) if end is None else end

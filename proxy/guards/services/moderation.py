@@ -58,12 +58,12 @@ class Moderation:
         numbers = wire.nonblank_indexes(texts)
         for start in range(0, len(numbers), MAX_TEXTS):
             part = numbers[start : start + MAX_TEXTS]
-            results = await self._moderated([texts[number].text for number in part], outside)
+            results = await self._request_results([texts[number].text for number in part], outside)
             for number, result in zip(part, results, strict=True):
-                findings[number] = self._worst(result, len(texts[number].text))
+                findings[number] = self._find_worst_category(result, len(texts[number].text))
         return findings
 
-    async def _moderated(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
+    async def _request_results(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = make_url_and_headers(self.upstream, PATH)
         answer = wire.read(ANSWER, await wire.post(outside, url, body, headers))
@@ -71,7 +71,7 @@ class Moderation:
             raise wire.BadAnswer
         return answer.results
 
-    def _worst(self, result: Moderated, length: int) -> list[Finding]:
+    def _find_worst_category(self, result: Moderated, length: int) -> list[Finding]:
         """Return one finding for the category with the highest score, if any category applies."""
         scores = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:

@@ -49,7 +49,7 @@ class Presidio:
 
         async def analyzed(number: int) -> None:
             async with slots:
-                findings[number] = await self._analyzed(texts[number].text, outside)
+                findings[number] = await self._request_findings(texts[number].text, outside)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -59,7 +59,7 @@ class Presidio:
             raise errors.exceptions[0] from None
         return findings
 
-    async def _analyzed(self, text: str, outside: GuardClient) -> list[Finding]:
+    async def _request_findings(self, text: str, outside: GuardClient) -> list[Finding]:
         body = {
             "text": text,
             "language": self.language,

@@ -100,10 +100,12 @@ class ServiceCalls:
         waits = any(rule.enforces for rule in rules)
         outside = self.outsides.for_record(self.record, waits=waits)
         async with asyncio.TaskGroup() as group:
-            jobs = [group.create_task(self._call(rule, readings, outside)) for rule in rules]
+            jobs = [
+                group.create_task(self._call_service(rule, readings, outside)) for rule in rules
+            ]
         return [job.result() for job in jobs]
 
-    async def _call(
+    async def _call_service(
         self, rule: GuardRule, reads: Sequence[Reading], outside: GuardClient
     ) -> RuleTally:
         applicable = [read for read in reads if rule.applies_to(read.role, read.kind)]
@@ -113,7 +115,7 @@ class ServiceCalls:
         started_at = self.now()
         try:
             async with asyncio.timeout(rule.deadline_s):
-                findings = await self._ask(service, applicable, outside)
+                findings = await self._ask_service(service, applicable, outside)
             detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
             is_away = False
         except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
@@ -126,7 +128,7 @@ class ServiceCalls:
         tally.waited = self.now() - started_at
         return tally
 
-    async def _ask(
+    async def _ask_service(
         self, service: Service, applicable: Sequence[Reading], outside: GuardClient
     ) -> Mapping[str, Sequence[Finding]]:
         pieces: Sequence[Piece] = applicable
@@ -192,7 +194,7 @@ class ServiceStage:
         self._collected: list[Reading] = []
         self._tallies = uncalled_tallies(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
-        collectors = (_collector(kind, rules, self._collected) for kind in kinds)
+        collectors = (_build_collecting_rule(kind, rules, self._collected) for kind in kinds)
         tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
         self._collecting = StreamFilter.for_rules(tallies, run_job=run_job, to_last=True)
 
@@ -205,15 +207,15 @@ class ServiceStage:
         self._kept += frames
         ended = bool(frames) and frames[-1].last
         if self.holds:
-            return await self._ended() if ended else []
+            return await self._call_services() if ended else []
         if ended:
-            await self._calls.record.run_in_background(self._ended, self._fail)
+            await self._calls.record.run_in_background(self._call_services, self._fail)
         return frames
 
     def _fail(self, error: str) -> None:
         self._tallies = uncalled_tallies(self._rules, self._calls.clock, error)
 
-    async def _ended(self) -> Sequence[Frame]:
+    async def _call_services(self) -> Sequence[Frame]:
         self._tallies = await self._calls.tallies(self._rules, self._collected)
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
@@ -226,7 +228,9 @@ def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
     return any(rule.applies_to("assistant", kind) for rule in rules)
 
 
-def _collector(kind: str, rules: Sequence[GuardRule], collected: list[Reading]) -> GuardRule:
+def _build_collecting_rule(
+    kind: str, rules: Sequence[GuardRule], collected: list[Reading]
+) -> GuardRule:
     """Return a rule that collects texts.
 
     It enforces if one of the rules does, so that it inspects the same texts.

@@ -86,17 +86,17 @@ class Webhook:
         moment, secret = str(int(self.now())), self.secret.reveal().encode()
         digest = hmac.new(secret, moment.encode() + b"." + body, hashlib.sha256).hexdigest()
         headers = {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
-        return self._findings(texts, await post(outside, self.url, body, headers))
+        return self._parse_findings(texts, await post(outside, self.url, body, headers))
 
-    def _findings(self, texts: Sequence[Piece], body: bytes) -> list[list[Finding]]:
+    def _parse_findings(self, texts: Sequence[Piece], body: bytes) -> list[list[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
         for finding in read(ANSWER, body).findings:
             if finding.text >= len(texts):
                 raise BadAnswer
-            findings[finding.text].append(self._finding(finding, len(texts[finding.text].text)))
+            findings[finding.text].append(self._to_finding(finding, len(texts[finding.text].text)))
         return [resolve_overlaps(text_findings) for text_findings in findings]
 
-    def _finding(self, finding: WebhookFinding, length: int) -> Finding:
+    def _to_finding(self, finding: WebhookFinding, length: int) -> Finding:
         start, end = finding.start or 0, length if finding.end is None else finding.end
         if end > length or (start >= end and finding.end is not None):
             raise BadAnswer

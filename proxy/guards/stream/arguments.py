@@ -80,7 +80,7 @@ class ArgumentsWindow:
             return self._plain.feed(part)
         self._bare += part
         if kind == "end" or len(self._bare) > MOST_BARE:
-            pieces = self._close_text()
+            pieces = self._close_string()
             for tally in self._tallies:
                 if tally.fields > tally.most_texts and tally.error is None:
                     tally.fail("too_many_texts")
@@ -92,9 +92,9 @@ class ArgumentsWindow:
 
     def close(self) -> list[ReleasedPiece]:
         self._splitter = Splitter()
-        return [*self._close_text(), *self._plain.close()]
+        return [*self._close_string(), *self._plain.close()]
 
-    def _close_text(self) -> list[ReleasedPiece]:
+    def _close_string(self) -> list[ReleasedPiece]:
         if not self._bare:
             return self._string.close()
         bare, self._bare = self._bare, ""

@@ -118,9 +118,9 @@ def other_texts(frame: Frame) -> Iterator[Found]:
         if isinstance(event, Start | Begin | Attach | Extension):
             path = path_of(frame, number)
             if path == (number,) or not is_walked:
-                yield from _event_texts(frame, path, event)
+                yield from _iter_event_texts(frame, path, event)
         if isinstance(event, Begin) and event.call is not None and not is_walked:
-            yield from _odd_names((number,), id=event.call.id)
+            yield from _iter_texts_in_ids((number,), id=event.call.id)
 
 
 def path_of(frame: Frame, number: int) -> Path:
@@ -132,7 +132,7 @@ def path_of(frame: Frame, number: int) -> Path:
     if isinstance(event, Begin | Attach | Delta) and event.slot and frame.doc is not None:
         return event.slot
     if isinstance(event, Start):
-        return _start_path(doc, event, number)
+        return _find_start_path(doc, event, number)
     if isinstance(event, Extension) and doc.get(event.name) is event.value:
         return (event.name,)
     return (number,)
@@ -145,7 +145,7 @@ def place_of(frame: Frame, path: Path) -> Place | None:
         return None
     if frame.family in CHAT:
         return numbered(doc, path) if is_in_choice(path) and path[2] not in _ENDS else None
-    return (0, (doc.get("type"), *_numbers(doc), *path)) if path[0] == "delta" else None
+    return (0, (doc.get("type"), *_iter_delta_ids(doc), *path)) if path[0] == "delta" else None
 
 
 def unknown_place(frame: Frame, path: Path) -> Place | None:
@@ -184,7 +184,7 @@ def numbered(doc: Json, path: Path) -> Place:
     return (steps[1] if isinstance(steps[1], int) else -1), choice_steps[: parts_of(choice_steps)]
 
 
-def _start_path(doc: Json, start: Start, number: int) -> Path:
+def _find_start_path(doc: Json, start: Start, number: int) -> Path:
     for path in ((), ("message",), ("response",)):
         holder = doc.get(path[0]) if path else doc
         if isinstance(holder, dict) and "model" in holder and holder["model"] is start.model:
@@ -192,18 +192,18 @@ def _start_path(doc: Json, start: Start, number: int) -> Path:
     return (number,)
 
 
-def _odd_names(path: Path, **names: str | None) -> Iterator[Text]:
+def _iter_texts_in_ids(path: Path, **names: str | None) -> Iterator[Text]:
     """Yield the identifiers that have the form of a text."""
     for name, value in names.items():
         if value and not is_name(value):
             yield Text((*path, name), value, "other", role="assistant")
 
 
-def _event_texts(
+def _iter_event_texts(
     frame: Frame, path: Path, event: Start | Begin | Attach | Extension
 ) -> Iterator[Found]:
     if isinstance(event, Start):
-        yield from _odd_names(path, id=event.id, model=event.model)
+        yield from _iter_texts_in_ids(path, id=event.id, model=event.model)
     elif isinstance(event, Begin):
         if event.call is not None and event.call.name:
             name_path = (*path, "name") if isinstance(path[-1], int) else path
@@ -220,7 +220,7 @@ def _event_texts(
         yield from value_walk(path, event.value, "content")
 
 
-def _numbers(doc: Json) -> Iterator[object]:
+def _iter_delta_ids(doc: Json) -> Iterator[object]:
     """Yield the members that identify the text of a delta among interleaved texts."""
     delta = doc.get("delta")
     for value in (doc, delta if isinstance(delta, dict) else {}):
@@ -250,13 +250,13 @@ def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
         in_doc = {
             path: text
             for path, text in changes.items()
-            if not isinstance(path[0], int) and _takes(doc, path)
+            if not isinstance(path[0], int) and _can_set_text(doc, path)
         }
-        frame = _reread(frame, replaced(doc, in_doc), in_doc) if in_doc else frame
+        frame = _rebuild_frame(frame, replaced(doc, in_doc), in_doc) if in_doc else frame
     alone = {path: text for path, text in changes.items() if isinstance(path[0], int)}
-    values: Any = {number: _value(event) for number, event in enumerate(frame.events)}
+    values: Any = {number: _get_read_value(event) for number, event in enumerate(frame.events)}
     for number, value in replaced(values, alone).items() if alone else ():
-        frame = _with_event(frame, int(number), value)
+        frame = _replace_event_value(frame, int(number), value)
     return without(frame, "logprobs") if deltas else frame
 
 
@@ -282,17 +282,17 @@ def without(frame: Frame, name: str) -> Frame:
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
-def _reread(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Frame:
+def _rebuild_frame(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Frame:
     """Return a frame with a changed document, and with events that have its values."""
     is_renamed = any(isinstance(path[-1], MemberName) for path in changes)
     events = list(frame.events)
     for number, event in enumerate(frame.events):
         if isinstance(event, UsageReport):
-            events[number] = _with_usage(event, frame.doc or {}, doc)
+            events[number] = _update_usage(event, frame.doc or {}, doc)
             continue
         slot = path_of(frame, number)
         is_valued = isinstance(event, VALUED) and slot != (number,)
-        if not is_valued or not _has(frame.doc, slot):
+        if not is_valued or not _has_path(frame.doc, slot):
             continue
         [place] = paths_in_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
         value: Any = doc
@@ -300,13 +300,13 @@ def _reread(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Frame:
             value = value[step]
         if isinstance(event, Delta):
             value = changes.get(slot, event.text)
-        changed: Any = _with_value(event, value)
+        changed: Any = _set_event_value(event, value)
         is_placed = isinstance(event, Begin | Attach | Delta)
         events[number] = changed._replace(slot=place) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
-def _has(value: Any, path: Path) -> bool:
+def _has_path(value: Any, path: Path) -> bool:
     """Return True if a document has a value at a path."""
     for step in path:
         steps: Any = range(len(value)) if isinstance(value, list) else value
@@ -316,12 +316,12 @@ def _has(value: Any, path: Path) -> bool:
     return True
 
 
-def _takes(doc: Json | None, path: Path) -> bool:
+def _can_set_text(doc: Json | None, path: Path) -> bool:
     """Return True if a text can be set at a path of a document.
 
     Masked arguments become a text, even if they were an object, so a path into them is invalid.
     """
-    if not _has(doc, path[:-1]):
+    if not _has_path(doc, path[:-1]):
         return False
     parent: Any = doc
     for step in path[:-1]:
@@ -329,9 +329,9 @@ def _takes(doc: Json | None, path: Path) -> bool:
     return isinstance(parent, dict | list) or not isinstance(path[-1], str | MemberName)
 
 
-def _with_usage(report: UsageReport, old_doc: Json, new_doc: Json) -> UsageReport:
+def _update_usage(report: UsageReport, old_doc: Json, new_doc: Json) -> UsageReport:
     """Return a usage report with the values of a changed document."""
-    old, new = _usage_of(old_doc), _usage_of(new_doc)
+    old, new = _get_usage(old_doc), _get_usage(new_doc)
     values = {
         name: new.get(name) if value is old.get(name) else value
         for name, value in report.native.items()
@@ -339,7 +339,7 @@ def _with_usage(report: UsageReport, old_doc: Json, new_doc: Json) -> UsageRepor
     return report._replace(native=values)
 
 
-def _usage_of(doc: Json) -> Json:
+def _get_usage(doc: Json) -> Json:
     for holder in (doc, doc.get("message"), doc.get("response")):
         if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
             usage: Json = holder["usage"]
@@ -347,7 +347,7 @@ def _usage_of(doc: Json) -> Json:
     return {}
 
 
-def _value(event: Event) -> Any:
+def _get_read_value(event: Event) -> Any:
     """Return the value of an event that guards read."""
     match event:
         case Start(id=id_, model=model):
@@ -362,15 +362,15 @@ def _value(event: Event) -> Any:
             return None
 
 
-def _with_event(frame: Frame, number: int, value: Any) -> Frame:
+def _replace_event_value(frame: Frame, number: int, value: Any) -> Frame:
     event = frame.events[number]
-    if value == _value(event):
+    if value == _get_read_value(event):
         return frame
-    events = (*frame.events[:number], _with_value(event, value), *frame.events[number + 1 :])
+    events = (*frame.events[:number], _set_event_value(event, value), *frame.events[number + 1 :])
     return frame._replace(events=events, raw=None)
 
 
-def _with_value(event: Event, value: Any) -> Any:
+def _set_event_value(event: Event, value: Any) -> Any:
     match event:
         case Start(id=id_, model=model):
             return event._replace(id=value.get("id", id_), model=value.get("model", model))

@@ -84,8 +84,8 @@ class PlaceholderNames:
         while (match := _WRITTEN.search(text, position)) is not None:
             start, end = match.span()
             opened = match["open"]
-            name = _plain(text[start + len(opened or "") : end]).removesuffix("]")
-            if end - start <= self.longest and self._has(name):
+            name = _normalize_name(text[start + len(opened or "") : end]).removesuffix("]")
+            if end - start <= self.longest and self._is_known(name):
                 yield RewrittenName(
                     start, end, name, quoted=opened is not None and opened[0] == "%"
                 )
@@ -98,7 +98,7 @@ class PlaceholderNames:
         size = len(text)
         low = max(start_at, size - self.longest)
         begin = max(text.rfind("[", low), text.rfind("%5B", low), text.rfind("%5b", low))
-        if begin >= 0 and self._is_open(text, begin):
+        if begin >= 0 and self._may_become_name(text, begin):
             backslashes = text[max(start_at, begin - 2) : begin] if text[begin] == "[" else ""
             return begin - len(backslashes) + len(backslashes.rstrip("\\"))
         tail = text[low:]
@@ -106,32 +106,32 @@ class PlaceholderNames:
         if word == size:
             return size
         for start in _BEGINS.finditer(text, max(word, start_at)):
-            if self._is_begun(text[start.start() :]):
+            if self._is_name_or_prefix(text[start.start() :]):
                 return start.start()
         part = _PART_OF_OPEN.search(text, max(start_at, size - 2))
         return part.start() if part is not None else size
 
-    def _is_open(self, text: str, begin: int) -> bool:
+    def _may_become_name(self, text: str, begin: int) -> bool:
         """Return True if a word that begins with a bracket may become a placeholder."""
         inside = text[begin + (1 if text[begin] == "[" else 3) :]
-        name = _plain(_PART.sub("", inside))
-        return self._begins(name.removesuffix("]")) and not name.endswith("]")
+        name = _normalize_name(_PART.sub("", inside))
+        return self._is_prefix(name.removesuffix("]")) and not name.endswith("]")
 
-    def _is_begun(self, word: str) -> bool:
+    def _is_name_or_prefix(self, word: str) -> bool:
         """Return True if a word is a placeholder without its brackets, or may become one."""
-        name = _plain(_PART_OF_OPEN.sub("", word))
-        return self._begins(name) or self._has(name.removesuffix("_"))
+        name = _normalize_name(_PART_OF_OPEN.sub("", word))
+        return self._is_prefix(name) or self._is_known(name.removesuffix("_"))
 
-    def _has(self, name: str) -> bool:
+    def _is_known(self, name: str) -> bool:
         index = bisect.bisect_left(self._sorted, name)
         return index < len(self._sorted) and self._sorted[index] == name
 
-    def _begins(self, name: str) -> bool:
+    def _is_prefix(self, name: str) -> bool:
         index = bisect.bisect_left(self._sorted, name)
         return index < len(self._sorted) and self._sorted[index].startswith(name)
 
 
-def _plain(written: str) -> str:
+def _normalize_name(written: str) -> str:
     """Return a placeholder name without escapes. Any closing bracket becomes ``]``."""
     if written.isalnum():
         return written
@@ -289,20 +289,22 @@ class Unmasker:
     def feed(self, text: str) -> list[ReleasedPiece]:
         context_size = len(self._before)
         text = self._before + self._held + text
-        certain = self._undecided(text, context_size, self.names.pending(text, context_size))
+        certain = self._find_open_mail_address(
+            text, context_size, self.names.pending(text, context_size)
+        )
         self._held = text[certain:]
-        return self._restored(text[:certain], context_size)
+        return self._restore(text[:certain], context_size)
 
     def release(self) -> list[ReleasedPiece]:
         return self.close()
 
     def close(self) -> list[ReleasedPiece]:
-        pieces = self._restored(self._before + self._held, len(self._before)) if self._held else []
+        pieces = self._restore(self._before + self._held, len(self._before)) if self._held else []
         self._held = self._before = ""
         self._addresses = self._addresses_of()
         return pieces
 
-    def _undecided(self, text: str, past: int, certain: int) -> int:
+    def _find_open_mail_address(self, text: str, past: int, certain: int) -> int:
         """Return the start of a mail address that may continue, or ``certain``."""
         low = max(certain - self.names.longest - len(MAILTO), 0)
         offset = text[low:certain].lower().rfind(MAILTO)
@@ -311,7 +313,7 @@ class Unmasker:
             return certain
         return start
 
-    def _restored(self, text: str, past: int) -> list[ReleasedPiece]:
+    def _restore(self, text: str, past: int) -> list[ReleasedPiece]:
         """Return the pieces of a text from ``past`` on, with values restored."""
         pieces: list[ReleasedPiece] = []
         for occurrence in self.names.occurrences(text, past):
@@ -329,7 +331,7 @@ class Unmasker:
                 is_kept = not (is_whole and self._addresses.begins_mailto)
                 if is_kept:
                     self._addresses.keep_word()
-            restored = placeholder if is_kept else self._written(value, occurrence)
+            restored = placeholder if is_kept else self._encode_value(value, occurrence)
             if self._addresses.within:
                 self._addresses.feed(placeholder)
             pieces.append(ReleasedPiece(restored, len(placeholder), changed=not is_kept))
@@ -338,7 +340,7 @@ class Unmasker:
         self._before = text[-BEFORE:]
         return [piece for piece in pieces if piece.size]
 
-    def _written(self, value: str, written: RewrittenName) -> str:
+    def _encode_value(self, value: str, written: RewrittenName) -> str:
         """Return a value, encoded as its placeholder is (plain or percent-encoded)."""
         if written.quoted:
             return quote(value, safe="", errors="surrogatepass")

@@ -115,7 +115,7 @@ class JoinableTexts:
 
     def may_repeat(self, frame: Frame, text: Text) -> bool:
         """Return True if copies of a complete text may have to be inspected together."""
-        place = _repeated_place(frame, text.path) if self._first_values else None
+        place = _get_repeated_place(frame, text.path) if self._first_values else None
         key = _digest(repr(place)) if place is not None else b""
         return key in self._first_values and key not in self._repeated
 
@@ -128,16 +128,18 @@ class JoinableTexts:
         if text.kind == "logprobs" and acting_rules:
             return True
         place, rules = (
-            _repeated_place(frame, text.path),
+            _get_repeated_place(frame, text.path),
             acting_rules or inspecting_rules(self._tallies, text),
         )
-        if place is None or self._passes(place, text.text, rules):
+        if place is None or self._is_safe_copy(place, text.text, rules):
             return False
         for tally in () if acting_rules else rules:
             tally.opaque = True
         return bool(acting_rules)
 
-    def _passes(self, place: tuple[object, ...], text: str, tallies: Sequence[RuleTally]) -> bool:
+    def _is_safe_copy(
+        self, place: tuple[object, ...], text: str, tallies: Sequence[RuleTally]
+    ) -> bool:
         """Return True for the first text of a place, and for equal texts without a finding."""
         key, digest = _digest(repr(place)), _digest(text)
         if key not in self._first_values:
@@ -190,7 +192,7 @@ def _digest(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
 
 
-def _repeated_place(frame: Frame, path: Path) -> tuple[object, ...] | None:
+def _get_repeated_place(frame: Frame, path: Path) -> tuple[object, ...] | None:
     """Return the place of a complete text that later documents may also have, or None."""
     doc = frame.doc
     if doc is None or isinstance(path[-1], MemberName):

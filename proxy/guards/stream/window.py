@@ -154,7 +154,7 @@ class Window:
         self._is_new = False
         self._length += size
         if self._parts is not None:
-            self._keep(text, self._parts)
+            self._keep_for_whole(text, self._parts)
             if self._needs_whole:
                 return []
         self._text += text
@@ -164,21 +164,21 @@ class Window:
             is_due = self._new_size >= WORDS or (
                 not self._is_ascii and self._new_size >= self._words.together(text)
             )
-            return self._word_by_word(self._words) if is_due else []
-        return self._at_pauses()
+            return self._inspect_words(self._words) if is_due else []
+        return self._inspect_several_pieces()
 
-    def _at_pauses(self) -> list[ReleasedPiece]:
+    def _inspect_several_pieces(self) -> list[ReleasedPiece]:
         """Inspect several pieces together, and release the text before the longest lookback."""
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.is_incremental for cursor in self._cursors):
                 self._inspect(self._cursors)
             else:
                 self._last_weight = self._unread = 0
-        elif self._is_held():
+        elif self._is_rule_holding():
             return []
         return self._release_or_give_up()
 
-    def _word_by_word(self, words: WordScanner) -> list[ReleasedPiece]:
+    def _inspect_words(self, words: WordScanner) -> list[ReleasedPiece]:
         """Release the text before the last word if nothing may begin there.
 
         Otherwise the rules that may have a finding inspect it, as often as new characters
@@ -217,7 +217,7 @@ class Window:
             pieces += self._release()
         return pieces
 
-    def _is_held(self) -> bool:
+    def _is_rule_holding(self) -> bool:
         """Return True if a rule still holds everything that it has not inspected."""
         released_end = self._decided
         for cursor in self._cursors:
@@ -226,7 +226,7 @@ class Window:
                 return True
         return False
 
-    def _keep(self, text: str, parts: list[str]) -> None:
+    def _keep_for_whole(self, text: str, parts: list[str]) -> None:
         """Keep a text for the rules that need the whole text, which fail if it is too long."""
         parts.append(text)
         if self._length - self._begin <= MAX_WHOLE:

@@ -82,7 +82,7 @@ class WordScanner:
         tail = text[start : end + 1]
         plain = text[end + 1].isascii() and tail.isascii() and has_one_reading(tail.encode())
         if not plain or open_mark_start(tail) < len(tail):
-            return self._advance_readings(text, start_at, start, base)
+            return self._advance_in_views(text, start_at, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
             return []  # a single letter, which may start a longer word
         raw, end = tail.encode(), end - start
@@ -95,11 +95,13 @@ class WordScanner:
             edge = cursor_at - 1 if cursor_at > 1 else 0
             if not cursor.ahead and not hold.ends_in_partial_match(raw[edge:] if edge else raw):
                 cursor.decided = base + start + end
-            elif not _is_held(cursor, hold, tail[edge:], cursor_at - edge, base + start + edge):
+            elif not _hold_partial_match(
+                cursor, hold, tail[edge:], cursor_at - edge, base + start + edge
+            ):
                 unclear.append(cursor)
         return unclear
 
-    def _advance_readings(
+    def _advance_in_views(
         self, text: str, start_at: int, start: int, base: int
     ) -> list[RuleCursor]:
         """Advance the cursors in all readings of a text.
@@ -120,13 +122,13 @@ class WordScanner:
             cursor_at = max(start_at, cursor.decided - base) - start
             if cursor.tally.error is not None or cursor_at >= end:
                 continue
-            if not cursor.ahead and _is_clear(read.views, cursor, hold, cursor_at, end):
+            if not cursor.ahead and _is_free_of_matches(read.views, cursor, hold, cursor_at, end):
                 cursor.decided = base + start + end
                 continue
             place = open_from(read, cursor, hold, cursor_at)
             if place <= cursor_at:
                 continue
-            if cursor.ahead or _is_found(read.views, cursor, hold, cursor_at, end):
+            if cursor.ahead or _may_match_any_view(read.views, cursor, hold, cursor_at, end):
                 unclear.append(cursor)
             else:
                 cursor.decided = base + start + place
@@ -145,7 +147,9 @@ def word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner
     return WordScanner(holding, escaped=escaped)
 
 
-def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int, base: int) -> bool:
+def _hold_partial_match(
+    cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int, base: int
+) -> bool:
     """Return True if an ASCII text has no match before its partial match.
 
     Moves the cursor to the partial match. The text begins at ``base``.
@@ -159,7 +163,7 @@ def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int,
     return True
 
 
-def _is_clear(
+def _is_free_of_matches(
     views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
 ) -> bool:
     for view in views:
@@ -170,7 +174,7 @@ def _is_clear(
     return True
 
 
-def _is_found(
+def _may_match_any_view(
     views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
 ) -> bool:
     """Return True if any reading may have a match, even if none is partial."""

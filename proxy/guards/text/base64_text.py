@@ -81,14 +81,14 @@ def decodings(
 
 def hex_text(run: str) -> str | None:
     """Return the text of hex without half a byte at its end; None unless all of it is text."""
-    return _printable(bytes.fromhex(run[: len(run) - len(run) % 2]))
+    return _decode_printable(bytes.fromhex(run[: len(run) - len(run) % 2]))
 
 
 def plain(run: str, *, cut: bool = False) -> str | None:
     """Return the text of a run in either alphabet; None unless all of it is text."""
     run = run.rstrip("=")
-    raw = _decoded(run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)])
-    return None if raw is None else _printable(raw)
+    raw = _decode_base64_bytes(run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)])
+    return None if raw is None else _decode_printable(raw)
 
 
 def wide_codec(raw: bytes) -> str | None:
@@ -104,7 +104,7 @@ def wide_codec(raw: bytes) -> str | None:
     return "utf-16le" if zeros[0] > zeros[1] else "utf-16be"
 
 
-def _printable(raw: bytes) -> str | None:
+def _decode_printable(raw: bytes) -> str | None:
     """Return bytes as text, None if some are not text. The last letter may be cut."""
     codec = wide_codec(raw) or "utf-8"
     try:
@@ -220,7 +220,7 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
         claim = len(string) <= LEAST_OPAQUE or None
     head = url[0] if url else ""
     run = string[len(head) :]
-    raw = _decoded(run)
+    raw = _decode_base64_bytes(run)
     if raw is None:
         close = "".join(run.split())
         tight = None if close == run else data_of(head + close, bare=bare, claim=claim)
@@ -232,7 +232,7 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
         charset = claim if isinstance(claim, str) else ""
         text, rough = _read(raw, charset, is_text=bool(claim))
         payload = Payload("", charset=charset if charset in CHARSETS and not rough else "utf-8")
-        exact = _is_exact(raw, text)
+        exact = _is_plain_utf8(raw, text)
         return Data(
             payload,
             text,
@@ -249,7 +249,7 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
         Payload(f"data:{url['type'] if is_known else 'text/plain'};charset=utf-8;base64,"),
         text,
         odd_head=head if odd else "",
-        exact=_is_exact(raw, text),
+        exact=_is_plain_utf8(raw, text),
         signed=True,  # the media type declares it a text
         rough=rough and not itself,
     )
@@ -275,14 +275,14 @@ def declared_type(item: Json, outer_claim: TextClaim) -> TextClaim:
     return False if any(map(_OTHER_MEDIA.match, media)) else outer_claim
 
 
-def _is_exact(raw: bytes, text: str | None) -> bool:
+def _is_plain_utf8(raw: bytes, text: str | None) -> bool:
     """Return True if bytes are UTF-8 without controls, which decoded letters rarely are."""
     if text is None or _UNPRINTABLE.search(text):
         return False
     return text.isascii() or _decode_text(raw) == text
 
 
-def _decoded(encoded: str) -> bytes | None:
+def _decode_base64_bytes(encoded: str) -> bytes | None:
     if _BASE64.fullmatch(encoded) is None:
         return None
     run = encoded.rstrip("=").replace("-", "+").replace("_", "/")
@@ -301,10 +301,10 @@ def _read(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | None, bool]
     if text is None:
         text = _decode_text(raw, wide_codec(raw) or "utf-8")
     rough = text is None and is_text
-    return ("".join(_one_by_one(raw)) if rough else text), rough
+    return ("".join(_decode_byte_by_byte(raw)) if rough else text), rough
 
 
-def _one_by_one(raw: bytes) -> Iterator[str]:
+def _decode_byte_by_byte(raw: bytes) -> Iterator[str]:
     """Yield bytes as UTF-8, and each invalid byte as the letter of Latin-1."""
     decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     for start in range(0, len(raw), _AT_ONCE):

@@ -87,10 +87,10 @@ def unescaped(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tuple[i
     for match in escapes.finditer(text):
         escape = match.group()
         if escape[0] == "%":
-            yield from _percents(escape, match.start())
+            yield from _decode_percents(escape, match.start())
             continue
         try:
-            decoded = _letter(escape)
+            decoded = _decode_escape(escape)
         except ValueError:
             continue
         if decoded != escape and not any(
@@ -99,7 +99,7 @@ def unescaped(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tuple[i
             yield match.start(), match.end(), decoded
 
 
-def _letter(escape: str) -> str:
+def _decode_escape(escape: str) -> str:
     if escape[0] == "&":
         return html.unescape(escape)
     if escape[1] in "xU":
@@ -107,7 +107,7 @@ def _letter(escape: str) -> str:
     return chr(int(escape[3:-1], 16)) if escape[2:3] == "{" else str(json.loads(f'"{escape}"'))
 
 
-def _percents(escapes: str, offset: int) -> Iterator[tuple[int, int, str]]:
+def _decode_percents(escapes: str, offset: int) -> Iterator[tuple[int, int, str]]:
     """Decode UTF-8 character by character. Invalid bytes stay escaped."""
     raw = bytes.fromhex(escapes.replace("%", ""))
     place = 0
@@ -143,7 +143,7 @@ _ASSIGNED = (
 )  # fmt: skip
 
 
-def _joins(character: str) -> bool:
+def _may_compose(character: str) -> bool:
     """Return True if a character may compose with the one before it."""
     if character < "\u0300":
         return False
@@ -151,7 +151,7 @@ def _joins(character: str) -> bool:
     return combining(base) > 0 or base in JOINING
 
 
-def _changing() -> Iterator[str]:
+def _iter_changed_characters() -> Iterator[str]:
     """Yield the characters that NFKC changes or composes, in order."""
     for begin, end in _ASSIGNED:
         for character in map(chr, range(begin, end)):
@@ -159,7 +159,7 @@ def _changing() -> Iterator[str]:
                 yield character
 
 
-def _ranges(characters: Iterable[str], gap: int = 1) -> str:
+def _build_class(characters: Iterable[str], gap: int = 1) -> str:
     """Return the inside of a character class, with characters that may occur between two others."""
     ranges: list[list[str]] = []
     for character in sorted(characters):
@@ -191,9 +191,11 @@ def compositions() -> Compositions:
 
     Computing them takes 15 ms. If there are guards, a thread computes them at the start.
     """
-    every = [*_changing()]
+    every = [*_iter_changed_characters()]
     alone = {
-        character: normalize("NFKC", character) for character in every if not _joins(character)
+        character: normalize("NFKC", character)
+        for character in every
+        if not _may_compose(character)
     }
     singles = {
         ord(character): composed
@@ -201,11 +203,11 @@ def compositions() -> Compositions:
         if len(composed) == 1 and composed != character
     }
     several = [character for character, composed in alone.items() if len(composed) > 1]
-    joined = _ranges(character for character in every if _joins(character))
+    joined = _build_class(character for character in every if _may_compose(character))
     return Compositions(
         singles=singles,
-        single=re.compile(f"[{_ranges(map(chr, singles), _GAP)}]+"),
-        cluster=re.compile(f".?[{joined}]+|[{_ranges(several)}]", re.DOTALL),
+        single=re.compile(f"[{_build_class(map(chr, singles), _GAP)}]+"),
+        cluster=re.compile(f".?[{joined}]+|[{_build_class(several)}]", re.DOTALL),
         marks_before=re.compile(f"[{joined}]*"),
     )
 
@@ -238,15 +240,15 @@ def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
     for run in _FOREIGN.finditer(text):
         piece = run.group()
         if not is_normalized("NFKC", piece) or (bare and marked(piece)):
-            yield from _of_run(piece, run.start(), bare)
+            yield from _find_clusters_in_run(piece, run.start(), bare)
 
 
-def _of_run(piece: str, offset: int, bare: bool) -> Iterator[tuple[int, int, str]]:
+def _find_clusters_in_run(piece: str, offset: int, bare: bool) -> Iterator[tuple[int, int, str]]:
     for match in compositions().cluster.finditer(piece):
         letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]
         start = offset + match.start()
         middle, end = start + len(letter), offset + match.end()
-        composed = _bared(letter) if bare else normalize("NFKC", letter)
+        composed = _remove_marks(letter) if bare else normalize("NFKC", letter)
         if composed != letter:
             yield start, middle, composed
         if bare and extra_marks and (remaining_marks := _MARK.sub("", extra_marks)) != extra_marks:
@@ -262,7 +264,7 @@ def open_cluster(text: str) -> int:
     return len(text) if marks > MAX_MARKS else max(0, len(text) - marks - 1)
 
 
-def _bared(cluster: str) -> str:
+def _remove_marks(cluster: str) -> str:
     base = normalize("NFKC", cluster[0]).translate(FOLDS)
     marks = _ALL_MARKS.fullmatch(cluster, 1)
     return base if marks and base.isascii() else normalize("NFKC", cluster)

@@ -49,17 +49,17 @@ def native_walk(document: Json, family: FamilyName, *, is_event: bool) -> Iterat
     """Walk over a document of a response. ``is_event``: it is an event of a stream."""
     if is_native(family):
         root = Node(path=(), value=document, kind="content", role="assistant")
-        return walk(_members(root, document), _members, answer=True, is_event=False)
+        return walk(_iter_members(root, document), _iter_members, answer=True, is_event=False)
     return answer_walk(document, is_event=is_event)
 
 
 def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
     """Walk over a value of a document."""
     node = Node(path=path, value=value, kind=kind, role="assistant")
-    return walk(iter((node,)), _members, answer=True, is_event=False)
+    return walk(iter((node,)), _iter_members, answer=True, is_event=False)
 
 
-def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
+def _iter_members(place: Node, value: Json) -> Iterator[Node | Opaque]:
     remaining = value
     names = (step for step in place.path if isinstance(step, str))
     if place.kind == "content" and all(name in _CONTAINERS for name in names):
@@ -231,12 +231,12 @@ def plain_answer(data: Json) -> Texts | None:
         return None
     texts: list[Text] = []
     for name, value in choice.items():
-        if value and not _read_answer(name, value, texts):
+        if value and not _read_plain_message(name, value, texts):
             return None
     return Texts(tuple(texts), apart=True)
 
 
-def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
+def _read_plain_message(form: str, message: Any, texts: list[Text]) -> bool:
     if form in _SILENT_CHOICE:
         return is_silent(_LEVEL, form, message)
     if form == "text" and message.__class__ is str:

@@ -23,17 +23,17 @@ def host(authority: str) -> str:
     """Return the normalized host of ``user:password@host:port``."""
     name = authority.rpartition("@")[2]
     if literal := re.match(r"\[([^\]]*)\]", name):
-        return _address(literal[1])
+        return _normalize_ip(literal[1])
     name = unicodedata.normalize("NFKC", unquote(name.partition(":")[0]).translate(UNSEEN))
     name = name.translate(DOTS).casefold().rstrip(".")
     try:
         name = name.encode("idna").decode()
     except UnicodeError:
         return name
-    return _number(name) or name
+    return _parse_ipv4(name) or name
 
 
-def _address(literal: str) -> str:
+def _normalize_ip(literal: str) -> str:
     try:
         address = ipaddress.IPv6Address(literal.partition("%")[0])
     except ValueError:
@@ -41,7 +41,7 @@ def _address(literal: str) -> str:
     return str(address.ipv4_mapped or address)
 
 
-def _number(name: str) -> str | None:
+def _parse_ipv4(name: str) -> str | None:
     """Return an IPv4 address in any notation: ``127.1``, ``0x7f.0.0.1``, ``2130706433``."""
     parts = name.split(".")
     if len(parts) > 4 or not all(NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
@@ -82,7 +82,7 @@ def entry_of(entry: str) -> str:
     prefix, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):
         raise ValueError(f"{entry[:80]!r} is not a host name")
-    name = _address(bare.strip("[]")) if bare.count(":") > 1 else host(bare)
+    name = _normalize_ip(bare.strip("[]")) if bare.count(":") > 1 else host(bare)
     if not re.fullmatch(r"[a-z0-9_.:-]+", name):
         raise ValueError(f"{entry[:80]!r} is not a host name")
     return prefix + name

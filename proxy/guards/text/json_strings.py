@@ -52,11 +52,15 @@ class Splitter:
             return
         while position < len(text):
             inside = self._state == "string"
-            parts = self._inside(text, position) if inside else self._outside(text, position)
+            parts = (
+                self._split_in_string(text, position)
+                if inside
+                else self._split_outside_string(text, position)
+            )
             yield from parts
             position += len(parts[-1][1])
 
-    def _inside(self, text: str, position: int) -> Sequence[tuple[Kind, str]]:
+    def _split_in_string(self, text: str, position: int) -> Sequence[tuple[Kind, str]]:
         if self._escape:
             self._escape = False
             return (("string", text[position]),)
@@ -68,7 +72,7 @@ class Splitter:
         self._escape = part == "\\"
         return (("string", part),)
 
-    def _outside(self, text: str, position: int) -> Sequence[tuple[Kind, str]]:
+    def _split_outside_string(self, text: str, position: int) -> Sequence[tuple[Kind, str]]:
         match = _OUTSIDE.match(text, position, position + PIECE)
         part = match.group() if match else text[position]
         bare = part[0] not in '{}[]:," \t\r\n' and not part[0].isspace()

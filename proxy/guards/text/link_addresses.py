@@ -138,7 +138,7 @@ class EscapedAddresses:
         match = _WHOLE.match(text)
         end = match.end() if match else 0  # an escape may be cut
         self._cut = text[end:]
-        self._read.feed(_ESCAPE.sub(_unescaped, text[:end]))
+        self._read.feed(_ESCAPE.sub(_decode_escape, text[:end]))
 
 
 class _Urls:
@@ -217,9 +217,9 @@ class _Words:
             part = match[0]
             if part[0] in "\"'`":
                 if not self.address or part == self._quote:
-                    self._end(part)
+                    self._end_word(part)
             elif part[0] in "<>" or part[0].isspace():
-                self._end("")
+                self._end_word("")
             else:
                 self._take(part)
 
@@ -236,7 +236,7 @@ class _Words:
         self.address = word[begin.start() :][:HOST_WITHIN]
         self.within = _DELIMITER.search(word, begin.end() - 1) is not None
 
-    def _end(self, quote: str) -> None:
+    def _end_word(self, quote: str) -> None:
         self.within, self.address, self._before, self._quote = False, "", "", quote
 
 
@@ -313,13 +313,13 @@ class _Tags:
         for match in _IN_TAGS.finditer(text):
             part = match[0]
             self._states = frozenset(
-                next_state for state in self._states for next_state in _after(state, part)
+                next_state for state in self._states for next_state in _next_states(state, part)
             )
             self.is_link = self.is_link and part[0] > " " and bool(self._states)
-            self._take_name(part)
+            self._read_tag_name(part)
             self._last = part[-1]
 
-    def _take_name(self, part: str) -> None:
+    def _read_tag_name(self, part: str) -> None:
         character = part[0]
         if self._last == "<" and (
             character == "/" or (character.isascii() and character.isalpha())
@@ -335,7 +335,7 @@ class _Tags:
             self._name = (self._name + part)[:LOOKBACK]
 
 
-def _after(state: str, part: str) -> tuple[str, ...]:
+def _next_states(state: str, part: str) -> tuple[str, ...]:
     """Return the possible states of a tag after another part of it."""
     character = part[0]
     if state in _QUOTES:
@@ -347,6 +347,6 @@ def _after(state: str, part: str) -> tuple[str, ...]:
     return ("inside", "value") if character == "=" else ("inside",)
 
 
-def _unescaped(escape: re.Match[str]) -> str:
+def _decode_escape(escape: re.Match[str]) -> str:
     code, letter = escape.groups()
     return chr(int(code, 16)) if code else _ESCAPED.get(letter, letter)

@@ -123,20 +123,20 @@ NUMBERS = frozenset({bool, float, int, type(None)})
 def _is_vector(value: Any) -> bool:
     """Return True if a value is numbers, or more than 256 characters of base64 without a text."""
     if isinstance(value, str):
-        return len(value) > LEAST_OPAQUE and _is_opaque(value)
+        return len(value) > LEAST_OPAQUE and _is_opaque_base64(value)
     if isinstance(value, orjson.Fragment):  # unparsed JSON of numbers
         return True
     return isinstance(value, list) and all(isinstance(number, int | float) for number in value)
 
 
-def _is_opaque(value: str) -> bool:
+def _is_opaque_base64(value: str) -> bool:
     """Return True if a value is base64 without a text."""
     data = data_of(value, bare=True)
     return data is not None and data.text is None and not value.startswith("data:")
 
 
 def _is_signature(value: Any) -> bool:
-    return is_name(value) or (isinstance(value, str) and _is_opaque(value))
+    return is_name(value) or (isinstance(value, str) and _is_opaque_base64(value))
 
 
 _FILTER = "content_filter_results"
@@ -222,7 +222,7 @@ def unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
     """Return the texts of log probabilities that the text ``shown_text`` does not contain."""
     lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else [logprobs]
     chosen = [item for items in lists if isinstance(items, list) for item in items]
-    tokens = [_token(entry) for entry in chosen]
+    tokens = [_read_token(entry) for entry in chosen]
     spelled = raw = "".join(tokens)
     runs = [_bytes(entry) for entry in chosen]
     if any(run is not None for run in runs):  # a character may be split over several tokens
@@ -252,13 +252,13 @@ def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Itera
             stack += value
         elif isinstance(value, dict):
             run = None if id(value) in chosen else _bytes(value)
-            if run is not None and run != _token(value).encode("utf-8", "surrogatepass"):
+            if run is not None and run != _read_token(value).encode("utf-8", "surrogatepass"):
                 yield run.decode("utf-8", "replace")
             yield from (name for name in value if name not in tokens and name not in _NAMES)
             stack += value.values()
 
 
-def _token(item: Any) -> str:
+def _read_token(item: Any) -> str:
     token = item.get("token") if isinstance(item, dict) else item
     return token if isinstance(token, str) else ""
 

@@ -75,7 +75,9 @@ class View:
     @classmethod
     def of(cls, text: str, *, escaped: bool = False) -> View:
         """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
-        return _composed(_without_invisible(_opened(_unquoted(text, escaped))), bare=False)
+        return _compose(
+            _remove_invisible(_decode_escapes(_decode_json_escapes(text, escaped))), bare=False
+        )
 
     def with_characters(self, cased: str) -> View:
         """Return a view of other characters with the same mapping to the original text."""
@@ -84,7 +86,7 @@ class View:
     @property
     def folded(self) -> str:
         if self._folded is None:
-            self._folded = _lower(self.cased)
+            self._folded = _fold_case(self.cased)
             if self.normal:  # a lower-case letter may look like ASCII where its capital does not
                 self._folded = self._folded.translate(disguises.FOLDS)
         return self._folded
@@ -104,7 +106,7 @@ class View:
         if self.whole is not None:
             return self.whole
         if self._edits:
-            start, end = self._source(start)[0], self._source(end - 1)[1]
+            start, end = self._map_position(start)[0], self._map_position(end - 1)[1]
         return (start, end) if self._below is None else self._below.span(start, end)
 
     def original_start(self, place: int) -> int:
@@ -119,7 +121,7 @@ class View:
             return min(original, len(self.cased))
         return bisect_left(range(len(self.cased)), original, key=self.original_start)
 
-    def _source(self, place: int) -> tuple[int, int]:
+    def _map_position(self, place: int) -> tuple[int, int]:
         index = bisect_right(self._edits, place, key=lambda edit: edit.at) - 1
         if index < 0:
             return place, place + 1
@@ -143,7 +145,7 @@ def variants(text: str, *, escaped: bool = False, max_run: int | None = None) ->
 def decoded(run: str, span: tuple[int, int]) -> Iterator[View]:
     """Yield all readings of a run of base64, and of hex in it. ``span`` is the place of the run."""
     for start, end, text in base64_text.decodings(run):
-        yield from _layers(text, (span[0] + start, span[0] + end), MOST_LAYERS)
+        yield from _iter_nested_views(text, (span[0] + start, span[0] + end), MOST_LAYERS)
 
 
 class Beginning(NamedTuple):
@@ -179,7 +181,7 @@ def beginning(
     views, bare, visible, opened = _read(
         text, escaped, torn, max_run, min_run=None if ends else min_run
     )
-    end = _pending_start(text, escaped)
+    end = _find_pending_escape(text, escaped)
     is_cut = end < len(text)
     letter = disguises.open_cluster(
         visible.cased[: visible.index(end)] if is_cut else visible.cased
@@ -187,7 +189,7 @@ def beginning(
     sure = bare.cased[: bare.index(end)] if is_cut else bare.cased
     run = base64_text.open_run(sure, torn=torn, max_size=max_run, min_size=min_run)
     marks = min(
-        bare.original_start(_letters_apart(sure)),
+        bare.original_start(_find_separated_letters(sure)),
         bare.original_start(disguises.open_mark_start(sure)),
     )
     tags = opened.original_start(len(opened.cased.rstrip(_TAGGED)))
@@ -220,14 +222,14 @@ def _read(
     ascii_only = text.isascii()
     if ascii_only and disguises.has_one_reading(text.encode()):
         return (itself,), itself, itself, itself
-    unquoted = _unquoted(text, escaped)
-    opened = _opened(unquoted)
-    visible = _without_invisible(opened)
-    normal = _composed(visible, bare=False)
+    unquoted = _decode_json_escapes(text, escaped)
+    opened = _decode_escapes(unquoted)
+    visible = _remove_invisible(opened)
+    normal = _compose(visible, bare=False)
     views = [itself] if unquoted.plain else [View(text, written=True), unquoted]
     if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
         views.append(normal)
-    bare = _composed(visible, bare=True) if disguises.marked(visible.cased) else normal
+    bare = _compose(visible, bare=True) if disguises.marked(visible.cased) else normal
     hits = disguises.DISGUISES.matching_indexes(encode_utf8(bare.cased))
     close = _edited(bare, disguises.gaps(bare.cased)) if disguises.SEPARATED in hits else bare
     if close.cased != normal.cased:
@@ -235,7 +237,7 @@ def _read(
     if disguises.MARKED in hits:
         views += _joined(bare)
     if disguises.ENCODED in hits:
-        views += _decoded(bare, torn, max_run, min_run, layers)
+        views += _iter_decoded_views(bare, torn, max_run, min_run, layers)
     for shadow in () if opened.cased.isascii() else _SHADOWS.finditer(opened.cased):
         tags = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
         views.append(View(tags, full_text=opened.span(*shadow.span())))
@@ -247,12 +249,12 @@ def folded(word: str) -> str:
     return View.of(word).folded
 
 
-def _lower(text: str) -> str:
+def _fold_case(text: str) -> str:
     """Fold the case without a change of length: a character that would expand is only lowered."""
-    return text.lower() if text.isascii() else _FOLDED_TOGETHER.sub(_fold, text)
+    return text.lower() if text.isascii() else _FOLDED_TOGETHER.sub(_fold_match, text)
 
 
-def _fold(match: re.Match[str]) -> str:
+def _fold_match(match: re.Match[str]) -> str:
     text = match[0]
     forms = (text.casefold(), text.lower())
     return next((form for form in forms if len(form) == len(text)), text)
@@ -277,7 +279,7 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     return View("".join(parts), tuple(edits), source, normal=view.normal)
 
 
-def _unquoted(text: str, escaped: bool) -> View:
+def _decode_json_escapes(text: str, escaped: bool) -> View:
     """Return a view of a text in a JSON string, with its escapes decoded."""
     view = View(text)
     if not (escaped and "\\" in text):
@@ -285,22 +287,22 @@ def _unquoted(text: str, escaped: bool) -> View:
     return _edited(view, disguises.unescaped(text, disguises.IN_JSON))
 
 
-def _opened(view: View) -> View:
+def _decode_escapes(view: View) -> View:
     """Return a reading with its escapes decoded once."""
     has_escapes = disguises.has_escapes(view.cased)
     return _edited(view, disguises.unescaped(view.cased)) if has_escapes else view
 
 
-def _pending_start(text: str, escaped: bool) -> int:
+def _find_pending_escape(text: str, escaped: bool) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     if not (escaped and "\\" in text):
         return disguises.pending_escape(text)
     end = disguises.pending_escape(text, in_json=True)
-    view = _unquoted(text, escaped)
+    view = _decode_json_escapes(text, escaped)
     return min(end, view.original_start(disguises.pending_escape(view.cased[: view.index(end)])))
 
 
-def _without_invisible(view: View) -> View:
+def _remove_invisible(view: View) -> View:
     """Return a reading without invisible characters."""
     text = view.cased
     if text.isascii() and len(text.encode().translate(None, _CONTROLS)) == len(text):
@@ -308,7 +310,7 @@ def _without_invisible(view: View) -> View:
     return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(text)))
 
 
-def _composed(view: View, *, bare: bool) -> View:
+def _compose(view: View, *, bare: bool) -> View:
     """Apply NFKC and fold look-alikes; ``bare`` removes combining marks from Latin letters."""
     text = view.cased
     if text.isascii():
@@ -331,7 +333,7 @@ def _joined(view: View) -> Iterator[View]:
             yield _edited(view, disguises.marks_keeping_hyphens(view.cased))
 
 
-def _decoded(
+def _iter_decoded_views(
     view: View, torn: bool, max_run: int | None, min_run: int | None, layers: int
 ) -> Iterator[View]:
     """Yield readings of base64 runs, with ``min_run`` except of a run that may continue."""
@@ -346,16 +348,16 @@ def _decoded(
             return
         for start, end, text in base64_text.decodings(run, max_run, torn=torn and offset == 0):
             if offset + start < upto:
-                yield from _layers(text, view.span(offset + start, offset + end), layers)
+                yield from _iter_nested_views(text, view.span(offset + start, offset + end), layers)
 
 
-def _layers(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
+def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
     """Yield all readings of a decoded text, which may contain further encodings."""
     for view in _read(text, escaped=False, torn=False, max_run=None, layers=layers - 1)[0]:
         yield View(view.cased, view._edits, view._below, normal=view.normal, full_text=span)
 
 
-def _letters_apart(text: str) -> int:
+def _find_separated_letters(text: str) -> int:
     """Return the start of separated letters at the end, or the end of the text."""
     if text[-2:].isalpha() and len(text) > 1:
         return len(text)  # the usual case: a word

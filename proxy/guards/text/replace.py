@@ -20,7 +20,7 @@ def replaced(document: Json, texts: Mapping[Path, str]) -> Json:
     """
     if not texts:
         return document
-    texts = _with_payload_texts(document, texts)
+    texts = _write_payload_texts(document, texts)
     root = dict(document)
     copies: dict[Path, Any] = {(): root}
     arguments: dict[Path, dict[int, str]] = {}
@@ -28,16 +28,16 @@ def replaced(document: Json, texts: Mapping[Path, str]) -> Json:
         step = path[-1]
         if isinstance(step, MemberName):
             continue
-        parent = _copied(copies, path[:-1])
+        parent = _copy_path(copies, path[:-1])
         if isinstance(step, int) and isinstance(parent, str):
             arguments.setdefault(path[:-1], {})[step] = text
         else:
             parent[step] = text if isinstance(parent[step], str | int | float) else None
     for path, segments in arguments.items():
-        parent = _copied(copies, path[:-1])
+        parent = _copy_path(copies, path[:-1])
         parent[path[-1]] = spliced(parent[path[-1]], segments)
-    _rename(copies, texts)
-    _unspell(copies, texts)
+    _rename_members(copies, texts)
+    _remove_logprobs(copies, texts)
     return root
 
 
@@ -61,7 +61,7 @@ def paths_in_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[P
     return moved_paths
 
 
-def _with_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
+def _write_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     """Return the texts, with texts of data written into their strings."""
     inside: dict[Path, dict[Payload, str]] = {}
     for path, text in texts.items():
@@ -76,11 +76,11 @@ def _with_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Pa
         value: Any = document
         for step in path:
             value = step.name if isinstance(step, MemberName) else value[step]
-        settled[path] = _data(str(value), parts, written)
+        settled[path] = _rebuild_data(str(value), parts, written)
     return settled
 
 
-def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> str:
+def _rebuild_data(original: str, parts: Mapping[Payload, str], written: str | None) -> str:
     """Return data with changed parts.
 
     If ``written`` changed beyond the head, it replaces the base64.
@@ -94,7 +94,7 @@ def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> s
     return text if spells else text + original[len(head.head) :]
 
 
-def _copied(copies: dict[Path, Any], path: Path) -> Any:
+def _copy_path(copies: dict[Path, Any], path: Path) -> Any:
     """Return the copy of the value at a path, and copy its parents. A text is not copied."""
     for size in range(1, len(path) + 1):
         prefix = path[:size]
@@ -108,31 +108,31 @@ def _copied(copies: dict[Path, Any], path: Path) -> Any:
     return copies[path]
 
 
-def _unspell(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
+def _remove_logprobs(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
     for path in texts:
         if is_in_choice(path):
-            choice = _copied(copies, path[:2])
+            choice = _copy_path(copies, path[:2])
             if isinstance(choice, dict) and choice.get("logprobs") is not None:
                 choice["logprobs"] = None
 
 
-def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
+def _rename_members(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
     renames: dict[Path, dict[str, str]] = {}
     for path, text in texts.items():
         if isinstance(path[-1], MemberName):
             renames.setdefault(path[:-1], {})[path[-1].name] = text
     for path in renames:
-        _copied(copies, path)
+        _copy_path(copies, path)
     for path, names in renames.items():
         copy = copies[path]
         members = [(names.get(name, name), value) for name, value in copy.items()]
         copy.clear()
         numbers: dict[str, int] = {}
         for name, value in members:
-            copy[_free(name, copy, numbers)] = value
+            copy[_find_free_name(name, copy, numbers)] = value
 
 
-def _free(name: str, members: Json, numbers: dict[str, int]) -> str:
+def _find_free_name(name: str, members: Json, numbers: dict[str, int]) -> str:
     """Return a name that is not in use, because two names may be masked alike.
 
     ``numbers`` keeps the last number of each name, so that thousands of equal names take linear

@@ -176,11 +176,11 @@ def parts_of(path: Path) -> int | None:
 
 def answer_walk(data: Json, *, is_event: bool = False, unknown: str = "other") -> Iterator[Found]:
     """Walk over a response, or with ``is_event`` over one event of a stream."""
-    nodes = _members_of(data, unknown)
+    nodes = _iter_response_members(data, unknown)
     return walk_values(nodes, partial(members, answer=True), answer=True, is_event=is_event)
 
 
-def _members_of(data: Json, unknown: str) -> Iterator[Node]:
+def _iter_response_members(data: Json, unknown: str) -> Iterator[Node]:
     for name, value in data.items():
         if is_silent((), name, value):
             continue
@@ -220,14 +220,14 @@ def walk_values(
         elif isinstance(place.value, dict):
             stack.append(members(place, place.value))
             yield None
-        elif isinstance(place.value, list) and not _is_tokens(place, place.value):
-            stack.append(_items(place, place.value))
+        elif isinstance(place.value, list) and not _is_token_list(place, place.value):
+            stack.append(_iter_items(place, place.value))
             yield None
         else:
-            yield _unwritten(place, is_event)
+            yield _read_number(place, is_event)
 
 
-def _unwritten(place: Node, is_event: bool) -> Found:
+def _read_number(place: Node, is_event: bool) -> Found:
     """Return the text of a number in arguments, which may be a card number.
 
     In a stream, only a complete event has it.
@@ -261,12 +261,12 @@ def _read(place: Node, answer: bool, is_event: bool) -> Iterator[Found]:
             return
         decoded, placed = data.exact, in_place
     if name == "arguments" and not is_event:
-        yield from _of_arguments(place, decoded, placed)
+        yield from _read_arguments(place, decoded, placed)
     else:
         yield Text(path, text, place.kind, role=role, decoded=decoded, placed=placed)
 
 
-def _of_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
+def _read_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
     number = 0
     for value in values(place.value):
         yield VALUE
@@ -279,13 +279,13 @@ def _of_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
         number += 1
 
 
-def _is_tokens(place: Node, value: list[Any]) -> bool:
+def _is_token_list(place: Node, value: list[Any]) -> bool:
     if not value or place.kind in _FORMS or place.path[-1] == "stop_token_ids":
         return False
     return all(type(item) is int for item in value)
 
 
-def _items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
+def _iter_items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
     for number, item in enumerate(value):
         path = (*place.path, number)
         sealed = place.sealed or (place.kind not in _FORMS and is_data(item))
@@ -303,7 +303,7 @@ def members(
     if len(place.path) == 2 and place.path[0] in ("messages", "input"):
         role = role_of_item(value) or role
     plain = declared_type(value, place.plain)
-    level = _level(place.path) if answer and len(place.path) < _DEEP else ()
+    level = _get_level(place.path) if answer and len(place.path) < _DEEP else ()
     for name, item in value.items():
         path = (*place.path, name)
         if level and is_silent(level, name, item):
@@ -327,7 +327,7 @@ def members(
         yield Node(path=path, value=item, kind=kind, role=role, sealed=sealed, plain=plain)
 
 
-def _level(path: Path) -> tuple[str, ...]:
+def _get_level(path: Path) -> tuple[str, ...]:
     """Return the names in the path of a list item of a response, empty for any other value."""
     names = tuple(step for step in path if isinstance(step, str))
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()

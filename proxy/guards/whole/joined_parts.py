@@ -90,9 +90,11 @@ class JoinedParts:
     def views(self) -> tuple[View, ...]:
         """Return the readings of the joined text, without the decoded data of a single text."""
         views = variants(self.text.text)
-        return tuple(view for view in views if view.whole is None or not self._is_data(*view.whole))
+        return tuple(
+            view for view in views if view.whole is None or not self._is_in_data(*view.whole)
+        )
 
-    def _is_data(self, start: int, end: int) -> bool:
+    def _is_in_data(self, start: int, end: int) -> bool:
         place = bisect_right(self.starts, start) - 1
         return place in self.data and end <= self.starts[place] + len(self.cuts[place].text)
 
@@ -211,13 +213,13 @@ def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
         run = texts[numbers[0]].run
         if sum(len(texts[number].text) for number in numbers) > MAX_JOINED:
             pairs = pairwise(numbers if run is not None else ())
-            yield from (_joined_ends(texts, *pair) for pair in pairs)
+            yield from (_join_ends(texts, *pair) for pair in pairs)
         elif len(numbers) > 1:
             message = [Cut(number, 0, texts[number].text) for number in numbers]
             yield JoinedParts.of(texts, [message], run=run)
 
 
-def _joined_ends(texts: Sequence[Text], number: int, next_number: int) -> JoinedParts:
+def _join_ends(texts: Sequence[Text], number: int, next_number: int) -> JoinedParts:
     """Join the end of a text with the beginning of the next one."""
     text = texts[number].text
     skipped = max(0, len(text) - RUN_WINDOW)
@@ -230,7 +232,7 @@ def message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
 
     A short message is included whole, so that a value cut in three is found.
     """
-    for row in _rows(texts):
+    for row in _iter_cut_runs(texts):
         ends_in_space = all(
             message[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()
             for message, next_message in pairwise(row)
@@ -239,10 +241,10 @@ def message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
             yield JoinedParts.of(texts, row, separator)
 
 
-def _rows(texts: Sequence[Text]) -> Iterator[list[Message]]:
+def _iter_cut_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
     """Yield runs of two or more messages of one role, cut to the characters near a boundary."""
-    for run in _runs(texts):
-        row: list[Message] = [_cut(run[0], from_end=True)]
+    for run in _iter_message_runs(texts):
+        row: list[Message] = [_cut_message(run[0], from_end=True)]
         size = WINDOW
         for place, message in enumerate(run[1:], start=2):
             length = sum(len(cut.text) for cut in message)
@@ -250,11 +252,11 @@ def _rows(texts: Sequence[Text]) -> Iterator[list[Message]]:
                 row.append(message)
                 size += length
                 continue
-            yield [*row, _cut(message, from_end=False)]
-            row, size = [_cut(message, from_end=True)], WINDOW
+            yield [*row, _cut_message(message, from_end=False)]
+            row, size = [_cut_message(message, from_end=True)], WINDOW
 
 
-def _runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
+def _iter_message_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
     """Yield two or more messages of one role without a text of another role between them."""
     run: list[list[Cut]] = []
     role, message = None, None
@@ -276,7 +278,7 @@ def _runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
         yield [*run]
 
 
-def _cut(message: Message, *, from_end: bool) -> Message:
+def _cut_message(message: Message, *, from_end: bool) -> Message:
     """Return the first or the last ``WINDOW`` characters of a message."""
     cuts: list[Cut] = []
     remaining = WINDOW

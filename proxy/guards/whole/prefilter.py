@@ -52,17 +52,17 @@ def prefilter_rules(
             return all_rules
         raw, is_plain = lines.encode(), lines.isascii()
         if is_plain and has_one_reading(raw):
-            return _results(rules, (raw, raw.lower(), True), read.texts, size, clock)
+            return _prefilter_results(rules, (raw, raw.lower(), True), read.texts, size, clock)
         if BEYOND_ASCII * weight > remaining or all(rule.may_find is None for rule in rules):
             return all_rules  # the rules may need more readings of the texts
         if not is_plain:
             size = len("".join(texts).encode())
-        return _results(rules, _encode_readings(read), read.texts, size, clock)
+        return _prefilter_results(rules, _encode_readings(read), read.texts, size, clock)
     except Exception:  # noqa: BLE001  # a broken guard must not pass texts
         return all_rules
 
 
-def _results(
+def _prefilter_results(
     rules: Sequence[GuardRule],
     lines: Lines,
     texts: Sequence[Text],

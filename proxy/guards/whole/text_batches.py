@@ -92,13 +92,13 @@ class RuleInspection:
             return
         try:
             if isinstance(batch, LongTextPiece):
-                self._see_piece(batch)
+                self._inspect_piece(batch)
             elif isinstance(batch, Base64Run):
-                self._see_run(batch)
+                self._inspect_run(batch)
             else:
                 for part in batch:
                     if not self.has_failed and self._inspects(part):
-                        self._see_part(part)
+                        self._inspect_part(part)
         except GuardBlocked as blocked:
             self.failure = blocked
 
@@ -121,20 +121,22 @@ class RuleInspection:
     def _left_s(self) -> float:
         return self.tally.rule.deadline_s - self.tally.seconds
 
-    def _see_part(self, part: TextViews) -> None:
+    def _inspect_part(self, part: TextViews) -> None:
         matches = findings.find_matches(self.tally, self.number, part.views, left_s=self._left_s)
         if self.has_failed:
             return
         if part.joined is not None:
-            known_matches = self._known_of(part.joined) if matches else {}
+            known_matches = self._find_unjoined_matches(part.joined) if matches else {}
             if not self.has_failed:
-                for place, match in _together(self.tally, part.joined, matches, known_matches):
-                    self._keep(place, match)
+                for place, match in _find_joint_matches(
+                    self.tally, part.joined, matches, known_matches
+                ):
+                    self._add_match(place, match)
             return
         self._record(part.place, matches)
         self._count_inspected_text(part.bytes)
 
-    def _known_of(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
+    def _find_unjoined_matches(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
         """Return the matches, by text, that exist without joining.
 
         These are earlier matches of each text, and matches within the cut part of one message:
@@ -150,7 +152,7 @@ class RuleInspection:
                     known_matches[number].append(piece)
         return known_matches
 
-    def _see_piece(self, piece: LongTextPiece) -> None:
+    def _inspect_piece(self, piece: LongTextPiece) -> None:
         cursor = piece.cursors.get(self.number)
         if cursor is None or self.has_failed:
             return
@@ -173,7 +175,7 @@ class RuleInspection:
             if not self.has_failed:
                 self._count_inspected_text(piece.bytes)
 
-    def _see_run(self, run: Base64Run) -> None:
+    def _inspect_run(self, run: Base64Run) -> None:
         if not (finds_spans(self.tally.rule) and self._applies(run.text)):
             return
         matches = findings.find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
@@ -187,9 +189,9 @@ class RuleInspection:
     def _record(self, place: int, matches: Sequence[findings.TextMatch]) -> None:
         for match in matches:
             self.tally.count_finding(match.kind, match.score)
-            self._keep(place, match)
+            self._add_match(place, match)
 
-    def _keep(self, place: int, match: findings.TextMatch) -> None:
+    def _add_match(self, place: int, match: findings.TextMatch) -> None:
         self.matches.append((place, match))
         self._by_text.setdefault(place, []).append(match)
 
@@ -237,7 +239,7 @@ def batches(
             result, weight = [], 0
         if part.long:
             yield from _runs(part)
-            yield from _pieces(part, inspections, size)
+            yield from _iter_pieces(part, inspections, size)
     if result:
         yield result
 
@@ -248,7 +250,7 @@ def _runs(part: TextViews) -> Iterator[Base64Run]:
             yield Base64Run(part.place, part.text, view)
 
 
-def _pieces(
+def _iter_pieces(
     part: TextViews, inspections: Sequence[RuleInspection], batch: int
 ) -> Iterator[TextBatch]:
     """Yield the pieces of a long text.
@@ -293,7 +295,7 @@ def _pieces(
         base, size = next_start, end - next_start + size_beyond
 
 
-def _together(
+def _find_joint_matches(
     tally: findings.RuleTally,
     joined: JoinedParts,
     matches: Sequence[findings.TextMatch],

@@ -97,13 +97,15 @@ class RedisStore:
         try:
             readings = await self._batcher.submit(script_call)
         except (StoreUnavailable, asyncio.CancelledError):
-            self._add(
+            self._add_call(
                 request_id, UnsettledCall(keys, text, state="perhaps_charged", has_lease=has_lease)
             )
             raise
         decision = to_decision(claims, readings)
         if decision.admitted and request_id not in self._calls:
-            self._add(request_id, UnsettledCall(keys, text, state="charged", has_lease=has_lease))
+            self._add_call(
+                request_id, UnsettledCall(keys, text, state="charged", has_lease=has_lease)
+            )
         return decision
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -117,7 +119,7 @@ class RedisStore:
             return
         script_call = _make_settlement_script(call, actuals)
         if call.state == "perhaps_charged":
-            script_call = self._charge(call.keys, call.claims, actuals, is_backfill=False)
+            script_call = self._make_charge_call(call.keys, call.claims, actuals, is_backfill=False)
         try:
             await self._batcher.submit(script_call)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -143,7 +145,7 @@ class RedisStore:
 
     def _add_unconfirmed(self, request_id: str, call: UnsettledCall) -> None:
         state = "perhaps_settled" if call.state == "charged" else call.state
-        self._add(request_id, replace(call, state=state))
+        self._add_call(request_id, replace(call, state=state))
 
     async def release(self, request_id: str) -> None:
         call = self._calls.get(request_id)
@@ -166,7 +168,7 @@ class RedisStore:
             for reply in replies:
                 await reply
         for name, (owner, state) in list(self._unbooked_bills.items()):
-            if not await self._bill(name, owner, state) or state == "booked":
+            if not await self._record_bill(name, owner, state) or state == "booked":
                 self._unbooked_bills.pop(name, None)
 
     async def charge(
@@ -174,9 +176,11 @@ class RedisStore:
     ) -> None:
         keys, text = self._encoder.keys(charge_id, claims), self._encoder.claims(claims)
         amounts = [claim.amount for claim in claims]
-        await self._batcher.submit(self._charge(keys, text, amounts, is_backfill=is_backfill))
+        await self._batcher.submit(
+            self._make_charge_call(keys, text, amounts, is_backfill=is_backfill)
+        )
 
-    def _charge(
+    def _make_charge_call(
         self, keys: tuple[str, ...], claims: str, amounts: Sequence[int], *, is_backfill: bool
     ) -> ScriptCall:
         verb, ledger = "whole" if is_backfill else "late", f'"{self.ledger.id}"'
@@ -189,7 +193,7 @@ class RedisStore:
         """
         needs_booking = self.ledger.run and len(self._unbooked_bills) < self.max_bills
         state: BillState = "charged" if needs_booking else "booked"
-        is_first = await self._bill(name, owner, state)
+        is_first = await self._record_bill(name, owner, state)
         if is_first and state == "charged":
             self._unbooked_bills[name] = owner, state
         return is_first
@@ -198,10 +202,10 @@ class RedisStore:
         if name in self._unbooked_bills:
             owner, _ = self._unbooked_bills[name]
             self._unbooked_bills[name] = owner, "booked"
-            await self._bill(name, owner, "booked")
+            await self._record_bill(name, owner, "booked")
             self._unbooked_bills.pop(name, None)  # ``renew`` may have booked it
 
-    async def _bill(self, name: str, owner: str, state: BillState) -> bool:
+    async def _record_bill(self, name: str, owner: str, state: BillState) -> bool:
         """Claim a bill for ``owner`` and store its state. Return False if another owns it.
 
         A bill makes several readers of one background response pay for it once.
@@ -211,7 +215,7 @@ class RedisStore:
         dead = ",".join(f'"{run}"' for run in self.ledger.dead())
         text = encode(state, ttl_ms, f'"{owner}"', f"[{dead}]")
         try:
-            reply = await self._run(key, 1, key, "", text)
+            reply = await self._run_script(key, 1, key, "", text)
         except REDIS_ERRORS as error:
             raise StoreUnavailable(cause_of_fault(error), trip=object()) from None
         return bool(reply[0][0])
@@ -229,7 +233,7 @@ class RedisStore:
     def in_flight(self) -> int:
         return len(self._calls)
 
-    def _add(self, request_id: str, call: UnsettledCall) -> None:
+    def _add_call(self, request_id: str, call: UnsettledCall) -> None:
         if len(self._calls) >= MAX_IN_FLIGHT:
             del self._calls[next(iter(self._calls))]  # stays charged; its lease expires
         self._calls[request_id] = call
@@ -239,11 +243,13 @@ class RedisStore:
         time = str(self.time_ms()) if self.time_ms else ""
         texts = [call.text for call in calls]
         try:
-            return cast("list[Reply]", await self._run(keys[0], len(keys), *keys, time, *texts))
+            return cast(
+                "list[Reply]", await self._run_script(keys[0], len(keys), *keys, time, *texts)
+            )
         except REDIS_ERRORS as error:
             return [StoreUnavailable(cause_of_fault(error), trip=object())] * len(calls)
 
-    async def _run(self, key: str, *arguments: str | int) -> Any:
+    async def _run_script(self, key: str, *arguments: str | int) -> Any:
         try:
             return await self.server.run(key, "EVALSHA", self._sha, *arguments)
         except NoScriptError:  # the server has restarted

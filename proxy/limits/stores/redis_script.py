@@ -60,14 +60,14 @@ class ClaimEncoder:
             limit = claim.limit
             entry = self._limits.get(limit.key)
             if entry is None or entry[0] is not limit or now_ms >= entry[1]:
-                entry = self._encode(limit, now_ms)
+                entry = self._encode_limit(limit, now_ms)
             text = entry[2]
             if claim.is_count_only:
                 text = f",{COUNT_ONLY}{text[2:]}"  # replaces the digit of the shadow flag
             texts.append(f"[{claim.amount}{text}")
         return f"[{','.join(texts)}]"
 
-    def _encode(self, limit: Limit, now_ms: int) -> tuple[Limit, int, str]:
+    def _encode_limit(self, limit: Limit, now_ms: int) -> tuple[Limit, int, str]:
         """Encode what all claims on a limit share until its window ends."""
         window_end_ms = 2**63
         if limit.is_budget:
@@ -115,7 +115,7 @@ class Batcher:
     def submit(self, call: ScriptCall) -> asyncio.Future[Sequence[int]]:
         """Send a call with the next round trip. Raises ``StoreUnavailable``."""
         reply: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
-        self._add(call, partial(_resolve, reply))
+        self._add(call, partial(_set_result, reply))
         self._wake.set()
         return reply
 
@@ -166,7 +166,7 @@ class Batcher:
         await self._group.__aexit__(None, None, None)
 
 
-def _resolve(future: asyncio.Future[Sequence[int]], reply: Reply) -> None:
+def _set_result(future: asyncio.Future[Sequence[int]], reply: Reply) -> None:
     if future.done():  # the caller was cancelled
         return
     if isinstance(reply, StoreUnavailable):

@@ -110,7 +110,7 @@ class GuardCompiler:
         )
         name = config.name or config.guard
         try:
-            context = self._guard_context(path, stage, config)
+            context = self._build_guard_context(path, stage, config)
             if context is None:
                 return None
             detector = kind.make(config, context)
@@ -136,9 +136,9 @@ class GuardCompiler:
             bound = detector.about(SAMPLE_CONTEXT) if guard.is_contextual(detector) else detector
             if bound is not None and guard.is_detector(bound):
                 bound.find(SAMPLE)
-        self._prepare(detector)
+        self._schedule_preparation(detector)
         if stage == "output" and config.mode != "shadow" and config.action != "flag":
-            self._prepare(PreparePartialMatcher(detector))
+            self._schedule_preparation(PreparePartialMatcher(detector))
         return guard.GuardRule(
             name=name,
             detector=detector,
@@ -160,12 +160,12 @@ class GuardCompiler:
             path=path,
         )
 
-    def _prepare(self, detector: object) -> None:
+    def _schedule_preparation(self, detector: object) -> None:
         for part in (UNICODE_TABLES, detector):
             if guard.is_preparable(part) and part not in self.unprepared:
                 self.unprepared.append(part)
 
-    def _guard_context(
+    def _build_guard_context(
         self, path: KeyPath, stage: guard.Stage, config: GuardConfig
     ) -> guard_kind.GuardContext | None:
         """Return the objects that a guard refers to, or None if an upstream does not exist.

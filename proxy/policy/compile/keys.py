@@ -105,7 +105,7 @@ def listed_models(
 
     ``default_date`` is the date of a model whose name contains none.
     """
-    main_names = {name for d in deployments.values() for name in _list_main_names(d, by_model)}
+    main_names = {name for d in deployments.values() for name in _list_chosen_names(d, by_model)}
     models = {}
     for name in sorted(by_model, key=lambda name: (name not in deployments, name)):
         targets = by_model[name][0].deployment.candidates(name).active
@@ -120,7 +120,9 @@ def listed_models(
     return MappingProxyType(models)
 
 
-def _list_main_names(key_deployment: KeyDeployment, by_model: DeploymentsByModel) -> Iterator[str]:
+def _list_chosen_names(
+    key_deployment: KeyDeployment, by_model: DeploymentsByModel
+) -> Iterator[str]:
     """Yield the name of a deployment, and one unambiguous name for each of its models."""
     deployment = key_deployment.deployment
     yield deployment.name

@@ -63,7 +63,7 @@ class LimitCompiler:
             if per.startswith("tag."):
                 self._context.check_tag((*path, "per", index), per.removeprefix("tag."))
         try:
-            limit = self._limit(path, config)
+            limit = self._compile_limit(path, config)
             needs_prices = limit.is_budget and config.unpriced != "allow"
             return types.ScopedLimit(limit, self._list_scope_parts(config), needs_prices)
         except ValueError as error:
@@ -81,7 +81,7 @@ class LimitCompiler:
         is_per_key = config.across is None and not client_values.isdisjoint(names)
         return ("key", *names) if "key" in config.per or is_per_key else names
 
-    def _limit(self, path: KeyPath, config: schema.LimitConfig) -> Limit:
+    def _compile_limit(self, path: KeyPath, config: schema.LimitConfig) -> Limit:
         modes = [config.mode]
         if path[0] == "policies":
             modes.append(self._context.policies.policies[str(path[1])].mode)

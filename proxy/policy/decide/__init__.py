@@ -78,14 +78,14 @@ class KeyCaller:
         if cached_plan is not None:
             return cached_plan
         plan = decide(self.snapshot, self.virtual_key, call)
-        if not is_unique and isinstance(plan, DecidedPlan) and _can_share(plan):
+        if not is_unique and isinstance(plan, DecidedPlan) and _can_cache_plan(plan):
             if len(plans) >= MAX_PLANS:
                 plans.clear()
             plans[cache_key] = plan.without_basis()
         return plan
 
 
-def _can_share(plan: DecidedPlan) -> bool:
+def _can_cache_plan(plan: DecidedPlan) -> bool:
     """Return True if a plan depends only on the cache key of ``KeyCaller.decide``.
 
     The model must be in the policy, which bounds the number of shared plans.

@@ -155,7 +155,7 @@ class _ByTarget:
         route = self._merge_effects(served[0])
         if route.refusal is not None:
             self._left_out.clear()
-        chosen, pool_size = self._choose(route, served, first_targets)
+        chosen, pool_size = self._choose_targets(route, served, first_targets)
         targets = chosen + self._fallback(route)
         by_target = {t.id: self._list_effects(t, first_targets) for t in targets}
         first_effects = distinct(e for t in targets[:pool_size] for e in by_target[t.id])
@@ -179,7 +179,7 @@ class _ByTarget:
     def _order_targets(self, routes: Routes, model: str) -> tuple[Targets, int]:
         return order_targets(self._deployment, routes, model, self._facts.key, self._call)
 
-    def _choose(
+    def _choose_targets(
         self, route: Effects, served: Targets, first_targets: Targets
     ) -> tuple[Targets, int]:
         """Return the targets before the fallback, and the number of equal ones at the start.

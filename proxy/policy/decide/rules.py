@@ -277,7 +277,9 @@ def combine_limits(
     if not (union.limits or union.without_limits):
         return limits
     changes = [(effects.limits, effects.without_limits) for effects in effects_list]
-    return _apply(limits, union.limits, changes, lambda scoped: scoped.limit.name)
+    return _apply_additions_and_removals(
+        limits, union.limits, changes, lambda scoped: scoped.limit.name
+    )
 
 
 def combine_guards(guards: GuardPlan, union: Effects, effects_list: Sequence[Effects]) -> GuardPlan:
@@ -296,13 +298,15 @@ def combine_guards(guards: GuardPlan, union: Effects, effects_list: Sequence[Eff
     cost_caps = [(effects.guards.cost_caps, effects.without_guards) for effects in effects_list]
     return replace(
         guards,
-        input=_apply(guards.input, union.guards.input, inputs, name),
-        output=_apply(guards.output, union.guards.output, outputs, name),
-        cost_caps=_apply(guards.cost_caps, union.guards.cost_caps, cost_caps, name),
+        input=_apply_additions_and_removals(guards.input, union.guards.input, inputs, name),
+        output=_apply_additions_and_removals(guards.output, union.guards.output, outputs, name),
+        cost_caps=_apply_additions_and_removals(
+            guards.cost_caps, union.guards.cost_caps, cost_caps, name
+        ),
     )
 
 
-def _apply(
+def _apply_additions_and_removals(
     parts: tuple[Part, ...],
     additions: tuple[Part, ...],
     changes: Sequence[tuple[Sequence[Part], frozenset[str]]],

@@ -301,14 +301,16 @@ def _describe_limits(past: PastCall) -> Iterator[Decision]:
     states = list(zip(claims, decision.decisions(), decision.used_amounts(), strict=True))
     is_rejected = any(refuses and not limit.shadow for _, (limit, refuses), _ in states)
     for claim, (limit, refuses), used in states:
-        text, state = _limit_result(limit, refuses=refuses, is_rejected=is_rejected)
+        text, state = _describe_limit_result(limit, refuses=refuses, is_rejected=is_rejected)
         figure = limit.kind.format_number
         reason = f"this call reserved {figure(claim.amount)}; "
         reason += f"{figure(used)} of {figure(limit.capacity)} used"
         yield Decision("limit", f"{limit.name} {text}", reason, state=state)
 
 
-def _limit_result(limit: Limit, *, refuses: bool, is_rejected: bool) -> tuple[str, DecisionState]:
+def _describe_limit_result(
+    limit: Limit, *, refuses: bool, is_rejected: bool
+) -> tuple[str, DecisionState]:
     if refuses and limit.shadow:
         return "would reject (shadow mode)", "shadow"
     if refuses:

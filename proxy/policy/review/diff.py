@@ -55,7 +55,7 @@ def list_changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
                 yield f"{kind} {name}"
                 yield from (f"    {detail}" for detail in details)
     for section in ("caller_tags", "cors", "price_table", "revoked"):
-        yield from _compare(section, old_data[section], new_data[section])
+        yield from _compare_values(section, old_data[section], new_data[section])
 
 
 def _describe_changes(
@@ -64,11 +64,11 @@ def _describe_changes(
     if name not in old_parts:
         yield "added"
         if section == "prices":  # reviewers must see the prices of a new model
-            yield from _compare("", {}, new_parts[name])
+            yield from _compare_values("", {}, new_parts[name])
     elif name not in new_parts:
         yield "removed"
     else:
-        yield from _compare("", old_parts[name], new_parts[name])
+        yield from _compare_values("", old_parts[name], new_parts[name])
 
 
 def _find_indirect_changes(
@@ -98,22 +98,22 @@ def _find_upstream_names(part: Any) -> Iterator[str]:
             yield from _find_upstream_names(inner)
 
 
-def _compare(path: str, old_value: Any, new_value: Any) -> Iterator[str]:
+def _compare_values(path: str, old_value: Any, new_value: Any) -> Iterator[str]:
     """Yield every difference below a path. Items of lists are compared by name and by order."""
     if old_value == new_value:
         return
     old, new = _group_parts_by_name(old_value), _group_parts_by_name(new_value)
     if old is None or new is None:
-        yield f"{path}: {_format(new_value)} (was {_format(old_value)})"
+        yield f"{path}: {_format_value(new_value)} (was {_format_value(old_value)})"
         return
     for name in dict.fromkeys([*old, *new]):
         inner = f"{path}.{name}" if path else str(name)
         if name not in old:
-            yield f"{inner}: {_format(new[name])} (added)"
+            yield f"{inner}: {_format_value(new[name])} (added)"
         elif name not in new:
-            yield f"{inner}: {_format(old[name])} (removed)"
+            yield f"{inner}: {_format_value(old[name])} (removed)"
         else:
-            yield from _compare(inner, old[name], new[name])
+            yield from _compare_values(inner, old[name], new[name])
     order = [[name for name in names if name in old and name in new] for names in (old, new)]
     if isinstance(old_value, list) and order[0] != order[1]:
         yield f"{path}: new order {', '.join(map(str, new))}"
@@ -123,13 +123,13 @@ def _group_parts_by_name(value: Any) -> dict[str, Any] | None:
     """Return the parts of a value by their names, or None if a part has no unique name."""
     if isinstance(value, dict):
         return value
-    names = [_name(item) for item in value] if isinstance(value, list) else [None]
+    names = [_get_part_name(item) for item in value] if isinstance(value, list) else [None]
     if None in names or len(set(names)) < len(names):
         return None
     return {str(name): item for name, item in zip(names, value, strict=True)}
 
 
-def _name(part: Any) -> str | None:
+def _get_part_name(part: Any) -> str | None:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
@@ -140,7 +140,7 @@ def _name(part: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _format(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value on one line. Long text is cut, numbers are not."""
     if isinstance(value, str):
         return value if len(value) <= MAX_CHARS else f"{value[:MAX_CHARS]}…"

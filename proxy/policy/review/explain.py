@@ -129,7 +129,7 @@ def _explain_call(
         yield from (
             _explain_guards(plan, call),
             _explain_limits(plan, call),
-            _cache(plan),
+            _explain_cache(plan),
         )
         if (capture := plan.guards.capture) is not None:
             text = f"{capture.share:.0%} of traces include the text of prompt and response"
@@ -160,10 +160,10 @@ def _explain_tags(plan: DecidedPlan) -> Decision:
         else:
             reason = "clients may not set this value, or the key or deployment sets another one"
         parts.append(Decision("tag", f"{tag[:64]!a} dropped", reason, state="not_applied"))
-    return _group("tags", str(len(plan.tags)), parts)
+    return _group_decisions("tags", str(len(plan.tags)), parts)
 
 
-def _group(subject: str, text: str, parts: Sequence[Decision]) -> Decision:
+def _group_decisions(subject: str, text: str, parts: Sequence[Decision]) -> Decision:
     return Decision(subject, text, parts=tuple(parts), state="applied" if parts else "not_applied")
 
 
@@ -177,7 +177,7 @@ def _explain_limits(plan: DecidedPlan, call: Call) -> Decision:
         reason = f"this call reserves {limit.kind.format_number(sum(amounts))}" if amounts else None
         state: DecisionState = "shadow" if limit.shadow else "applied"
         parts.append(Decision("limit", limit_text(scoped), reason, source=source, state=state))
-    return _group("limits", str(len(parts)), parts)
+    return _group_decisions("limits", str(len(parts)), parts)
 
 
 def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]:
@@ -187,7 +187,7 @@ def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[D
     rules = tuple(_explain_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))
     applied = len(model_call.rules)
     verb = "applies" if applied == 1 else "apply"
-    yield _group("rules", f"{text}{applied} of {len(rules)} {verb}", rules)
+    yield _group_decisions("rules", f"{text}{applied} of {len(rules)} {verb}", rules)
     yield from _explain_parameters(plan, index, call, text)
     targets = []
     for target, (reason, source) in plan.origins_of_targets(index):
@@ -282,7 +282,7 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
             scope = f"only {', '.join(included)}" if included else None
             if not included and rule.roles_left_out:
                 scope = f"except {', '.join(sorted(rule.roles_left_out))}"
-            parts.append(_guard(f"{stage} {rule.name}: {action}", scope, rule, snapshot))
+            parts.append(_explain_guard(f"{stage} {rule.name}: {action}", scope, rule, snapshot))
     for cap in guards.cost_caps:
         shadow = ", shadow mode" if cap.shadow else ""
         text = f"input {cap.name}: {cap.action} above {usd_text(cap.max_nano_usd)} USD{shadow}"
@@ -291,15 +291,15 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
             cost = estimate_cost(plan, call)
             reason = "the maximum cost of this call is unknown"
             reason = reason if cost is None else f"this call may cost up to {usd_text(cost)} USD"
-        parts.append(_guard(text, reason, cap, snapshot))
+        parts.append(_explain_guard(text, reason, cap, snapshot))
     if rejects_opaque(guards):
         reason = "guards cannot inspect them; `opaque: allow` accepts them"
         parts.append(Decision("guard", "images, audio and files: rejected", reason))
     count = len(guards.input) + len(guards.output) + len(guards.cost_caps)
-    return _group("guards", str(count), parts)
+    return _group_decisions("guards", str(count), parts)
 
 
-def _guard(
+def _explain_guard(
     text: str, reason: str | None, guard: GuardRule | CostCap, snapshot: Snapshot
 ) -> Decision:
     source = snapshot.source_of(*guard.path)
@@ -326,7 +326,7 @@ def _estimate_computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
     return [claim for claim in estimate_claims(plan, call) if claim.limit.is_budget]
 
 
-def _cache(plan: Plan) -> Decision:
+def _explain_cache(plan: Plan) -> Decision:
     rule = plan.cache
     if rule is None:
         return Decision("cache", "off", state="not_applied")

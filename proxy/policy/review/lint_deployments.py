@@ -38,7 +38,7 @@ def findings(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
     yield from _check_targets(deployment)
     yield from _check_prices(path, deployment)
     yield from _check_reachable_targets((*path, "targets"), deployment)
-    yield from _hedge((*path, "hedge"), deployment)
+    yield from _check_hedge((*path, "hedge"), deployment)
     if deployment.passthrough is not None:
         paths = deployment.passthrough
         yield from _check_stored_data((*path, "passthrough"), deployment, snapshot, paths)
@@ -101,7 +101,7 @@ def _check_reachable_targets(path: KeyPath, deployment: Deployment) -> Iterator[
             )
 
 
-def _hedge(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
+def _check_hedge(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield hedges that repeat the request to the same target although there are others."""
     candidates = deployment.routes.candidates
     has_other_target = (

@@ -123,7 +123,7 @@ def delay_notes(snapshot: Snapshot) -> Iterator[str]:
         for guard, detector in detectors:
             yield f"{name}: output guard {guard} withholds {_describe_withheld_text(detector)}"
         if rules:
-            yield f"{name}: streamed responses are {_delay(detectors)}"
+            yield f"{name}: streamed responses are {_format_delay(detectors)}"
 
 
 def _describe_withheld_text(detector: Detector | None) -> str:
@@ -135,7 +135,7 @@ def _describe_withheld_text(detector: Detector | None) -> str:
     return f"the last {lookback} characters of streamed text"
 
 
-def _delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
+def _format_delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
     if waiting := [name for name, detector in detectors if detector is None]:
         return f"delayed until their end, because of {', '.join(waiting)}"
     lookbacks = {

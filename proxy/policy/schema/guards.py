@@ -155,13 +155,13 @@ def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
 
 
 @cache
-def _union_validator() -> TypeAdapter[GuardConfig]:
+def _get_union_validator() -> TypeAdapter[GuardConfig]:
     union: Any = reduce(operator.or_, map(config_of, KINDS))
     return TypeAdapter(Annotated[union, Field(discriminator="guard")])
 
 
 @cache
-def _kind_validator(name: str) -> TypeAdapter[dict[str, GuardConfig]]:
+def _get_kind_validator(name: str) -> TypeAdapter[dict[str, GuardConfig]]:
     """Return a validator for ``{name: guard}``, so that paths of errors are as in the union."""
     return TypeAdapter(cast(Any, GenericAlias(dict, (str, config_of(name)))))
 
@@ -169,16 +169,20 @@ def _kind_validator(name: str) -> TypeAdapter[dict[str, GuardConfig]]:
 def _validate_guard(value: Any) -> GuardConfig:
     name = value.get("guard") if isinstance(value, dict) else None
     if isinstance(name, str) and name in KINDS:
-        return _kind_validator(name).validate_python({name: value})[name]
+        return _get_kind_validator(name).validate_python({name: value})[name]
     entry = plugin_entries().get(name) if isinstance(name, str) else None
-    return _union_validator().validate_python(value) if entry is None else read_plugin(entry, value)
+    return (
+        _get_union_validator().validate_python(value)
+        if entry is None
+        else read_plugin(entry, value)
+    )
 
 
 class _JsonSchemaOfAllKinds:
     def __get_pydantic_json_schema__(
         self, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return handler(_union_validator().core_schema)
+        return handler(_get_union_validator().core_schema)
 
 
 AnyGuard = Annotated[

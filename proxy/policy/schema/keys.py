@@ -48,7 +48,7 @@ _CREDENTIAL = {
 _CREDENTIALS = {"type": "array", "minItems": 1, "items": {"anyOf": [_DIGEST, _CREDENTIAL]}}
 
 
-def _credentials(value: Any) -> Any:
+def _expand_credentials(value: Any) -> Any:
     """Return a list of credentials for one digest, or for a list of digests or credentials."""
     digests = value if isinstance(value, list) else [value]
     return [item if isinstance(item, dict) else {"digest": item} for item in digests]
@@ -68,7 +68,7 @@ class KeyConfig(Section):
 
     sha256: Annotated[
         list[CredentialConfig],
-        BeforeValidator(_credentials),
+        BeforeValidator(_expand_credentials),
         Field(min_length=1),
         WithJsonSchema({"anyOf": [_DIGEST, _CREDENTIALS]}),
     ]
@@ -142,7 +142,7 @@ class TagPattern:
 def compile_pattern(text: str) -> TagPattern:
     """Compile a pattern. Raise ``ValueError`` if it is invalid."""
     try:
-        return TagPattern(text, _matcher(text))
+        return TagPattern(text, _compile_matcher(text))
     except ValueError as error:
         raise ValueError(f"is not a valid RE2 pattern: {error}") from None
 
@@ -161,10 +161,10 @@ class Glob:
 def glob(text: str) -> Glob:
     """Compile a glob. Every text is valid."""
     parts = {"*": "(?s:.*)", "?": "(?s:.)"}
-    return Glob(text, _matcher("".join(parts.get(c) or f"\\x{{{ord(c):x}}}" for c in text)))
+    return Glob(text, _compile_matcher("".join(parts.get(c) or f"\\x{{{ord(c):x}}}" for c in text)))
 
 
-def _matcher(pattern: str) -> Callable[[str], bool]:
+def _compile_matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that matches whole values, and caches the results for short ones."""
     regex = re2_compiled(pattern)
 

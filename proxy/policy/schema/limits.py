@@ -72,7 +72,7 @@ Share = Annotated[
 ]
 
 
-def _per_matches(pattern: str) -> ShapeCondition:
+def _build_per_condition(pattern: str) -> ShapeCondition:
     name = {"type": "string", "pattern": pattern}
     per = {"anyOf": [name, {"type": "array", "contains": name}]}
     return ShapeCondition(
@@ -123,7 +123,9 @@ class LimitConfig(_Amounts):
         Requirement(
             if_then(
                 is_not_null("across"),
-                all_of(_per_matches(r"^(user|tag\..*)$"), not_(_per_matches("^key$"))),
+                all_of(
+                    _build_per_condition(r"^(user|tag\..*)$"), not_(_build_per_condition("^key$"))
+                ),
             ),
             "across requires per: user or per: tag.NAME, without key",
         ),

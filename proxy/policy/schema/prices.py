@@ -17,7 +17,7 @@ AT_MOST_4000 = r"(?=0*(?:[0-3]?\d{1,3}(?:\.\d+)?|4000(?:\.0+)?)$)"
 IN_RANGE = AT_MOST_4000 + AT_LEAST_A_THOUSANDTH
 
 
-def _per_million(value: Decimal) -> Decimal:
+def _check_price_range(value: Decimal) -> Decimal:
     """Reject values that can only be per token or per billion tokens."""
     if 0 < value < MIN_USD:
         dollars = f"{(value * 1_000_000).normalize():f}"
@@ -29,7 +29,7 @@ def _per_million(value: Decimal) -> Decimal:
 
 PerMillion = Annotated[
     Usd,
-    AfterValidator(_per_million),
+    AfterValidator(_check_price_range),
     WithJsonSchema(
         {
             "anyOf": [

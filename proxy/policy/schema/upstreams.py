@@ -40,7 +40,7 @@ HEADERS = {
 REQUIRED_FIELDS = frozenset({"input", "messages", "model", "prompt", "stream"})
 
 
-def _field_name(name: str) -> str:
+def _check_field_name(name: str) -> str:
     if name.lower() in REQUIRED_FIELDS:
         raise ValueError(f"{quoted(name)} is part of every request: remove it here")
     return name.lower()
@@ -50,7 +50,7 @@ _REQUIRED = "|".join(map(scalars.any_case_pattern, sorted(REQUIRED_FIELDS)))
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200),
-    AfterValidator(_field_name),
+    AfterValidator(_check_field_name),
     WithJsonSchema(
         {"type": "string", "minLength": 1, "maxLength": 200, "pattern": f"^(?!(?:{_REQUIRED})$)"}
     ),
@@ -190,7 +190,9 @@ class UpstreamConfig(scalars.Section):
     @field_validator("headers")
     @classmethod
     def _check_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        problems = [p for header in value.items() if (p := _header_problem(*header)) is not None]
+        problems = [
+            p for header in value.items() if (p := _find_header_problem(*header)) is not None
+        ]
         if len({name.lower() for name in value}) < len(value):
             problems.append("must not contain the same header twice (names are case-insensitive)")
         if problems:
@@ -198,7 +200,7 @@ class UpstreamConfig(scalars.Section):
         return value
 
 
-def _header_problem(name: str, content: str) -> str | None:
+def _find_header_problem(name: str, content: str) -> str | None:
     """Return the problem of a header that is invalid, frames the request, or exposes a secret."""
     if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (
         content.isprintable() and content.isascii()

@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         if self._unsent or not self._is_writable:
             self._stop_writing()
         if self._buffer:
-            if self._on_data is not None and not body.ended and self._push(self._on_data):
+            if self._on_data is not None and not body.ended and self._push_to_reader(self._on_data):
                 return
             self._count_buffered(len(data))  # includes the framing
         self._wake_waiter()
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    def _push(self, on_data: OnData) -> bool:
+    def _push_to_reader(self, on_data: OnData) -> bool:
         """Pass the buffer to ``on_data`` if the reader waits.
 
         Return False if the reader does not wait. Waking the reader's task for each chunk would cost
