@@ -174,6 +174,10 @@ class ChoiceReader:
         """The numbers of the choices that have parts."""
         return {*self._counts}
 
+    def close(self, number: int) -> None:
+        """Read no more of a choice of a crossing stream, whose `Finish` the client gets."""
+        self.finished.add(number)
+
     def claim_home(self, part: Part, members: Slot) -> bool:
         """Use the members of the first text of a part for it. Return False for other members."""
         return self._homes.setdefault((part.choice, part.kind), members) == members
@@ -379,7 +383,8 @@ class ChoiceReader:
         reason = value.get("finish_reason")
         if not reason or len(self.finished) >= self._max_parts:  # some servers send ""
             return None
-        self.finished.add(number)
+        if self._is_whole or not self._crossing:
+            self.finished.add(number)
         native = str(reason)
         return Finish(number, FINISHES.get(native, "other"), native)
 

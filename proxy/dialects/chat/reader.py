@@ -56,7 +56,7 @@ class ChatReader:
     """
 
     __slots__ = (
-        *("_choices", "_crossing", "_form", "_held", "_inspect", "_is_started"),
+        *("_choices", "_crossing", "_finish", "_form", "_held", "_inspect", "_is_started"),
         *("_only_choice", "_options", "_shape", "_splits"),
     )
 
@@ -70,6 +70,7 @@ class ChatReader:
         self._inspect = options.inspect and not options.crossing
         self._choices = ChoiceReader(form, options)
         self._is_started = False
+        self._finish: Frame | None = None  # frame that finishes a choice unless text follows
         self._only_choice: int | None = None  # number of the choice if the client gets only one
         self._shape: SameShape | None = None
         self._held: dict[Part, str] = {}  # held placeholder arguments (``{}``), by tool call
@@ -102,10 +103,11 @@ class ChatReader:
         return [self._make_frame((*events, STOP), doc, raw)]
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
+        frames = self._release_finish()
         finished = self._choices.finished
         if not done and not finished:
             raise make_incomplete_stream_error()
-        frames = self._release_held()
+        frames += self._release_held()
         missing = sorted(self._choices.begun - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]
         return [*frames, self._make_frame((*events, STOP))]
@@ -135,7 +137,7 @@ class ChatReader:
             frames = [self._make_frame((*head, *_collect_choice_events(choices), *tail), doc, raw)]
         if self._inspect:
             frames = [moved for frame in frames for moved in self._move_text(frame)]
-        if not tail and frames[-1].doc is not None:
+        if not tail and frames and frames[-1].doc is not None:
             self._store_shape(doc, choices)
         return frames
 
@@ -221,9 +223,9 @@ class ChatReader:
         units = [unit for choice in choices for unit in choice.units]
         finishes = [choice.finish for choice in choices if choice.finish is not None]
         is_single = len(units) == 1 and not (finishes or units[0].is_changed or self._held)
+        frames = self._release_finish(has_text=bool(units))
         if is_single and not _is_placeholder(units[0]):
-            return [self._make_frame((*head, *units[0].texts[0], *tail), doc, raw)]
-        frames: list[Frame] = []
+            return [*frames, self._make_frame((*head, *units[0].texts[0], *tail), doc, raw)]
         for unit in units:
             events = unit.texts[0]
             if unit.name == "tool_calls":
@@ -236,9 +238,25 @@ class ChatReader:
         if finishes:
             frames += self._release_held()
         remaining = (*head, *finishes, *tail)
-        if remaining or not frames:
+        if finishes:
+            self._finish = self._make_frame(remaining, None if units else doc)
+        elif remaining or not frames:
             frames.append(self._make_frame(remaining, None if units else doc))
         return frames
+
+    def _release_finish(self, *, has_text: bool = False) -> list[Frame]:
+        """Return the frame that finishes a choice, without its `Finish` if text follows.
+
+        Some servers send a finish reason with every chunk.
+        """
+        frame, self._finish = self._finish, None
+        if frame is None:
+            return []
+        for event in frame.events if not has_text else ():
+            if type(event) is Finish:
+                self._choices.close(event.choice)
+        events = (e for e in frame.events if not (has_text and type(e) is Finish))
+        return [frame._replace(events=tuple(events))]
 
     def _hold_placeholder(self, unit: Unit) -> tuple[Event, ...]:
         """Return the events of a tool call without a placeholder, which is held or dropped."""

@@ -311,7 +311,7 @@ class StreamFilter:
         stream = self._streams.get(place)
         if stream is None and isinstance(place, Part):
             stream = self._idle.pop((place.choice, place.kind), None)
-        elif stream is None and not self._joinable.ends(going.text):
+        elif stream is None:
             stream = self._ended_stream(choice_of(place), going.text.kind)
         names = () if isinstance(place, Part) else (s for s in place[1] if isinstance(s, str))
         crowded = len(self._streams) >= MAX_STREAMS or sum(map(len, names)) > MAX_NAME
@@ -361,7 +361,9 @@ class StreamFilter:
         if isinstance(event, Finish):
             self._joinable.ended.add(event.choice)
             streams = self._streams_of(event.choice)
-            return _close_streams(s for s in streams if s.ends and s not in carried)
+            ending = (s for s in streams if s.ends and s not in carried)
+            release = PartStream.release if frame.family in CHAT else PartStream.close
+            return [*chain.from_iterable(map(release, ending))]
         return self.close() if isinstance(event, Stop | Fault) else []
 
     def _end_part(self, frame: Frame, part: Part) -> list[Frame]:

@@ -1,7 +1,7 @@
 """Texts of a stream: their filters, and texts that a client may join.
 
 If a rule may withhold findings, a place without a text filter passes only values that equal its
-first one. No text passes after its choice has finished, or in a second form of a choice.
+first one. No text passes in a second form of a choice, or after the end of a message.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ MAX_PLACES = 1024  # places of a stream whose first value is remembered
 _DIGEST_BYTES = 16  # digests bound the memory for long names and values
 _FORMS = frozenset({"delta", "message", "text"})
 _FORM_OF = {"chat": "delta", "completions": "text"}
+_USUAL = ("delta", "content"), ("text",)  # places of the content of a choice that has finished
 
 
 @frozen
@@ -106,7 +107,7 @@ class JoinableTexts:
         self._first_values: dict[bytes, bytes] = {}  # by place, both as digests
         self._repeated: set[bytes] = set()  # places whose value was inspected as repeated
         self._forms: dict[int, str] = {}
-        self._content_places: dict[int, Place | None] = {}  # by choice, None for parts
+        self._content_places: dict[int, Part | Place | None] = {}  # by choice, None for parts
         self.ended: set[int] = set()
 
     def ends(self, text: Text) -> bool:
@@ -158,16 +159,17 @@ class JoinableTexts:
         in two parts.
         """
         place, text, choice = going.place, going.text, choice_of(going.place)
-        has_ended = choice in self.ended
+        has_ended = choice in self.ended and frame.family not in CHAT
         if not enforcing_rules(self._tallies, text):
             if has_ended and not self._to_last:
                 for tally in inspecting_rules(self._tallies, text):
                     tally.fail("text_after_finish")
             return False
-        if has_ended or frame.family not in CHAT:
+        if frame.family not in CHAT:
             return has_ended
         if _is_content(place, text.path) and text.text:
-            content_place = None if isinstance(place, Part) else place
+            is_usual = isinstance(place, Part) or (choice in self.ended and place[1] in _USUAL)
+            content_place = None if is_usual else place
             if self._content_places.setdefault(choice, content_place) != content_place:
                 # Clients join all content, but each place has a filter of its own.
                 return True
