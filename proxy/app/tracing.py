@@ -85,7 +85,7 @@ def _build_exporter(context: Context, signal: str, name: str) -> Any:
         options["endpoint"] = endpoint
     reason = INSTALL_HINTS.get(name, "no installed package provides this exporter")
     try:
-        for entry_point in entry_points(group=f"opentelemetry_{signal}_build_exporter", name=name):
+        for entry_point in entry_points(group=f"opentelemetry_{signal}_exporter", name=name):
             return entry_point.load()(**options)
     except ImportError:
         pass
