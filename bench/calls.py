@@ -31,7 +31,7 @@ from bench.policies import NO_EXTRAS, Sizes
 from bench.processes import serving
 from proxy import app
 from proxy.runtime.otel_settings import OtelSettings
-from proxy.settings import Address, LedgerAt, Settings
+from proxy.settings import Address, LedgerLocation, Settings
 
 WARM_UP_CALLS, CALLS, MAX_LINES = 50, 100, 400
 SETTLE_S = 0.5  # until telemetry of earlier calls is written
@@ -126,7 +126,7 @@ def settings(folder: Path, policy: str, sizes: Sizes, upstream: int, collector: 
         admin=listen,
         otlp_endpoint=f"http://127.0.0.1:{collector}",
         otel=OtelSettings(("otlp_proto_http",), "always_on"),
-        ledger=LedgerAt("sqlite", folder / "ledger.db"),
+        ledger=LedgerLocation("sqlite", folder / "ledger.db"),
     )
 
 

@@ -22,14 +22,14 @@ import orjson
 
 from bench.bodies import KEY, prose
 from proxy.guards.engine import Engine
-from proxy.guards.text.documents import request_texts
+from proxy.guards.text.documents import collect_request_texts
 from proxy.limits.claims import estimate_claims
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.money.usage import Price
 from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Call, ModelCall, Plan, ScopedLimit, Secret, Target, Upstream
 from proxy.types.limit import Limit
@@ -92,7 +92,7 @@ def snapshot(**policy: object) -> Snapshot:
 
 
 def new_call() -> Call:
-    call = sample_call(BODY, {"user-agent": "bench"}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = build_sample_call(BODY, {"user-agent": "bench"}, datetime(2026, 1, 1, tzinfo=UTC))
     return replace(call, head=replace(call.head, digest=Secret(KEY).digest))
 
 
@@ -106,7 +106,7 @@ def measure_guards(guards: list[dict[str, Any]]) -> float:
     """Inspect 1 KB of prose in the event loop."""
     stage = snapshot(input=guards).deployments["chat"].guards.input
     engine, body = Engine(time.monotonic), {"messages": [{"role": "user", "content": prose(1024)}]}
-    return microseconds(lambda: run_sync(engine.inspect(stage, request_texts(body).texts)))
+    return microseconds(lambda: run_sync(engine.inspect(stage, collect_request_texts(body).texts)))
 
 
 def run_sync(work: Coroutine[Any, Any, object]) -> None:

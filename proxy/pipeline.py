@@ -128,12 +128,12 @@ async def relay(
     relayed = Relay(guards, record, client, turn)
     try:
         async for frames in response.frames(relayed.feed):
-            turn.begin()
+            turn.start()
             pending = relayed.feed(frames)
             if pending is not None:
                 await pending
             if turn.is_over():
-                await turn.rest()
+                await turn.pause()
     except RetryRequested:
         return
     except UpstreamError:
@@ -175,7 +175,7 @@ class Relay:
     async def _feed_slowly(self, frames: Sequence[Frame]) -> None:
         """Relay frames with waits. The first frame is already metered."""
         guards, safe_frames = self._guards, None
-        self._turn.begin()
+        self._turn.start()
         try:
             for index, frame in enumerate(frames):
                 if index:
@@ -186,7 +186,7 @@ class Relay:
                     if guards.retry_requested:
                         raise RetryRequested
                     if self._turn.is_over():
-                        await self._turn.rest()
+                        await self._turn.pause()
                 self._cleared += safe_frames
         except ProxyError:
             await self.send()
@@ -207,4 +207,4 @@ class Relay:
         for start in range(0, len(frames), SEND_BATCH_SIZE):
             await self._client.send(frames[start : start + SEND_BATCH_SIZE])
             if self._turn.is_over():
-                await self._turn.rest()
+                await self._turn.pause()

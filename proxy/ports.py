@@ -239,7 +239,7 @@ class Cache(Protocol):
         """
 
 
-Review = Callable[[ProxyError], Awaitable[None]]
+RedactError = Callable[[ProxyError], Awaitable[None]]
 """Redacts upstream text in an error."""
 
 
@@ -247,7 +247,7 @@ class Forwarder(Protocol):
     """Opens responses of upstreams."""
 
     def open(
-        self, plan: Plan, call: Call, record: Record, review: Review
+        self, plan: Plan, call: Call, record: Record, review: RedactError
     ) -> Awaitable[UpstreamResponse]:
         """Return the first response that starts, trying the targets of the plan in order.
 

@@ -13,8 +13,8 @@ from math import inf
 from pathlib import Path
 
 from proxy.runtime.frozen import frozen
-from proxy.runtime.otel_settings import OtelSettings, otel_settings
-from proxy.runtime.redis_settings import RedisAt, redis_at
+from proxy.runtime.otel_settings import OtelSettings, read_otel_settings
+from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 
 SECRET_LENGTH = 16
 KEY_SHARE = 2  # divisor: one key may use half of the memory for request bodies
@@ -58,7 +58,7 @@ class Address:
     port: int
 
     @property
-    def loopback(self) -> bool:
+    def is_loopback(self) -> bool:
         """True if only this machine can reach the address."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
@@ -68,7 +68,7 @@ class Address:
 
 
 @frozen
-class LedgerAt:
+class LedgerLocation:
     """Kind and file of the ledger, and its retention in days (None: unlimited)."""
 
     kind: str
@@ -77,7 +77,7 @@ class LedgerAt:
 
 
 @frozen
-class LogAs:
+class LogSettings:
     """Log settings. ``decisions`` is the file of the decision log, if there is one."""
 
     schema: str = "native"
@@ -129,19 +129,19 @@ class Settings:
     candidate: Path | None = None
     cache_bytes: int = 64 * 1024 * 1024
     cache_file: Path | None = None
-    redis: RedisAt | None = None
+    redis: RedisLocation | None = None
     cache_secret: str | None = field(default=None, repr=False)
     id_secrets: tuple[str, ...] = field(default=(), repr=False)
     replicas: int = 1
-    ledger: LedgerAt | None = None
-    log: LogAs = LogAs()  # it is frozen
+    ledger: LedgerLocation | None = None
+    log: LogSettings = LogSettings()  # it is frozen
     settle_seconds: float = 0.5
     keepalive_seconds: float = 15.0
     has_console: bool = True
     trace_url: str | None = None
 
 
-def address(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Read ``HOST:PORT`` or ``[IPV6]:PORT``. Raises ``BadSetting``."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -150,13 +150,13 @@ def address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def environment() -> Mapping[str, str]:
+def read_environment() -> Mapping[str, str]:
     """Return the environment of the process: policies may name variables that hold secrets."""
     return os.environ
 
 
 @contextmanager
-def without_certificates() -> Iterator[None]:
+def hide_certificates() -> Iterator[None]:
     """Hide the system's certificates while aiohttp is imported: its client is not used."""
     hidden = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
     os.environ.update(dict.fromkeys(hidden, os.devnull))
@@ -184,7 +184,7 @@ def from_environment(
     """Join flags with the variables ``HEADRACE_*`` and ``OTEL_*``. Raises ``BadSetting``."""
     _check_names(environ)
     defaults = Settings(policies)
-    otel = otel_settings(environ)
+    otel = read_otel_settings(environ)
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
     cache_secret, id_secrets = _read_secrets(environ)
     if (file or redis) and not cache_secret:
@@ -264,7 +264,7 @@ def _read_body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[in
 
 def _check_admin_token(admin: Address, token: str | None) -> str | None:
     """Return the token of the admin port, or None. Raises ``BadSetting``."""
-    if token is None and not admin.loopback:
+    if token is None and not admin.is_loopback:
         raise BadSetting(
             f"--admin-listen {admin} is reachable from other machines."
             " Set HEADRACE_ADMIN_TOKEN, or listen on 127.0.0.1."
@@ -295,14 +295,14 @@ def _read_secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ..
     return cache, ids
 
 
-def _parse_redis(url: str | None) -> RedisAt | None:
+def _parse_redis(url: str | None) -> RedisLocation | None:
     try:
-        return redis_at(url) if url else None
+        return parse_redis_url(url) if url else None
     except ValueError as error:
         raise BadSetting(str(error)) from None
 
 
-def _parse_ledger(text: str, keep: str) -> LedgerAt | None:
+def _parse_ledger(text: str, keep: str) -> LedgerLocation | None:
     days = keep.removesuffix("d")
     if keep and (days == keep or not days.isdecimal() or not int(days)):
         raise BadSetting(f"HEADRACE_LEDGER_KEEP must be a number of days such as 90d, not {keep!r}")
@@ -313,15 +313,15 @@ def _parse_ledger(text: str, keep: str) -> LedgerAt | None:
         forms = " or ".join(f"{value}:PATH" for value in LEDGERS)
         raise BadSetting(f"HEADRACE_LEDGER must be off, {forms}, not {text!r}")
     if not keep:
-        return LedgerAt(kind, Path(path))
+        return LedgerLocation(kind, Path(path))
     if kind != "sqlite":
         raise BadSetting("HEADRACE_LEDGER_KEEP requires a sqlite ledger (rotate jsonl files)")
-    return LedgerAt(kind, Path(path), int(days))
+    return LedgerLocation(kind, Path(path), int(days))
 
 
-def _read_log_settings(environ: Mapping[str, str]) -> LogAs:
+def _read_log_settings(environ: Mapping[str, str]) -> LogSettings:
     decisions = environ.get("HEADRACE_DECISION_LOG")
-    return LogAs(
+    return LogSettings(
         schema=_read_choice(environ, "HEADRACE_LOG_SCHEMA", LOG_SCHEMAS),
         level=_read_choice(environ, "HEADRACE_LOG_LEVEL", LOG_LEVELS),
         ratio=_read_number(environ, "HEADRACE_LOG_RATIO", 1.0, high=1.0),

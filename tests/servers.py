@@ -30,7 +30,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from proxy.runtime.redis_settings import RedisAt, redis_at
+from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 from tests.doubles import PATIENCE_S
 
 SCRIPTS = ("evalsha", "eval")
@@ -82,8 +82,8 @@ class Server:
         return f"redis://127.0.0.1:{self.port}/0"
 
     @property
-    def at(self) -> RedisAt:
-        return redis_at(self.url)
+    def at(self) -> RedisLocation:
+        return parse_redis_url(self.url)
 
     @property
     def admin(self) -> redis.Redis:
@@ -176,8 +176,8 @@ class Cluster:
         return f"redis+cluster://{places}"
 
     @property
-    def at(self) -> RedisAt:
-        return redis_at(self.url)
+    def at(self) -> RedisLocation:
+        return parse_redis_url(self.url)
 
     def start(self) -> None:
         for first_count in range(3):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.settings import LedgerAt, LogAs
+from proxy.settings import LedgerLocation, LogSettings
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import (
     Json,
@@ -154,8 +154,8 @@ async def everything_on(
         "candidate": policies,
         "environ": {"UPSTREAM_KEY": UPSTREAM_KEY},
         "otlp_endpoint": collector.url,
-        "ledger": LedgerAt("sqlite", folder / "ledger.db"),
-        "log": LogAs(level="debug", decisions=folder / "decisions.log"),
+        "ledger": LedgerLocation("sqlite", folder / "ledger.db"),
+        "log": LogSettings(level="debug", decisions=folder / "decisions.log"),
         "log_fd": log,
     }
     try:

@@ -15,7 +15,7 @@ from proxy.cache.redis import Redis
 from proxy.cli import main
 from proxy.limits.stores.redis import RedisStore
 from proxy.runtime.redis import connect
-from proxy.runtime.redis_settings import redis_at
+from proxy.runtime.redis_settings import parse_redis_url
 from proxy.server import admin
 from proxy.telemetry.catalog.table import METRICS as CATALOG
 from tests.cache.stores import Clock, StoreEventLog
@@ -231,7 +231,7 @@ async def test_documented_acl_suffices_for_the_cache(server: Server) -> None:
     event = StoreEventLog()
     url = url_of_user(server, documented_acls()[0])
 
-    async with Redis(connect(redis_at(url).urls, 1.0), Clock(), event) as store:
+    async with Redis(connect(parse_redis_url(url).urls, 1.0), Clock(), event) as store:
         store.put(b"k" * 32, b"value", 60)
         await store.flush()
         assert await store.get(b"k" * 32) == b"value"
@@ -240,7 +240,7 @@ async def test_documented_acl_suffices_for_the_cache(server: Server) -> None:
 async def test_documented_acl_suffices_for_limits(server: Server) -> None:
     url = url_of_user(server, documented_acls()[1])
 
-    async with RedisStore(connect(redis_at(url).urls, 5.0), Clock()) as store:
+    async with RedisStore(connect(parse_redis_url(url).urls, 5.0), Clock()) as store:
         requests = claims((REQUESTS, 1), (TOKENS, 5), (PLACES, 1), (MONTH, 7))
         assert (await store.admit("one", requests)).admitted
         await store.settle("one", [1, 4, 0, 6])
@@ -248,7 +248,7 @@ async def test_documented_acl_suffices_for_limits(server: Server) -> None:
         await store.renew()
         await store.ping()
         assert [await store.bill_once("a", item) for item in ("one", "two")] == [True, False]
-    assert [standing.used for standing in remaining.standings][-1] == 13
+    assert [standing.used for standing in remaining.counter_states][-1] == 13
 
 
 def test_documented_acl_allows_commands_of_the_script() -> None:

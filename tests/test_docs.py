@@ -35,7 +35,7 @@ from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import check
 from proxy.policy.schema import keys
 from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
-from proxy.policy.schema.guards import GuardConfig, config_of
+from proxy.policy.schema.guards import GuardConfig, get_guard_config
 from proxy.policytest.cases import Suite, read_cases
 from proxy.runtime import fair_queue, spool
 from proxy.runtime.otel_settings import BatchBounds
@@ -90,7 +90,7 @@ def test_examples_of_policy_tests_are_valid(example: str, tmp_path: Path) -> Non
 def kinds(kind: Any) -> Iterator[Any]:
     """Return all models that a type is made of. A guard consists of the models of its kinds."""
     if kind is GuardConfig:
-        yield from map(config_of, KINDS)
+        yield from map(get_guard_config, KINDS)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         yield kind
         for field in kind.model_fields.values():

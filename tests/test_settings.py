@@ -13,16 +13,16 @@ import pytest
 
 from proxy import settings
 from proxy.cli import main
-from proxy.runtime.redis_settings import RedisAt, redis_at
+from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 from proxy.server.request import Bodies, BodyShare
 from proxy.settings import (
     Address,
     BadSetting,
-    LedgerAt,
-    LogAs,
-    address,
+    LedgerLocation,
+    LogSettings,
     from_environment,
-    without_certificates,
+    hide_certificates,
+    parse_address,
 )
 from proxy.upstream.wire.dialing import load_system_context
 from tests.for_each import for_each
@@ -35,13 +35,13 @@ FOLDER = Address("127.0.0.1", 8080)
     [("127.0.0.1:8080", "127.0.0.1", 8080), ("[::1]:0", "::1", 0), ("proxy:1", "proxy", 1)],
 )
 def test_address_is_host_and_port(text: str, host: str, port: int) -> None:
-    assert address(text) == Address(host, port)
+    assert parse_address(text) == Address(host, port)
 
 
 @for_each("text", ["", "8080", ":8080", "host:", "host:port", "host:70000"])
 def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(BadSetting, match="HOST:PORT"):
-        address(text)
+        parse_address(text)
 
 
 @for_each(
@@ -49,7 +49,7 @@ def test_invalid_address_is_refused(text: str) -> None:
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)],
 )
 def test_only_loopback_is_local(host: str, local_value: bool) -> None:
-    assert Address(host, 1).loopback is local_value
+    assert Address(host, 1).is_loopback is local_value
 
 
 @for_each(
@@ -67,14 +67,14 @@ def test_only_loopback_is_local(host: str, local_value: bool) -> None:
         ({"MAX_UPSTREAM_CONNECTIONS": "5000"}, "upstream_connections", 5000),
         ({"LEDGER": ""}, "ledger", None),
         ({"LEDGER": "off"}, "ledger", None),
-        ({"LEDGER": "sqlite:a:b"}, "ledger", LedgerAt("sqlite", Path("a:b"))),
-        ({"LEDGER": "jsonl:/dev/stdout"}, "ledger", LedgerAt("jsonl", Path("/dev/stdout"))),
+        ({"LEDGER": "sqlite:a:b"}, "ledger", LedgerLocation("sqlite", Path("a:b"))),
+        ({"LEDGER": "jsonl:/dev/stdout"}, "ledger", LedgerLocation("jsonl", Path("/dev/stdout"))),
         ({"LEDGER": "sqlite:l.db", "LEDGER_KEEP": "90d"}, "ledger",
-            LedgerAt("sqlite", Path("l.db"), 90)),
-        ({}, "log", LogAs()),
+            LedgerLocation("sqlite", Path("l.db"), 90)),
+        ({}, "log", LogSettings()),
         ({"LOG_SCHEMA": "ecs", "LOG_LEVEL": "warning", "LOG_RATIO": "0.5",
             "DECISION_LOG": "decisions.log"}, "log",
-            LogAs("ecs", "warning", 0.5, Path("decisions.log"))),
+            LogSettings("ecs", "warning", 0.5, Path("decisions.log"))),
     ],
 )  # fmt: skip
 def test_variable_sets_its_field(environ: dict[str, str], name: str, value: object) -> None:
@@ -181,18 +181,18 @@ def test_cli_page_lists_every_command() -> None:
 @for_each(
     ("text", "position"),
     [
-        ("redis://host", RedisAt(("redis://host",))),
+        ("redis://host", RedisLocation(("redis://host",))),
         ("rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",
-            RedisAt(("rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",))),
-        ("unix:///run/redis.sock", RedisAt(("unix:///run/redis.sock",))),
-        ("redis+cluster://:pw@a:7000", RedisAt(("redis://:pw@a:7000",), cluster=True)),
+            RedisLocation(("rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",))),
+        ("unix:///run/redis.sock", RedisLocation(("unix:///run/redis.sock",))),
+        ("redis+cluster://:pw@a:7000", RedisLocation(("redis://:pw@a:7000",), cluster=True)),
         ("rediss+cluster://u:p,w@a,b:7001/0?ssl_check_hostname=no",
-            RedisAt(("rediss://u:p,w@a/0?ssl_check_hostname=no",
+            RedisLocation(("rediss://u:p,w@a/0?ssl_check_hostname=no",
             "rediss://u:p,w@b:7001/0?ssl_check_hostname=no"), cluster=True)),
     ],
 )  # fmt: skip
-def test_redis_url_names_a_server_or_a_cluster(text: str, position: RedisAt) -> None:
-    assert redis_at(text) == position
+def test_redis_url_names_a_server_or_a_cluster(text: str, position: RedisLocation) -> None:
+    assert parse_redis_url(text) == position
 
 
 @for_each(
@@ -220,7 +220,7 @@ def test_redis_url_error_hides_password(text: str, why: str) -> None:
 
 
 def test_repr_of_redis_address_hides_password() -> None:
-    assert "hr-word" not in repr(redis_at("redis://u:hr-word@host"))
+    assert "hr-word" not in repr(parse_redis_url("redis://u:hr-word@host"))
 
 
 @pytest.mark.parametrize("text_before", [None, "/nowhere/certificates.pem"])
@@ -234,7 +234,7 @@ def test_openssl_paths_are_restored(
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
     environ = {name: os.environ.get(name) for name in names}
 
-    with pytest.raises(ImportError), without_certificates():
+    with pytest.raises(ImportError), hide_certificates():
         meanwhile = ssl.create_default_context().cert_store_stats()["x509"]
         raise ImportError
 

@@ -26,11 +26,12 @@ sys.setprofile(count)
 from proxy.cli import COMMANDS
 COMMANDS["serve"]
 from proxy import app
-from proxy.settings import Address, LedgerAt, Settings
+from proxy.settings import Address, LedgerLocation, Settings
 
 async def start(folder, everything):
     here = Address("127.0.0.1", 0)
-    more = {"otlp_endpoint": "http://127.0.0.1:9", "ledger": LedgerAt("sqlite", folder / "l.db")}
+    ledger = LedgerLocation("sqlite", folder / "l.db")
+    more = {"otlp_endpoint": "http://127.0.0.1:9", "ledger": ledger}
     settings = Settings(folder / "policies", here, here, **(more if everything else {}))
     async with app.run_proxy(settings, log_fd=os.open(os.devnull, os.O_WRONLY)):
         sys.setprofile(None)

@@ -16,7 +16,7 @@ from proxy.call.attempts import AttemptReason, CallOutcome, LossReason, SpendUse
 from proxy.call.facts import CacheResult
 from proxy.cli import COMMANDS
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
-from proxy.dialects.vendors.portkey import answer_headers
+from proxy.dialects.vendors.portkey import make_answer_headers
 from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.render import FORMS, MEASURES
@@ -26,7 +26,7 @@ from proxy.money.usage import Source
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.compare import KINDS
 from proxy.policy.schema.deployments import Cause
-from proxy.runtime.redis_settings import redis_at
+from proxy.runtime.redis_settings import parse_redis_url
 from proxy.settings import (
     LOG_LEVELS,
     LOG_SCHEMAS,
@@ -175,7 +175,7 @@ def test_cache_status_values_match_page() -> None:
     for ours, portkeys, *_ in table("cache.md", "`x-headrace-cache`"):
         result: Any = words(ours)[0]
         assert result in get_args(CacheResult)
-        assert dict(answer_headers(None, 1, result))[status] == words(portkeys)[0]
+        assert dict(make_answer_headers(None, 1, result))[status] == words(portkeys)[0]
 
 
 DEFAULTS = {
@@ -225,7 +225,7 @@ def test_flag_defaults_match_page(flag: str) -> None:
 def test_redis_url_forms_on_page_are_accepted() -> None:
     for row in table("settings.md", "form of `HEADRACE_REDIS_URL`"):
         for form in words(row[0]):
-            assert redis_at(form.replace("...", "host")).urls
+            assert parse_redis_url(form.replace("...", "host")).urls
 
 
 def test_upstream_prefixes_and_credentials_match_page() -> None:

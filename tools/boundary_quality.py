@@ -14,8 +14,8 @@ from functools import partial
 from itertools import product
 
 from proxy.guards.findings import RuleTally
-from proxy.guards.text.documents import request_texts
-from proxy.guards.whole.text_batches import RuleInspection, batches
+from proxy.guards.text.documents import collect_request_texts
+from proxy.guards.whole.text_batches import RuleInspection, split_into_batches
 from proxy.types.guard import GuardRule
 from tools import measure
 from tools.generated_texts import CREDENTIALS, ENTITIES, Generator, draw, harmless_texts
@@ -104,9 +104,9 @@ class Inspector:
             RuleInspection(RuleTally(rule, time.monotonic), index)
             for index, rule in enumerate(self.rules)
         ]
-        for batch in batches(request_texts(body).texts, inspections):
+        for batch in split_into_batches(collect_request_texts(body).texts, inspections):
             for inspection in inspections:
-                inspection.see(batch)
+                inspection.inspect(batch)
         return [len(inspection.matches) for inspection in inspections]
 
     def has_alarm(self, pair: Pair) -> list[bool]:

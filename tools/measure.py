@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from proxy.guards.guard_kind import NO_CONTEXT, CostLimit
 from proxy.guards.kinds import KINDS
-from proxy.guards.text.normalize import variants
+from proxy.guards.text.normalize import build_views
 from proxy.types.guard import Detector, is_detector
 
 
@@ -21,7 +21,7 @@ def detector(kind: str, **options: object) -> Detector:
 
 def finds(guard: Detector, text: str, *, cased: bool) -> bool:
     """Return True if a guard finds something in any normalization of a text."""
-    views = variants(text, escaped=False)
+    views = build_views(text, escaped=False)
     return any(guard.find(view.cased if cased else view.folded) for view in views)
 
 

@@ -28,7 +28,7 @@ OTHER_TEXT = (
 """Modules whose texts are tables of pages, prompts of judges, SQL or data."""
 NO_MESSAGE = re.compile(
     r"compile|execute|Pattern|option|argument|command|remove(?:prefix|suffix)|_lazy|cast|replace|"
-    r"\bre\.|TypeVar|RuntimeError|split|startswith|getLogger|_row|PromptContext|field_validator"
+    r"\bre\.|TypeVar|RuntimeError|split|startswith|getLogger|^_field$|PromptContext|field_validator"
 )
 """Calls whose arguments are patterns, SQL, help texts or parts of other texts."""
 NOT_PROSE = re.compile(
@@ -161,7 +161,7 @@ def _text(node: ast.AST) -> str | None:
             return "".join(_text(value) or "" for value in values)
         case ast.FormattedValue(value=value):
             return _text(value) or _placeholder(value)
-        case ast.Call(func=ast.Name(id="counted"), args=[count, *nouns]):
+        case ast.Call(func=ast.Name(id="format_count"), args=[count, *nouns]):
             return f"{_placeholder(count)} {_text(nouns[-1])}" + ("s" if len(nouns) == 1 else "")
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             parts = (_text(left), _text(right))

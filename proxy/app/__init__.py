@@ -32,11 +32,11 @@ from proxy.policy.store import (
     FolderWatch,
     PolicyFolder,
     PolicyStore,
-    folder_states,
+    read_folder_states,
+    read_secret_states,
     run_watch,
-    secret_states,
 )
-from proxy.runtime.background import SideTasks, between_calls, run_in_background
+from proxy.runtime.background import SideTasks, run_between_calls, run_in_background
 from proxy.runtime.fair_queue import FairSemaphore, Offload
 from proxy.runtime.frozen import frozen
 from proxy.server import Calls, CrossOrigin, Drain, Keyless, Stop
@@ -46,7 +46,7 @@ from proxy.server.request import Bodies, BodyShare, Bounds, Parsing
 from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
-from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
+from proxy.telemetry.lines import SCHEMAS, LineWriter, build_line_logger
 from proxy.telemetry.log import LogLevel, Quota
 from proxy.telemetry.metrics import LoopLag, Metrics
 from proxy.upstream import Upstreams
@@ -123,21 +123,19 @@ async def run_proxy(
         context = replace(context, ledger=stores.open_ledger(context))
         stored, own_sinks = build_call_sinks(context, store, decisions, candidate)
         emitters = _build_emitters(context, (*own_sinks, *sinks))
-        opened.callback(emitters.tell)  # reports the last calls
+        opened.callback(emitters.emit_pending)  # reports the last calls
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
         stages = await _build_stages(context, http, store, via, emitters)
         calls, readiness, bug = Calls(), Readiness(), partial(telemetry.log_internal_error, context)
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
         bounds, ids = _build_request_bounds(context, stages.upstreams.offload), stages.upstreams.ids
-        port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, store.passed)
+        port = server.DataPort(
+            via, new_request_id, bounds, calls, keyless, ids, store.passthrough_paths
+        )
         front = server.make_data_handler(build_pipeline(store, stages, emitters), port, bug)
         observed = AdminParts(
-            emitters=emitters,
-            calls=stored,
-            policies=store,
-            counters=stages.limits.store,
-            health=stages.upstreams.health,
+            emitters, stored, store, counters=stages.limits.store, health=stages.upstreams.health
         )
         handler = await opened.enter_async_context(open_admin_handler(context, observed, readiness))
         await preload_for_first_calls(store.current, http)
@@ -163,9 +161,9 @@ def _open_context(
 ) -> tuple[Context, telemetry.ShutdownLog]:
     metrics = Metrics(proxy.__version__)
     levels = LogLevel(settings.log.level, time.monotonic)
-    dropped = partial(metrics.dropped, "logs")
+    dropped = partial(metrics.count_dropped, "logs")
     writer = LineWriter(log_fd, dropped, lambda error: failed("logs", error))
-    log = line_logger(writer.put, levels, SCHEMAS[settings.log.schema])
+    log = build_line_logger(writer.put, levels, SCHEMAS[settings.log.schema])
     failed = telemetry.build_writer_error_callback(metrics, log)
     opened.callback(writer.close)
     shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)
@@ -209,7 +207,7 @@ async def _build_stages(
         backfill=backfill,
         offload=offload,
     )
-    health = Health(time.monotonic, context.metrics.circuit)
+    health = Health(time.monotonic, context.metrics.set_circuit)
     response_bodies = Bodies(context.settings.answers_bytes, "answers")
     context.metrics.watch("headrace_answer_body_bytes", read=lambda: response_bodies.held)
     upstreams = Upstreams(
@@ -245,7 +243,7 @@ def _build_guards(
 ) -> ports.Guards:
     from proxy.guards.engine import Engine  # noqa: PLC0415 # fifty modules that only guards need
     from proxy.guards.run import PolicyGuards  # noqa: PLC0415
-    from proxy.guards.stream.placeholders import placeholder_key  # noqa: PLC0415
+    from proxy.guards.stream.placeholders import derive_key  # noqa: PLC0415
 
     settings = context.settings
     waited = partial(context.metrics.observe, "headrace_guard_wait_seconds")
@@ -257,7 +255,7 @@ def _build_guards(
         now=time.monotonic,
     )
     engine = engine if guard_clients is None else replace(engine, outsides=guard_clients)
-    return PolicyGuards(engine, placeholder_key(*settings.id_secrets[:1]))
+    return PolicyGuards(engine, derive_key(*settings.id_secrets[:1]))
 
 
 def _build_emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:
@@ -291,7 +289,7 @@ def _open_policies(
     """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, partial(telemetry.log_token_failure, context))
-    states = folder_states(folder)  # before reading, so that no change is missed
+    states = read_folder_states(folder)  # before reading, so that no change is missed
     enforcement = telemetry.PolicyActivator(
         partial(telemetry.iter_activation_steps, context.settings, context.metrics, context.log)
     )
@@ -300,7 +298,7 @@ def _open_policies(
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
     unread = "headrace_policy_revocations_unread"
     context.metrics.watch(unread, read=lambda: len(store.unread_revocations))
-    states |= secret_states(store.secret_files, tokens)
+    states |= read_secret_states(store.secret_files, tokens)
     return store, _build_folder_watch(context, folder, states, store, tokens), tokens
 
 
@@ -314,7 +312,7 @@ def _build_folder_watch(
     settle_s = context.settings.settle_seconds
 
     def read() -> FileStates:
-        return folder_states(folder) | secret_states(store.secret_files, tokens)
+        return read_folder_states(folder) | read_secret_states(store.secret_files, tokens)
 
     revoke = store.apply_revocations
     return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
@@ -325,7 +323,7 @@ async def _load_candidate(context: Context) -> Candidate | None:
     folder = context.settings.candidate
     if folder is None:
         return None
-    states = folder_states(folder)
+    states = read_folder_states(folder)
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
     enforcement = telemetry.PolicyActivator(
@@ -368,7 +366,7 @@ async def load_rest(
     on_loaded: Callable[[], None],
 ) -> None:
     """Load rarely used modules between calls, report readiness, and prepare metrics in a thread."""
-    await between_calls(snapshot.load_rest(), calls.has_active)
+    await run_between_calls(snapshot.load_rest(), calls.has_active)
     on_loaded()
     readiness.ready = True
     await asyncio.to_thread(metrics.prepare)

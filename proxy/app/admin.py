@@ -89,7 +89,7 @@ async def open_admin_handler(
             opened.enter_context(closing(console))
             await opened.enter_async_context(run_in_background(_sample_series(context, series)))
         sources = AdminSources(
-            settle=parts.emitters.tell,
+            settle=parts.emitters.emit_pending,
             look=telemetry.LimitGauges(context.metrics, parts.counters, unix_time_s).update,
             render=context.metrics.render,
             levels=context.levels,

@@ -24,7 +24,7 @@ from proxy.cache.sqlite import ForeignFile, Sqlite
 from proxy.cache.store import CacheBackend
 from proxy.call.record import new_request_id
 from proxy.dialects.responses.sealing import ResponseIds
-from proxy.ledger.spending import NEVER_MS, ledger_id, read_budget_spend
+from proxy.ledger.spending import NEVER_MS, read_budget_spend, read_ledger_id
 from proxy.ledger.store import Unusable
 from proxy.ledger.writer import Ledger
 from proxy.limits import Limiter
@@ -37,8 +37,8 @@ from proxy.policy.catalog import ActiveBudgets
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
 from proxy.runtime.background import run_in_background
-from proxy.runtime.redis_settings import RedisAt
-from proxy.settings import BadSetting, LedgerAt
+from proxy.runtime.redis_settings import RedisLocation
+from proxy.settings import BadSetting, LedgerLocation
 from proxy.telemetry.log import Quota
 from proxy.types.limit import BudgetQuery, Claim
 
@@ -82,7 +82,7 @@ async def _build_counter_store(context: Context) -> CounterStore:
     from proxy.limits.stores.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
 
     def on_change(cause: str | None) -> None:
-        context.metrics.counters_degraded(cause is not None)
+        context.metrics.set_counters_degraded(cause is not None)
         if cause is None:
             context.log.warning("limits.recovered")
         else:
@@ -118,7 +118,7 @@ def _current_ledger_run(context: Context) -> LedgerRun:
     location, ledger = context.settings.ledger, context.ledger
     if location is None or ledger is None:
         return LedgerRun("none")
-    id = ledger_id(location.path) if location.kind == "sqlite" else None
+    id = read_ledger_id(location.path) if location.kind == "sqlite" else None
     return LedgerRun(id or "none", ledger.run, lambda: ledger.dead_runs)
 
 
@@ -141,14 +141,14 @@ async def _close_counter_store(context: Context, counters: FailoverStore) -> Non
         context.log.warning("limits.unsettled", count=counters.pending)
 
 
-def _load_redis_connector() -> Callable[[RedisAt, float], RedisServer]:
+def _load_redis_connector() -> Callable[[RedisLocation, float], RedisServer]:
     """Return a function that connects to Redis. Raises ``BadSetting`` without the extra."""
     try:
         from proxy.runtime.redis import connect  # noqa: PLC0415  # an extra
     except ImportError:
         raise BadSetting("HEADRACE_REDIS_URL requires: pip install 'headrace[redis]'") from None
 
-    def connect_to(location: RedisAt, timeout_s: float) -> RedisServer:
+    def connect_to(location: RedisLocation, timeout_s: float) -> RedisServer:
         try:
             return connect(location.urls, timeout_s, cluster=location.cluster)
         except ValueError as error:
@@ -168,7 +168,7 @@ def monitor_budget_drift(
     async def ask(budget: BudgetQuery, since_ms: int) -> Mapping[str, int]:
         return await read_budget_spend(location.path, budget, budget.scopes, since_ms) or {}
 
-    in_force = ActiveBudgets(lambda: store.current).all
+    in_force = ActiveBudgets(lambda: store.current).read_budgets
     comparing = Reconciler(
         limiter=limiter,
         budgets=in_force,
@@ -215,12 +215,15 @@ async def _read_and_log_spend(
 
 
 async def _read_window_spend(
-    location: LedgerAt | None, active_budgets: ActiveBudgets, claim: Claim, before_ms: int | None
+    location: LedgerLocation | None,
+    active_budgets: ActiveBudgets,
+    claim: Claim,
+    before_ms: int | None,
 ) -> int | None:
     """Return the spend of a budget in its window according to the ledger, None if it is unknown."""
     if location is None or location.kind != "sqlite":
         return None
-    budget = (await active_budgets.all()).get(claim.limit.name)
+    budget = (await active_budgets.read_budgets()).get(claim.limit.name)
     if budget is None:
         return None
     since_ms = claim.limit.calendar.window_start_ms(unix_time_s())
@@ -294,7 +297,7 @@ def open_ledger(context: Context) -> Ledger | None:
     """Open the ledger if one is configured. It closes after the last call has ended."""
     if context.settings.ledger is None:
         return None
-    dropped = partial(context.metrics.dropped, "ledger")
+    dropped = partial(context.metrics.count_dropped, "ledger")
     failed = partial(context.on_writer_error, "ledger")
     replaced = partial(context.metrics.count, "headrace_files_replaced_total", "ledger")
     sink = ledger.open_ledger(

@@ -15,7 +15,7 @@ from pathlib import Path
 import proxy
 from proxy.app.context import Context
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
-from proxy.policy.catalog import cache_stores, list_labels, shared_response_stores
+from proxy.policy.catalog import list_cache_stores, list_labels, list_shared_response_stores
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import Result
 from proxy.ports import EventLog
@@ -36,7 +36,7 @@ def open_decision_log(context: Context) -> tuple[Decisions, ...]:
     path = context.settings.log.decisions
     if path is None:
         return ()
-    dropped = partial(context.metrics.dropped, "decisions")
+    dropped = partial(context.metrics.count_dropped, "decisions")
     failed = partial(context.on_writer_error, "decisions")
     replaced = partial(context.metrics.count, "headrace_files_replaced_total", "decisions")
     try:
@@ -85,12 +85,12 @@ def iter_activation_steps(
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),
     }
-    for store, deployments in cache_stores(snapshot).items():
+    for store, deployments in list_cache_stores(snapshot).items():
         variable, store_url = needs.get(store, ("", store))
         if store_url is None:
             fields = {"store": store, "variable": variable, "deployments": deployments}
             yield partial(log.warning, "cache.store_missing", **fields)
-    upstreams = [] if settings.id_secrets else shared_response_stores(snapshot)
+    upstreams = [] if settings.id_secrets else list_shared_response_stores(snapshot)
     if upstreams:
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
@@ -140,7 +140,7 @@ def log_internal_error(context: Context, error: BaseException, request_id: str) 
 
 def report_sink_error(context: Context, sink: RecordSink, error: BaseException) -> None:
     """Count and log a failed sink."""
-    context.metrics.dropped(sink.name, "error")
+    context.metrics.count_dropped(sink.name, "error")
     context.log.error("emit.failed", sink=sink.name, **get_error_location(error))
 
 
@@ -223,7 +223,7 @@ class LimitGauges:
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(READ_TIMEOUT_S):
                 standings = await self.store.read(claims) if claims else ()
-                self.metrics.stand(standings, self.utc())
+                self.metrics.set_limit_gauges(standings, self.utc())
 
 
 def set_secret_fingerprints(metrics: Metrics, settings: Settings) -> None:
@@ -232,7 +232,7 @@ def set_secret_fingerprints(metrics: Metrics, settings: Settings) -> None:
     texts = {"ids": ids[0] if ids else "", "accepted": "\0".join(sorted(ids))}
     if settings.redis is not None:
         texts["cache"] = settings.cache_secret or ""
-    metrics.secrets({use: _fingerprint(text) for use, text in texts.items()})
+    metrics.set_secret_fingerprints({use: _fingerprint(text) for use, text in texts.items()})
 
 
 def _fingerprint(secret: str) -> str:
@@ -275,7 +275,7 @@ def build_reload_callback(
         metrics.count_reload(result)
         if result != "unchanged":
             for decision_log in decisions:
-                decision_log.policy(result, snapshot.revision)
+                decision_log.add_policy_entry(result, snapshot.revision)
         activator.activate(result, snapshot)
 
     return report

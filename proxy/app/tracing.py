@@ -96,7 +96,7 @@ def _build_exporter(context: Context, signal: str, name: str) -> Any:
 
 
 def _open_span_queue(context: Context, exporter: SpanExporter, otel: OtelSettings) -> SpanQueue:
-    on_drop = partial(context.metrics.dropped, "traces")
+    on_drop = partial(context.metrics.count_dropped, "traces")
     queue = SpanQueue(exporter, on_drop, partial(context.on_writer_error, "traces"), otel.bounds)
     context.opened.push_async_callback(asyncio.to_thread, queue.close)
     return queue

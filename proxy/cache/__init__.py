@@ -13,7 +13,7 @@ from functools import partial
 from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
 from proxy.cache.cache_control import read_cache_control
 from proxy.cache.cached_answer import DecodedAnswers
-from proxy.cache.key import digest
+from proxy.cache.key import compute_key
 from proxy.cache.semantic import SemanticCache, SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.call.record import Record
@@ -72,13 +72,13 @@ class AnswerCache:
         control = read_cache_control(call.head.headers)
         if not plan.may_refresh and (control.no_cache or control.max_age is not None):
             # A refresh costs money, so the key needs a permission.
-            record.warn([REFRESH_IGNORED])
+            record.add_warnings([REFRESH_IGNORED])
             control = replace(control, no_cache=False, max_age=None)
         if control.no_cache and not control.keep:
             return None
 
         async def key_of(call: Call) -> bytes:
-            compute = partial(digest, backend.secret, call, plan, rule, control.namespace)
+            compute = partial(compute_key, backend.secret, call, plan, rule, control.namespace)
             return await self.offload.run(call.size, compute, call.scheduling_key)
 
         semantic = None

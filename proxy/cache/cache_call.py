@@ -19,10 +19,10 @@ from proxy.cache.cached_answer import (
     AnswerMetadata,
     CachedAnswer,
     DecodedAnswers,
-    dump,
-    for_call,
-    inflate,
-    parse,
+    adapt_to_call,
+    decompress_answer,
+    parse_answer,
+    serialize_answer,
 )
 from proxy.cache.flight import Flight, Listener
 from proxy.cache.recorder import AnswerRecorder, count_choices, open_recorder
@@ -112,11 +112,11 @@ class CacheLookup:
 
     async def _decode(self, key: bytes, value: bytes) -> CachedAnswer | None:
         caller, size = self.call.scheduling_key, len(value) * RATIO
-        decompress = partial(inflate, key, value, self.rule.max_bytes)
+        decompress = partial(decompress_answer, key, value, self.rule.max_bytes)
         text = await self.offload.run(size, decompress, caller)
         if text is None:
             return None
-        return await self.offload.run(len(text), partial(parse, text, self.call), caller)
+        return await self.offload.run(len(text), partial(parse_answer, text, self.call), caller)
 
     def _get_answer_age_s(self, answer: CachedAnswer) -> float:
         return self.now() - answer.metadata.ended_at
@@ -130,11 +130,15 @@ class CacheLookup:
     def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a small, complete response with its bill."""
         metadata = self._make_metadata(recorder, bill)
-        self._save(dump(self.key, metadata, recorder.lines, skip_short=self.backend.is_own))
+        self._save(
+            serialize_answer(self.key, metadata, recorder.lines, skip_short=self.backend.is_own)
+        )
 
     async def store_large(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a large, complete response, compressed outside the event loop."""
-        encode = partial(dump, self.key, self._make_metadata(recorder, bill), recorder.lines)
+        encode = partial(
+            serialize_answer, self.key, self._make_metadata(recorder, bill), recorder.lines
+        )
         self._save(await self.offload.run(recorder.size, encode, self.call.scheduling_key))
 
     def _make_metadata(self, recorder: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
@@ -151,9 +155,9 @@ class CacheLookup:
     def _save(self, value: bytes) -> None:
         self.backend.put(self.key, value, self.rule.ttl)
         if self.semantic is not None:
-            self.semantic.keep(self.key)
+            self.semantic.remember_key(self.key)
 
-    def savings(self, answer: CachedAnswer, record: Record) -> CacheSavings:
+    def compute_savings(self, answer: CachedAnswer, record: Record) -> CacheSavings:
         """Return the tokens of a cached response and their cost at current prices."""
         metadata, today = answer.metadata, record.started_at.date()
         for target in self.plan.model_calls[0].targets:
@@ -206,23 +210,23 @@ class CacheCall:
 
     async def _replay(self, answer: CachedAnswer) -> None:
         self.record.cache = "hit_semantic" if answer.is_semantic else "hit"
-        self.record.saved = self.lookup.savings(answer, self.record)
+        self.record.saved = self.lookup.compute_savings(answer, self.record)
         await self.client.start(ResponseHead(self.lookup.call.stream), self.record)
         frames: Sequence[Frame] = answer.frames
         if self.lookup.echoed is not None:
-            frames = [for_call(frame, self.lookup.echoed) for frame in frames]
+            frames = [adapt_to_call(frame, self.lookup.echoed) for frame in frames]
         if len(frames) <= TOGETHER:
             await self.client.send(frames)
             return
         turn = TimeSlice(self.record.now, self.turns, self.record.key)
-        turn.begin()
+        turn.start()
         for start in range(0, len(frames), TOGETHER):
             await self._send(frames[start : start + TOGETHER], turn)
 
     async def _send(self, frames: Sequence[Frame], turn: TimeSlice) -> None:
         await self.client.send(frames)
         if turn.is_over():
-            await turn.rest()
+            await turn.pause()
 
     async def _join_flight(self, flight: Flight) -> bool:
         """Join the flight of an equal call.
@@ -279,7 +283,7 @@ class CacheCall:
         turn: TimeSlice | None = None
         while not frames[-1].last:
             turn = turn or TimeSlice(self.record.now, self.turns, self.record.key)
-            turn.begin()
+            turn.start()
             await self._send(frames, turn)
             listener.sink = self.client
             frames = await listener.next(TOGETHER)
@@ -364,7 +368,7 @@ class Fill:
         if not frame.last:
             await self.flight.add(frame)
             return
-        bill = self._record.used_bill()
+        bill = self._record.get_used_bill()
         self.flight.saved = CacheSavings(bill.usage.tokens, bill.cost) if bill else None
         if recorder.is_complete and recorder.size > LARGE_BYTES:
             await self.lookup.store_large(recorder, bill)

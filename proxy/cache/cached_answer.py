@@ -75,14 +75,14 @@ class CachedAnswer:
     is_semantic: bool = False
 
 
-def dump(
+def serialize_answer(
     key: bytes, metadata: AnswerMetadata, lines: Sequence[bytes], *, skip_short: bool = False
 ) -> bytes:
     """Encode a response.
 
     ``skip_short`` skips compression of a short one. No line may contain a newline.
     """
-    pairs = zip(TOKEN_TYPES, metadata.tokens.counts(), strict=True)
+    pairs = zip(TOKEN_TYPES, metadata.tokens.counts_by_type(), strict=True)
     counts = {name: count for name, count in pairs if count}
     counts |= metadata.tokens.extra_counts()
     origin = metadata.ended_at, metadata.streamed, metadata.upstream, metadata.model
@@ -93,7 +93,7 @@ def dump(
     return b"".join((VERSION, key, compressor.compress(text), compressor.flush()))
 
 
-def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
+def decompress_answer(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
     """Decompress an encoded response.
 
     Return None for another version, another key, or a response of more than ``max_bytes``.
@@ -113,7 +113,7 @@ def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
     return text if decompressor.eof else None
 
 
-def parse(text: bytes, call: Call) -> CachedAnswer | None:
+def parse_answer(text: bytes, call: Call) -> CachedAnswer | None:
     """Parse a decompressed response for a call. Return None if it is invalid."""
     head, _, documents = text.partition(b"\n")
     try:
@@ -237,7 +237,7 @@ class DecodedAnswers:
             self._answers.popitem(last=False)
 
 
-def for_call(frame: Frame, call: Call) -> Frame:
+def adapt_to_call(frame: Frame, call: Call) -> Frame:
     """Return a frame that repeats the request of ``call``.
 
     The cache key ignores the user, but responses of the Responses API contain it.

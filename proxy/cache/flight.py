@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
-from proxy.cache.cached_answer import CachedAnswer, for_call
+from proxy.cache.cached_answer import CachedAnswer, adapt_to_call
 from proxy.call.attempts import CacheSavings
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Sink
@@ -119,7 +119,7 @@ class Flight:
         if cancellation is not None:
             raise cancellation
 
-    def failure(self) -> ProxyError:
+    def get_waiter_error(self) -> ProxyError:
         """Return the error of the flight, a generic one if the leader failed without an error."""
         return self.error or UpstreamUnavailable("The request shared with another call failed.")
 
@@ -159,7 +159,7 @@ class Listener:
             flight.notify()  # this listener has caught up
         while self.position - flight.base >= len(flight.frames):
             if flight.is_closed:
-                raise flight.failure().with_traceback(None) from None
+                raise flight.get_waiter_error().with_traceback(None) from None
             self._is_waiting = True
             try:
                 await flight.wait_for_change()
@@ -171,7 +171,7 @@ class Listener:
         frames = flight.frames[index : index + (1 if flight.is_oversize else limit)]
         self.position += len(frames)
         call = self._call
-        return frames if call is None else [for_call(frame, call) for frame in frames]
+        return frames if call is None else [adapt_to_call(frame, call) for frame in frames]
 
     def deliver(self, frame: Frame, position: int) -> bool:
         """Send a frame directly if it is the one that the listener waits for.
@@ -181,7 +181,7 @@ class Listener:
         if self.sink is None or not self._is_waiting or self.position != position:
             return False
         if self._call is not None:
-            frame = for_call(frame, self._call)
+            frame = adapt_to_call(frame, self._call)
         try:
             is_sent = self.sink.try_send((frame,))
         except Exception as error:  # noqa: BLE001 # raised by this listener alone

@@ -34,7 +34,7 @@ def derive_secret(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=BYTES, person=b"headrace cache").digest()
 
 
-def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: str) -> bytes:
+def compute_key(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: str) -> bytes:
     """Return the key of a call, ``BYTES`` long.
 
     The plan's key separates responses of different callers; ``namespace`` is the client's.

@@ -60,7 +60,7 @@ class Redis:
                 if self._is_paused:  # another call failed meanwhile
                     return None
                 name = _make_name(key)
-                value = await self.server.run(name, "GET", name)
+                value = await self.server.run_command(name, "GET", name)
         except REDIS_ERRORS:
             self._pause()
             return None
@@ -97,7 +97,7 @@ class Redis:
     async def _write_some(self) -> None:
         batch = list(itertools.islice(self._pending.rows.items(), BATCH))
         try:
-            await self.server.run_all(
+            await self.server.run_commands(
                 ("SET", _make_name(key), value, "PX", int(milliseconds))
                 for key, (value, milliseconds) in batch
             )

@@ -160,7 +160,7 @@ class SemanticLookup:
 
         Shadow mode only counts matches, in a background task.
         """
-        prompt = prompt_of(self.call.body)
+        prompt = get_prompt(self.call.body)
         if prompt is None or not self._is_eligible(record):
             self.cache.on_lookup("ineligible")
             return None
@@ -173,7 +173,7 @@ class SemanticLookup:
         )
         return None
 
-    def keep(self, key: bytes) -> None:
+    def remember_key(self, key: bytes) -> None:
         """Make the response, now cached under ``key``, available to similar prompts."""
         self._key = key
         self._add()
@@ -238,7 +238,7 @@ class SemanticLookup:
         return _get_temperature(self.plan, body) <= self.semantic.max_temperature
 
 
-def prompt_of(body: Json) -> str | None:
+def get_prompt(body: Json) -> str | None:
     """Return the only user message of a chat if it is one line of at most ``MAX_CHARACTERS``."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from proxy import errors
 from proxy.call.meter import Meter
 from proxy.errors.causes import ErrorCause
-from proxy.errors.words import Word
-from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_quarters
+from proxy.errors.words import BoundedText
+from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body
 from proxy.money.usage import Price, Source, Tokens, Usage, price_on
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Target
@@ -48,7 +48,7 @@ class Bill:
 
     def parts(self) -> dict[str, int]:
         """Return the cost in nano-USD by token type. The parts add up to ``cost``."""
-        return self.price.parts(self.usage.tokens) if self.price else {}
+        return self.price.cost_by_type(self.usage.tokens) if self.price else {}
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Attempt:
     - ``round``: number of guard retries before it. ``is_replaced``: a guard requested another
       response.
     - ``findings``: results of the upstream's own guards.
-    - ``most_answered``: maximum number of output tokens of all choices.
+    - ``max_output_tokens``: maximum number of output tokens of all choices.
     - ``bill``: cached once nothing but more of the response can change it.
     - ``cause``, ``system_text``: reason for a failed connection.
     - ``is_billed``: None if the endpoint decides. A background response is billed to the attempt
@@ -88,10 +88,10 @@ class Attempt:
     system_text: str | None = None
     findings: tuple[errors.UpstreamFinding, ...] = ()
     remaining: Mapping[str, int] = field(default_factory=dict)
-    most_answered: int = 0
+    max_output_tokens: int = 0
     bill: Bill | None = None
     is_billed: bool | None = None
-    response_id: Word | None = None
+    response_id: BoundedText | None = None
     bill_name: str | None = None
 
     @property
@@ -287,26 +287,26 @@ def lost_cost(attempts: Sequence[BilledAttempt]) -> int | None:
     return total
 
 
-def bill(
+def compute_bill(
     attempt: Attempt,
     *,
     call: Call | None,
     hidden_output: Callable[[Attempt], HiddenOutput] | None,
-    moment: datetime,
+    billed_at: datetime,
 ) -> Bill:
-    """Return the bill of an attempt, from reported or estimated usage, at the prices of ``moment``.
+    """Return the bill of an attempt, from reported or estimated usage, priced at ``billed_at``.
 
     ``hidden_output`` estimates output that the model may have produced without sending it. An
     attempt without usage costs nothing. Unknown usage has no known cost, except at free targets.
     """
     usage = attempt.meter.settle(
-        lambda: estimate_quarters(call.body, call.field_quarters) if call else 0,
+        lambda: estimate_body(call.body, call.field_quarters) if call else 0,
         finished=attempt.finished,
         hidden_output=lambda: hidden_output(attempt) if hidden_output else NOTHING_HIDDEN,
     )
     prices = attempt.target.prices
     undated = len(prices) == 1 and prices[0].since is None
-    price = prices[0] if undated else price_on(prices, moment.date())
+    price = prices[0] if undated else price_on(prices, billed_at.date())
     if usage.source == "unknown":
         cost = 0 if price is not None and price.is_free else None
     else:

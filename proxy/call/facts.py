@@ -19,9 +19,9 @@ from proxy.call.attempts import (
     CallOutcome,
     Skip,
 )
-from proxy.errors import Lapse, UpstreamFinding
+from proxy.errors import KeyProblem, UpstreamFinding
 from proxy.errors.causes import ErrorCause
-from proxy.errors.words import Word
+from proxy.errors.words import BoundedText
 from proxy.money.usage import Source, Tokens
 from proxy.types.guard import GuardResults
 from proxy.types.limit import Limit
@@ -46,7 +46,7 @@ class Failure(NamedTuple):
     side: Side
     upstream_status: int | None
     limit: str | None
-    lapse: Lapse | None
+    lapse: KeyProblem | None
     lapsed_key: str | None
     path: str | None = None
     cause: ErrorCause | None = None
@@ -81,7 +81,7 @@ class CallSummary:
     deployment: str | None
     tags: Mapping[str, str] | None
     dropped_tags: int
-    properties: Sequence[tuple[Word, Word]]
+    properties: Sequence[tuple[BoundedText, BoundedText]]
     rules: Sequence[str]
     shadow_rules: Sequence[str]
     dialect: str | None
@@ -89,7 +89,7 @@ class CallSummary:
     route: str | None
     method: str
     is_stream: bool | None
-    models: list[Word] | None
+    models: list[BoundedText] | None
     asked_model: str
     status: int | None
     outcome: CallOutcome

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from proxy.errors.words import MAX_ID, Word, word, word_of
+from proxy.errors.words import MAX_ID, BoundedText, read_text, shorten
 from proxy.money.estimate import (
     NOTHING_HIDDEN,
     HiddenOutput,
-    interrupted_tokens,
-    text_quarters,
+    estimate_interrupted,
+    estimate_text,
     to_tokens,
 )
 from proxy.money.usage import MAX_TOKENS, Source, Tokens, Usage
@@ -34,15 +34,15 @@ UNCOUNTED_TEXT: frozenset[Kind] = frozenset({"audio"})
 """Kinds of text that no estimate counts: a transcript accompanies audio output."""
 
 
-def frame_quarters(frame: Frame) -> int:
+def estimate_frame_quarters(frame: Frame) -> int:
     """Estimate the output in a frame, in quarters of a token."""
     quarters = 0
     for event in frame.events:
         if type(event) is Delta:
             if event.part.kind not in UNCOUNTED_TEXT:
-                quarters += text_quarters(event.text)
+                quarters += estimate_text(event.text)
         elif type(event) is Begin and event.call is not None:
-            quarters += text_quarters(event.call.name)
+            quarters += estimate_text(event.call.name)
     return quarters
 
 
@@ -64,8 +64,8 @@ class Meter:
 
     estimates: bool = True
     unreported: Source = "none"
-    answer_id: Word | None = None
-    answer_model: Word | None = None
+    answer_id: BoundedText | None = None
+    answer_model: BoundedText | None = None
     first_token_at: float | None = None
     last_token_at: float | None = None
     text_at: float | None = None
@@ -74,34 +74,34 @@ class Meter:
     reported: Tokens | None = None
     reported_quarters: int = 0
     invalid_usage: int = 0
-    finish_reasons: dict[int, Word] = field(default_factory=dict)
+    finish_reasons: dict[int, BoundedText] = field(default_factory=dict)
 
     def feed(self, frame: Frame, now: float) -> None:
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
             self._record_identity(events, frame.family)
         if self.answer_id is None and doc is not None:  # some servers send the id in a later chunk
-            self.answer_id = word_of(doc.get("id"), MAX_ID)
-            self.answer_model = word_of(doc.get("model"), MAX_ID)
-        size = frame_quarters(frame) if frame.quarters is None else frame.quarters
+            self.answer_id = read_text(doc.get("id"), MAX_ID)
+            self.answer_model = read_text(doc.get("model"), MAX_ID)
+        size = estimate_frame_quarters(frame) if frame.quarters is None else frame.quarters
         if size:
             self._add_estimate(events, size, now)
         if len(events) > 1 or (events and type(events[0]) is UsageReport):
             for event in events:
                 if type(event) is UsageReport:
-                    self.report(event.tokens)
+                    self.add_usage(event.tokens)
 
     def _record_identity(self, events: Iterable[Event], family: FamilyName) -> None:
         """Record the identity of the response and its finish reasons."""
         for event in events:
             if type(event) is Start:
-                self.answer_id = word_of(event.id, MAX_ID)
-                self.answer_model = word_of(event.model, MAX_ID)
+                self.answer_id = read_text(event.id, MAX_ID)
+                self.answer_model = read_text(event.model, MAX_ID)
             elif type(event) is Finish:
                 reasons = self.finish_reasons
                 if event.choice in reasons or len(reasons) < MAX_FINISHES:
                     is_own = event.reason == "other" or family in CHATS
-                    reasons[event.choice] = word((is_own and event.native) or event.reason)
+                    reasons[event.choice] = shorten((is_own and event.native) or event.reason)
 
     def _add_estimate(self, events: Iterable[Event], size: int, now: float) -> None:
         if self.text_at is None and not self.finish_reasons:
@@ -114,7 +114,7 @@ class Meter:
         if self.first_token_at is None:
             self.first_token_at = now
 
-    def report(self, tokens: Tokens | None) -> None:
+    def add_usage(self, tokens: Tokens | None) -> None:
         """Record reported usage. None is an invalid value."""
         if tokens is None:
             self.invalid_usage += 1
@@ -141,10 +141,10 @@ class Meter:
         completion = to_tokens(self.output_quarters)
         if not finished:
             thoughts = to_tokens(self.thought_quarters)
-            written = interrupted_tokens(thoughts, completion - thoughts, hidden_output())
+            written = estimate_interrupted(thoughts, completion - thoughts, hidden_output())
             prompt, completion = to_tokens(prompt_quarters()), min(written, MAX_TOKENS)
-            return Usage((reported or Tokens()).at_least(prompt, completion), "partial_estimate")
+            return Usage((reported or Tokens()).raised_to(prompt, completion), "partial_estimate")
         usage_so_far = reported or Tokens()
         prompt = 0 if usage_so_far.prompt_total else to_tokens(prompt_quarters())
-        larger = usage_so_far.at_least(prompt, completion)
+        larger = usage_so_far.raised_to(prompt, completion)
         return Usage(larger, "provider" if larger == reported else "partial_estimate")

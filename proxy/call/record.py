@@ -26,11 +26,11 @@ from proxy.call.attempts import (
     CallOutcome,
     Skip,
     attempt_results,
-    bill,
+    compute_bill,
 )
 from proxy.call.facts import CacheResult, CallSummary
 from proxy.call.meter import Meter
-from proxy.errors.words import MAX_NAME, MAX_WORDS, Word, word
+from proxy.errors.words import MAX_NAME, MAX_WORDS, BoundedText, shorten
 from proxy.money.estimate import HiddenOutput
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.frozen import frozen
@@ -64,8 +64,8 @@ class CapturedText:
 class Captured:
     """Redacted prompt and response of a call."""
 
-    asked: tuple[CapturedText, ...]
-    answered: tuple[CapturedText, ...]
+    prompt: tuple[CapturedText, ...]
+    response: tuple[CapturedText, ...]
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Record:
     plan: Plan | None = None
     original_plan: Plan | None = None
     attempts: list[Attempt] = field(default_factory=list)
-    warnings: list[Word] = field(default_factory=list)
+    warnings: list[BoundedText] = field(default_factory=list)
     limit_decision: Admission | None = None
     is_over_budget: bool = False
     charges: Sequence[BudgetCharge] = ()
@@ -236,12 +236,12 @@ class Record:
             if attempt.model_call == model_call and attempt.error == "cancelled":
                 attempt.lost_hedge = True
 
-    def warn(self, remarks: Iterable[str]) -> None:
+    def add_warnings(self, remarks: Iterable[str]) -> None:
         """Add warnings for the client: distinct ones, at most ``MAX_WORDS``."""
         for remark in remarks:
             if len(self.warnings) == MAX_WORDS:
                 return
-            if (warning := word(remark, MAX_NAME)) not in self.warnings:
+            if (warning := shorten(remark, MAX_NAME)) not in self.warnings:
                 self.warnings.append(warning)
 
     def meter(self, frame: Frame) -> None:
@@ -251,7 +251,7 @@ class Record:
             attempt.bill = None
             attempt.meter.feed(frame, self.now())
 
-    def meters(self) -> list[Meter]:
+    def used_meters(self) -> list[Meter]:
         """Return the meters of the used responses, one for each model call."""
         meters: list[Meter] = []
         for model_call in self.used_attempts:
@@ -278,11 +278,11 @@ class Record:
             is_billed = head is None or head.endpoint not in UNBILLED
         if not is_billed or not attempt.is_billable:
             return None
-        attempt_bill = bill(
+        attempt_bill = compute_bill(
             attempt,
             call=self.call,
             hidden_output=self.hidden_output,
-            moment=self.started_at,
+            billed_at=self.started_at,
         )
         if attempt.finished or self.ended is not None:
             attempt.bill = attempt_bill
@@ -296,7 +296,7 @@ class Record:
             judged += (BilledAttempt(attempt, fate, attempt.bill or self._get_bill(attempt)),)
         return judged
 
-    def used_bill(self) -> Bill | None:
+    def get_used_bill(self) -> Bill | None:
         """Return the current bill of the first used response."""
         for attempt in self.attempts:
             if self.used_attempts.get(attempt.model_call) is attempt and attempt.is_billable:

@@ -7,7 +7,7 @@ from proxy.call.attempts import Attempt, CallOutcome, lost_cost
 from proxy.call.facts import CallSummary, Failure, Side
 from proxy.call.meter import Meter
 from proxy.call.record import Record
-from proxy.errors.words import MAX_WORDS, word
+from proxy.errors.words import MAX_WORDS, shorten
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
 FINISHES = frozenset(
@@ -62,13 +62,13 @@ def _set_request(facts: CallSummary, record: Record) -> None:
     facts.route = head.route if head else None
     facts.method = head.method if head else "POST"
     facts.is_stream = call.stream if call else None
-    facts.models = [word(model) for model in call.requested_models[:MAX_WORDS]] if call else None
+    facts.models = [shorten(model) for model in call.requested_models[:MAX_WORDS]] if call else None
     facts.asked_model = plan.model_calls[0].targets[0].model if plan and plan.model_calls else ""
     facts.cache_store = plan.cache.store if plan and plan.cache else None
 
 
 def _set_response(facts: CallSummary, record: Record) -> None:
-    attempts, billing, meters = record.attempts, record.billing, record.meters()
+    attempts, billing, meters = record.attempts, record.billing, record.used_meters()
     outcome = record.outcome
     billed = record.billed_attempts(outcome)
     duration_s = (record.ended or record.started) - record.started

@@ -8,7 +8,7 @@ import click
 
 from proxy import __version__
 from proxy.runtime.lazy import LazyTable
-from proxy.settings import without_certificates
+from proxy.settings import hide_certificates
 
 COMMANDS: LazyTable[click.Command] = LazyTable(
     {
@@ -43,7 +43,7 @@ class LazyCommands(click.Group):
         """Return a command. Garbage collection while importing would take a fifth of the start."""
         gc.disable()
         try:
-            with without_certificates():
+            with hide_certificates():
                 return COMMANDS.get(cmd_name)
         finally:
             gc.enable()

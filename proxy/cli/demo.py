@@ -17,7 +17,7 @@ from proxy.cli.serve import read_settings, run_or_exit, wait_for_signal
 from proxy.demo import serving
 from proxy.ledger import render, spending
 from proxy.ledger.store import Unusable
-from proxy.settings import Address, LedgerAt, Settings
+from proxy.settings import Address, LedgerLocation, Settings
 
 USAGE_HEADING = "Usage of this run, as `headrace usage LEDGER --by deployment` prints it:"
 TEMPORARY_HINT = (
@@ -56,11 +56,11 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
         if ledger is not None and ledger.kind == "sqlite":
             by = ("deployment",)
             usage = spending.read_spending(ledger.path, by, started_at, datetime.now(UTC))
-            click.echo(f"\n{USAGE_HEADING}\n\n{render.table(usage)}\n")
+            click.echo(f"\n{USAGE_HEADING}\n\n{render.format_table(usage)}\n")
 
 
 @contextmanager
-def _open_ledger(settings: Settings) -> Iterator[LedgerAt | None]:
+def _open_ledger(settings: Settings) -> Iterator[LedgerLocation | None]:
     """Yield the ledger of the settings, or a temporary one, which is removed afterwards."""
     if "HEADRACE_LEDGER" in settings.environ:
         yield settings.ledger
@@ -72,5 +72,5 @@ def _open_ledger(settings: Settings) -> Iterator[LedgerAt | None]:
         problem = f"the temporary ledger cannot be created: {error.strerror}"
         raise click.ClickException(f"{problem}. {advice}") from None
     with folder as name:
-        yield LedgerAt("sqlite", Path(name) / "ledger.db")
+        yield LedgerLocation("sqlite", Path(name) / "ledger.db")
         click.echo(TEMPORARY_HINT)

@@ -64,7 +64,7 @@ def prune_command(path: Path, before: datetime) -> None:
         pruned = sqlite.prune_ledger(path, int(before.timestamp() * 1000), now_ms())
     except Unwritten as error:
         raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
-    click.echo(render.pruned_text(pruned, before))
+    click.echo(render.describe_pruning(pruned, before))
 
 
 @click.command("verify-log")
@@ -82,7 +82,7 @@ def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
     invalid or empty.
     """
     result = chain.verify(path, holds)
-    click.echo(result.text())
+    click.echo(result.describe())
     if result.broken is not None:
         raise SystemExit(1)
 

@@ -16,11 +16,11 @@ import yaml
 
 from proxy import settings
 from proxy.cli.parameters import FOLDER, PolicyNameParam
-from proxy.errors.words import counted
+from proxy.errors.words import format_count
 from proxy.migrate import FORMATS
 from proxy.migrate.draft import Draft, to_slug
 from proxy.policy.files.source import PolicyError
-from proxy.policy.files.validation import does_not_exist
+from proxy.policy.files.validation import describe_missing
 from proxy.policy.store import read_folder
 from proxy.types.providers import OPENAI, PROVIDERS, Provider
 
@@ -122,7 +122,7 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
     Prints the secret of a virtual key for all deployments to standard error, once.
     """
-    draft = FORMATS[gateway](_read_config_file(config), config.stem, settings.environment())
+    draft = FORMATS[gateway](_read_config_file(config), config.stem, settings.read_environment())
     for note in draft.notes:
         click.echo(note)
     if not draft.deployments:
@@ -136,7 +136,7 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
 def _format_migrate_message(draft: Draft, folder: str) -> str:
     """Return the next steps, with the number of targets that were not converted."""
-    unconverted = f" {counted(draft.left_out, 'target')} not converted (see above)."
+    unconverted = f" {format_count(draft.left_out, 'target')} not converted (see above)."
     left_out = unconverted if draft.left_out else ""
     lines = [
         f"  export {name}=...  # {description}\n" for name, description in draft.exports.items()
@@ -169,7 +169,7 @@ def generate_key(
     """
     for deployment in deployments:
         if deployment not in existing:
-            raise ValueError(does_not_exist("deployment", deployment, existing))
+            raise ValueError(describe_missing("deployment", deployment, existing))
     if not existing:
         raise ValueError("the policies have no deployment that a key could call. Add a deployment.")
     secret = f"hr-{secrets.token_urlsafe(32)}"

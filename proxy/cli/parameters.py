@@ -14,7 +14,7 @@ import click
 from proxy import settings
 from proxy.config.scalars import NAME_PATTERN
 from proxy.config.units import parse_duration
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.settings import Address, BadSetting
 
 DATETIME_FORMATS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
@@ -29,7 +29,7 @@ class AddressParam(click.ParamType[Address]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Address:
         try:
-            return value if isinstance(value, Address) else settings.address(value)
+            return value if isinstance(value, Address) else settings.parse_address(value)
         except BadSetting as error:
             self.fail(str(error), param, ctx)
 
@@ -42,7 +42,7 @@ class PolicyNameParam(click.ParamType[str]):
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         if not re.fullmatch(NAME_PATTERN, value):
             rule = "Use at most 64 of a-z, 0-9, '.', '_' and '-', starting with a letter or digit."
-            self.fail(f"{quoted(value)} is not a valid name. {rule}", param, ctx)
+            self.fail(f"{quote(value)} is not a valid name. {rule}", param, ctx)
         return str(value)
 
 
@@ -74,7 +74,7 @@ class DatetimeParam(click.ParamType[datetime]):
             return click.DateTime(DATETIME_FORMATS).convert(value, param, ctx).replace(tzinfo=UTC)
         except click.BadParameter:
             forms = "an age such as 12h or 30d, or a UTC time such as 2026-01-31T22:00"
-            self.fail(f"{quoted(value)} must be {forms}", param, ctx)
+            self.fail(f"{quote(value)} must be {forms}", param, ctx)
 
 
 FOLDER = FolderParam()

@@ -13,21 +13,21 @@ from proxy import settings
 from proxy.cli.parameters import DATETIME_FORMATS, FOLDER, format_option, policies_option
 from proxy.dialects.wire import strict_json
 from proxy.errors import ProxyError
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.policy import schema
 from proxy.policy.catalog import list_labels
 from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
-from proxy.policy.files.validation import does_not_exist
+from proxy.policy.files.validation import describe_missing
 from proxy.policy.review import diff
 from proxy.policy.review.check import FORMATS, check_folder
-from proxy.policy.review.explain import preview
-from proxy.policy.review.sample_call import CHAT, chat_body, guess_path, sample_call
+from proxy.policy.review.explain import explain_future_call
+from proxy.policy.review.sample_call import CHAT, build_sample_call, guess_path, make_chat_body
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
-from proxy.telemetry.catalog.table import bounds
+from proxy.telemetry.catalog.table import describe_series_bounds
 
 
 @click.command()
@@ -45,7 +45,7 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 
     Exits 1 if there are errors, or with --strict if there are warnings.
     """
-    result = check_folder(folder, None if no_secrets else settings.environment())
+    result = check_folder(folder, None if no_secrets else settings.read_environment())
     click.echo(FORMATS[form](result))
     if result.errors or (strict and result.warnings):
         raise SystemExit(1)
@@ -92,26 +92,28 @@ def explain_command(
     at = (options["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
     try:
         snapshot = read_folder(policies, None)
-        key = snapshot.key_named(name)
+        key = snapshot.find_key(name)
         if key is None:
-            raise click.ClickException(does_not_exist("key", name, snapshot.keys))
+            raise click.ClickException(describe_missing("key", name, snapshot.keys))
         path = options["path"]
         if request_file is None and deployment is None and path is None:
             names = ", ".join(sorted(key.deployments))
-            message = f"give REQUEST_FILE or --deployment; key {quoted(name)} may use: {names}"
+            message = f"give REQUEST_FILE or --deployment; key {quote(name)} may use: {names}"
             raise click.UsageError(message)
-        default = chat_body(deployment or "") if is_chat else {}
+        default = make_chat_body(deployment or "") if is_chat else {}
         body = strict_json.read_json(request_file.read()) if request_file else default
         method = options["method"].upper()
-        call = sample_call(body, headers, at, path, method=method, passthrough=snapshot.passthrough)
+        call = build_sample_call(
+            body, headers, at, path, method=method, passthrough=snapshot.passthrough
+        )
         if request_file is not None and path is None:
             note = f"note: explaining a call to {guess_path(body)}; use --path for another path"
             click.echo(note, err=True)
-        explanation = preview(snapshot, key, call)
+        explanation = explain_future_call(snapshot, key, call)
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None
-    data = orjson.dumps(explanation.data(), option=orjson.OPT_INDENT_2).decode()
-    click.echo(data if options["form"] == "json" else explanation.text())
+    data = orjson.dumps(explanation.to_json(), option=orjson.OPT_INDENT_2).decode()
+    click.echo(data if options["form"] == "json" else explanation.format_tree())
 
 
 def _parse_header(text: str) -> tuple[str, str]:
@@ -163,7 +165,7 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
     click.echo("\n".join(changes) or "no changes")
     if calls is not None:
         result = diff.replay(snapshots[0], snapshots[1], calls)
-        click.echo("\n".join(result.lines()))
+        click.echo("\n".join(result.format_lines()))
         if not result.calls + result.unknown_key + result.unsupported:
             message = f"{calls.name} contains no calls; it must be a call log in JSON lines"
             raise click.ClickException(message)
@@ -173,7 +175,9 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
 @click.option("--tests", is_flag=True, help="Print the schema of policy tests instead.")
 def schema_command(tests: bool) -> None:
     """Print the JSON Schema of policy files, for editors."""
-    document = schema.schema_of(Suite, "Headrace policy tests") if tests else schema.json_schema()
+    document = (
+        schema.build_schema(Suite, "Headrace policy tests") if tests else schema.build_json_schema()
+    )
     click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
@@ -188,4 +192,4 @@ def metrics_command(folder: Path) -> None:
         labels = list_labels(read_folder(folder, None))
     except PolicyError as error:
         raise click.ClickException(str(error)) from None
-    click.echo("\n".join(bounds(labels)))
+    click.echo("\n".join(describe_series_bounds(labels)))

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from proxy.cli.parameters import format_option, policies_option
-from proxy.errors.words import counted
+from proxy.errors.words import format_count
 from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
 from proxy.prices import listing
-from proxy.prices.refresh import Unavailable, prepare_refresh, write
+from proxy.prices.refresh import PackageMissing, prepare_refresh, write_refresh
 
 UNREADABLE_EXIT = 2  # same code as for a missing folder
 
@@ -60,7 +60,7 @@ def refresh(policies: Path, only: bool) -> None:
     """
     try:
         new_prices = prepare_refresh(policies, datetime.now(UTC).date())
-    except (PolicyError, Unavailable, OSError) as error:
+    except (PolicyError, PackageMissing, OSError) as error:
         prefix = "" if isinstance(error, PolicyError) else "Error: "
         click.echo(f"{prefix}{error}", err=True)
         raise SystemExit(UNREADABLE_EXIT) from None
@@ -69,11 +69,11 @@ def refresh(policies: Path, only: bool) -> None:
         for name in names:
             click.echo(f"{change} {name}")
     if changes.missing:
-        models = counted(len(changes.missing), "model")
+        models = format_count(len(changes.missing), "model")
         click.echo(f"kept {models} that genai-prices does not contain")
     if new_prices.is_current:
         click.echo("no changes")
     elif only:
         raise SystemExit(1)
     else:
-        write(policies, new_prices)
+        write_refresh(policies, new_prices)

@@ -21,7 +21,7 @@ from proxy.demo.examples import DEMO_KEY
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
-from proxy.runtime.deferred_free import release
+from proxy.runtime.deferred_free import release_free_memory
 from proxy.server import WeakParser
 from proxy.server.listening import require_free
 from proxy.settings import Address, BadSetting, Settings
@@ -47,7 +47,7 @@ def serve(policies: Path, candidate: Path | None, listen: Address, admin_listen:
 def read_settings(policies: Path, listen: Address, admin: Address) -> Settings:
     """Return the settings from flags and variables. Raise ``ClickException`` if one is invalid."""
     try:
-        return settings.from_environment(policies, listen, admin, settings.environment())
+        return settings.from_environment(policies, listen, admin, settings.read_environment())
     except BadSetting as error:
         raise click.ClickException(str(error)) from None
 
@@ -67,7 +67,7 @@ def run_or_exit(work: Coroutine[Any, Any, None]) -> None:
 
 def _reject_demo_key(chosen: Settings, snapshot: Snapshot) -> None:
     """Raise ``ClickException`` if other machines can use the public key of the demo."""
-    if chosen.listen.loopback:
+    if chosen.listen.is_loopback:
         return
     credential = snapshot.credentials.get(hashlib.sha256(DEMO_KEY.encode()).digest())
     if credential is not None:
@@ -97,7 +97,7 @@ def _freeze_memory() -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
-    release()
+    release_free_memory()
 
 
 async def wait_for_signal() -> None:

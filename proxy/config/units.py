@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from proxy.money.usage import NANO, usd_text
+from proxy.money.usage import NANO, format_usd
 
 _SECONDS_BY_SUFFIX = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES_BY_SUFFIX = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
@@ -127,7 +127,7 @@ def format_rate(value: tuple[int, int]) -> str:
 
 def format_budget(value: tuple[int, str]) -> str:
     """Return the text that ``parse_budget`` parses."""
-    return f"{usd_text(value[0])} per {value[1]}"
+    return f"{format_usd(value[0])} per {value[1]}"
 
 
 def parse_budget(value: Any) -> Any:

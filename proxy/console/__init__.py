@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from proxy.telemetry.lines import redacted
+from proxy.telemetry.lines import redact_line
 
 Data = dict[str, Any]
 """An object of the JSON API."""
@@ -34,4 +34,4 @@ def parse_query(model: type[Query], data: Any) -> Query:
 
 def to_json(value: Any) -> bytes:
     """Return JSON without credentials of known shapes."""
-    return redacted(orjson.dumps(value, default=str))
+    return redact_line(orjson.dumps(value, default=str))

@@ -132,7 +132,7 @@ class RecentCalls:
 
     def _row(self, call: RecentCall) -> Data:
         """Return the log line of a call, with its id and the result of the candidate."""
-        candidate = self._candidate.result(call.line["span_id"]) if self._candidate else None
+        candidate = self._candidate.find_result(call.line["span_id"]) if self._candidate else None
         return {"id": call.id, **call.line, "candidate": candidate}
 
     def row_json(self, call: RecentCall) -> bytes:
@@ -156,7 +156,7 @@ class RecentCalls:
             **self._row(call),
             **details,
             "captured": _read_captured(details.get("captured")),
-            "explanation": None if explanation is None else explanation.data(),
+            "explanation": None if explanation is None else explanation.to_json(),
             "trace_url": None if url is None else url.replace("{trace_id}", line["trace_id"]),
         }
 
@@ -169,7 +169,7 @@ def _read_captured(captured: Callable[[], Captured] | None) -> Data | None:
         texts = captured()
     except Exception:  # noqa: BLE001  # the exporter of traces reports it
         return None
-    return {"prompt": _bounded(texts.asked), "response": _bounded(texts.answered)}
+    return {"prompt": _bounded(texts.prompt), "response": _bounded(texts.response)}
 
 
 def _bounded(texts: Sequence[CapturedText]) -> list[Data]:

@@ -76,5 +76,5 @@ def limit_row(
         "used": 0 if state is not None and state.is_fresh else used,
         "capacity": limit.capacity,
         "mode": "shadow" if limit.shadow else "enforce",
-        "source": snapshot.source_of(*snapshot.limits.get(limit.name, ())),
+        "source": snapshot.find_location(*snapshot.limits.get(limit.name, ())),
     }

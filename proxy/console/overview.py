@@ -22,7 +22,7 @@ from proxy.console.series import (
     Totals,
     quantile,
 )
-from proxy.errors.words import counted
+from proxy.errors.words import format_count
 from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Rejection
@@ -122,10 +122,10 @@ def _upstreams(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Da
     for (upstream, model, result), count in results.items():
         attempts[upstream, model] += round(count)
         failures[upstream, model] += 0 if result in NO_FAILURES else round(count)
-    for labels, gauge in sources.metrics.series("headrace_circuit_state").items():
+    for labels, gauge in sources.metrics.copy_series("headrace_circuit_state").items():
         circuits[labels[:2]] = max(circuits.get(labels[:2], 0), int(gauge.value))
     names = {int(value): name for name, value in CIRCUITS.items()}
-    remaining = sources.metrics.series("headrace_upstream_ratelimit_remaining_requests")
+    remaining = sources.metrics.copy_series("headrace_upstream_ratelimit_remaining_requests")
     for target in _targets(sources.snapshot):
         key = target.upstream.name, target.model
         durations = earlier.durations.get(key, ()), totals.durations.get(key, ())
@@ -159,7 +159,7 @@ def _attention(
         problems = len(policies.rejection.problems)
         yield {
             "level": "error",
-            "text": f"Policy reload rejected, {counted(problems, 'problem')}",
+            "text": f"Policy reload rejected, {format_count(problems, 'problem')}",
             "note": f"Revision {policies.current.revision} stays active.",
             "link": "#/policy?at=revision",
             "runbook": "reload-failing",
@@ -188,7 +188,7 @@ def _refusal(limit: Mapping[str, Any]) -> Mapping[str, str] | None:
         }
     if not limit["denied"]:
         return None
-    calls = counted(limit["denied"], "call")
+    calls = format_count(limit["denied"], "call")
     return {
         "text": f"Budget {limit['name']} refused {calls} in the last hour",
         "note": f"{owner} has less left than a call may cost, or another owner has.",

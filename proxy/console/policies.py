@@ -66,7 +66,7 @@ class PolicyPage:
                     "name": name,
                     "values": sorted(tag.values or ()),
                     "by_clients": tag.set_by_clients,
-                    "source": snapshot.source_of("tags", name),
+                    "source": snapshot.find_location("tags", name),
                 }
                 for name, tag in snapshot.tags.items()
             ],
@@ -78,13 +78,13 @@ class PolicyPage:
         """Return the texts of the active revision, None if the files have changed."""
         if self._texts is not None and self._texts.revision == snapshot.revision:
             return self._texts
-        from proxy.policy.review.check import warnings  # noqa: PLC0415  # its lints load guards
+        from proxy.policy.review.check import list_warnings  # noqa: PLC0415  # its lints load guards
 
         try:
             loaded = read(self.sources.folder)
             if loaded.revision != snapshot.revision:
                 return None
-            problems = warnings(loaded, snapshot, datetime.now(UTC))
+            problems = list_warnings(loaded, snapshot, datetime.now(UTC))
         except (PolicyError, OSError):
             return None
         self._texts = FileTexts(loaded.revision, loaded.policies, list(map(str, problems)))
@@ -93,7 +93,7 @@ class PolicyPage:
 
 def _keys(sources: Sources, snapshot: Snapshot) -> Iterator[Data]:
     last_used: dict[str, float] = {}
-    series = sources.metrics.series("headrace_key_last_used_timestamp_seconds")
+    series = sources.metrics.copy_series("headrace_key_last_used_timestamp_seconds")
     for (name, *_), gauge in series.items():
         last_used[name] = max(last_used.get(name, 0.0), gauge.value)
     ends: dict[str, list[float]] = {}
@@ -109,22 +109,22 @@ def _keys(sources: Sources, snapshot: Snapshot) -> Iterator[Data]:
             "tags": dict(key.tags),
             "last_used": in_ms(last_used[name]) if name in last_used else None,
             "expires": None if end_at == math.inf else in_ms(end_at),
-            "rejected": snapshot.rejection_reason(name, now),
-            "source": snapshot.source_of("keys", name),
+            "rejected": snapshot.find_rejection_reason(name, now),
+            "source": snapshot.find_location("keys", name),
         }
 
 
 def _candidate(sources: Sources) -> Data | None:
     if sources.candidate is None:
         return None
-    results = sources.metrics.series("headrace_candidate_decisions_total").items()
+    results = sources.metrics.copy_series("headrace_candidate_decisions_total").items()
     explanation = sources.candidate.explain()
     return {
         "revision": explanation.revision,
         "folder": str(sources.candidate_folder),
         "rejected": rejection_data(sources.candidate.rejection()),
         "same": round(sum(counter.value for (kind, _), counter in results if kind == "same")),
-        "changes": [decision.data() for decision in explanation.decisions],
+        "changes": [decision.to_json() for decision in explanation.decisions],
     }
 
 
@@ -142,7 +142,7 @@ def _deployments(
                 "upstream": target.upstream.name,
                 "model": target.model,
                 "weight": weights.get(target) if role == "target" else None,
-                "source": snapshot.source_of(*path, section_name, index),
+                "source": snapshot.find_location(*path, section_name, index),
             }
             for role, section_name, targets in (
                 ("target", "targets", deployment.routes.targets),
@@ -158,7 +158,7 @@ def _deployments(
             "keys": [key.name for key in snapshot.keys.values() if name in key.deployments],
             "calls": calls.get((name,), 0),
             "targets": targets,
-            "source": snapshot.source_of(*path),
+            "source": snapshot.find_location(*path),
         }
 
 
@@ -175,7 +175,7 @@ def _rules(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None)
             "effect": "; ".join(text for _, text in rule.effects()),
             "mode": "shadow" if rule.shadow else "enforce",
             "applied": (shadowed if rule.shadow else applied).get((rule.name,), 0),
-            "source": snapshot.source_of(*rule.path),
+            "source": snapshot.find_location(*rule.path),
         }
 
 
@@ -205,7 +205,7 @@ def _guards(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig) -> It
                 "mode": "shadow" if is_shadow or guard.mode == "shadow" else "enforce",
                 "inspected": sum(counts.values()),
                 "found": sum(counts.get(v, 0) for v in ("flagged", "masked", "blocked")),
-                "source": snapshot.source_of(*path, stage, index),
+                "source": snapshot.find_location(*path, stage, index),
             }
 
 

@@ -103,7 +103,7 @@ class TimeSeries:
 
     def current(self) -> Sample:
         """Return a sample of now."""
-        series = self._metrics.series
+        series = self._metrics.copy_series
         verdicts = series("headrace_guard_decisions_total").items()
         enforced = {labels: counter for labels, counter in verdicts if labels[3] == "false"}
         lookups = _sums(series("headrace_cache_lookups_total"), 1)
@@ -127,12 +127,14 @@ class TimeSeries:
     def totals(self, names: Iterable[str] = TOTALS) -> Totals:
         """Return the totals of now."""
         counters = {
-            name: {labels: series.value for labels, series in self._metrics.series(name).items()}
+            name: {
+                labels: series.value for labels, series in self._metrics.copy_series(name).items()
+            }
             for name in names
         }
         durations = {
             labels: tuple(series.counts)
-            for labels, series in self._metrics.series(DURATIONS).items()
+            for labels, series in self._metrics.copy_series(DURATIONS).items()
         }
         return Totals(self._now(), counters, durations)
 

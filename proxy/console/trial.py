@@ -19,14 +19,14 @@ from proxy.console.limits import LimitStates, limit_row
 from proxy.console.page_thread import PageThread
 from proxy.console.series import Sources
 from proxy.errors import ProxyError
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.limits.claims import estimate_claims, estimate_cost
 from proxy.money.usage import NANO, price_on
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
-from proxy.policy.review.explain import explain, preview
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.explain import explain, explain_future_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Plan
 from proxy.types.limit import Claim, CounterState
@@ -83,13 +83,13 @@ def _decide(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
     """Return the decisions on a trial without its limits, and what it would claim of these."""
     from proxy.console.trial_guards import inspect_request  # noqa: PLC0415  # loads all guards
 
-    key = snapshot.key_named(trial.key)
+    key = snapshot.find_key(trial.key)
     if key is None:
-        raise InvalidQuery(f"There is no key {quoted(trial.key)}.")
+        raise InvalidQuery(f"There is no key {quote(trial.key)}.")
     call = _call(snapshot, trial)
-    if snapshot.rejection_reason(key.name, call.head.received_at) is not None:
-        return {**preview(snapshot, key, call).data(), **NOTHING}, ()
-    data = explain(snapshot, key, call).data()
+    if snapshot.find_rejection_reason(key.name, call.head.received_at) is not None:
+        return {**explain_future_call(snapshot, key, call).to_json(), **NOTHING}, ()
+    data = explain(snapshot, key, call).to_json()
     try:
         plan = decide(snapshot, key, call)
     except ProxyError:
@@ -107,7 +107,7 @@ def _differences(active: Snapshot, candidate: Snapshot, trial: Trial) -> list[Da
 
 def _call(snapshot: Snapshot, trial: Trial) -> Call:
     at = trial.at or datetime.now(UTC)
-    return sample_call(
+    return build_sample_call(
         dict(trial.body), trial.headers, at, trial.path, passthrough=snapshot.passthrough
     )
 

@@ -10,9 +10,9 @@ from secrets import token_hex
 
 from proxy.console import Data
 from proxy.errors import GuardBlocked
-from proxy.guards.engine import Engine, bind_stage
+from proxy.guards.engine import Engine, bind_stage_to_prompt
 from proxy.guards.run import OPAQUE
-from proxy.guards.text.walk import Path, Texts, passed_request_walk, request_walk
+from proxy.guards.text.walk import Path, Texts, walk_passthrough_request, walk_request
 from proxy.types import Call, Plan
 from proxy.types.guard import GuardRule
 
@@ -23,9 +23,9 @@ RESULT = ("guard", "verdict", "action", "shadow", "findings", "error")
 async def inspect_request(plan: Plan, call: Call) -> Data:
     """Return the verdicts of the input guards, and the inspected texts with marked findings."""
     engine = Engine(time.thread_time)
-    walk = request_walk if call.head.passthrough is None else passed_request_walk
-    read = await engine.read(walk, call.body, call.size)
-    detectors, services = bind_stage(plan.guards.input_stage, call.body)
+    walk = walk_request if call.head.passthrough is None else walk_passthrough_request
+    read = await engine.read_texts(walk, call.body, call.size)
+    detectors, services = bind_stage_to_prompt(plan.guards.input_stage, call.body)
     inspection = await engine.inspect(detectors, read)
     marked = await _mark(engine, detectors, read)
     blocked = inspection.blocked

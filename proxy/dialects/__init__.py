@@ -18,9 +18,9 @@ from proxy.dialects.request_headers import (
     describe_unknown_path,
     insert_model_of_path,
     is_pattern,
-    query_parameters,
     read_azure_deployment,
     read_path_parameters,
+    read_query_parameters,
     redact_path,
     to_openai_path,
     warn_of_dropped_parameters,
@@ -41,8 +41,8 @@ from proxy.errors.wire import MethodNotAllowed
 from proxy.errors.words import MAX_NAME
 from proxy.fields.checks import Fields, check_body, misspelling_warnings
 from proxy.fields.field_table import ALIKE, START_OF_DOCUMENT
-from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_groups, with_token_bounds
-from proxy.money.estimate import field_quarters
+from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_option_groups, with_token_bounds
+from proxy.money.estimate import estimate_fields
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
@@ -213,7 +213,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     else:
         route, endpoint, parameters = _find_route(method, path, received.passed)
     if received.query:
-        parameters += query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
+        parameters += read_query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
     dialect, joined_names = received.matched_dialect or match_dialect(path, headers)
     client = dialect.client
     is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
@@ -342,7 +342,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         if chat is body
         else (*warnings, *_warn_of_dropped_fields(client, body, chat)),
         size=size,
-        field_quarters=field_quarters(chat) if size > LARGE_BYTES else {},
+        field_quarters=estimate_fields(chat) if size > LARGE_BYTES else {},
         field_aliases=ALIKE.intersection(body),
         scheduling_key=caller,
         signatures=signatures,
@@ -356,7 +356,7 @@ def _validate(client: ClientDialect, endpoint: Endpoint, fields: Fields, body: J
         for rule in client.rules.get(endpoint, ()):
             rule(body)
     if not GROUPS.isdisjoint(body):
-        check_groups(body)
+        check_option_groups(body)
 
 
 def check_names(param: str, *names: Any) -> None:

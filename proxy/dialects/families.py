@@ -87,7 +87,7 @@ MESSAGES: Final = Family(
     request=RequestForm(
         to_chat=to_chat.convert_to_chat,
         from_chat=from_chat.convert_from_chat,
-        tidy=from_chat.tidy,
+        tidy=from_chat.prepare_messages_request,
         lost=from_chat.find_lost_fields,
         bound=from_chat.MAX_OUTPUT_TOKENS,
     ),
@@ -102,7 +102,9 @@ RESPONSES: Final = Family(
     answers="output",
     failure=find_failure,
     request=RequestForm(
-        to_chat=requests.convert_to_chat, from_chat=requests.convert_from_chat, tidy=requests.tidy
+        to_chat=requests.convert_to_chat,
+        from_chat=requests.convert_from_chat,
+        tidy=requests.prepare_responses_request,
     ),
 )
 EMBEDDINGS: Final = _make_document_family(
@@ -110,7 +112,7 @@ EMBEDDINGS: Final = _make_document_family(
 )
 DOCUMENT: Final = _make_document_family("document", _read_document)
 STORED: Final = _make_document_family(
-    "stored", stored.read_stored, seals_ids=True, failure=lambda doc: None
+    "stored", stored.read_operation_result, seals_ids=True, failure=lambda doc: None
 )
 """Objects that a provider stores. An error in a stored response is not an error of the call."""
 
@@ -158,7 +160,7 @@ def get_no_guard_results() -> GuardResults:
     return ()
 
 
-def answer_status(
+def choose_status(
     client: ClientDialect, verdicts: GuardResults, *, flagged: bool, data: Json | None = None
 ) -> int:
     """Return the status of a successful response.
@@ -210,7 +212,7 @@ def has_content(frame: Frame) -> bool:
     return frame.last or bool(frame.events) or frame.doc is not None
 
 
-def answer_writer(
+def make_answer_writer(
     call: Call, head: ResponseHead, verdicts: Callable[[], GuardResults]
 ) -> FamilyWriter:
     if head.passthrough is not None:

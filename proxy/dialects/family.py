@@ -196,12 +196,12 @@ def is_number(value: Any) -> bool:
     return value is None or value.__class__ in (int, float, bool)
 
 
-def is_counts(value: Any, depth: int = 2) -> bool:
+def is_count_tree(value: Any, depth: int = 2) -> bool:
     """Return True for a number, and for numbers under the names of `COUNTS` in up to two levels."""
     if value.__class__ is not dict:
         return is_number(value)
     return depth > 0 and all(
-        name in COUNTS and is_counts(part, depth - 1) for name, part in value.items()
+        name in COUNTS and is_count_tree(part, depth - 1) for name, part in value.items()
     )
 
 
@@ -214,11 +214,11 @@ def is_empty(value: Any) -> bool:
     return value is None or value in ("", [], {})
 
 
-def one_of(*words: str) -> Check:
+def make_word_check(*words: str) -> Check:
     """Return a check for null and for fixed strings."""
     return lambda value: value is None or (value.__class__ is str and value in words)
 
 
-def nullable(shape: Shape) -> Check:
+def allow_null(shape: Shape) -> Check:
     """Return a check for null and for values of a shape."""
     return lambda value: value is None or has_shape(value, shape)

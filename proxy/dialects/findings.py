@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy.errors import UpstreamFinding
 from proxy.types import Json
-from proxy.types.detections import Details, DetectionFormat, DetectorFindings, counts
+from proxy.types.detections import Details, DetectionFormat, DetectorFindings, get_counts
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
 DETECTIONS, HOOKS = "enkrypt_policy_detections", "hook_results"
@@ -162,16 +162,16 @@ def _parse_number(value: Any) -> float | None:
 # Results of the proxy's guards as detections. Details count findings and never quote text.
 
 
-def score_of(score: float) -> float:
+def round_score(score: float) -> float:
     return round(score, 3)
 
 
 def count_details(member: str) -> Details:
-    return lambda findings: {member: counts(findings)}
+    return lambda findings: {member: get_counts(findings)}
 
 
 def make_inverse_details(member: str) -> Details:
-    return lambda findings: {member: score_of(1 - findings.score)}
+    return lambda findings: {member: round_score(1 - findings.score)}
 
 
 def make_flag_details(member: str) -> Details:
@@ -179,7 +179,7 @@ def make_flag_details(member: str) -> Details:
 
 
 def make_similarity_details(findings: DetectorFindings) -> Json:
-    return {"similarity_score": score_of(findings.score)}
+    return {"similarity_score": round_score(findings.score)}
 
 
 def summarize_inversely(findings: DetectorFindings) -> int:
@@ -194,7 +194,7 @@ def _list_toxicity_labels(findings: DetectorFindings) -> list[str]:
 
 
 def _make_toxicity_details(findings: DetectorFindings) -> Json:
-    score = score_of(findings.score)
+    score = round_score(findings.score)
     return {"toxicity": score, **dict.fromkeys(_list_toxicity_labels(findings), score)}
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 
 from proxy.dialects.base import AUTHORIZATION, ClientDialect, Headers, UpstreamDialect
 from proxy.errors import BadRequest
-from proxy.errors.words import MAX_NAME, MAX_WORDS, listed
+from proxy.errors.words import MAX_NAME, MAX_WORDS, join_names
 from proxy.types import Json, RequestHead, TraceContext
 
 BEARER, GEMINI_KEY = "Authorization: Bearer", "x-goog-api-key"
@@ -153,7 +153,7 @@ def read_path_parameters(match: re.Match[str]) -> Parameters:
     return tuple((name, unquote(value)) for name, value in match.groupdict().items())
 
 
-def query_parameters(query: str, names: frozenset[str]) -> Parameters:
+def read_query_parameters(query: str, names: frozenset[str]) -> Parameters:
     """Return the query parameters with one of the ``names``, in the order of the query."""
     if not query or not names:
         return ()
@@ -172,7 +172,7 @@ def warn_of_dropped_parameters(query: str, known_names: frozenset[str]) -> tuple
         for name, value in pairs
         if name not in known_names and name not in REDUNDANT
     ]
-    return (f"query parameters dropped: {listed([*dict.fromkeys(names)])}",) if names else ()
+    return (f"query parameters dropped: {join_names([*dict.fromkeys(names)])}",) if names else ()
 
 
 def read_azure_deployment(path: str) -> Parameters:

@@ -210,7 +210,7 @@ class InternalExchange:
     @property
     def model(self) -> str:
         """Target of the response."""
-        bill = self._record.used_bill() if self._record is not None else None
+        bill = self._record.get_used_bill() if self._record is not None else None
         return bill.target.id if bill is not None else ""
 
     def document(self) -> Any:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 from proxy.errors.causes import ErrorCause
-from proxy.errors.words import MAX_ID, MAX_NAME, MAX_TEXT, word
+from proxy.errors.words import MAX_ID, MAX_NAME, MAX_TEXT, shorten
 
 Phase = Literal["connect", "first_byte", "idle", "total"]
-Lapse = Literal["missing", "unknown", "expired", "revoked"]
+KeyProblem = Literal["missing", "unknown", "expired", "revoked"]
 
 
 class UpstreamFinding(NamedTuple):
@@ -53,7 +53,7 @@ class ProxyError(Exception):
     headers: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, message: str = "", *, param: str | None = None) -> None:
-        self.say(message or self.own_message)
+        self.set_message(message or self.own_message)
         self.param = None if param is None else param[:MAX_ID]
 
     @property
@@ -62,7 +62,7 @@ class ProxyError(Exception):
         status = self.upstream_status
         return f"{self.summary}." if status is None else f"{self.summary} (status {status})."
 
-    def say(self, message: str) -> None:
+    def set_message(self, message: str) -> None:
         self.message = message[:MAX_TEXT]
         self.args = (self.message,)
 
@@ -71,7 +71,7 @@ class ProxyError(Exception):
         self.upstream_code, self.upstream_type = code, kind
         if message:
             self.upstream_message = message[: 2 * MAX_TEXT]  # redaction needs whole keys
-            self.say(message)
+            self.set_message(message)
         return self
 
     @property
@@ -114,13 +114,13 @@ class Unauthorized(RequestError):
     code = "invalid_api_key"
     type = "authentication_error"
 
-    def __init__(self, lapse: Lapse = "missing", key: str | None = None) -> None:
+    def __init__(self, lapse: KeyProblem = "missing", key: str | None = None) -> None:
         super().__init__("The virtual key is missing or invalid.")
         self.lapse, self.key = lapse, key
 
-    def add(self, hint: str) -> None:
+    def add_hint(self, hint: str) -> None:
         """Add a hint about the header in which the client should send the key."""
-        self.say(f"{self.message} {hint}")
+        self.set_message(f"{self.message} {hint}")
 
 
 class RejectedByRule(RequestError):
@@ -258,7 +258,7 @@ class UpstreamError(ProxyError):
     def with_cause(self, cause: ErrorCause | None, system_text: str | None = None) -> Self:
         """Return this error with the reason why the connection failed."""
         self.cause = cause
-        self.system_text = word(system_text, MAX_NAME) if system_text else None
+        self.system_text = shorten(system_text, MAX_NAME) if system_text else None
         return self
 
 

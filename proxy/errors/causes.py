@@ -31,7 +31,7 @@ _BY_ERRNO: dict[int, ErrorCause] = {
 }
 
 
-def cause_of(error: Exception | None) -> ErrorCause:
+def get_cause(error: Exception | None) -> ErrorCause:
     """Return the cause of an error of the operating system or the TLS library.
 
     Without an error (None) the peer closed the connection in an orderly way.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from proxy.errors.words import MAX_NAME, ascii_word, listed
+from proxy.errors.words import MAX_NAME, join_names, shorten_to_ascii
 
 BAD_NAME = f"must be a string of at most {MAX_NAME} characters"
 NEEDS_LOGPROBS = "requires logprobs: true"
@@ -33,7 +33,8 @@ def conflicts_with(field: str) -> str:
 
 def unsupported_type(kind: object) -> str:
     """Return the problem of a part whose type the upstream's API lacks."""
-    return f'type "{ascii_word(str(kind))}" is not supported by the upstream that serves this model'
+    name = shorten_to_ascii(str(kind))
+    return f'type "{name}" is not supported by the upstream that serves this model'
 
 
 def no_endpoint(endpoint: str) -> str:
@@ -48,21 +49,21 @@ def too_large(max_bytes: int) -> str:
 
 def no_deployment(name: str, problem: str = "does not exist") -> str:
     """Return the message for a deployment that a key cannot use."""
-    return f'Deployment "{ascii_word(name)}" {problem}, or this key may not use it.'
+    return f'Deployment "{shorten_to_ascii(name)}" {problem}, or this key may not use it.'
 
 
 def no_model(models: Sequence[str], where: str = "") -> str:
     """Return the message for models that no deployment of a key serves."""
     several, together = ("s", " together") if len(models) > 1 else ("", "")
     return (
-        f"No deployment of this key serves the model{several} {listed(models)}{together}{where}. "
-        "GET /v1/models lists the models of this key."
+        f"No deployment of this key serves the model{several} {join_names(models)}{together}"
+        f"{where}. GET /v1/models lists the models of this key."
     )
 
 
 def ambiguous(subject: str, deployments: Collection[str]) -> str:
     """Return the problem of a call that several deployments can serve."""
-    names = listed(sorted(deployments))
+    names = join_names(sorted(deployments))
     return (
         f"{subject} is served by several deployments ({names}). "
         "Choose one with the header x-headrace-deployment."

@@ -16,11 +16,11 @@ from proxy.errors import wire as wire_errors
 class ErrorRow(NamedTuple):
     """One row of the page: an error class, and values that replace its attributes on the page.
 
-    ``alike`` are classes that look the same to a client.
+    ``equivalents`` are classes that look the same to a client.
     """
 
     error: type[ProxyError]
-    alike: tuple[type[ProxyError], ...] = ()
+    equivalents: tuple[type[ProxyError], ...] = ()
     status: str | None = None
     types: tuple[str, ...] = ()
     when: str | None = None
@@ -39,7 +39,7 @@ ERROR_TABLE = (
     ErrorRow(errors.RejectedByRule, status="403, or the rule's"),
     ErrorRow(
         errors.GuardBlocked,
-        alike=(errors.BlockedByUpstream,),
+        equivalents=(errors.BlockedByUpstream,),
         status="400, Portkey 446",
         types=(
             "`invalid_request_error`",
@@ -49,7 +49,7 @@ ERROR_TABLE = (
         when="A guard of the policy or of the upstream blocked the request or the response.",
     ),
     ErrorRow(errors.GuardUnavailable),
-    ErrorRow(errors.NotFound, alike=(errors.PathNotFound,)),
+    ErrorRow(errors.NotFound, equivalents=(errors.PathNotFound,)),
     ErrorRow(errors.ModelNotFound),
     ErrorRow(wire_errors.MethodNotAllowed),
     ErrorRow(wire_errors.WebSocketNotSupported),
@@ -60,7 +60,7 @@ ERROR_TABLE = (
     ErrorRow(wire_errors.UnsupportedMedia),
     ErrorRow(wire_errors.ExpectationFailed),
     ErrorRow(wire_errors.VersionNotSupported),
-    ErrorRow(wire_errors.CodingNotSupported),
+    ErrorRow(wire_errors.TransferCodingNotSupported),
     ErrorRow(wire_errors.LoopDetected),
     ErrorRow(errors.ClientDisconnected),
     ErrorRow(errors.UpstreamRejected, status="the upstream's"),

@@ -28,7 +28,7 @@ class VersionNotSupported(RequestError):
     summary = "The HTTP version is not supported. Use HTTP/1.1"
 
 
-class CodingNotSupported(RequestError):
+class TransferCodingNotSupported(RequestError):
     """The body has a transfer coding other than ``chunked``."""
 
     status = 501

@@ -20,48 +20,52 @@ MAX_LISTED = 8  # items that `listed` writes
 EMPTY = "''"  # how `listed` writes an empty text
 
 if TYPE_CHECKING:
-    Word = NewType("Word", str)
+    BoundedText = NewType("BoundedText", str)
 else:
-    Word = str  # calling a NewType costs more than checking the text
+    BoundedText = str  # calling a NewType costs more than checking the text
 T = TypeVar("T")
 
 
-def word(text: str, max_chars: int = MAX_WORD) -> Word:
+def shorten(text: str, max_chars: int = MAX_WORD) -> BoundedText:
     """Return a text cut to ``max_chars`` characters, without line breaks and control characters."""
     short = text[:max_chars]
     if short.isprintable():
-        return Word(short)
-    return Word("".join(c if c.isprintable() else "?" for c in short))
+        return BoundedText(short)
+    return BoundedText("".join(c if c.isprintable() else "?" for c in short))
 
 
-def ascii_word(text: str, max_chars: int = MAX_WORD) -> Word:
+def shorten_to_ascii(text: str, max_chars: int = MAX_WORD) -> BoundedText:
     """Return a text cut to ``max_chars`` ASCII characters, valid in any header."""
-    return Word("".join(c if c.isascii() else "?" for c in word(text, max_chars)))
+    return BoundedText("".join(c if c.isascii() else "?" for c in shorten(text, max_chars)))
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a name in double quotes for a message."""
-    return f'"{word(text, MAX_NAME)}"'
+    return f'"{shorten(text, MAX_NAME)}"'
 
 
-def word_of(value: object, max_chars: int = MAX_WORD) -> Word | None:
+def read_text(value: object, max_chars: int = MAX_WORD) -> BoundedText | None:
     """Return a bounded text, or None for a value that is empty or not a string."""
     if not isinstance(value, str) or not value:
         return None
-    return Word(value) if not value[max_chars:] and value.isprintable() else word(value, max_chars)
+    return (
+        BoundedText(value)
+        if not value[max_chars:] and value.isprintable()
+        else shorten(value, max_chars)
+    )
 
 
 def first_items(values: Iterable[T], max_items: int = MAX_WORDS) -> list[T]:
     return list(islice(values, max_items))
 
 
-def listed(texts: Sequence[str]) -> str:
+def join_names(texts: Sequence[str]) -> str:
     """Return the first ``MAX_LISTED`` texts as a list, with the number of the others."""
-    words = [ascii_word(text) or EMPTY for text in texts[:MAX_LISTED]]
+    words = [shorten_to_ascii(text) or EMPTY for text in texts[:MAX_LISTED]]
     remaining = len(texts) - len(words)
     return ", ".join(words) + (f" and {remaining} more" if remaining else "")
 
 
-def counted(count: int, singular: str, plural: str | None = None) -> str:
+def format_count(count: int, singular: str, plural: str | None = None) -> str:
     """Return a count with its noun: ``singular`` or ``plural`` (default: with an s)."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"

@@ -15,8 +15,8 @@ from typing import Any
 
 from proxy.errors import BadRequest, InvalidField
 from proxy.errors.field_problems import missing
-from proxy.errors.words import MAX_LISTED, MAX_NAME, ascii_word
-from proxy.fields.spelling import folded, meant_by, squeezed
+from proxy.errors.words import MAX_LISTED, MAX_NAME, shorten_to_ascii
+from proxy.fields.spelling import fold_name, normalize_name, suggest_name
 from proxy.runtime.frozen import frozen
 
 Check = Callable[[Any], str | None]
@@ -27,19 +27,20 @@ MAX_TOKENS = 2**53
 class FieldType:
     """Type of a field.
 
-    ``says`` describes the values that ``check`` accepts. ``default`` replaces null.
+    ``description`` describes the values that ``check`` accepts. ``default`` replaces null.
 
     ``check`` returns None for a valid value, otherwise the problem, without the value. Values of
-    the class ``good`` need no check. ``open`` is the type without its range, for servers with other
-    ranges than the API's. It is None if there is no range, or if the range always holds.
+    the class ``valid_class`` need no check. ``without_range`` is the type without its range, for
+    servers with other ranges than the API's. It is None if there is no range, or if the range
+    always holds.
     """
 
-    says: str
+    description: str
     check: Check
     required: bool = False
     default: Any = None
-    open: FieldType | None = None
-    good: type[Any] | None = None
+    without_range: FieldType | None = None
+    valid_class: type[Any] | None = None
 
 
 Fields = Mapping[str, FieldType]
@@ -58,14 +59,14 @@ def check_body(
         if not fields[name].required:
             break  # required fields are first, so that a short body is checked quickly
         if name not in body or body[name] is None:
-            says = fields[name].says
+            says = fields[name].description
             raise InvalidField(name, f"must be {says}, not null" if name in body else missing(says))
     for name, value in body.items():
         if name not in fields:
             check_spelling(fields, spellings, name)
             continue
         field = fields[name]
-        if value is not None and type(value) is not field.good:
+        if value is not None and type(value) is not field.valid_class:
             problem = field.check(value)
             if problem is not None:
                 raise InvalidField(name, problem)
@@ -75,7 +76,7 @@ def check_member(name: str, value: Any, field: FieldType, path: str) -> None:
     """Raise ``InvalidField`` if a member of the object at ``path`` is missing or wrong."""
     if value is None and not field.required:
         return
-    problem = missing(field.says) if value is None else field.check(value)
+    problem = missing(field.description) if value is None else field.check(value)
     if problem is not None:
         raise InvalidField(f"{path}.{name}", problem)
 
@@ -92,11 +93,11 @@ def check_spelling(
     if len(name) > MAX_NAME:
         problem = f"must not contain a field name longer than {MAX_NAME} characters"
         raise InvalidField(path.removesuffix("."), problem)
-    folded_name = folded(name)
-    exact_name = folded_name if folded_name in fields else spellings.get(squeezed(name))
+    folded_name = fold_name(name)
+    exact_name = folded_name if folded_name in fields else spellings.get(normalize_name(name))
     if exact_name is not None:
         raise InvalidField(
-            path + exact_name, f'use this exact name instead of "{ascii_word(name)}"'
+            path + exact_name, f'use this exact name instead of "{shorten_to_ascii(name)}"'
         )
 
 
@@ -105,26 +106,30 @@ def misspelling_warnings(fields: Fields, body: Mapping[str, Any]) -> tuple[str, 
     if body.keys() <= fields.keys():
         return ()
     unknown = islice((name for name in body if name not in fields), MAX_LISTED)
-    pairs = ((name, meant_by(name, fields)) for name in unknown)
+    pairs = ((name, suggest_name(name, fields)) for name in unknown)
     return tuple(
-        f"{ascii_word(name)} unknown, did you mean {meant_name}?"
+        f"{shorten_to_ascii(name)} unknown, did you mean {meant_name}?"
         for name, meant_name in pairs
         if meant_name
     )
 
 
-def required(field: FieldType) -> FieldType:
+def make_required(field: FieldType) -> FieldType:
     """Return the type of a field that must be present and is not null."""
     return replace(field, required=True)
 
 
 def _build_type(
-    says: str, is_good: Callable[[Any], bool], *, default: Any = None, good: type | None = None
+    says: str,
+    is_valid: Callable[[Any], bool],
+    *,
+    default: Any = None,
+    valid_class: type | None = None,
 ) -> FieldType:
     def check(value: Any) -> str | None:
-        return None if is_good(value) else f"must be {says}"
+        return None if is_valid(value) else f"must be {says}"
 
-    return FieldType(says, check, default=default, good=good)
+    return FieldType(says, check, default=default, valid_class=valid_class)
 
 
 def _bound_text(bound: float) -> str:
@@ -155,7 +160,7 @@ def _number_type(
 
     has_range = low is not None or high is not None
     unbounded = _number_type(kind, classes, None, None, None) if has_range else None
-    return FieldType(says, check, default=default, open=unbounded)
+    return FieldType(says, check, default=default, without_range=unbounded)
 
 
 def number(low: float | None = None, high: float | None = None, default: Any = None) -> FieldType:
@@ -168,13 +173,13 @@ def integer(low: int | None = None, high: int | None = None, default: Any = None
     return _number_type("an integer", (int,), low, high, default)
 
 
-def tokens(minimum: int) -> FieldType:
+def token_count(minimum: int) -> FieldType:
     """Return the type of counts that are small enough for exact sums."""
     return integer(minimum, MAX_TOKENS)
 
 
 def _instance(says: str, kind: type, default: Any = None) -> FieldType:
-    return _build_type(says, lambda value: type(value) is kind, default=default, good=kind)
+    return _build_type(says, lambda value: type(value) is kind, default=default, valid_class=kind)
 
 
 def boolean(default: Any = False) -> FieldType:
@@ -195,7 +200,7 @@ def must_be_empty(field: FieldType, problem: str) -> FieldType:
     def check(value: Any) -> str | None:
         return field.check(value) or (problem if value else None)
 
-    return replace(field, check=check, good=None)
+    return replace(field, check=check, valid_class=None)
 
 
 def choice(*words: str, default: str | None = None) -> FieldType:
@@ -204,11 +209,11 @@ def choice(*words: str, default: str | None = None) -> FieldType:
     closed = _build_type(
         says, lambda value: isinstance(value, str) and value in words, default=default
     )
-    return replace(closed, open=string())
+    return replace(closed, without_range=string())
 
 
 def array(
-    item: type | tuple[type, ...], says: str, low: int = 0, high: int | None = None
+    item: type | tuple[type, ...], description: str, low: int = 0, high: int | None = None
 ) -> FieldType:
     """Return the type of arrays of one item type, with ``low`` to ``high`` items."""
     kinds = item if isinstance(item, tuple) else (item,)
@@ -221,14 +226,16 @@ def array(
 
     bounded = low > 0 or high is not None
     unbounded = "an array of " + " or ".join(PLURALS[kind] for kind in kinds)
-    return replace(_build_type(says, is_good), open=array(item, unbounded) if bounded else None)
+    return replace(
+        _build_type(description, is_good), without_range=array(item, unbounded) if bounded else None
+    )
 
 
-def objects() -> FieldType:
+def object_array() -> FieldType:
     return array(dict, "an array of objects")
 
 
-def strings(*words: str) -> FieldType:
+def string_array(*words: str) -> FieldType:
     """Return the type of arrays of strings, which ``words`` may restrict."""
     if not words:
         return array(str, "an array of strings")
@@ -236,18 +243,20 @@ def strings(*words: str) -> FieldType:
     listed = _build_type(
         says, lambda value: type(value) is list and all(word in words for word in value)
     )
-    return replace(listed, open=strings())
+    return replace(listed, without_range=string_array())
 
 
-def either(*types: FieldType) -> FieldType:
+def any_of(*types: FieldType) -> FieldType:
     """Return the type of values that match at least one of several types."""
-    says = " or ".join(field.says for field in types)
+    says = " or ".join(field.description for field in types)
     union = _build_type(says, lambda value: any(field.check(value) is None for field in types))
-    bounded = any(field.open for field in types)
-    return replace(union, open=either(*(t.open or t for t in types)) if bounded else None)
+    bounded = any(field.without_range for field in types)
+    return replace(
+        union, without_range=any_of(*(t.without_range or t for t in types)) if bounded else None
+    )
 
 
-def at_most(field: FieldType, maximum: float) -> FieldType:
+def with_maximum(field: FieldType, maximum: float) -> FieldType:
     """Return the type with a bound on its number, or on the length of its array."""
 
     def check(value: Any) -> str | None:
@@ -259,17 +268,17 @@ def at_most(field: FieldType, maximum: float) -> FieldType:
         too_much = type(value) in (int, float) and value > maximum
         return f"must be at most {maximum:g}" if too_much else None
 
-    return replace(field, check=check, good=None, open=field)
+    return replace(field, check=check, valid_class=None, without_range=field)
 
 
 def anything() -> FieldType:
     return FieldType("any value", lambda value: None)
 
 
-def stop() -> FieldType:
+def stop_sequences() -> FieldType:
     """Return the type of one stop sequence, or a list of up to 4."""
     several = array(str, "an array of at most 4 strings", high=4)
-    return replace(either(string(), several), open=either(string(), strings()))
+    return replace(any_of(string(), several), without_range=any_of(string(), string_array()))
 
 
 def _is_tokens(value: Any) -> bool:
@@ -300,7 +309,7 @@ def logit_bias() -> FieldType:
         return _build_type(f"an object of token ids to numbers{says}", is_good)
 
     return replace(
-        by_token(" between -100 and 100", number(-100, 100)), open=by_token("", number())
+        by_token(" between -100 and 100", number(-100, 100)), without_range=by_token("", number())
     )
 
 

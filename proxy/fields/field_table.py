@@ -21,24 +21,24 @@ from proxy.fields.checks import (
     MAX_TOKENS,
     Fields,
     FieldType,
+    any_of,
     anything,
     array,
     boolean,
     choice,
-    either,
     integer,
     logit_bias,
+    make_required,
     mapping,
     messages,
     must_be_empty,
     number,
-    objects,
+    object_array,
     prompt,
-    required,
-    stop,
+    stop_sequences,
     string,
-    strings,
-    tokens,
+    string_array,
+    token_count,
 )
 from proxy.runtime.frozen import frozen
 
@@ -73,17 +73,17 @@ class RequestField:
             ``transport`` always: it affects only how a response is sent.
         unknown: If an upstream lacks the field: ``drop`` it with a warning, ``refuse`` the request
             because the response would differ, or ``fulfill`` it in the proxy.
-        nothing: Values that mean the same as an absent field, in addition to its default.
-        elsewhere: Path of the field in each API that has it under another name. ``to_api`` and
+        neutral_values: Values that mean the same as an absent field, in addition to its default.
+        path_by_api: Path of the field in each API that has it under another name. ``to_api`` and
             ``from_api`` rename it.
-        also: Other fields with the same meaning.
-        allowed: Values that clients may use unless the upstream accepts the field: others may cost
+        aliases: Other fields with the same meaning. client_values: Values that clients may use
+        unless the upstream accepts the field: others may cost
             more than the model's price.
-        counts: Effect on the number of output tokens. ``bound`` is an output limit, ``floor`` a
+        count_role: Effect on the number of output tokens. ``bound`` is an output limit, ``floor`` a
             minimum, ``budget`` a reasoning budget, ``n`` the number of choices. ``group`` is a
             group of options that some servers read as top-level fields, ``thoughts`` such a group
             for reasoning. A number also has a type in ``any``.
-        least: Smallest valid output limit or number of choices.
+        minimum: Smallest valid output limit or number of choices.
         only_openai: True if only OpenAI itself gets it: Codex names local paths in it.
         is_ambiguous: True if APIs use the name for different things.
     """
@@ -94,17 +94,17 @@ class RequestField:
     role: str | None = None
     cache: Literal["answer", "caller", "transport"] = "answer"
     unknown: Literal["drop", "refuse", "fulfill"] = "drop"
-    nothing: tuple[object, ...] = ()
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
-    also: tuple[str, ...] = ()
-    allowed: frozenset[str] = frozenset()
-    counts: Count | None = None
-    least: int = 0
+    neutral_values: tuple[object, ...] = ()
+    path_by_api: Mapping[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    client_values: frozenset[str] = frozenset()
+    count_role: Count | None = None
+    minimum: int = 0
     only_openai: bool = False
     is_ambiguous: bool = False
 
 
-def _row(name: str, types: Mapping[str, FieldType | None], **columns: Any) -> RequestField:
+def _field(name: str, types: Mapping[str, FieldType | None], **columns: Any) -> RequestField:
     """Return a row whose types are given by one or more APIs, separated by spaces."""
     by_api = {api: field for apis, field in types.items() for api in apis.split()}
     if not APIS.issuperset(by_api):
@@ -116,144 +116,155 @@ _PENALTY = number(-2, 2, default=0)
 _SEED = integer(-(2**63), 2**63 - 1)
 _BOUND = integer(UNBOUNDED, MAX_TOKENS)
 _SHARE = number(0, 1, default=1)
-_TEXT_OR_OBJECTS = either(string(), objects())
-_WORD_OR_OBJECT = either(string(), mapping())
+_TEXT_OR_OBJECTS = any_of(string(), object_array())
+_WORD_OR_OBJECT = any_of(string(), mapping())
 _ONE_OR_MORE = array(str, f"an array of 1 to {MAX_MODELS} strings", 1, MAX_MODELS)
 _SERVICE_TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard_only"})
 
 ROWS: tuple[RequestField, ...] = (
-    _row("model",
-         {"completions chat responses embeddings messages count_tokens": required(string()),
-         "multimodel": required(either(string(), _ONE_OR_MORE))}),
-    _row("access_programs", {"responses": mapping()}),
-    _row("audio", {"chat scale": mapping()}, unknown="refuse"),
-    _row("background", {"responses": boolean()}, unknown="refuse"),
-    _row("best_of", {"completions": integer(0, 20, default=1), "fireworks": None, "any": tokens(0)},
-         counts="n"),
-    _row("cache_control", {"messages count_tokens": mapping()}),
-    _row("client_metadata", {"responses": mapping()}, text="metadata", cache="caller",
+    _field("model",
+         {"completions chat responses embeddings messages count_tokens": make_required(string()),
+         "multimodel": make_required(any_of(string(), _ONE_OR_MORE))}),
+    _field("access_programs", {"responses": mapping()}),
+    _field("audio", {"chat scale": mapping()}, unknown="refuse"),
+    _field("background", {"responses": boolean()}, unknown="refuse"),
+    _field("best_of", {"completions": integer(0, 20, default=1), "fireworks": None,
+           "any": token_count(0)},
+         count_role="n"),
+    _field("cache_control", {"messages count_tokens": mapping()}),
+    _field("client_metadata", {"responses": mapping()}, text="metadata", cache="caller",
          only_openai=True),
-    _row("container", {"messages": _WORD_OR_OBJECT}, unknown="refuse"),
-    _row("context", {"enkrypt": string()}, text="context"),
-    _row("context_length_exceeded_behavior",
+    _field("container", {"messages": _WORD_OR_OBJECT}, unknown="refuse"),
+    _field("context", {"enkrypt": string()}, text="context"),
+    _field("context_length_exceeded_behavior",
          {"fireworks": choice("truncate", "error", default="truncate")}),
-    _row("context_management", {"responses": objects(), "messages count_tokens": mapping()},
+    _field("context_management", {"responses": object_array(), "messages count_tokens": mapping()},
          is_ambiguous=True),
-    _row("conversation", {"responses": _WORD_OR_OBJECT}),
-    _row("diagnostics", {"messages": mapping()}),
-    _row("dimensions", {"embeddings": integer(1)}),
-    _row("echo", {"completions": boolean()}, unknown="refuse"),
-    _row("encoding_format", {"embeddings": choice("float", "base64", default="float")}),
-    _row("enkrypt_context", {"enkrypt": string()}, text="context", also=("context",)),
-    _row("frequency_penalty", {"completions chat multimodel": _PENALTY}),
-    _row("function_call", {"chat": _WORD_OR_OBJECT}, text="tool", unknown="refuse",
-         nothing=("none", "auto")),
-    _row("functions", {"chat": objects()}, text="tool", unknown="refuse", nothing=([],)),
-    _row("guided_choice", {"scale": strings()}, text="schema", unknown="refuse"),
-    _row("guided_grammar", {"scale": string()}, text="schema", unknown="refuse"),
-    _row("guided_json", {"scale": mapping()}, text="schema", unknown="refuse"),
-    _row("guided_regex", {"scale": string()}, text="schema", unknown="refuse"),
-    _row("ignore_eos", {"fireworks": boolean()}),
-    _row("image", {"responses": mapping()}),
-    _row("images", {"fireworks.completions": strings()}, unknown="refuse"),
-    _row("include", {"responses": strings()}),
-    _row("include_stop_str_in_output", {"scale": boolean()}),
-    _row("inference_extra_headers", {"scale": mapping()}, text="metadata"),
-    _row("inference_extra_params", {"scale": mapping(), "any": anything()}, counts="group"),
-    _row("inference_geo", {"messages": string()}, unknown="refuse", allowed=frozenset({"global"})),
-    _row("inference_timeout", {"scale any": number(0)}, cache="transport", unknown="fulfill"),
-    _row("input", {"responses": _TEXT_OR_OBJECTS, "embeddings": required(prompt())}, text="prompt",
+    _field("conversation", {"responses": _WORD_OR_OBJECT}),
+    _field("diagnostics", {"messages": mapping()}),
+    _field("dimensions", {"embeddings": integer(1)}),
+    _field("echo", {"completions": boolean()}, unknown="refuse"),
+    _field("encoding_format", {"embeddings": choice("float", "base64", default="float")}),
+    _field("enkrypt_context", {"enkrypt": string()}, text="context", aliases=("context",)),
+    _field("frequency_penalty", {"completions chat multimodel": _PENALTY}),
+    _field("function_call", {"chat": _WORD_OR_OBJECT}, text="tool", unknown="refuse",
+         neutral_values=("none", "auto")),
+    _field("functions", {"chat": object_array()}, text="tool", unknown="refuse",
+           neutral_values=([],)),
+    _field("guided_choice", {"scale": string_array()}, text="schema", unknown="refuse"),
+    _field("guided_grammar", {"scale": string()}, text="schema", unknown="refuse"),
+    _field("guided_json", {"scale": mapping()}, text="schema", unknown="refuse"),
+    _field("guided_regex", {"scale": string()}, text="schema", unknown="refuse"),
+    _field("ignore_eos", {"fireworks": boolean()}),
+    _field("image", {"responses": mapping()}),
+    _field("images", {"fireworks.completions": string_array()}, unknown="refuse"),
+    _field("include", {"responses": string_array()}),
+    _field("include_stop_str_in_output", {"scale": boolean()}),
+    _field("inference_extra_headers", {"scale": mapping()}, text="metadata"),
+    _field("inference_extra_params", {"scale": mapping(), "any": anything()}, count_role="group"),
+    _field("inference_geo", {"messages": string()}, unknown="refuse",
+           client_values=frozenset({"global"})),
+    _field("inference_timeout", {"scale any": number(0)}, cache="transport", unknown="fulfill"),
+    _field("input", {"responses": _TEXT_OR_OBJECTS, "embeddings": make_required(prompt())},
+           text="prompt",
          role="user"),
-    _row("instructions", {"responses": string()}, text="content", role="system"),
-    _row("items", {"conversations": objects()}),
-    _row("logit_bias", {"completions chat": logit_bias()}, nothing=({},)),
-    _row("logprobs", {"completions": integer(0, 5), "chat scale": boolean(),
-         "fireworks": either(integer(0, 5), boolean()),
-         "scale.completions": either(boolean(), integer(0, 5))}),
-    _row("max_tokens", {"completions scale": tokens(0),
-         "chat enkrypt fireworks multimodel": tokens(1),
-         "messages messages.open": required(tokens(0)), "any": _BOUND}, counts="bound"),
-    _row("max_completion_tokens", {"chat fireworks scale": tokens(1), "any": _BOUND},
-         counts="bound"),
-    _row("max_new_tokens", {"scale multimodel": tokens(1), "any": _BOUND}, counts="bound"),
-    _row("max_output_tokens", {"responses": tokens(1), "any": _BOUND}, counts="bound"),
-    _row("max_tool_calls", {"responses": integer(0)}),
-    _row("mcp_servers", {"messages count_tokens": objects()}, unknown="refuse"),
-    _row("messages", {"chat messages count_tokens": required(messages())}, text="content"),
-    _row("metadata", {"chat responses messages conversations": mapping()}, text="metadata",
+    _field("instructions", {"responses": string()}, text="content", role="system"),
+    _field("items", {"conversations": object_array()}),
+    _field("logit_bias", {"completions chat": logit_bias()}, neutral_values=({},)),
+    _field("logprobs", {"completions": integer(0, 5), "chat scale": boolean(),
+         "fireworks": any_of(integer(0, 5), boolean()),
+         "scale.completions": any_of(boolean(), integer(0, 5))}),
+    _field("max_tokens", {"completions scale": token_count(0),
+         "chat enkrypt fireworks multimodel": token_count(1),
+         "messages messages.open": make_required(token_count(0)), "any": _BOUND},
+         count_role="bound"),
+    _field("max_completion_tokens", {"chat fireworks scale": token_count(1), "any": _BOUND},
+         count_role="bound"),
+    _field("max_new_tokens", {"scale multimodel": token_count(1), "any": _BOUND},
+           count_role="bound"),
+    _field("max_output_tokens", {"responses": token_count(1), "any": _BOUND}, count_role="bound"),
+    _field("max_tool_calls", {"responses": integer(0)}),
+    _field("mcp_servers", {"messages count_tokens": object_array()}, unknown="refuse"),
+    _field("messages", {"chat messages count_tokens": make_required(messages())}, text="content"),
+    _field("metadata", {"chat responses messages conversations": mapping()}, text="metadata",
          cache="caller"),
-    _row("min_p", {"fireworks": number(0, 1)}),
-    _row("mirostat_lr", {"fireworks": number(default=0.1)}),
-    _row("mirostat_target", {"fireworks": number(default=1.5)}),
-    _row("modalities", {"chat": strings(), "scale": strings("text", "audio")}, unknown="refuse",
-         nothing=(["text"],)),
-    _row("moderation", {"responses": mapping()}),
-    _row("n", {"completions chat enkrypt": integer(1, 128, 1), "scale": integer(1, MAX_TOKENS, 1),
-         "any": tokens(1)}, unknown="refuse", counts="n", least=1),
-    _row("output_config", {"messages count_tokens": mapping()}),
-    _row("parallel_tool_calls", {"chat responses scale": boolean(default=True)},
-         also=("tool_choice",)),
-    _row("perf_metrics_in_response", {"fireworks": boolean()}),
-    _row("prediction", {"chat scale": mapping(), "fireworks": either(mapping(), string())},
+    _field("min_p", {"fireworks": number(0, 1)}),
+    _field("mirostat_lr", {"fireworks": number(default=0.1)}),
+    _field("mirostat_target", {"fireworks": number(default=1.5)}),
+    _field("modalities", {"chat": string_array(), "scale": string_array("text", "audio")},
+           unknown="refuse",
+         neutral_values=(["text"],)),
+    _field("moderation", {"responses": mapping()}),
+    _field("n", {"completions chat enkrypt": integer(1, 128, 1), "scale": integer(1, MAX_TOKENS, 1),
+         "any": token_count(1)}, unknown="refuse", count_role="n", minimum=1),
+    _field("output_config", {"messages count_tokens": mapping()}),
+    _field("parallel_tool_calls", {"chat responses scale": boolean(default=True)},
+         aliases=("tool_choice",)),
+    _field("perf_metrics_in_response", {"fireworks": boolean()}),
+    _field("prediction", {"chat scale": mapping(), "fireworks": any_of(mapping(), string())},
          text="prediction"),
-    _row("presence_penalty", {"completions chat multimodel": _PENALTY}),
-    _row("previous_response_id", {"responses": string()}),
-    _row("prompt", {"completions": prompt(START_OF_DOCUMENT),
-         "fireworks.completions scale.completions": required(prompt()),
-         "multimodel": required(string()),
+    _field("presence_penalty", {"completions chat multimodel": _PENALTY}),
+    _field("previous_response_id", {"responses": string()}),
+    _field("prompt", {"completions": prompt(START_OF_DOCUMENT),
+         "fireworks.completions scale.completions": make_required(prompt()),
+         "multimodel": make_required(string()),
          "responses": must_be_empty(mapping(), STORED_AT_PROVIDER)},
-         text="prompt", role="user", also=("messages", "input")),
-    _row("prompt_cache_isolation_key", {"fireworks": string()}, text="user"),
-    _row("prompt_cache_key", {"chat responses fireworks": string()}, text="user"),
-    _row("prompt_cache_options", {"responses": mapping()}),
-    _row("prompt_cache_retention", {"responses": string()}),
-    _row("raw_output", {"fireworks": boolean()}),
-    _row("reasoning", {"responses": mapping(), "any": anything()}, counts="thoughts"),
-    _row("reasoning_effort", {"chat": string(),
-         "fireworks": either(string(), integer(), boolean())},
-         elsewhere={"messages": "output_config.effort", "responses": "reasoning.effort"},
-         also=("thinking",)),
-    _row("repetition_penalty", {"fireworks": number(0, 2, default=1)}),
-    _row("response_format", {"chat fireworks scale": mapping()}, text="schema", unknown="refuse",
-         nothing=({"type": "text"},),
-         elsewhere={"messages": "output_config.format", "responses": "text.format"}),
-    _row("return_token_ids", {"fireworks": boolean()}),
-    _row("return_token_log_probs", {"scale": boolean()}),
-    _row("safety_identifier", {"chat responses": string()}, text="user", cache="caller"),
-    _row("seed", {"completions chat scale": _SEED}),
-    _row("service_tier", {"chat responses messages fireworks": string()}, allowed=_SERVICE_TIERS),
-    _row("speed", {"messages count_tokens": string()}, allowed=frozenset({"standard"})),
-    _row("stop", {"completions chat": stop(), "multimodel": strings()}, text="stop",
-         unknown="refuse", nothing=([],), elsewhere={"messages": "stop_sequences"}),
-    _row("stop_sequences", {"messages scale": strings()}, text="stop"),
-    _row("store", {"chat": boolean(), "responses": boolean(default=True)}),
-    _row("stream", {"completions chat responses messages any": boolean()}, cache="transport"),
-    _row("stream_options", {"completions chat responses any": mapping()}, cache="transport"),
-    _row("suffix", {"completions": string(), "fireworks": None}, text="suffix", role="user",
-         unknown="refuse", nothing=("",)),
-    _row("system", {"messages count_tokens": _TEXT_OR_OBJECTS}, text="content", role="system"),
-    _row("temperature", {"completions chat responses": number(0, 2, default=1), "messages": _SHARE,
+         text="prompt", role="user", aliases=("messages", "input")),
+    _field("prompt_cache_isolation_key", {"fireworks": string()}, text="user"),
+    _field("prompt_cache_key", {"chat responses fireworks": string()}, text="user"),
+    _field("prompt_cache_options", {"responses": mapping()}),
+    _field("prompt_cache_retention", {"responses": string()}),
+    _field("raw_output", {"fireworks": boolean()}),
+    _field("reasoning", {"responses": mapping(), "any": anything()}, count_role="thoughts"),
+    _field("reasoning_effort", {"chat": string(),
+         "fireworks": any_of(string(), integer(), boolean())},
+         path_by_api={"messages": "output_config.effort", "responses": "reasoning.effort"},
+         aliases=("thinking",)),
+    _field("repetition_penalty", {"fireworks": number(0, 2, default=1)}),
+    _field("response_format", {"chat fireworks scale": mapping()}, text="schema", unknown="refuse",
+         neutral_values=({"type": "text"},),
+         path_by_api={"messages": "output_config.format", "responses": "text.format"}),
+    _field("return_token_ids", {"fireworks": boolean()}),
+    _field("return_token_log_probs", {"scale": boolean()}),
+    _field("safety_identifier", {"chat responses": string()}, text="user", cache="caller"),
+    _field("seed", {"completions chat scale": _SEED}),
+    _field("service_tier", {"chat responses messages fireworks": string()},
+           client_values=_SERVICE_TIERS),
+    _field("speed", {"messages count_tokens": string()}, client_values=frozenset({"standard"})),
+    _field("stop", {"completions chat": stop_sequences(), "multimodel": string_array()},
+           text="stop",
+         unknown="refuse", neutral_values=([],), path_by_api={"messages": "stop_sequences"}),
+    _field("stop_sequences", {"messages scale": string_array()}, text="stop"),
+    _field("store", {"chat": boolean(), "responses": boolean(default=True)}),
+    _field("stream", {"completions chat responses messages any": boolean()}, cache="transport"),
+    _field("stream_options", {"completions chat responses any": mapping()}, cache="transport"),
+    _field("suffix", {"completions": string(), "fireworks": None}, text="suffix", role="user",
+         unknown="refuse", neutral_values=("",)),
+    _field("system", {"messages count_tokens": _TEXT_OR_OBJECTS}, text="content", role="system"),
+    _field("temperature", {"completions chat responses": number(0, 2, default=1),
+           "messages": _SHARE,
          "messages.open scale": number(0, default=1), "multimodel": number(0, 1), "any": number()}),
-    _row("text", {"responses": mapping()}, text="schema"),
-    _row("thinking", {"messages count_tokens": mapping(), "any": anything()}, counts="thoughts"),
-    _row("thread", {"messages": must_be_empty(mapping(), STORED_AT_PROVIDER)}),
-    _row("tool_choice", {"chat responses": _WORD_OR_OBJECT, "messages count_tokens": mapping(),
-         "scale": either(choice("none", "auto", "required"), mapping())}, text="tool",
-         unknown="refuse", nothing=("none", "auto")),
-    _row("tools", {"chat responses messages count_tokens scale": objects()}, text="tool",
-         unknown="refuse", nothing=([],)),
-    _row("top_k", {"fireworks": integer(1, 128), "messages messages.open": integer(0),
-         "scale": integer(-1, default=-1)}, nothing=(-1, 0)),
-    _row("top_logprobs", {"chat responses scale": integer(0, 20), "fireworks": integer(0, 5)},
-         also=("logprobs", "return_token_log_probs")),
-    _row("top_p", {"completions chat responses messages multimodel": _SHARE,
+    _field("text", {"responses": mapping()}, text="schema"),
+    _field("thinking", {"messages count_tokens": mapping(), "any": anything()},
+           count_role="thoughts"),
+    _field("thread", {"messages": must_be_empty(mapping(), STORED_AT_PROVIDER)}),
+    _field("tool_choice", {"chat responses": _WORD_OR_OBJECT, "messages count_tokens": mapping(),
+         "scale": any_of(choice("none", "auto", "required"), mapping())}, text="tool",
+         unknown="refuse", neutral_values=("none", "auto")),
+    _field("tools", {"chat responses messages count_tokens scale": object_array()}, text="tool",
+         unknown="refuse", neutral_values=([],)),
+    _field("top_k", {"fireworks": integer(1, 128), "messages messages.open": integer(0),
+         "scale": integer(-1, default=-1)}, neutral_values=(-1, 0)),
+    _field("top_logprobs", {"chat responses scale": integer(0, 20), "fireworks": integer(0, 5)},
+         aliases=("logprobs", "return_token_log_probs")),
+    _field("top_p", {"completions chat responses messages multimodel": _SHARE,
          "messages.open": number(0, default=1), "any": number()}),
-    _row("truncation", {"responses": string()}, nothing=("disabled",)),
-    _row("typical_p", {"fireworks": number(0, 1)}),
-    _row("user", {"completions chat responses embeddings any": string()}, text="user",
-         cache="caller", elsewhere={"messages": "metadata.user_id"}),
-    _row("verbosity", {"chat": string()}, elsewhere={"responses": "text.verbosity"}),
-    _row("web_search_options", {"chat": mapping()}, text="tool", unknown="refuse"),
+    _field("truncation", {"responses": string()}, neutral_values=("disabled",)),
+    _field("typical_p", {"fireworks": number(0, 1)}),
+    _field("user", {"completions chat responses embeddings any": string()}, text="user",
+         cache="caller", path_by_api={"messages": "metadata.user_id"}),
+    _field("verbosity", {"chat": string()}, path_by_api={"responses": "text.verbosity"}),
+    _field("web_search_options", {"chat": mapping()}, text="tool", unknown="refuse"),
 )  # fmt: skip
 
 _BOUNDS = (
@@ -273,14 +284,14 @@ _GROUPS = (
     *("parameters", "sampling_params", "text_generation_config", "vllm_xargs"),
 )
 OF_SERVERS: tuple[RequestField, ...] = (
-    *(_row(name, {"any": _BOUND}, counts="bound") for name in _BOUNDS),
-    _row("num_predict", {"any": _BOUND}, counts="bound", least=1),
-    *(_row(name, {"any": tokens(0)}, counts="floor") for name in _FLOORS),
-    *(_row(name, {"any": _BOUND}, counts="budget") for name in _BUDGETS),
-    *(_row(name, {"any": tokens(1)}, counts="n", least=1) for name in _CHOICES),
-    *(_row(name, {"any": anything()}, counts="group") for name in _GROUPS),
-    _row("reasoning_config", {"any": anything()}, counts="thoughts"),
-    _row("thinking_config", {"any": anything()}, counts="thoughts"),
+    *(_field(name, {"any": _BOUND}, count_role="bound") for name in _BOUNDS),
+    _field("num_predict", {"any": _BOUND}, count_role="bound", minimum=1),
+    *(_field(name, {"any": token_count(0)}, count_role="floor") for name in _FLOORS),
+    *(_field(name, {"any": _BOUND}, count_role="budget") for name in _BUDGETS),
+    *(_field(name, {"any": token_count(1)}, count_role="n", minimum=1) for name in _CHOICES),
+    *(_field(name, {"any": anything()}, count_role="group") for name in _GROUPS),
+    _field("reasoning_config", {"any": anything()}, count_role="thoughts"),
+    _field("thinking_config", {"any": anything()}, count_role="thoughts"),
 )
 """Fields of other servers that bound the tokens of a response."""
 
@@ -290,19 +301,19 @@ FIELDS: Mapping[str, RequestField] = MappingProxyType(
 UNDECLARED = RequestField(name="", types={})
 SAME_FIELD: tuple[tuple[str, ...], ...] = (
     *(
-        (row.name, *(path.partition(".")[0] for path in row.elsewhere.values()), *row.also)
+        (row.name, *(path.partition(".")[0] for path in row.path_by_api.values()), *row.aliases)
         for row in ROWS
-        if row.elsewhere or row.also
+        if row.path_by_api or row.aliases
     ),
-    tuple(row.name for row in FIELDS.values() if row.counts == "bound"),
+    tuple(row.name for row in FIELDS.values() if row.count_role == "bound"),
 )
 """Names of the same field in several APIs. Errors name the first one that the request has."""
 ALIKE = frozenset(name for names in SAME_FIELD for name in names)
-LIMITED = frozenset(row.name for row in ROWS if row.allowed)
+LIMITED = frozenset(row.name for row in ROWS if row.client_values)
 """Fields for which clients may use only listed values."""
 
 
-def fields_of(*apis: str) -> Fields:
+def get_fields(*apis: str) -> Fields:
     """Return the fields of an API, required ones first.
 
     A later API replaces the types of an earlier one.
@@ -324,7 +335,9 @@ Conversions = Mapping[str, Callable[[Any], Any]]
 leaves the field out."""
 PATHS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     api: tuple(
-        (row.name, *row.elsewhere[api].partition(".")[::2]) for row in ROWS if api in row.elsewhere
+        (row.name, *row.path_by_api[api].partition(".")[::2])
+        for row in ROWS
+        if api in row.path_by_api
     )
     for api in ("messages", "responses")
 }
@@ -366,11 +379,11 @@ def from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[
     return chat, {
         api_field
         for api_field, members in members_by_field.items()
-        if has_other(body.get(api_field), members)
+        if has_other_members(body.get(api_field), members)
     }
 
 
-def has_other(value: Any, members: set[str]) -> bool:
+def has_other_members(value: Any, members: set[str]) -> bool:
     """Return True if an object has values outside ``members``."""
     other_members = value.keys() - members if isinstance(value, dict) else ()
     return any(value[name] not in (None, [], {}) for name in other_members)

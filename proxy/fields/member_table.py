@@ -33,8 +33,8 @@ class Member:
     free_form: tuple[str, ...] = ()
     is_schema: bool = False
     is_schema_map: bool = False
-    of_tools: str = ""
-    is_api_word: bool = True
+    tool_names: str = ""
+    is_api_name: bool = True
 
 
 def _members(*names: str) -> Iterator[Member]:
@@ -46,34 +46,34 @@ ROWS: tuple[Member, ...] = (
     Member("annotations", free_form=_QUOTED),
     Member("arguments", text="arguments",
            free_form=("tool_calls[].function", "function_call", "input[]")),
-    Member("attributes", free_form=("", "files[]"), is_api_word=False),
+    Member("attributes", free_form=("", "files[]"), is_api_name=False),
     Member("citations", free_form=(*_QUOTED, "system[]")),
-    Member("description", of_tools="description"),
-    Member("documents", free_form=("",), is_api_word=False),
-    Member("env", free_form=("action",), is_api_word=False),
-    Member("from", free_form=("content[]",), is_api_word=False),
+    Member("description", tool_names="description"),
+    Member("documents", free_form=("",), is_api_name=False),
+    Member("env", free_form=("action",), is_api_name=False),
+    Member("from", free_form=("content[]",), is_api_name=False),
     Member("function_call", text="tool"),
     Member("guided_json", is_schema=True),
     Member("input", text="arguments", free_form=("content[]",)),
-    Member("input_examples", free_form=("tools[]", "definition"), is_api_word=False),
-    Member("json", is_schema=True, is_api_word=False),
+    Member("input_examples", free_form=("tools[]", "definition"), is_api_name=False),
+    Member("json", is_schema=True, is_api_name=False),
     Member("metadata", free_form=("**",)),
-    Member("name", text="name", of_tools="name"),
-    Member("parameters", is_schema=True, of_tools="input_schema"),
+    Member("name", text="name", tool_names="name"),
+    Member("parameters", is_schema=True, tool_names="input_schema"),
     Member("partial_json", text="arguments"),
     Member("reasoning", text="reasoning"),
     Member("reasoning_content", text="reasoning"),
     Member("refusal", text="refusal"),
-    Member("results", free_form=("input[]",), is_api_word=False),
-    Member("strict", of_tools="strict"),
+    Member("results", free_form=("input[]",), is_api_name=False),
+    Member("strict", tool_names="strict"),
     Member("summary", text="reasoning"),
-    Member("svg_usage", free_form=("input[]",), is_api_word=False),
+    Member("svg_usage", free_form=("input[]",), is_api_name=False),
     Member("thinking", text="reasoning"),
-    Member("to", free_form=("content[]",), is_api_word=False),
+    Member("to", free_form=("content[]",), is_api_name=False),
     Member("tool_calls", text="tool"),
-    Member("value", is_schema=True, is_api_word=False),
+    Member("value", is_schema=True, is_api_name=False),
     *(Member(name, is_schema_map=True) for name in ("default", "enum", "examples", "properties")),
-    *(Member(name, is_schema_map=True, is_api_word=False) for name in (
+    *(Member(name, is_schema_map=True, is_api_name=False) for name in (
         "$defs", "const", "definitions", "dependent_schemas", "pattern_properties")),
     *_members("additionalProperties", "anyOf", "choices", "content", "data", "delta", "detail"),
     *_members("error", "file", "format", "function", "image_url", "include_usage", "input_audio"),
@@ -90,6 +90,6 @@ FREE_FORM = frozenset(
 """Ends of paths to JSON whose names the client defines."""
 
 TOOL_MEMBERS: Mapping[str, str] = {
-    member.name: member.of_tools for member in MEMBERS.values() if member.of_tools
+    member.name: member.tool_names for member in MEMBERS.values() if member.tool_names
 }
 """Members of a function tool: their names in a chat and in Responses, and in Messages."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from proxy.fields.spelling import squeezed
+from proxy.fields.spelling import normalize_name
 
 ANYWHERE = "**."
 ID_OR_OBJECT = "container.id"
@@ -38,7 +38,9 @@ FieldRules = Mapping[str, tuple[FieldRule, ...]]
 """Rules by their innermost step, in order of precedence."""
 
 
-def field_rules(names: Mapping[Verdict, Collection[str]], anywhere: Collection[str]) -> FieldRules:
+def compile_field_rules(
+    names: Mapping[Verdict, Collection[str]], anywhere: Collection[str]
+) -> FieldRules:
     """Return the rules for names such as ``stop`` or ``tools[].headers``.
 
     A name without a dot is anchored unless it is one of ``anywhere`` or begins with ``**.``.
@@ -48,7 +50,7 @@ def field_rules(names: Mapping[Verdict, Collection[str]], anywhere: Collection[s
         for name in names.get(verdict, ()):
             is_anchored = "." not in name and name not in anywhere
             path = name.removeprefix(ANYWHERE)
-            steps = tuple(map(squeezed, reversed(path.replace("[]", "").split("."))))
+            steps = tuple(map(normalize_name, reversed(path.replace("[]", "").split("."))))
             rules = [FieldRule(name=path, steps=steps, verdict=verdict, is_anchored=is_anchored)]
             if f".{path}".endswith(f".{ID_OR_OBJECT}"):
                 rules.append(rules[0]._replace(steps=steps[1:], is_text=True))

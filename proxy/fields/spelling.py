@@ -21,7 +21,7 @@ MIN_MISSPELLED = 6
 """Shortest name in characters for which misspellings are found: ``top_k`` is none of ``top_p``."""
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return a name in lower case and plain letters, as case-insensitive servers read it.
 
     Go's JSON reads a long s as an s, and the Kelvin sign as a k.
@@ -38,15 +38,15 @@ def folded(name: str) -> str:
     return normalize("NFKC", normalize("NFKC", name).casefold())
 
 
-def squeezed(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return a folded name without underscores and hyphens.
 
     ``maxTokens``, ``max-tokens`` and ``max_tokens`` give the same name.
     """
-    return folded(name).translate(MARKS)
+    return fold_name(name).translate(MARKS)
 
 
-def meant_by(name: str, field_names: Iterable[str]) -> str | None:
+def suggest_name(name: str, field_names: Iterable[str]) -> str | None:
     """Return the known name from which one edit leads to a name, or None."""
     low, high = max(len(name) - 1, MIN_MISSPELLED), len(name) + 1
     if high < low:

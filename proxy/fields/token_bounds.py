@@ -1,7 +1,7 @@
 """Upper bounds of the tokens that a request may cost, under all field names that servers use.
 
-The names follow from the column ``counts`` of the table of fields. A server obeys the fields that
-it supports, at the top of a request or in a group of options, so each of them counts.
+The names follow from the column ``count_role`` of the table of fields. A server obeys the fields
+that it supports, at the top of a request or in a group of options, so each of them counts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.errors import InvalidField
-from proxy.fields.checks import Fields, anything, at_most, check_spelling
-from proxy.fields.field_table import FIELDS, Count, fields_of
-from proxy.fields.spelling import squeezed
+from proxy.fields.checks import Fields, anything, check_spelling, with_maximum
+from proxy.fields.field_table import FIELDS, Count, get_fields
+from proxy.fields.spelling import normalize_name
 
 Json = dict[str, Any]
 ASSUMED_TOKENS = 1024  # output tokens assumed for a request without a limit
@@ -21,8 +21,8 @@ LEGACY_DEFAULT = 16  # default of ``max_tokens`` in the legacy completions API
 
 
 def _minimum_by_field(*kinds: Count) -> Mapping[str, int]:
-    """Return the fields with one of these ``counts`` values, each with its smallest valid value."""
-    return {name: row.least for name, row in FIELDS.items() if row.counts in kinds}
+    """Return the fields with one of these count roles, each with its smallest valid value."""
+    return {name: row.minimum for name, row in FIELDS.items() if row.count_role in kinds}
 
 
 BOUNDS = _minimum_by_field("bound")
@@ -42,10 +42,10 @@ GROUPS = frozenset(_minimum_by_field("group", "thoughts"))
 """Groups of options, whose members some servers read as if they were at the top."""
 LENGTHS = frozenset(_minimum_by_field("bound", "floor", "budget"))
 COUNTED = LENGTHS.union(CHOICES)
-TYPES: Fields = fields_of("any")
+TYPES: Fields = get_fields("any")
 """Types of the fields that the proxy itself reads, for dialects that lack them."""
 NUMBERS: Fields = {name: TYPES[name] for name in COUNTED}
-SPELLINGS: Mapping[str, str] = {squeezed(name): name for name in TYPES}
+SPELLINGS: Mapping[str, str] = {normalize_name(name): name for name in TYPES}
 """The names of these fields by their squeezed form."""
 
 
@@ -53,7 +53,7 @@ def without_ranges(fields: Fields) -> Fields:
     """Return a dialect's fields without their ranges."""
     return {
         name: NUMBERS.get(name)
-        or replace(field.open or field, required=field.required, default=field.default)
+        or replace(field.without_range or field, required=field.required, default=field.default)
         for name, field in fields.items()
     }
 
@@ -65,7 +65,7 @@ def with_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
     types = without_ranges(
         {name: fields.get(name, TYPES.get(name, anything())) for name, _ in maxima}
     )
-    return {**fields, **{name: at_most(types[name], bound) for name, bound in maxima}}
+    return {**fields, **{name: with_maximum(types[name], bound) for name, bound in maxima}}
 
 
 def with_token_bounds(fields: Fields) -> Fields:
@@ -73,19 +73,19 @@ def with_token_bounds(fields: Fields) -> Fields:
     return {**fields, **{name: TYPES[name] for name in TYPES.keys() - fields.keys()}}
 
 
-def groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
+def list_option_groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
     """Return the request and the groups of options in it, each with the path of its members."""
     result = [(path, body)]
     if not GROUPS.isdisjoint(body):
         for name in GROUPS & body.keys():
             if isinstance(body[name], dict):
-                result += groups(body[name], f"{path}{name}.")
+                result += list_option_groups(body[name], f"{path}{name}.")
     return result
 
 
-def check_groups(body: Json) -> None:
+def check_option_groups(body: Json) -> None:
     """Raise ``InvalidField`` for a bad number or a misspelled name in a group of options."""
-    for path, group in groups(body):
+    for path, group in list_option_groups(body):
         if not path:
             continue
         for name, value in group.items():
@@ -97,7 +97,7 @@ def check_groups(body: Json) -> None:
                 check_spelling(TYPES, SPELLINGS, name, path)
 
 
-def counts_as(path: str, name: str) -> str:
+def get_count_role(path: str, name: str) -> str:
     """Return ``budget_tokens`` for a reasoning budget in any group, else the name."""
     if not path:
         return "budget_tokens" if name in BUDGETS else name
@@ -107,47 +107,49 @@ def counts_as(path: str, name: str) -> str:
     )
 
 
-def most_tokens(body: Json, obeyed: Collection[str], *, takes_zero: bool = False) -> int:
+def max_output_tokens(
+    body: Json, obeyed_fields: Collection[str], *, accepts_zero: bool = False
+) -> int:
     """Return the most output tokens of all choices for one prompt.
 
-    ``obeyed`` are the fields that the server is known to obey. A choice may have ``ASSUMED_TOKENS``
-    if none of them limits the output, or if the limit is 0 and the server may not accept that
-    (``takes_zero``). A reasoning budget in a group that the server obeys is part of the output
-    limit, as in Anthropic's ``thinking``; any other is added.
+    ``obeyed_fields`` are the fields that the server is known to obey. A choice may have
+    ``ASSUMED_TOKENS`` if none of them limits the output, or if the limit is 0 and the server may
+    not accept that (``accepts_zero``). A reasoning budget in a group that the server obeys is part
+    of the output limit, as in Anthropic's ``thinking``; any other is added.
     """
     longest, choices, bounded = 0, 1, False
     thoughts = {False: 0, True: 0}  # by whether the output limit includes them
-    for path, group in groups(body):
+    for path, group in list_option_groups(body):
         for field in COUNTED.intersection(group):
             value = group[field]
             if value is None:
                 continue
-            name = counts_as(path, field)
+            name = get_count_role(path, field)
             if name in CHOICES:
                 choices = max(choices, value)
             elif name in BUDGETS:
-                is_part = path[:-1] in obeyed
+                is_part = path[:-1] in obeyed_fields
                 thoughts[is_part] = max(thoughts[is_part], value if type(value) is int else 0)
-            elif name in BOUNDS and not (value > 0 or (takes_zero and value >= BOUNDS[name])):
+            elif name in BOUNDS and not (value > 0 or (accepts_zero and value >= BOUNDS[name])):
                 longest = max(longest, ASSUMED_TOKENS)
             else:
                 longest = max(longest, value)
-                bounded = bounded or (not path and name in BOUNDS and name in obeyed)
+                bounded = bounded or (not path and name in BOUNDS and name in obeyed_fields)
     included = thoughts[True]
     answer = max(longest, included) if bounded else max(longest, ASSUMED_TOKENS) + included
     return choices * (answer + thoughts[False])
 
 
-def answers_of(body: Json) -> int:
+def count_choices(body: Json) -> int:
     """Count the choices that a model generates for a request, including dropped candidates."""
     choices = 1
-    for _, group in groups(body):
+    for _, group in list_option_groups(body):
         for name in CHOICES.keys() & group.keys():
             choices = max(choices, group[name] or 1)
-    return choices * prompts_of(body)
+    return choices * count_prompts(body)
 
 
-def prompts_of(body: Json) -> int:
+def count_prompts(body: Json) -> int:
     """Count the prompts of a call: 1 except for lists in legacy calls.
 
     A list of numbers is one prompt.
@@ -164,8 +166,8 @@ def max_reasoning_tokens(body: Json) -> int:
     """Return the largest reasoning budget of a request in tokens, 0 if it has none."""
     budgets = [
         value
-        for path, group in groups(body)
+        for path, group in list_option_groups(body)
         for name, value in group.items()
-        if name in LENGTHS and counts_as(path, name) in BUDGETS and type(value) is int
+        if name in LENGTHS and get_count_role(path, name) in BUDGETS and type(value) is int
     ]
     return max(0, *budgets) if budgets else 0

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from proxy.call.record import Captured, CapturedText
-from proxy.errors.words import MAX_NAME, word
+from proxy.errors.words import MAX_NAME, shorten
 from proxy.guards.engine import inspect_now
 from proxy.guards.findings import Clock, RuleTally, replace_by_kind
 from proxy.guards.stream.frame_texts import (
     JSON_KINDS,
-    choice_of,
-    delta_texts,
-    other_texts,
-    place_of,
+    get_choice,
+    get_place,
+    iter_other_texts,
+    list_delta_texts,
 )
-from proxy.guards.text.documents import native_walk
-from proxy.guards.text.walk import Path, Text, parts_of, request_walk
+from proxy.guards.text.documents import walk_non_chat
+from proxy.guards.text.walk import Path, Text, joined_parts_depth, walk_request
 from proxy.types import Json
 from proxy.types.events import CALLS, Frame, Part, Stop
 from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_service
@@ -65,7 +65,7 @@ class Capturing:
                 self._remaining = max(0, self._remaining - len(text.text))
 
     def captured(self) -> Captured:
-        walk = islice(request_walk(self.request), MAX_VALUES) if self.capture.input else ()
+        walk = islice(walk_request(self.request), MAX_VALUES) if self.capture.input else ()
         requests = [
             text
             for text in walk
@@ -86,7 +86,7 @@ class Capturing:
             return None
         text = Text(path=("error", "message"), text=message, kind="content", role="assistant")
         [redacted, *_] = self._redact([text])
-        return word(redacted.text, MAX_NAME)
+        return shorten(redacted.text, MAX_NAME)
 
     def _redact(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
         """Return the texts with every finding replaced, or ``WITHHELD`` if a rule failed.
@@ -98,7 +98,7 @@ class Capturing:
         inspected: list[Text] = []
         for number, text in enumerate(texts[:MAX_TEXTS]):
             message = text.path[:2][-1] if text.path[0] in _TURNS else text.path[0]
-            is_part = parts_of(text.path) is not None
+            is_part = joined_parts_depth(text.path) is not None
             path: Path = ("messages", message, "content", number) if is_part else (number,)
             inspected.append(Text(path, text.text[:remaining], text.kind, role=text.role))
             remaining -= len(text.text)
@@ -138,14 +138,14 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
     """
     is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
     walk = (
-        native_walk(frame.doc or {}, frame.family, is_event=False)
+        walk_non_chat(frame.doc or {}, frame.family, is_event=False)
         if is_whole
-        else other_texts(frame)
+        else iter_other_texts(frame)
     )
     for item in islice(walk, MAX_VALUES):
         if isinstance(item, Text):
-            path = None if is_whole else place_of(frame, item.path)
+            path = None if is_whole else get_place(frame, item.path)
             yield path or item.path, item
-    for text, place in () if is_whole else delta_texts(frame):
+    for text, place in () if is_whole else list_delta_texts(frame):
         is_call = isinstance(place, Part) and place.kind in JSON_KINDS | CALLS
-        yield (choice_of(place), place if is_call else text.kind), text._replace(path=(text.kind,))
+        yield (get_choice(place), place if is_call else text.kind), text._replace(path=(text.kind,))

@@ -20,18 +20,23 @@ from typing import Any, TypeVar
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked
 from proxy.guards import findings
-from proxy.guards.guard_threads import GuardThreads, ignore_wait
+from proxy.guards.guard_threads import GuardThreads, ignore_wait_time
 from proxy.guards.services.stage import (
     NoGuardClients,
     Reading,
     ServiceCalls,
-    uncalled_tallies,
+    build_uncalled_tallies,
 )
 from proxy.guards.text import documents
 from proxy.guards.text.walk import Found, Path, Text, Texts
-from proxy.guards.whole.joined_parts import joined_parts, joined_texts
+from proxy.guards.whole.joined_parts import iter_joined_parts, iter_joined_texts
 from proxy.guards.whole.prefilter import prefilter_rules
-from proxy.guards.whole.text_batches import RuleInspection, batches, inspect_in_threads, views_of
+from proxy.guards.whole.text_batches import (
+    RuleInspection,
+    inspect_in_threads,
+    read_views,
+    split_into_batches,
+)
 from proxy.ports import GuardClients
 from proxy.runtime.fair_queue import LARGE_BYTES, FairSemaphore
 from proxy.runtime.frozen import frozen
@@ -92,7 +97,7 @@ class Engine:
     most_texts: int = documents.MOST_TEXTS
     turns: FairSemaphore = field(default_factory=partial(FairSemaphore, SHEETS))
     most_wait_s: float = MOST_WAIT_S
-    on_wait: Callable[[float], None] = ignore_wait
+    on_wait: Callable[[float], None] = ignore_wait_time
     now: findings.Clock | None = None
 
     async def inspect(
@@ -157,17 +162,17 @@ class Engine:
         if remaining < 0 or read.apart:
             return remaining < 0
         # Short messages of one role are joined twice, with a space between them and without.
-        joined = joined_texts(read.texts)
-        return sum(documents.weight_of(joined_text.text.text) for joined_text in joined) > remaining
+        joined = iter_joined_texts(read.texts)
+        return sum(documents.weigh(joined_text.text.text) for joined_text in joined) > remaining
 
     async def offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Run a job, in a thread if its weight is large."""
         return job() if weight <= self.above else await self.threads(caller)(job)
 
     def threads(self, caller: object) -> GuardThreads:
-        return GuardThreads(self.pool, self.turns.of(caller), self.on_wait)
+        return GuardThreads(self.pool, self.turns.slot_of(caller), self.on_wait)
 
-    async def read(
+    async def read_texts(
         self,
         walk: Callable[[Json], Iterator[Found]],
         data: Json,
@@ -182,7 +187,7 @@ class Engine:
         if self.pool is None or size <= LARGE_BYTES:
             read_plain = documents.PLAIN_READERS.get(walk)
             plain = read_plain(data) if read_plain else None
-            return plain or await documents.in_steps(walk(data), self.most_texts)
+            return plain or await documents.collect_in_steps(walk(data), self.most_texts)
         walker, threads = documents.TextWalker(walk(data), self.most_texts), self.threads(caller)
         is_unfinished = True
         while is_unfinished:  # each step takes a turn, and a canceled call takes no more
@@ -200,13 +205,13 @@ class Engine:
         """Inspect whole texts by rules that call services, otherwise like ``inspect``."""
         texts = read.texts
         if read.unread is not None:
-            return _fail_all(uncalled_tallies(rules, self.clock), read.unread, texts, replace)
+            return _fail_all(build_uncalled_tallies(rules, self.clock), read.unread, texts, replace)
 
         def collect() -> list[Reading]:
-            parts = [views_of(place, text) for place, text in enumerate(texts) if not text.placed]
-            runs = [joined for joined in joined_parts(texts) if joined.text.run is not None]
+            parts = [read_views(place, text) for place, text in enumerate(texts) if not text.placed]
+            runs = [joined for joined in iter_joined_parts(texts) if joined.text.run is not None]
             views = [(part.views, part.text) for part in parts]
-            views += [(joined.views(), joined.text) for joined in runs]
+            views += [(joined.build_views(), joined.text) for joined in runs]
             return [
                 Reading(view.cased, text.kind, text.role)
                 for readings, text in views
@@ -215,7 +220,7 @@ class Engine:
             ]
 
         weight = _inspection_weight((), texts)
-        tallies = await calls.tallies(rules, await self.offload(weight, collect, caller))
+        tallies = await calls.call_all(rules, await self.offload(weight, collect, caller))
         for tally in tallies:
             tally.opaque = bool(read.opaque)
         return await self.offload(weight, partial(inspect_now, tallies, texts, replace), caller)
@@ -234,14 +239,14 @@ class Engine:
         self, services: Sequence[GuardRule], error: str | None = None
     ) -> list[GuardResult]:
         """Return results of services that were not called, because of a block or an ``error``."""
-        return [tally.to_result() for tally in uncalled_tallies(services, self.clock, error)]
+        return [tally.to_result() for tally in build_uncalled_tallies(services, self.clock, error)]
 
 
 def _inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
     contexts = sum(detector.weight for detector in detectors if has_weight(detector))
-    return contexts + sum(documents.TEXT_WEIGHT + documents.weight_of(text.text) for text in texts)
+    return contexts + sum(documents.TEXT_WEIGHT + documents.weigh(text.text) for text in texts)
 
 
 def inspect_now(
@@ -249,10 +254,10 @@ def inspect_now(
 ) -> Inspection:
     """Inspect whole texts on the calling thread, without yielding to the event loop."""
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
-    for batch in batches(texts, inspections):
+    for batch in split_into_batches(texts, inspections):
         for inspection in inspections:
             if not inspection.has_failed:
-                inspection.see(batch)
+                inspection.inspect(batch)
     return _build_inspection(inspections, texts, replace)
 
 
@@ -265,7 +270,7 @@ def _fail_all(
     """Return an inspection in which every rule failed, because texts could not be read."""
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
     for inspection in inspections:
-        inspection.fail(error)
+        inspection.record_failure(error)
     return _build_inspection(inspections, texts, replace)
 
 
@@ -311,11 +316,11 @@ def _find_first_block(inspections: Sequence[RuleInspection]) -> GuardBlocked | N
             return inspection.failure
         tally = inspection.tally
         if tally.rule.can_block and inspection.matches and tally.error is None:
-            return tally.block_call(inspection.matches[0][1].kind)
+            return tally.build_block_error(inspection.matches[0][1].kind)
     return None
 
 
-def bind_rules(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
+def bind_to_prompt(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
     """Return the rules with the detectors of one call; services stay as they are.
 
     A rule whose context the call lacks applies to no text.
@@ -326,11 +331,13 @@ def bind_rules(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
     return [_bind_rule(rule, context) for rule in rules]
 
 
-def bind_stage(rules: StageRules, body: Json) -> tuple[Sequence[GuardRule], Sequence[GuardRule]]:
+def bind_stage_to_prompt(
+    rules: StageRules, body: Json
+) -> tuple[Sequence[GuardRule], Sequence[GuardRule]]:
     """Return the rules of one call that have a detector, and those that call a service."""
     if not rules.contextual:
         return rules.detectors, rules.services
-    bound = StageRules.from_rules(tuple(bind_rules(rules.every, body)))
+    bound = StageRules.from_rules(tuple(bind_to_prompt(rules.every, body)))
     return bound.detectors, bound.services
 
 

@@ -92,21 +92,21 @@ class RuleTally:
         text = view.cased if self.rule.cased else view.folded
         started_at = self.clock()
         if started_at > self.until:
-            self.fail(DEADLINE)
+            self.record_failure(DEADLINE)
             return ()
         try:
             findings = self.detector.find(text[start_at:] if start_at else text)
         except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
-            self.fail(_error_code(error))
+            self.record_failure(_error_code(error))
             return ()
         cpu_s = self.clock() - started_at
         self.seconds += cpu_s
         if cpu_s > (self.rule.deadline_s if left_s is None else left_s):
-            self.fail(DEADLINE)
+            self.record_failure(DEADLINE)
             return ()
         return findings
 
-    def fail(self, error: str) -> None:
+    def record_failure(self, error: str) -> None:
         """Record a failure. Raises ``GuardBlocked`` if the rule is strict."""
         self.error = error
         if self.rule.fails_closed:
@@ -128,7 +128,7 @@ class RuleTally:
         self.findings[kind] = self.findings.get(kind, 0) + 1
         self.score = max(self.score, score)
 
-    def block_call(self, kind: str) -> GuardBlocked:
+    def build_block_error(self, kind: str) -> GuardBlocked:
         """Return the error that stops the call or requires a new response."""
         self.blocked = True
         stops = GuardRetryRequested if self.rule.action == "retry" else GuardBlocked
@@ -220,7 +220,7 @@ def find_matches(
     for view in views:
         if view.written or (start_at and view.whole is not None and view.whole[0] < start_at):
             continue
-        cut = view.index(start_at) if start_at else 0
+        cut = view.index_of_original(start_at) if start_at else 0
         for finding in tally.find(view, cut, left_s):
             if finding.end > finding.start:
                 start, end = view.span(cut + finding.start, cut + finding.end)
@@ -348,11 +348,15 @@ class RuleCursor:
         return max(floor, place, self.decided)
 
 
-def match_start_limit(read: Beginning, lookback: int) -> int:
+def last_settled_start(read: Beginning, lookback: int) -> int:
     """Return the position before which a match must start to end in text that cannot change."""
     if len(read.views) == 1:
         return max(0, min(read.upto - lookback + 1, read.run))
-    places = [(each, each.index(read.upto) - lookback + 1) for each in read.views if not each.whole]
+    places = [
+        (each, each.index_of_original(read.upto) - lookback + 1)
+        for each in read.views
+        if not each.whole
+    ]
     return min(
         read.run, *(view.original_start(place) if place > 0 else 0 for view, place in places)
     )
@@ -363,7 +367,9 @@ def _find_context_start(views: tuple[View, ...], decided: int, lookback: int) ->
     distance = lookback + MARGIN
     if len(views) == 1:
         return max(0, decided - distance)
-    places = [(view, view.index(decided) - distance) for view in views if view.whole is None]
+    places = [
+        (view, view.index_of_original(decided) - distance) for view in views if view.whole is None
+    ]
     return min(view.original_start(place) if place > 0 else 0 for view, place in places)
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
-from proxy.runtime.fair_queue import CallerSlot, FairSemaphore, Places
+from proxy.runtime.fair_queue import CallerPlaces, FairSemaphore, FairSlot
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Busy
 
@@ -20,7 +20,7 @@ MODEL_THREADS = 2  # threads that run one model; each uses one core
 MODEL_CALLS = 32  # calls of one caller that may run or wait for a model; further calls are rejected
 
 
-def ignore_wait(seconds: float) -> None:
+def ignore_wait_time(seconds: float) -> None:
     """Observe no wait."""
 
 
@@ -32,18 +32,18 @@ class GuardThreads:
     """
 
     pool: Executor | None
-    turn: CallerSlot
-    on_wait: Callable[[float], None] = ignore_wait
+    turn: FairSlot
+    on_wait: Callable[[float], None] = ignore_wait_time
 
     async def __call__(self, job: Callable[[], T]) -> T:
         """Run a job in its own turn and return its result."""
         if self.pool is None:
             return job()
-        async with self.hold_turn():
+        async with self.wait_for_turn():
             return await self.run_in_turn(job)
 
     @asynccontextmanager
-    async def hold_turn(self) -> AsyncIterator[None]:
+    async def wait_for_turn(self) -> AsyncIterator[None]:
         """Hold a turn of the caller, and charge the caller for it."""
         now = asyncio.get_running_loop().time
         started_at = now()
@@ -72,10 +72,10 @@ class ModelPool:
     def __init__(self, threads: int = MODEL_THREADS) -> None:
         self._executor = ThreadPoolExecutor(threads, "model")
         self._turns = FairSemaphore(threads)
-        self._places = Places(MODEL_CALLS)
+        self._places = CallerPlaces(MODEL_CALLS)
 
     @contextmanager
-    def call(self, caller: object) -> Iterator[GuardThreads]:
+    def reserve_threads(self, caller: object) -> Iterator[GuardThreads]:
         """Yield the threads for one call.
 
         Raises ``Busy`` if too many calls of the caller are running or waiting.
@@ -84,6 +84,6 @@ class ModelPool:
             raise Busy
         self._places.take(caller)
         try:
-            yield GuardThreads(self._executor, self._turns.of(caller))
+            yield GuardThreads(self._executor, self._turns.slot_of(caller))
         finally:
-            self._places.give_back(caller)
+            self._places.release(caller)

@@ -9,7 +9,7 @@ from functools import partial
 from proxy.call.record import Record
 from proxy.dialects.families import FAMILIES, crosses_families, find_client_family
 from proxy.dialects.family import ReadOptions
-from proxy.guards.engine import Engine, Inspection, bind_stage, split_enforcing
+from proxy.guards.engine import Engine, Inspection, bind_stage_to_prompt, split_enforcing
 from proxy.guards.findings import Replace, replace_by_kind
 from proxy.guards.services.stage import ServiceCalls
 from proxy.guards.stream.frame_texts import KIND_OF
@@ -17,11 +17,11 @@ from proxy.guards.stream.placeholders import Masks
 from proxy.guards.text.documents import (
     TEXT_WEIGHT,
     collect_texts,
-    is_native,
-    native_walk,
+    is_non_chat,
+    walk_non_chat,
 )
-from proxy.guards.text.replace import replaced
-from proxy.guards.text.walk import Found, Path, Text, Texts, answer_walk, parts_of
+from proxy.guards.text.replace import replace_texts
+from proxy.guards.text.walk import Found, Path, Text, Texts, joined_parts_depth, walk_response
 from proxy.types import Call, Json
 from proxy.types.events import SHOWN, Delta, Fault, Frame, Stop
 from proxy.types.guard import GuardRule, Stage, StageRules
@@ -73,8 +73,8 @@ def restore_placeholders(frame: Frame, masks: Masks, call: Call) -> Frame:
     document_before = require_document(frame)
     if document_before is None:
         return frame
-    texts = collect_texts(native_walk(document_before, frame.family, is_event=False))
-    doc = masks.unmasked(document_before, texts)
+    texts = collect_texts(walk_non_chat(document_before, frame.family, is_event=False))
+    doc = masks.unmask_document(document_before, texts)
     return frame if doc is document_before else replace_document(frame, doc, call)
 
 
@@ -91,10 +91,16 @@ def _join_runs(read: Texts, frame: Frame) -> Texts:
     if len(runs) == len({*runs.values()}):  # no two texts to join
         return read
     # A part of an unknown type has no delta, but writers join it to the parts beside it.
-    contents = {path[: parts_of(path)]: run for path, run in runs.items() if run[1] == "content"}
+    contents = {
+        path[: joined_parts_depth(path)]: run for path, run in runs.items() if run[1] == "content"
+    }
     texts: list[Text] = []
     for text in read.texts:
-        beside = contents.get(text.path[: parts_of(text.path)]) if text.kind == "content" else None
+        beside = (
+            contents.get(text.path[: joined_parts_depth(text.path)])
+            if text.kind == "content"
+            else None
+        )
         texts.append(text._replace(run=runs.get(text.path, beside)))
     return replace(read, texts=tuple(texts))
 
@@ -128,7 +134,7 @@ class DocumentInspector:
         ``request`` is the request of a response, None if the document is the request itself.
         ``read`` are the texts of the document, if known. Raises ``GuardBlocked``.
         """
-        detectors, services = bind_stage(rules, request or document)
+        detectors, services = bind_stage_to_prompt(rules, request or document)
         read = read or await self._read_texts(document)
         if detectors:
             inspection = await self.engine.inspect(
@@ -154,7 +160,7 @@ class DocumentInspector:
         return document
 
     async def _read_texts(self, document: Json) -> Texts:
-        read = await self.engine.read(self.walk, document, self.size, self.record.key)
+        read = await self.engine.read_texts(self.walk, document, self.size, self.record.key)
         return read if self.frame is None or len(read.texts) == 1 else _join_runs(read, self.frame)
 
     async def _call_services(
@@ -176,7 +182,7 @@ class DocumentInspector:
         changes = inspection.changes
         if not changes:
             return document
-        job = partial(replaced, document, changes)
+        job = partial(replace_texts, document, changes)
         return await self.engine.offload(TEXT_WEIGHT * len(changes), job, self.record.key)
 
 
@@ -191,7 +197,7 @@ class WholeResponseInspector:
     record: Record
     rules: StageRules
     call: Call
-    walk: Walk = answer_walk
+    walk: Walk = walk_response
 
     def try_inspect(self, frame: Frame) -> None:
         """Return None: each document may be much work."""
@@ -204,8 +210,8 @@ class WholeResponseInspector:
             engine=self.engine,
             record=self.record,
             stage="output",
-            walk=partial(native_walk, family=frame.family, is_event=False)
-            if is_native(frame.family)
+            walk=partial(walk_non_chat, family=frame.family, is_event=False)
+            if is_non_chat(frame.family)
             else self.walk,
             frame=frame,
         )

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from proxy.call.record import Record
 from proxy.guards.capture import Capturing
-from proxy.guards.engine import Engine, bind_stage, split_enforcing
+from proxy.guards.engine import Engine, bind_stage_to_prompt, split_enforcing
 from proxy.guards.findings import GuardRetryRequested, RuleTally, replace_by_kind
 from proxy.guards.inspector import restore_placeholders
 from proxy.guards.services.stage import ServiceStage
@@ -86,7 +86,7 @@ class StreamInspector:
     __slots__ = ("_frames", "_opening", "_stages", "_tallies")
 
     def __init__(self, engine: Engine, rules: StageRules, body: Json, record: Record) -> None:
-        detectors, services = bind_stage(rules, body)
+        detectors, services = bind_stage_to_prompt(rules, body)
         threads = engine.threads(record.key)
         most_texts = engine.most_texts
         self._tallies = [RuleTally(rule, engine.clock, most_texts=most_texts) for rule in detectors]
@@ -154,7 +154,7 @@ class ValueRestorer:
 
         Their bytes are dropped, as they may repeat words of the request with placeholders.
         """
-        frames = list(map(as_read, frames))
+        frames = list(map(without_raw_bytes, frames))
         if self._frames is not None:
             return await self._frames.inspect_all(frames, self._clock)
         jobs = [partial(restore_placeholders, frame, self._masks, self._call) for frame in frames]
@@ -225,11 +225,11 @@ class OutputInspector:
 
     async def _capture(self, frames: Sequence[Frame], capturing: Capturing) -> None:
         turn = TimeSlice(capturing.clock)
-        turn.begin()
+        turn.start()
         for frame in frames:  # all frames that were held may be released at once
             capturing.feed(frame)
             if turn.is_over():
-                await turn.rest()
+                await turn.pause()
 
     def _mark_inspected(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         if self._thoughts is not None:
@@ -237,7 +237,7 @@ class OutputInspector:
                 self._thoughts.feed(frame)
         if not self._guarded:
             return frames
-        return [frame if frame.raw is None else as_read(frame) for frame in frames]
+        return [frame if frame.raw is None else without_raw_bytes(frame) for frame in frames]
 
     def abort(self) -> Sequence[Frame]:
         """Return the held beginning of a placeholder.
@@ -247,7 +247,7 @@ class OutputInspector:
         return self._restorer.abort() if self._restorer is not None and self._was_shown else ()
 
 
-def as_read(frame: Frame) -> Frame:
+def without_raw_bytes(frame: Frame) -> Frame:
     """Return a frame whose document is sent instead of its bytes."""
     if frame.doc is None:
         return frame

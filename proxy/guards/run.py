@@ -14,26 +14,26 @@ from proxy.call.record import Record
 from proxy.dialects.families import FAMILIES, find_client_family
 from proxy.errors import GuardBlocked, ProxyError, UpstreamError
 from proxy.guards.capture import Capturing, redaction_rules
-from proxy.guards.engine import Engine, bind_stage
+from proxy.guards.engine import Engine, bind_stage_to_prompt
 from proxy.guards.findings import Replace, RuleTally, replace_by_kind
 from proxy.guards.inspector import DocumentInspector, Walk, WholeResponseInspector
 from proxy.guards.output import FrameInspector, OutputInspector, StreamInspector, ValueRestorer
 from proxy.guards.signed_thoughts import (
     ShownThoughts,
     ThoughtReader,
-    without_blocks,
-    without_broken,
+    drop_texts_of_blocks,
+    remove_changed_thoughts,
 )
 from proxy.guards.stream.frame_texts import KIND_OF
-from proxy.guards.stream.placeholders import Masks, placeholder_key
+from proxy.guards.stream.placeholders import Masks, derive_key
 from proxy.guards.text.walk import (
     Opaque,
     Path,
     Text,
     Texts,
-    answer_walk,
-    passed_request_walk,
-    request_walk,
+    walk_passthrough_request,
+    walk_request,
+    walk_response,
 )
 from proxy.guards.unguarded import NO_OUTPUT_GUARDS
 from proxy.ports import CallGuards, OutputGuards
@@ -64,7 +64,7 @@ class PolicyGuards:
     """Runs the guards of policies. ``masks_key`` is the key of placeholders."""
 
     engine: Engine
-    masks_key: bytes = field(default_factory=placeholder_key, repr=False)
+    masks_key: bytes = field(default_factory=derive_key, repr=False)
     thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
@@ -92,12 +92,12 @@ class GuardedCall:
             return self.plan, call
         if call.upload is not None:
             read = Texts((), (Opaque((), "file"),))
-            return await self._inspect_request(rules, passed_request_walk, read)
-        walk: Walk = request_walk if call.head.passthrough is None else passed_request_walk
-        read = await engine.read(walk, call.body, call.size, self.record.key)
-        blocks = self.guards.thoughts.known_blocks(call.body, self.plan, self.record.key)
+            return await self._inspect_request(rules, walk_passthrough_request, read)
+        walk: Walk = walk_request if call.head.passthrough is None else walk_passthrough_request
+        read = await engine.read_texts(walk, call.body, call.size, self.record.key)
+        blocks = self.guards.thoughts.find_shown_blocks(call.body, self.plan, self.record.key)
         if blocks and not any(rule.action == "route" for rule in rules.every):
-            read = without_blocks(read, blocks)
+            read = drop_texts_of_blocks(read, blocks)
         return await self._inspect_request(rules, walk, read)
 
     async def _inspect_request(
@@ -110,8 +110,8 @@ class GuardedCall:
             raise GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
         replacement: Replace = replace_by_kind
         if rules.restores:
-            self._masks = Masks.of(guards.masks_key, self.record.key)
-            replacement = self._masks.replacement
+            self._masks = Masks.for_key(guards.masks_key, self.record.key)
+            replacement = self._masks.replace
         inspector = DocumentInspector(
             engine=guards.engine,
             record=self.record,
@@ -123,7 +123,7 @@ class GuardedCall:
         body = await inspector.inspect(rules, call.body, read=read)
         safe = call
         if body is not call.body:
-            safe = replace(call, body=without_broken(call.body, body), field_quarters={})
+            safe = replace(call, body=remove_changed_thoughts(call.body, body), field_quarters={})
         rule, state = inspector.routed, call.state_ref
         if rule is not None:
             # A call that refers to stored state may only go to the target that has it.
@@ -146,18 +146,20 @@ class GuardedCall:
         If a service would have to inspect them, they are removed.
         """
         guards, engine = self.plan.guards, self.guards.engine
-        texts = error_texts(error)
+        texts = list_error_texts(error)
         # Enforcing rules apply to errors, regardless of their fields and roles.
         rules = [replace(rule, fields=None, roles=None) for rule in guards.output if rule.enforces]
         if texts and rules:
-            detectors, services = bind_stage(StageRules.from_rules(tuple(rules)), self.call.body)
+            detectors, services = bind_stage_to_prompt(
+                StageRules.from_rules(tuple(rules)), self.call.body
+            )
             inspection = await engine.inspect(detectors, texts, caller=self.record.key)
             results = (*inspection.results, *engine.uncalled_results(services))
             self.record.add_guard_results("output", results)
             if services or inspection.blocked is not None:
-                withhold(error)
+                remove_error_texts(error)
             else:
-                rewrite(error, inspection.changes)
+                rewrite_error(error, inspection.changes)
         if error.upstream_message:
             capturing = self._start_capture(self.call)
             if capturing is not None:
@@ -210,7 +212,7 @@ class GuardedCall:
             self.record.live_guard_results = inspector.results
             return inspector
         is_unknown = call.head.passthrough is not None
-        walk = partial(answer_walk, unknown="content") if is_unknown else answer_walk
+        walk = partial(walk_response, unknown="content") if is_unknown else walk_response
         return WholeResponseInspector(
             engine=engine, record=self.record, rules=rules, call=call, walk=walk
         )
@@ -241,7 +243,7 @@ def _join_fields(rules: StageRules, shown_as: Mapping[Kind, Kind]) -> StageRules
     return rules
 
 
-def error_texts(error: ProxyError) -> list[Text]:
+def list_error_texts(error: ProxyError) -> list[Text]:
     """Return the texts of an error that an upstream wrote: they may quote the request."""
     words: dict[Path, str | None] = {}
     if error.upstream_message is not None:
@@ -255,9 +257,9 @@ def error_texts(error: ProxyError) -> list[Text]:
     ]
 
 
-def rewrite(error: ProxyError, changes: Mapping[Path, str]) -> None:
+def rewrite_error(error: ProxyError, changes: Mapping[Path, str]) -> None:
     """Replace the message of an upstream, and remove its other words that have changed."""
-    error.say(changes.get(MESSAGE, error.message))
+    error.set_message(changes.get(MESSAGE, error.message))
     if PARAM in changes:
         error.param = None
     if isinstance(error, UpstreamError):
@@ -265,8 +267,8 @@ def rewrite(error: ProxyError, changes: Mapping[Path, str]) -> None:
         error.upstream_type = None if TYPE in changes else error.upstream_type
 
 
-def withhold(error: ProxyError) -> None:
+def remove_error_texts(error: ProxyError) -> None:
     """Remove all words of an upstream."""
-    rewrite(error, dict.fromkeys((PARAM, CODE, TYPE), ""))
+    rewrite_error(error, dict.fromkeys((PARAM, CODE, TYPE), ""))
     if error.upstream_message is not None:
-        error.say(error.own_message)
+        error.set_message(error.own_message)

@@ -38,7 +38,7 @@ class ShownThoughts:
         if len(self._digests) > MAX_THOUGHTS:
             del self._digests[next(iter(self._digests))]
 
-    def known_blocks(self, body: Json, plan: Plan, key: str | None) -> frozenset[Path]:
+    def find_shown_blocks(self, body: Json, plan: Plan, key: str | None) -> frozenset[Path]:
         """Return the paths of thoughts that every upstream of the plan has sent to the key."""
         if not self._digests:
             return frozenset()
@@ -121,14 +121,14 @@ def _read_signed_thought(block: Any) -> tuple[str, str] | None:
             return None
 
 
-def without_blocks(read: Texts, blocks: frozenset[Path]) -> Texts:
+def drop_texts_of_blocks(read: Texts, blocks: frozenset[Path]) -> Texts:
     """Return the texts of a request without those in ``blocks``."""
     texts = tuple(text for text in read.texts if text.path[:_BLOCK_STEPS] not in blocks)
     opaque = tuple(item for item in read.opaque if item.path[:_BLOCK_STEPS] not in blocks)
     return replace(read, texts=texts, opaque=opaque)
 
 
-def without_broken(document_before: Json, document_after: Json) -> Json:
+def remove_changed_thoughts(document_before: Json, document_after: Json) -> Json:
     """Return a request without the signed and encrypted thoughts that a guard has changed.
 
     An upstream rejects a changed signed thought, and an encrypted thought still contains the masked

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from proxy.ledger.crashes import CallCounters, Crash, counters_folder
-from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_path
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
 from proxy.ledger.writer import Ledger
 from proxy.ports import EventLog
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 
 DAY_MS = 86_400_000
 OpenStore = Callable[
@@ -27,7 +27,7 @@ STORES: Mapping[str, OpenStore] = {
 
 
 def open_ledger(
-    location: LedgerAt,
+    location: LedgerLocation,
     version: str,
     dropped: Callable[[str, int], None],
     failed: Callable[[Exception], None],
@@ -79,7 +79,7 @@ def open_ledger(
         ) from None
     except Unwritten as error:
         log.warning("ledger.failing", reason=error.reason)
-    refused = RefusedRows(refused_path(location.path), run.name)
+    refused = RefusedRows(get_refused_path(location.path), run.name)
     return Ledger(store, refused, counters, dropped, failed, log)
 
 

@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from proxy.errors.words import counted
+from proxy.errors.words import format_count
 from proxy.ledger import render
 from proxy.ledger.crashes import (
     Crash,
     counters_folder,
-    find_crashes,
+    find_crashed_runs,
     read_position,
     read_process_counts,
 )
-from proxy.ledger.jsonl import refused_path
+from proxy.ledger.jsonl import get_refused_path
 from proxy.ledger.rows import charge_checksum
-from proxy.ledger.sqlite import reading
+from proxy.ledger.sqlite import open_for_reading
 from proxy.ledger.statements import Pruned
 from proxy.runtime.frozen import frozen
 
@@ -127,24 +127,24 @@ class Audit:
         return "\n".join([*self._format_counts(), *self._format_verdict()])
 
     def _format_counts(self) -> Iterator[str]:
-        rows = counted(self.calls, "call"), counted(self.attempts, "attempt")
-        yield ", ".join((*rows, counted(self.runs, "run")))
+        rows = format_count(self.calls, "call"), format_count(self.attempts, "attempt")
+        yield ", ".join((*rows, format_count(self.runs, "run")))
         for crash in self.crashes:
             bound = "exactly" if crash.exact else "at least"
             where = "" if crash.exact else ", or still runs where its counters are not visible"
             where = ", or the file is an older copy" if crash.is_older else where
-            missing = counted(crash.missing, "call has", "calls have")
+            missing = format_count(crash.missing, "call has", "calls have")
             counts = f"{crash.unwritten} ended, {crash.running} running"
             yield f"run {crash.run} crashed{where}: {bound} {missing} no row ({counts})"
         if self.pruned.calls:
-            cost = render.usd(self.pruned.nano_usd)
-            calls = counted(self.pruned.calls, "call was", "calls were")
+            cost = render.format_cost(self.pruned.nano_usd)
+            calls = format_count(self.pruned.calls, "call was", "calls were")
             yield f"{calls} pruned (cost ${cost})"
         if self.dropped:
-            calls = counted(self.dropped, "call was", "calls were")
+            calls = format_count(self.dropped, "call was", "calls were")
             yield f"{calls} dropped, because the ledger could not be written"
         if self.unsettled:
-            calls = counted(self.unsettled, "ended call was", "ended calls were")
+            calls = format_count(self.unsettled, "ended call was", "ended calls were")
             yield f"{calls} not written by the running proxy within {CHECKS_OF_LAG * BETWEEN_S:g} s"
         if self.refused:
             yield f"rows that the ledger rejected are in {self.refused}"
@@ -152,7 +152,9 @@ class Audit:
     def _format_verdict(self) -> Iterator[str]:
         if not self.violations:
             exception = (
-                f", except {counted(self.missing, 'known missing call')}" if self.missing else ""
+                f", except {format_count(self.missing, 'known missing call')}"
+                if self.missing
+                else ""
             )
             yield f"valid: every call has a row, and every row has a call{exception}"
         for violation in self.violations:
@@ -172,7 +174,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             break
         sleep(BETWEEN_S)
     position = read_position(path)
-    with reading(path) as file:
+    with open_for_reading(path) as file:
         calls, attempts, runs, dropped = file.execute(
             "SELECT (SELECT COUNT(*) FROM calls), (SELECT COUNT(*) FROM attempts), "
             "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
@@ -181,19 +183,19 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             Crash(run=run, unwritten=unwritten, running=running, exact=bool(exact))
             for run, unwritten, running, exact in file.execute(MARKED_CRASHES)
         ]
-        dead = tuple(dict(find_crashes(file, folder, position)).values())
+        dead = tuple(dict(find_crashed_runs(file, folder, position)).values())
         violations = tuple(_find_violations(file))
         pruned_calls, pruned_nano_usd = file.execute(
             "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
         ).fetchone()
-    refused = refused_path(path) if refused_path(path).exists() else None
+    refused = get_refused_path(path) if get_refused_path(path).exists() else None
     unsettled = _count_unsettled(path, ended_by_run)
     sure = (*marked, *(crash for crash in dead if crash.exact or crash.is_older))
     missing = dropped + sum(crash.missing for crash in sure) + unsettled
     if missing > known_missing:
-        accepted = counted(known_missing, "is", "are")
+        accepted = format_count(known_missing, "is", "are")
         note = f", of which {accepted} known" if known_missing else ""
-        calls_have = counted(missing, "call has", "calls have")
+        calls_have = format_count(missing, "call has", "calls have")
         violations = (*violations, f"{calls_have} no row{note}")
     return Audit(
         calls=calls,
@@ -213,7 +215,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 def _count_ended(path: Path) -> dict[int, int]:
     """Return the number of ended calls by run, for runs whose proxy is or may be running."""
     folder, ended_by_run = counters_folder(path.parent), {}
-    with reading(path, migrated=False) as file:
+    with open_for_reading(path, migrated=False) as file:
         rows = file.execute(
             "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
         ).fetchall()
@@ -226,7 +228,7 @@ def _count_ended(path: Path) -> dict[int, int]:
 
 def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
     """Return how many of the ended calls are neither written nor counted as lost yet."""
-    with reading(path, migrated=False) as file:
+    with open_for_reading(path, migrated=False) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
     return sum(max(0, ended - settled[run]) for run, ended in ended_by_run.items())
 

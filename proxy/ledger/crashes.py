@@ -176,7 +176,7 @@ def read_position(ledger: Path) -> Position | None:
     return None
 
 
-def find_crashes(
+def find_crashed_runs(
     file: sqlite3.Connection, folder: Path, position: Position | None
 ) -> Iterator[tuple[str, Crash]]:
     """Yield unrecorded crashes of earlier runs, and the run that an older copy of the file lacks.
@@ -209,7 +209,7 @@ def find_crashes(
             yield position.name, Crash(run, unwritten, 0, exact=False, is_older=True)
 
 
-def mark(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None:
+def mark_crash(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None:
     """Mark a crash in the row of its run, which an older copy of the file may lack."""
     file.execute(
         "INSERT INTO runs (id, name, version, started_ms, seen_ms, charges) "

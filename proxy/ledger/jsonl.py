@@ -15,7 +15,7 @@ import orjson
 
 from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
 from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
-from proxy.runtime.spool import append, is_in_place
+from proxy.runtime.spool import append_bytes, is_file_at
 
 BEGIN = b'{"row":'
 CHARGE_FIELDS = ("budget", "scope", "cost_nano_usd")
@@ -51,16 +51,16 @@ class JsonlStore:
 
     def write(self, rows: Rows, counts: Counts) -> None:
         if not self._rest:
-            if self._fd is not None and not is_in_place(self._fd, self.path):
+            if self._fd is not None and not is_file_at(self._fd, self.path):
                 self._close()
             try:
-                self._rest = b"".join(lines(self.run, rows))
+                self._rest = b"".join(encode_lines(self.run, rows))
             except orjson.JSONEncodeError:
                 raise RowsRefused("not JSON") from None
         self.open()
         if self._fd is None:
             raise Unwritten("closed")
-        written, error = append(self._fd, self._rest)  # the rest of the batch comes next time
+        written, error = append_bytes(self._fd, self._rest)  # the rest of the batch comes next time
         self._rest = self._rest[written:]
         if error is not None:
             raise to_write_error(error)
@@ -87,7 +87,7 @@ def _read_file_state(fd: int) -> tuple[bool, bool]:
     return BEGIN.startswith(head), os.pread(fd, 1, status.st_size - 1) == b"\n"
 
 
-def lines(run: str, rows: Rows) -> Iterator[bytes]:
+def encode_lines(run: str, rows: Rows) -> Iterator[bytes]:
     """Yield the line of each call, with its charges, then the lines of its attempts."""
     attempts, charges = _group_by_call(rows.attempts), _group_by_call(rows.charges)
     for row in rows.calls:
@@ -114,7 +114,7 @@ def _group_by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
     return by_call
 
 
-def refused_path(ledger: Path) -> Path:
+def get_refused_path(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.refused.jsonl")
 
 

@@ -9,10 +9,10 @@ from datetime import datetime
 
 import orjson
 
-from proxy.errors.words import counted, word
+from proxy.errors.words import format_count, shorten
 from proxy.ledger.spending import SpendingLine, SpendingReport
 from proxy.ledger.statements import Pruned
-from proxy.money.usage import usd_text
+from proxy.money.usage import format_usd
 
 MEASURES = (
     "calls",
@@ -31,46 +31,46 @@ BAR = 24
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
+def list_measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
     """Return a line's values: USD as exact text, shares from 0 to 1, None where unknown."""
     return (
         line.calls,
         line.tokens_in,
         line.tokens_out,
-        usd(line.cost),
-        usd(line.lost_cost),
-        usd(line.saved),
+        format_cost(line.cost),
+        format_cost(line.lost_cost),
+        format_cost(line.saved),
         line.attempts,
-        ratio(line.unpriced, line.attempts),
-        ratio(line.estimated, line.attempts),
+        divide(line.unpriced, line.attempts),
+        divide(line.estimated, line.attempts),
     )
 
 
-def usd(nano: int | None) -> str | None:
+def format_cost(nano: int | None) -> str | None:
     """Return USD with six decimals at least, so that columns are easy to compare."""
     if nano is None:
         return None
-    dollars, _, decimals = usd_text(nano).partition(".")
+    dollars, _, decimals = format_usd(nano).partition(".")
     return f"{dollars}.{decimals:0<6}"
 
 
-def pruned_text(pruned: Pruned, limit: datetime) -> str:
+def describe_pruning(pruned: Pruned, limit: datetime) -> str:
     """Return a text with the number of pruned calls, and the reason for keeping others."""
-    text = f"{counted(pruned.calls, 'call')} pruned"
+    text = f"{format_count(pruned.calls, 'call')} pruned"
     if pruned.calls:
-        text += f" (cost ${usd(pruned.nano_usd)})"
+        text += f" (cost ${format_cost(pruned.nano_usd)})"
     moment = f"{limit:%Y-%m-%d %H:%M} UTC"
     if pruned.retained:
-        retained = f"kept {counted(pruned.retained, 'call')} before {moment}"
+        retained = f"kept {format_count(pruned.retained, 'call')} before {moment}"
         return f"{text}\n{retained}, because budgets of this week or month may need the data"
     return text if pruned.calls else f"{text}: none started before {moment}"
 
 
-def ratio(part: int, total: int | None) -> float | None:
+def divide(part: int, total: int | None) -> float | None:
     return round(part / total, 4) if total else None
 
 
-def table(report: SpendingReport) -> str:
+def format_table(report: SpendingReport) -> str:
     """Return aligned columns, a total, and a bar for the share of each group in the cost."""
     heads = [*report.by, *(name.removesuffix("_usd").replace("_", " ") for name in MEASURES)]
     body = [_make_table_cells(line.group, line) for line in report.lines]
@@ -88,9 +88,9 @@ def table(report: SpendingReport) -> str:
 
 
 def _make_table_cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
-    calls, tokens_in, tokens_out, cost, lost_cost, saved, attempts, *shares = measures(line)
+    calls, tokens_in, tokens_out, cost, lost_cost, saved, attempts, *shares = list_measures(line)
     return [
-        *("-" if value is None else word(value) for value in group),
+        *("-" if value is None else shorten(value) for value in group),
         *(f"{count:,}" for count in (calls, tokens_in, tokens_out)),
         *("-" if money is None else f"${money}" for money in (cost, lost_cost, saved)),
         f"{attempts:,}",
@@ -113,7 +113,7 @@ def as_csv(report: SpendingReport) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*report.by, *MEASURES])
     for line in report.lines if report.by else (report.total,):
-        writer.writerow([*map(_make_csv_cell, line.group), *measures(line)])
+        writer.writerow([*map(_make_csv_cell, line.group), *list_measures(line)])
     return text.getvalue().rstrip("\n")
 
 
@@ -121,7 +121,7 @@ def _make_csv_cell(text: str | None) -> str | None:
     """Return a text on one line that no spreadsheet treats as a formula (OWASP's advice)."""
     if text is None:
         return None
-    text_line = word(text, len(text))
+    text_line = shorten(text, len(text))
     return f"'{text_line}" if text_line.startswith(FORMULA) else text_line
 
 
@@ -140,11 +140,11 @@ def as_json(report: SpendingReport) -> str:
 
 
 def _make_json_object(line: SpendingLine) -> dict[str, int | str | float | None]:
-    return dict(zip(MEASURES, measures(line), strict=True))
+    return dict(zip(MEASURES, list_measures(line), strict=True))
 
 
 FORMS: Mapping[str, Callable[[SpendingReport], str]] = {
-    "table": table,
+    "table": format_table,
     "csv": as_csv,
     "json": as_json,
 }

@@ -15,7 +15,7 @@ import orjson
 
 from proxy.call.attempts import BilledAttempt, CacheSavings
 from proxy.call.facts import CallSummary
-from proxy.errors.words import word
+from proxy.errors.words import shorten
 from proxy.money.usage import TOKEN_TYPES
 from proxy.types import EPOCH
 
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
     charges: list[Row]
 
 
-def joined(batch: Iterable[Rows]) -> Rows:
+def join_rows(batch: Iterable[Rows]) -> Rows:
     """Return several batches as one."""
     parts = list(batch)
     return Rows(
@@ -67,7 +67,7 @@ class CallEntry(NamedTuple):
     facts: CallSummary
 
 
-def rows_of(entry: CallEntry) -> Rows:
+def make_rows(entry: CallEntry) -> Rows:
     """Return the rows of a call. Attempts are in the order of their start."""
     seq, facts = entry
     started_ms = to_ms(facts.started_at)
@@ -77,7 +77,7 @@ def rows_of(entry: CallEntry) -> Rows:
     if facts.saved is not None:
         attempts.append(_make_cached_row(seq, facts, facts.saved))
     charges: list[Row] = [
-        (seq, charge.budget, counter_name(charge.scope), started_ms, charge.cost)
+        (seq, charge.budget, get_counter_name(charge.scope), started_ms, charge.cost)
         for charge in facts.charges
     ]
     calls = [_make_call_row(seq, facts, started_ms, attempts, charges)]
@@ -94,7 +94,7 @@ def charge_checksum(budget: Value, scope: Value, cost: Value) -> int:
     return crc32(f"{budget}\0{scope}\0{cost}".encode(errors="surrogatepass"))
 
 
-def counter_name(scope: str) -> str:
+def get_counter_name(scope: str) -> str:
     """Return the form of a scope in rows.
 
     A hash replaces a long or unprintable scope, part of which a client wrote.
@@ -125,7 +125,7 @@ def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
         target.model,
         attempt.status,
         attempt.error,
-        *(tokens.counts() if tokens else _NOTHING),
+        *(tokens.counts_by_type() if tokens else _NOTHING),
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
         0,  # cost saved by the cache
@@ -151,13 +151,13 @@ def _make_call_row(
         seq,
         started_ms,
         round(facts.duration_s * 1_000_000),
-        None if facts.request_id is None else word(facts.request_id),
+        None if facts.request_id is None else shorten(facts.request_id),
         facts.trace_id,
         facts.server_span,
         facts.key,
         facts.deployment,
         _serialize_json(
-            {k: word(v) for k, v in facts.tags.items()} if facts.tags is not None else None
+            {k: shorten(v) for k, v in facts.tags.items()} if facts.tags is not None else None
         ),
         facts.policy,
         facts.dialect,

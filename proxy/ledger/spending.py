@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from proxy.errors.words import quoted
-from proxy.ledger.rows import counter_name, to_ms
-from proxy.ledger.sqlite import limit_time, reading
+from proxy.errors.words import quote
+from proxy.ledger.rows import get_counter_name, to_ms
+from proxy.ledger.sqlite import interrupt_after, open_for_reading
 from proxy.ledger.store import Unusable
 from proxy.runtime.frozen import frozen
 from proxy.types.limit import BudgetQuery
@@ -133,9 +133,9 @@ def read_spending(
         raise Unusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
     period = {"since": to_ms(start), "until": to_ms(end)}
     tags = {f"tag{n}": _tag_path(name) for n, name in enumerate(by) if name.startswith("tag.")}
-    with reading(path) as file:
+    with open_for_reading(path) as file:
         if bounds is not None:
-            limit_time(file, bounds.seconds)
+            interrupt_after(file, bounds.seconds)
         lines: dict[str, list[SpendingLine]] = {"total": [], "loss": [], "group": []}
         for kind, loss, *row in file.execute(_build_query(columns), {**period, **tags}):
             group = [loss] if kind == "loss" else row[: len(by)] if kind == "group" else ()
@@ -167,10 +167,10 @@ def check_tags(path: Path, report: SpendingReport) -> None:
         if name.startswith("tag.") and all(line.group[n] is None for line in report.lines)
     ]
     for name in unused:
-        with reading(path) as file:
+        with open_for_reading(path) as file:
             is_known = file.execute(HAS_TAG, [_tag_path(name)]).fetchone() is not None
         if not is_known:
-            raise Unusable(f"no call in this ledger has the tag {quoted(name[4:])}")
+            raise Unusable(f"no call in this ledger has the tag {quote(name[4:])}")
 
 
 def _tag_path(name: str) -> str:
@@ -193,7 +193,7 @@ def _find_column(name: str) -> str:
         tag = f". For a tag, use tag.{name}" if name.isalnum() else ""
         dimensions = ", ".join(COLUMNS)
         raise Unusable(
-            f"dimension {quoted(name)} does not exist. Available: {dimensions}, tag.NAME{tag}"
+            f"dimension {quote(name)} does not exist. Available: {dimensions}, tag.NAME{tag}"
         )
     return COLUMNS[name]
 
@@ -227,9 +227,9 @@ WHERE c.started_ms >= :since AND c.started_ms < :before
 NEVER_MS = 2**53
 
 
-def ledger_id(path: Path) -> str | None:
+def read_ledger_id(path: Path) -> str | None:
     """Return the name of a ledger's first run as its id, None if the file cannot be read."""
-    with suppress(Unusable), reading(path, migrated=False) as file:
+    with suppress(Unusable), open_for_reading(path, migrated=False) as file:
         row = file.execute("SELECT name FROM runs ORDER BY id LIMIT 1").fetchone()
         return None if row is None else str(row[0])
     return None
@@ -251,8 +251,8 @@ async def read_budget_spend(
 def _read_spend(
     path: Path, budget: BudgetQuery, scopes: tuple[str, ...], since_ms: int, before_ms: int
 ) -> dict[str, int]:
-    names = {scope: counter_name(scope) for scope in scopes}
-    with reading(path) as file:
+    names = {scope: get_counter_name(scope) for scope in scopes}
+    with open_for_reading(path) as file:
         parameters = {"name": budget.limit.name, "scopes": json.dumps(list(names.values()))}
         charged = dict(
             file.execute(CHARGED_SPEND, {**parameters, "since": since_ms, "before": before_ms})

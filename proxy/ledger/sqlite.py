@@ -17,7 +17,7 @@ from pathlib import Path
 from proxy.ledger import crashes
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import VERSION, migrate, read_version, require_current, upgrade
-from proxy.ledger.statements import PRUNE_BATCH, Pruned, insert, prune, prune_limit_ms
+from proxy.ledger.statements import PRUNE_BATCH, Pruned, get_prune_limit_ms, insert_rows, prune_rows
 from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
 from proxy.runtime.frozen import frozen
 from proxy.runtime.spool import file_identity
@@ -87,10 +87,12 @@ class SqliteStore:
         now, position = self.run.now_ms(), crashes.read_position(self.path)
         with self._write_in_transaction() as file:
             is_new = self._id == 1 and position is not None
-            dead = dict(crashes.find_crashes(file, self.run.folder, None if is_new else position))
+            dead = dict(
+                crashes.find_crashed_runs(file, self.run.folder, None if is_new else position)
+            )
             dead.pop(self.run.name, None)
             for name, crash in dead.items():
-                crashes.mark(file, name, crash, now)
+                crashes.mark_crash(file, name, crash, now)
         self._has_marked = True
         self.dead = frozenset(dead)
         crashes.write_position(self.path, crashes.Position(self.run.name, self._written))
@@ -103,7 +105,7 @@ class SqliteStore:
     def write(self, rows: Rows, counts: Counts) -> None:
         self.open()
         with self._write_in_transaction() as file:
-            new_calls = insert(file, self._id, rows)
+            new_calls = insert_rows(file, self._id, rows)
             self._update_run(file, counts, self._written + len(rows.calls), new_calls)
             query = "SELECT written FROM runs WHERE id = ?"
             [written] = file.execute(query, [self._id]).fetchone()
@@ -120,7 +122,7 @@ class SqliteStore:
             return False
         self._prune_at = now + PRUNE_EVERY_MS
         with self._write_in_transaction() as file:
-            pruned = prune(file, prune_limit_ms(now - keep, now))
+            pruned = prune_rows(file, get_prune_limit_ms(now - keep, now))
         if pruned.calls < PRUNE_BATCH:
             return False
         self._prune_at = now
@@ -268,7 +270,7 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
             file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")
-                batch = prune(file, prune_limit_ms(before_ms, now_ms))
+                batch = prune_rows(file, get_prune_limit_ms(before_ms, now_ms))
                 file.execute("COMMIT")
                 total += batch
                 if batch.calls < PRUNE_BATCH:
@@ -294,7 +296,7 @@ def to_ledger_error(error: sqlite3.Error) -> Unwritten:
 
 
 @contextmanager
-def reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection]:
+def open_for_reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection]:
     """Open a ledger for reading in one transaction, while a proxy may write it.
 
     A ledger of an earlier version is copied, and the copy is migrated and read, which takes time
@@ -321,7 +323,7 @@ def reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection
         raise Unusable(f"{path} cannot be read: {error.reason}") from None
 
 
-def limit_time(file: sqlite3.Connection, seconds: float) -> None:
+def interrupt_after(file: sqlite3.Connection, seconds: float) -> None:
     """Interrupt the queries of a connection after so many seconds."""
     end_at = time.monotonic() + seconds
     file.set_progress_handler(lambda: time.monotonic() > end_at, 10_000)

@@ -25,7 +25,7 @@ ZONE_SPREAD_MS = 26 * 3_600_000  # between the start of a day in the first zone 
 _STARTED = itemgetter(CHARGE.index("started_ms"))
 
 
-def insert(file: sqlite3.Connection, run: int, rows: Rows) -> int:
+def insert_rows(file: sqlite3.Connection, run: int, rows: Rows) -> int:
     """Insert the rows of a run. Return the number of new calls."""
     new = _insert_into_table(file, "calls", CALL, run, rows.calls)
     _insert_into_table(file, "attempts", ATTEMPT, run, rows.attempts)
@@ -108,7 +108,7 @@ class Pruned:
         return Pruned(self.calls + addend.calls, self.nano_usd + addend.nano_usd, retained)
 
 
-def prune_limit_ms(before_ms: int, now_ms: int) -> int:
+def get_prune_limit_ms(before_ms: int, now_ms: int) -> int:
     """Return the moment before which rows may be pruned, at most ``before_ms``.
 
     Rows of the current week and month are kept in every time zone, because a budget may count them.
@@ -117,7 +117,7 @@ def prune_limit_ms(before_ms: int, now_ms: int) -> int:
     return min(before_ms, *(start - ZONE_SPREAD_MS for start in starts))
 
 
-def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
+def prune_rows(file: sqlite3.Connection, before_ms: int) -> Pruned:
     """Delete about ``PRUNE_BATCH`` of the oldest calls that started before a moment.
 
     A smaller number means that there are no more.

@@ -15,7 +15,7 @@ from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows
-from proxy.ledger.rows import CallEntry, Rows, joined, rows_of
+from proxy.ledger.rows import CallEntry, Rows, join_rows, make_rows
 from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
 from proxy.ports import EventLog
 from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
@@ -87,7 +87,7 @@ class Ledger:
 
     def put(self, entry: CallEntry) -> None:
         """Queue a call, or drop it if the queue is full."""
-        if not self._spool.put(entry):
+        if not self._spool.add(entry):
             self._report_bills([entry])
 
     def _report_bills(self, entries: Sequence[CallEntry]) -> None:
@@ -102,7 +102,7 @@ class Ledger:
     @property
     def waiting(self) -> int:
         """Calls that are not written yet."""
-        return self._spool.waiting
+        return self._spool.pending_count
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Write the waiting calls for at most ``timeout_s`` and count the others as dropped.
@@ -118,20 +118,20 @@ class Ledger:
 
     def _write(self, batch: list[CallEntry]) -> None:
         """Write slices with pauses, so that the thread does not starve the event loop."""
-        size = SLICE if self._spool.waiting <= MAX_SLICED else len(batch)
+        size = SLICE if self._spool.pending_count <= MAX_SLICED else len(batch)
         for start in range(0, len(batch), size):
-            if self._spool.given_up:
+            if self._spool.is_past_deadline:
                 break
             part = batch[start : start + size]
             rows: list[Rows] = []
             for entry in part:
                 try:
-                    rows.append(rows_of(entry))
+                    rows.append(make_rows(entry))
                 except Exception as error:  # noqa: BLE001  # other rows must be written
                     self._failed(error)
             self._write_rows(rows)
-            if not self._spool.given_up:
-                self._spool.drop("invalid", len(part) - len(rows))
+            if not self._spool.is_past_deadline:
+                self._spool.drop_first("invalid", len(part) - len(rows))
                 self._report_bills(part)
             self._spool.pause_unless_closing(BREATH_S)
         if self._reasons:
@@ -145,11 +145,11 @@ class Ledger:
 
         If the store refuses them, halves are tried until the refused calls are found.
         """
-        if not rows or self._spool.given_up:
+        if not rows or self._spool.is_past_deadline:
             return
         try:
-            if self._write_with_retries(partial(self._store.write, joined(rows))):
-                self._spool.done(len(rows))
+            if self._write_with_retries(partial(self._store.write, join_rows(rows))):
+                self._spool.mark_written(len(rows))
         except Exception as error:  # noqa: BLE001  # other rows must be written
             if len(rows) == 1:
                 self._save_refused_rows(rows[0], error)
@@ -169,14 +169,14 @@ class Ledger:
                 self._log.error("ledger.not_set_aside", reason=unusable.reason)
 
         if self._write_with_retries(add):
-            self._spool.drop("refused", 1)
+            self._spool.drop_first("refused", 1)
             self._reasons.append(reason)
         if not isinstance(error, RowsRefused):
             self._failed(error)
 
     def _prune_some(self) -> float:
         """Delete some expired rows. Return the seconds until the next deletion."""
-        if self._spool.closing:
+        if self._spool.is_closing:
             return IDLE_S
         try:
             has_more = self._store.prune()
@@ -190,10 +190,10 @@ class Ledger:
 
         Raises errors that a retry cannot fix.
         """
-        while not self._spool.given_up:
+        while not self._spool.is_past_deadline:
             try:
                 # The dropped calls first: a call is counted as ended before it can be dropped.
-                dropped = self._spool.lost
+                dropped = self._spool.lost_count
                 ended, started = self._counters.ended, self._counters.started
                 step(Counts(started, ended, dropped, failures=self._failures))
             except RowsRefused:

@@ -16,11 +16,11 @@ from proxy.call.record import Record
 from proxy.errors import GuardBlocked, LimitStoreUnavailable, ProxyError
 from proxy.limits.backfill import BudgetBackfill
 from proxy.limits.claims import (
-    actual_usage,
-    budget_charges,
     estimate_claims,
     estimate_cost,
-    hidden_output,
+    estimate_hidden_output,
+    list_actual_usage,
+    list_budget_charges,
 )
 from proxy.limits.stores.store import CounterStore
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
@@ -63,7 +63,7 @@ class Limiter:
         return amounts
 
     def admit(self, plan: Plan, call: Call, record: Record) -> Reservation:
-        record.hidden_output = partial(hidden_output, plan, call)
+        record.hidden_output = partial(estimate_hidden_output, plan, call)
         return Reservation(limiter=self, plan=plan, call=call, record=record)
 
 
@@ -152,8 +152,8 @@ class Reservation:
             if reserved.is_void:
                 await store.release(reserved.id)
             else:
-                usage = actual_usage(claims, self.record)
-                self.record.charges = budget_charges(reserved.decision, usage)
+                usage = list_actual_usage(claims, self.record)
+                self.record.charges = list_budget_charges(reserved.decision, usage)
                 await store.settle(reserved.id, usage)
         finally:
             del self.limiter._in_flight[reserved.id]
@@ -214,7 +214,7 @@ class Reservation:
         self._id = f"{self.call.head.call_id}-{self._attempts}"
         decision = await self.limiter.store.admit(self._id, claims)
         if decision.admitted and any(decision.readings[FLAGS::READING]):
-            for state in decision.standings:
+            for state in decision.counter_states:
                 if state.is_warned:
                     self.limiter.on_warning(state)
         return decision

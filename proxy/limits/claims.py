@@ -14,9 +14,9 @@ from proxy.call.record import Record
 from proxy.dialects import DIALECTS
 from proxy.dialects.requests.upstream_request import apply_overrides, translate_request
 from proxy.errors import InvalidField
-from proxy.fields.token_bounds import answers_of, max_reasoning_tokens
-from proxy.limits.kinds.usd import highest_cost
-from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_quarters, to_tokens
+from proxy.fields.token_bounds import count_choices, max_reasoning_tokens
+from proxy.limits.kinds.usd import estimate_highest_cost
+from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body, to_tokens
 from proxy.money.usage import price_on
 from proxy.types import (
     UNBILLED,
@@ -144,7 +144,7 @@ def estimate_cost(plan: Plan, call: Call) -> int | None:
     day = call.head.received_at.date()
     total = 0
     for model_call in plan.model_calls:
-        cost = highest_cost(_estimate_sizes(call, plan, model_call), day)
+        cost = estimate_highest_cost(_estimate_sizes(call, plan, model_call), day)
         if cost is None:
             return None
         total += cost
@@ -206,7 +206,7 @@ def _estimate_size(call: Call, target: Target, overrides: ParameterOverrides) ->
         for name, quarters in call.field_quarters.items()
         if request.body.get(name) is call.body.get(name)
     }
-    prompt = min(to_tokens(estimate_quarters(request.body, field_quarters)), MAX_AMOUNT)
+    prompt = min(to_tokens(estimate_body(request.body, field_quarters)), MAX_AMOUNT)
     output = min(request.max_output_tokens, MAX_AMOUNT)
     return CallSize(target, prompt, output=output, body=request.body)
 
@@ -218,11 +218,11 @@ def _estimate_passthrough_size(call: Call, target: Target, fixed_cost: int | Non
     """
     if _runs_no_model(call):
         return CallSize(target, prompt=0, output=0, body=call.body, fixed_cost=0)
-    prompt = min(to_tokens(estimate_quarters(call.body, call.field_quarters)), MAX_AMOUNT)
+    prompt = min(to_tokens(estimate_body(call.body, call.field_quarters)), MAX_AMOUNT)
     return CallSize(target, max(1, prompt), output=0, body=call.body, fixed_cost=fixed_cost)
 
 
-def hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOutput:
+def estimate_hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOutput:
     """Return the output that a model may have generated for an attempt without sending it.
 
     Covers the time from the request to the first text: reasoning, and all output that is not
@@ -240,10 +240,10 @@ def hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOutput:
     sent_at = attempt.started if attempt.sent_at is None else attempt.sent_at
     text_at = attempt.ended if meter.text_at is None else meter.text_at
     seconds = 0.0 if text_at is None else max(0.0, text_at - sent_at)
-    return HiddenOutput(seconds, answers_of(body), attempt.most_answered)
+    return HiddenOutput(seconds, count_choices(body), attempt.max_output_tokens)
 
 
-def budget_charges(decision: LimitDecision, usage: Sequence[int]) -> list[BudgetCharge]:
+def list_budget_charges(decision: LimitDecision, usage: Sequence[int]) -> list[BudgetCharge]:
     """Return a charge for each budget of a call, except budgets per user.
 
     ``usage`` has the amount for each claim of ``decision``. Budgets in shadow mode that would have
@@ -259,7 +259,7 @@ def budget_charges(decision: LimitDecision, usage: Sequence[int]) -> list[Budget
     ]
 
 
-def actual_usage(claims: Sequence[Claim], record: Record) -> list[int]:
+def list_actual_usage(claims: Sequence[Claim], record: Record) -> list[int]:
     """Return the usage of an ended call for each claim.
 
     Unknown usage is the claimed amount, or the known part of the usage if that is more.

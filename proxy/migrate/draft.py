@@ -13,7 +13,7 @@ import yaml
 
 from proxy.config.scalars import check_url
 from proxy.dialects import DIALECTS
-from proxy.errors.words import first_items, word
+from proxy.errors.words import first_items, shorten
 from proxy.money import usage
 from proxy.types.providers import BY_WORD
 
@@ -94,7 +94,7 @@ class ConfigPart:
         """Yield the paths of members that were not read, except empty ones."""
         for name, value in self._values.items():
             if name not in self._read and value not in (None, "", [], {}):
-                yield word(self.path_of(name), 200)
+                yield shorten(self.path_of(name), 200)
 
 
 class Draft:
@@ -117,7 +117,7 @@ class Draft:
 
     def add_note(self, path: str, reason: str) -> None:
         """Add a note on one line: it is also a comment in a policy file."""
-        self.notes.append(f"{word(path, 200)}: {word(reason, 500)}")
+        self.notes.append(f"{shorten(path, 200)}: {shorten(reason, 500)}")
 
     def skip_target(self, path: str, reason: str) -> None:
         """Skip a target, with a note."""
@@ -133,7 +133,7 @@ class Draft:
         if variable is None and value is not None:
             variable = self._assign_variable(str(value), default_variable)
             self.add_note(path, f"the secret is not copied. Set {variable} to it.")
-            self.exports.setdefault(variable, f"the value of {word(path, 200)}")
+            self.exports.setdefault(variable, f"the value of {shorten(path, 200)}")
         variable = variable or default_variable
         self.exports.setdefault(variable, "the secret that the previous gateway uses")
         return f"${{{variable}}}"
@@ -288,16 +288,16 @@ def find_listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | 
 
     The name may start with a provider. Otherwise the model is one of the upstream's provider.
     """
-    from proxy.policy.files.load import packaged_prices  # noqa: PLC0415  # few configurations need it
+    from proxy.policy.files.load import read_packaged_prices  # noqa: PLC0415  # few configurations need it
 
     word, slash, name = model.partition("/")
     if slash and word in BY_WORD:
         provider: str | None = BY_WORD[word].name
     else:
         provider, name = upstream.get("provider") or get_price_provider(upstream["dialect"]), model
-    table = packaged_prices()
+    table = read_packaged_prices()
     rows = table.prices.get(provider or "", {})
-    row = usage.find_listed(rows, name)
+    row = usage.find_listed_name(rows, name)
     return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)
 
 

@@ -24,7 +24,7 @@ NAME_QUARTERS = {name: len(name) for name in COMMON_NAMES}
 NO_ESTIMATES: Mapping[str, int] = MappingProxyType({})
 
 
-def text_quarters(text: str) -> int:
+def estimate_text(text: str) -> int:
     """Return the estimate for a text.
 
     A character with one byte in UTF-8 (English) counts 1 quarter, with two bytes (Greek, Cyrillic,
@@ -34,7 +34,7 @@ def text_quarters(text: str) -> int:
     if text.isascii():
         return len(text)
     if len(text) > SLICE:
-        return sum(text_quarters(text[i : i + SLICE]) for i in range(0, len(text), SLICE))
+        return sum(estimate_text(text[i : i + SLICE]) for i in range(0, len(text), SLICE))
     # With a, b, c, d characters of one to four bytes, the result is a + 2b + 4c + 8d. The sizes of
     # encodings give it without a loop in Python.
     utf8 = len(text.encode("utf-8", "surrogatepass"))
@@ -43,35 +43,35 @@ def text_quarters(text: str) -> int:
     return 2 * utf8 + 2 * utf16 + ascii_only - 4 * len(text)
 
 
-def value_quarters(value: Any) -> int:
+def estimate_value(value: Any) -> int:
     """Estimate a JSON value by its texts and numbers, without member names and punctuation."""
     if isinstance(value, str):
-        return text_quarters(value)
+        return estimate_text(value)
     if isinstance(value, dict):
-        return sum(map(value_quarters, value.values()))
+        return sum(map(estimate_value, value.values()))
     if isinstance(value, list):
-        return sum(map(value_quarters, value))
+        return sum(map(estimate_value, value))
     return _estimate_number(value) if type(value) in (int, float) else 0
 
 
-def named_quarters(value: Any) -> int:
+def estimate_json(value: Any) -> int:
     """Return the estimate for a JSON value as text, with names of members and punctuation.
 
     Punctuation counts 4 quarters per item and 6 per member.
     """
     if type(value) is str:
-        return text_quarters(value)
+        return estimate_text(value)
     if type(value) is dict:
         total = MEMBER_QUARTERS * len(value)
         for name, item in value.items():
-            total += NAME_QUARTERS[name] if name in NAME_QUARTERS else text_quarters(name)
+            total += NAME_QUARTERS[name] if name in NAME_QUARTERS else estimate_text(name)
             if type(item) is str:
-                total += len(item) if item.isascii() else text_quarters(item)
+                total += len(item) if item.isascii() else estimate_text(item)
             else:
-                total += named_quarters(item)
+                total += estimate_json(item)
         return total
     if type(value) is list:
-        return QUARTERS * len(value) + sum(map(named_quarters, value))
+        return QUARTERS * len(value) + sum(map(estimate_json, value))
     return _estimate_number(value) if type(value) in (int, float) else QUARTERS  # true, null
 
 
@@ -79,37 +79,37 @@ def _estimate_number(number: float) -> int:
     return QUARTERS * len(repr(number))  # many tokenizers use a token per digit
 
 
-def prompt_quarters(value: Any) -> int:
+def estimate_prompt(value: Any) -> int:
     """Return the estimate for a prompt, which is a text or token ids, or for a list of prompts.
 
     An item of a list counts at least one token.
     """
     if isinstance(value, list):
-        return sum([max(QUARTERS, prompt_quarters(item)) for item in value])
+        return sum([max(QUARTERS, estimate_prompt(item)) for item in value])
     if type(value) is int and 0 <= value < MAX_TOKEN_ID:
         return QUARTERS
-    return text_quarters(value) if isinstance(value, str) else QUARTERS + named_quarters(value)
+    return estimate_text(value) if isinstance(value, str) else QUARTERS + estimate_json(value)
 
 
-def field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
+def estimate_fields(body: Mapping[str, Any]) -> dict[str, int]:
     """Estimate the prompt tokens of each field of a request, in quarters of a token.
 
     Fields that cannot be part of the prompt are omitted.
     """
     return {
-        name: prompt_quarters(value) if name in PROMPT_FIELDS else named_quarters(value)
+        name: estimate_prompt(value) if name in PROMPT_FIELDS else estimate_json(value)
         for name, value in body.items()
         if type(value) in TEXT_TYPES and name not in UNREAD_FIELDS
     }
 
 
-def estimate_quarters(body: Mapping[str, Any], estimates: Mapping[str, int] = NO_ESTIMATES) -> int:
+def estimate_body(body: Mapping[str, Any], estimates: Mapping[str, int] = NO_ESTIMATES) -> int:
     """Estimate the prompt tokens of a request, in quarters of a token.
 
     ``estimates`` are field estimates that the caller already has.
     """
     fields = {name: value for name, value in body.items() if name not in estimates}
-    total = sum(field_quarters(fields).values())
+    total = sum(estimate_fields(fields).values())
     return total + sum([estimates[name] for name in estimates if name in body])
 
 
@@ -121,23 +121,23 @@ def to_tokens(quarters: int) -> int:
 class HiddenOutput(NamedTuple):
     """Output that a model may have written without sending it.
 
-    ``answers`` responses took ``seconds``, and have at most ``most`` tokens including the sent
-    ones.
+    ``responses`` responses took ``seconds``. They have at most ``max_tokens`` tokens, including
+    the sent ones.
     """
 
     seconds: float = 0.0
-    answers: int = 1
-    most: int = 0
+    responses: int = 1
+    max_tokens: int = 0
 
 
 NOTHING_HIDDEN = HiddenOutput()
 
 
-def interrupted_tokens(thoughts: int, text: int, hidden: HiddenOutput) -> int:
+def estimate_interrupted(thoughts: int, text: int, hidden: HiddenOutput) -> int:
     """Return the output tokens of an interrupted response.
 
     ``thoughts`` and ``text`` are the received tokens of reasoning and of text. Received reasoning
     may be a summary, so the larger of it and the hidden output counts.
     """
-    hidden_tokens = ceil(hidden.seconds * TOKENS_PER_SECOND) * hidden.answers
-    return max(thoughts + text, min(max(thoughts, hidden_tokens) + text, hidden.most))
+    hidden_tokens = ceil(hidden.seconds * TOKENS_PER_SECOND) * hidden.responses
+    return max(thoughts + text, min(max(thoughts, hidden_tokens) + text, hidden.max_tokens))

@@ -58,7 +58,7 @@ class Tokens:
     def total(self) -> int:
         return self.prompt_total + self.completion_total
 
-    def counts(self) -> tuple[int, ...]:
+    def counts_by_type(self) -> tuple[int, ...]:
         """Return the counts in the order of ``TOKEN_TYPES``."""
         prompt = self.input, self.cached_input, self.cache_write
         return (*prompt, self.output, self.reasoning, self.audio_input, self.audio_output)
@@ -66,13 +66,13 @@ class Tokens:
     def extra_counts(self) -> dict[str, int]:
         return {name: count for name in EXTRA_COUNTS if (count := getattr(self, name))}
 
-    def billed(self) -> tuple[int, ...]:
+    def billed_counts(self) -> tuple[int, ...]:
         """Return the billed counts in the order of ``BILLED_COUNTS``."""
         prompt = self.input, self.cached_input, self.cache_write - self.cache_write_1h
         completion = self.output, self.reasoning, self.audio_input, self.audio_output
         return (*prompt, *completion, self.cache_write_1h, self.web_searches)
 
-    def at_least(self, prompt: int, completion: int) -> Tokens:
+    def raised_to(self, prompt: int, completion: int) -> Tokens:
         """Return counts with at least as many prompt and completion tokens.
 
         Missing ones are added as text.
@@ -275,13 +275,13 @@ class Price:
         object.__setattr__(self, "rates", rates)
         object.__setattr__(self, "unit", unit)
         object.__setattr__(
-            self, "tier_prices", tuple((tier.above, self.in_tier(tier)) for tier in tiers)
+            self, "tier_prices", tuple((tier.above, self.with_tier(tier)) for tier in tiers)
         )
 
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, or None if a used type has no price."""
         price, total = self._price_for_prompt(tokens) if self.tier_prices else self, 0
-        for rate, count in zip(price.rates, tokens.billed(), strict=True):
+        for rate, count in zip(price.rates, tokens.billed_counts(), strict=True):
             if count:
                 if rate is None:
                     return None
@@ -299,12 +299,12 @@ class Price:
         price: Decimal | None = getattr(self, token_type)
         return price if price is not None else getattr(self, FALLBACK_TYPES[token_type])
 
-    def parts(self, tokens: Tokens) -> dict[str, int]:
+    def cost_by_type(self, tokens: Tokens) -> dict[str, int]:
         """Return the cost in nano-USD by the types of ``COST_TYPES``, for tokens with a price."""
         price = self._price_for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         total = running_cost = 0
-        for kind, rate, count in zip(_KINDS, price.rates, tokens.billed(), strict=True):
+        for kind, rate, count in zip(_KINDS, price.rates, tokens.billed_counts(), strict=True):
             if count and rate:
                 total += count * rate
                 cost = total if price.unit == 1 else _divide_half_even(total, price.unit)
@@ -320,7 +320,7 @@ class Price:
                 return price
         return self
 
-    def in_tier(self, tier: Tier) -> Price:
+    def with_tier(self, tier: Tier) -> Price:
         prices = {f.name: getattr(tier, f.name) for f in fields(tier) if f.name != "above"}
         known = {name: price for name, price in prices.items() if price is not None}
         return replace(self, tiers=(), **known)
@@ -364,7 +364,7 @@ def price_on(prices: Sequence[Price], day: date) -> Price | None:
     return max(started, key=lambda price: price.since or date.min, default=None)
 
 
-def find_listed(names: Iterable[str], model: str) -> str | None:
+def find_listed_name(names: Iterable[str], model: str) -> str | None:
     """Return the name of a model in a table, otherwise the longest matching ``prefix*``."""
     names = list(names)
     if model in names:
@@ -373,14 +373,14 @@ def find_listed(names: Iterable[str], model: str) -> str | None:
     return max(prefixes, key=len, default=None)
 
 
-def nano_usd(micro: Decimal) -> int:
+def to_nano_usd(micro: Decimal) -> int:
     """Return micro-USD as whole nano-USD, rounded half to even."""
     return round(micro * 1000)
 
 
-def usd_text(nano: int) -> str:
+def format_usd(nano: int) -> str:
     """Return nano-USD as exact decimal USD."""
     if nano < 0:
-        return f"-{usd_text(-nano)}"
+        return f"-{format_usd(-nano)}"
     dollars, fraction = divmod(nano, NANO)
     return f"{dollars}.{fraction:09}".rstrip("0") if fraction else f"{dollars}"

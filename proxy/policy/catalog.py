@@ -41,7 +41,7 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
         revision=snapshot.revision,
         keys=tuple(sorted(keys)),
         deployments=MappingProxyType(listed),
-        counters=tuple(islice(counters(snapshot), MAX_COUNTERS)),
+        counters=tuple(islice(list_counters(snapshot), MAX_COUNTERS)),
         tags=MappingProxyType(
             {name: _list_tag_values(snapshot, name) for name in sorted(snapshot.tags)}
         ),
@@ -50,7 +50,7 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
     )
 
 
-def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
+def list_counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
     """Yield up to ``MAX_SCOPES`` counters of each deployment whose scope no client chooses."""
     key_deployments = _group_key_deployments(snapshot)
     yielded: set[tuple[str, str]] = set()
@@ -78,7 +78,9 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
         for name, deployment in key.deployments.items():
             key_deployments[name][key.name] = deployment
     for caller in snapshot.deployments.values():
-        calls = [(internal_key("guard", guard), name) for guard, name in guard_deployments(caller)]
+        calls = [
+            (internal_key("guard", guard), name) for guard, name in iter_guard_deployments(caller)
+        ]
         calls += [
             (internal_key("cache", caller.name), cache.semantic.embeddings)
             for cache in _list_cache_rules(caller)
@@ -90,7 +92,7 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
     return key_deployments
 
 
-def guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
+def iter_guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
     """Yield the guards of a deployment and its rules that call a deployment, with its name."""
     guards = [*deployment.guards.input, *deployment.guards.output]
     guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
@@ -171,23 +173,23 @@ class ActiveBudgets:
     _by_name: Mapping[str, BudgetQuery] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def all(self) -> Mapping[str, BudgetQuery]:
+    async def read_budgets(self) -> Mapping[str, BudgetQuery]:
         """Return the budgets by name. Listing takes a second for 5,000 keys."""
         async with self._lock:
             snapshot = self.current()
             if snapshot is not self._snapshot:
-                self._by_name = await asyncio.to_thread(budgets, snapshot)
+                self._by_name = await asyncio.to_thread(list_budgets, snapshot)
                 self._snapshot = snapshot
             return self._by_name
 
 
-def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
+def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     """Return the budgets by name, with the scopes that no client chooses.
 
     ``deployments`` are those whose calls a budget counts. None if rules decide which calls count.
     """
     scopes: dict[str, set[str]] = {}
-    for limit, scope in counters(snapshot, budgets_only=True):
+    for limit, scope in list_counters(snapshot, budgets_only=True):
         scopes.setdefault(limit.name, set()).add(scope)
     rules = [rule for deployment in snapshot.deployments.values() for rule in deployment.rules]
     by_name = {scoped.limit.name: scoped for rule in rules for scoped in rule.limits}
@@ -209,7 +211,7 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     }
 
 
-def shared_response_stores(snapshot: Snapshot) -> list[str]:
+def list_shared_response_stores(snapshot: Snapshot) -> list[str]:
     """Return the upstreams that store responses of several keys.
 
     Unless ids are sealed, a key that knows an id can read the response of another key.
@@ -232,7 +234,7 @@ def shared_response_stores(snapshot: Snapshot) -> list[str]:
     return sorted(shared)
 
 
-def cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
+def list_cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
     """Return the cache stores by name, each with the deployments that use it."""
     stores: dict[str, list[str]] = {}
     for name, deployment in sorted(snapshot.deployments.items()):

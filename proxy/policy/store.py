@@ -32,9 +32,9 @@ from proxy.policy.files.load import (
     read_revocations,
     walk_folders,
 )
-from proxy.policy.files.source import PolicyError, Rejection, unexpected
+from proxy.policy.files.source import PolicyError, Rejection, describe_unexpected
 from proxy.ports import EventLog
-from proxy.runtime.deferred_free import release, without_collection
+from proxy.runtime.deferred_free import pause_collection, release_free_memory
 from proxy.runtime.frozen import frozen
 from proxy.types import RequestHead
 
@@ -79,13 +79,13 @@ class PolicyFolder:
     def read(self) -> Snapshot:
         """Return the snapshot, and release the memory that compiling it used."""
         try:
-            with without_collection():
+            with pause_collection():
                 snapshot = read_folder(self.path, self.environ, self.tokens)
                 if self.prepare is not None:
                     self.prepare(snapshot)
                 return snapshot
         finally:
-            release()
+            release_free_memory()
 
     def read_revocations(self) -> Revocations:
         return read_revocations(self.path)
@@ -140,7 +140,7 @@ class PolicyStore:
             self._active = ActivePolicy(self.current)
         return self._active
 
-    def passed(self) -> PassthroughPaths | None:
+    def passthrough_paths(self) -> PassthroughPaths | None:
         return self.current.passthrough
 
     def _may_refresh(self, head: RequestHead) -> bool:
@@ -173,7 +173,7 @@ class PolicyStore:
                 self.secret_files = self.current.secret_files | error.secret_files
                 self._reject([str(problem) for problem in error.problems])
             except Exception as bug:  # noqa: BLE001  # calls continue under the old snapshot
-                self._reject([unexpected(bug)])
+                self._reject([describe_unexpected(bug)])
             self._loaded_at = started_at
 
     async def apply_revocations(self) -> None:
@@ -256,7 +256,7 @@ FileStates = frozenset[tuple[str, int, int, int, int]]
 Action = Literal["nothing", "revocations", "all"]
 
 
-def file_states(files: Iterable[str]) -> FileStates:
+def read_file_states(files: Iterable[str]) -> FileStates:
     """Return the state of the files that exist."""
     states: set[tuple[str, int, int, int, int]] = set()
     for path in files:
@@ -267,13 +267,13 @@ def file_states(files: Iterable[str]) -> FileStates:
     return frozenset(states)
 
 
-def secret_states(refs: Collection[str], tokens: CloudTokens | None) -> FileStates:
+def read_secret_states(refs: Collection[str], tokens: CloudTokens | None) -> FileStates:
     """Return the state of files with secrets, and of tokens."""
-    states = file_states(refs)
-    return states if tokens is None else states | tokens.state(refs)
+    states = read_file_states(refs)
+    return states if tokens is None else states | tokens.get_fetch_counts(refs)
 
 
-def folder_states(folder: Path) -> FileStates:
+def read_folder_states(folder: Path) -> FileStates:
     """Return the state of all policies below a folder, and of up to ``MAX_ENTRIES`` other files."""
     paths: list[str] = []
     count = 0
@@ -284,7 +284,7 @@ def folder_states(folder: Path) -> FileStates:
         count += 1 + len(names)
         if count > MAX_WALKED:
             break
-    return file_states(paths)
+    return read_file_states(paths)
 
 
 async def renew_tokens(tokens: CloudTokens) -> None:
@@ -300,7 +300,7 @@ async def renew_tokens(tokens: CloudTokens) -> None:
     async with asyncio.TaskGroup() as group:
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for cloud in tokens.due() - running:
+            for cloud in tokens.list_due() - running:
                 running.add(cloud)
                 group.create_task(renew(cloud))
 

@@ -21,7 +21,7 @@ def run_cases(folder: Path) -> Report:
     results, rules, deployments = [], set[str](), set[str | None]()
     for name, case in cases.items():
         case_run = run_simulated(run_case(snapshot, case.given))
-        location = document.location(("tests", name))
+        location = document.get_location(("tests", name))
         source = f"{location.file}:{location.line}"
         results.append(CaseResult(name, source, tuple(differences(case.expect, case_run))))
         plan = case_run.record.plan
@@ -30,10 +30,10 @@ def run_cases(folder: Path) -> Report:
             deployments.add(plan.deployment)
     parts = []
     for name in snapshot.deployments:
-        source = snapshot.source_of("deployments", name) or "policies"
+        source = snapshot.find_location("deployments", name) or "policies"
         parts.append(CoveredPart("deployment", name, source, covered=name in deployments))
     rules_by_name = {rule.name: rule for d in snapshot.deployments.values() for rule in d.rules}
     for name, rule in rules_by_name.items():
-        source = snapshot.source_of(*rule.path) or "policies"
+        source = snapshot.find_location(*rule.path) or "policies"
         parts.append(CoveredPart("rule", name, source, covered=name in rules))
     return Report(tuple(results), tuple(parts))

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from proxy.config.scalars import Name, Section, Usd
-from proxy.policy.files.load import policy_files
+from proxy.policy.files.load import iter_policy_files
 from proxy.policy.files.source import Document, PolicyError, SourceLocation
 from proxy.policy.files.validation import report_errors
 from proxy.policy.files.yaml_reader import read_file
@@ -172,7 +172,7 @@ def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:
     if not (folder / FOLDER).is_dir():
         document.stop_reading(SourceLocation(FOLDER, 1, 1), (), NO_TESTS)
         raise PolicyError(document.problems)
-    for file in policy_files(folder / FOLDER, document):
+    for file in iter_policy_files(folder / FOLDER, document):
         read_file(file, file.relative_to(folder).as_posix(), document)
     document.raise_problems()
     try:

@@ -19,7 +19,7 @@ from proxy.app import Stages, build_pipeline
 from proxy.cache import NullCache
 from proxy.call.record import Record, TraceIds
 from proxy.dialects import Received, families
-from proxy.dialects.families import answer_writer
+from proxy.dialects.families import make_answer_writer
 from proxy.dialects.family import FamilyWriter
 from proxy.errors import (
     ProxyError,
@@ -36,7 +36,7 @@ from proxy.limits.claims import estimate_claims
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import chat_body, guess_path, read_sample
+from proxy.policy.review.sample_call import guess_path, make_chat_body, read_sample_call
 from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import CallGuards
@@ -196,7 +196,7 @@ class _Policies:
         return self
 
     def identify(self, head: RequestHead) -> KeyCaller:
-        if self.snapshot.rejection_reason(self.key, head.received_at) is not None:
+        if self.snapshot.find_rejection_reason(self.key, head.received_at) is not None:
             raise Unauthorized
         return KeyCaller(self.snapshot, self.snapshot.keys[self.key])
 
@@ -214,7 +214,7 @@ class _Exchange:
         self._given = setup
         self._passed = paths
         self._case_run = case_run
-        self._body = chat_body(setup.deployment or "") if setup.body is None else setup.body
+        self._body = make_chat_body(setup.deployment or "") if setup.body is None else setup.body
         self._headers = {name.lower(): value for name, value in setup.headers.items()}
         if setup.deployment is not None:
             self._headers["x-headrace-deployment"] = setup.deployment
@@ -229,7 +229,7 @@ class _Exchange:
         return head
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
-        self._call = read_sample(head, self._body, caller)
+        self._call = read_sample_call(head, self._body, caller)
         return self._call
 
     def start_keepalive(self, record: Record) -> None:
@@ -237,7 +237,7 @@ class _Exchange:
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._head = head
-        self._writer = answer_writer(self._call, head, record.guard_results)
+        self._writer = make_answer_writer(self._call, head, record.guard_results)
 
     async def send(self, frames: Sequence[Frame]) -> None:
         for frame in frames:

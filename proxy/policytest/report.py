@@ -27,7 +27,7 @@ class CaseResult:
     """Result of one test: its name, its ``file:line``, and its differences from expectations."""
 
     name: str
-    at: str
+    location: str
     differences: tuple[str, ...]
 
 
@@ -37,7 +37,7 @@ class CoveredPart:
 
     kind: str
     name: str
-    at: str
+    location: str
     covered: bool
 
 
@@ -62,10 +62,10 @@ def as_text(report: Report) -> str:
     lines = []
     for result in report.results:
         if result.differences:
-            lines.append(f"FAILED {result.at}: {result.name}")
+            lines.append(f"FAILED {result.location}: {result.name}")
             lines += [f"    {difference}" for difference in result.differences]
     uncovered = [part for part in report.parts if not part.covered]
-    lines += [f"not covered: {part.kind} {part.name} ({part.at})" for part in uncovered]
+    lines += [f"not covered: {part.kind} {part.name} ({part.location})" for part in uncovered]
     count, covered = len(report.parts), len(report.parts) - len(uncovered)
     lines.append(f"{covered} of {count} rules and deployments covered ({report.coverage}%)")
     lines.append(f"{len(report.results) - report.failed} passed, {report.failed} failed")
@@ -85,7 +85,10 @@ FORMATS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}
 def differences(expect: Expect, case_run: CaseRun) -> list[str]:
     """Return a sentence for each value that differs from the expected one."""
     parts = [*_result_differences(expect, case_run), *_text_differences(expect, case_run)]
-    return [f"{name}: expected {_text(want)}, got {_text(got)}" for name, want, got in parts]
+    return [
+        f"{name}: expected {_format_value(want)}, got {_format_value(got)}"
+        for name, want, got in parts
+    ]
 
 
 def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
@@ -131,13 +134,13 @@ def _text_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]
     if expect.upstream is not None:
         body = case_run.requests[-1].body if case_run.requests else {}
         yield from _compare("upstream.body", expect.upstream.body or {}, body)
-        if expect.upstream.text is not None and expect.upstream.text != request_text(body):
-            yield "upstream.text", expect.upstream.text, request_text(body)
+        if expect.upstream.text is not None and expect.upstream.text != join_request_text(body):
+            yield "upstream.text", expect.upstream.text, join_request_text(body)
     if expect.client is not None:
         yield from _compare("client.headers", expect.client.headers, case_run.headers)
         yield from _compare("client.body", expect.client.body or {}, _parse_document(case_run.body))
-        if expect.client.text is not None and expect.client.text != response_text(case_run):
-            yield "client.text", expect.client.text, response_text(case_run)
+        if expect.client.text is not None and expect.client.text != join_response_text(case_run):
+            yield "client.text", expect.client.text, join_response_text(case_run)
 
 
 def _compare(path: str, expected: Any, actual: Any) -> Iterator[Difference]:
@@ -149,7 +152,7 @@ def _compare(path: str, expected: Any, actual: Any) -> Iterator[Difference]:
         yield path, expected, actual
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return str(value) if isinstance(value, (str, Decimal)) else orjson.dumps(value).decode()
 
 
@@ -161,7 +164,7 @@ def _parse_document(body: bytes) -> Json:
     return data if isinstance(data, dict) else {}
 
 
-def request_text(body: Json) -> str:
+def join_request_text(body: Json) -> str:
     """Return all texts of a request that a model reads, in order, joined by newlines."""
     return "\n".join(
         text for name in TEXT_FIELDS if name in body for text in _iter_texts(body[name])
@@ -179,7 +182,7 @@ def _iter_texts(value: Any, name: str = "") -> Iterator[str]:
             yield from _iter_texts(item, name)
 
 
-def response_text(case_run: CaseRun) -> str:
+def join_response_text(case_run: CaseRun) -> str:
     if not case_run.headers.get("content-type", "").startswith("text/event-stream"):
         return _join_document_text(_parse_document(case_run.body))
     reader = sse.EventReader(limit=len(case_run.body) + 1)

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from proxy.money.usage import Price, find_listed, price_on
+from proxy.money.usage import Price, find_listed_name, price_on
 from proxy.policy import schema
 from proxy.policy.catalog import list_labels
 from proxy.policy.compile.targets import compile_price
@@ -65,9 +65,9 @@ def list_prices(loaded: Loaded, snapshot: Snapshot, day: date, model: str | None
 def _target_line(loaded: Loaded, target: Target, day: date) -> PriceLine:
     provider = target.upstream.provider
     rows = loaded.priced.prices.get(provider or "", {})
-    name = find_listed(rows, target.model)
+    name = find_listed_name(rows, target.model)
     source = None if not target.prices else TARGET
-    if name is not None and valid_prices(rows[name]) == target.prices:
+    if name is not None and parse_valid_prices(rows[name]) == target.prices:
         source = name
     price = price_on(target.prices, day)
     return PriceLine(provider, target.upstream.name, target.model, source=source, price=price)
@@ -77,11 +77,11 @@ def _table_lines(loaded: Loaded, model: str, day: date) -> Iterator[PriceLine]:
     for provider, names in loaded.priced.prices.items():
         for name, rows in names.items():
             if fnmatchcase(name, model):
-                price = price_on(valid_prices(rows), day)
+                price = price_on(parse_valid_prices(rows), day)
                 yield PriceLine(provider, None, name, source=name, price=price)
 
 
-def valid_prices(rows: Any) -> tuple[Price, ...]:
+def parse_valid_prices(rows: Any) -> tuple[Price, ...]:
     """Return the prices of a name in the table, without invalid rows, which ``check`` reports."""
     prices = []
     for row in rows if isinstance(rows, list) else [rows]:

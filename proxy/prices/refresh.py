@@ -13,7 +13,7 @@ from proxy.policy import schema
 from proxy.policy.files.source import Document, KeyPath
 from proxy.policy.files.validation import report_errors
 from proxy.policy.files.yaml_reader import read_file
-from proxy.prices.rows import Rows, Table, TableChanges, merge_tables, row_of, table_lines
+from proxy.prices.rows import Rows, Table, TableChanges, merge_tables, table_lines, to_row
 from proxy.runtime.frozen import frozen
 
 FILE, LICENCE = "prices.yaml", "prices.LICENSE"
@@ -31,7 +31,7 @@ price_table: {{as_of: {as_of}}}
 """
 
 
-class Unavailable(Exception):
+class PackageMissing(Exception):
     """The package genai-prices is not installed. The message names the command to install it."""
 
 
@@ -51,25 +51,25 @@ class Refresh:
 def prepare_refresh(folder: Path, today: date) -> Refresh:
     """Return the new prices of a folder without writing them.
 
-    Raise ``Unavailable``, or ``PolicyError`` if the present file cannot be read.
+    Raise ``PackageMissing``, or ``PolicyError`` if the present file cannot be read.
     """
     try:
         from proxy.prices import source  # noqa: PLC0415  # an extra
     except ImportError:
-        raise Unavailable(HINT) from None
+        raise PackageMissing(HINT) from None
     file = folder / FILE
     old_text = file.read_text("utf-8", "replace") if file.exists() else ""  # read strictly below
     old_table, as_of = _read_table(file) if old_text else ({}, None)
-    table, changes = merge_tables(old_table, source.table(), today)
-    lines, version = "\n".join(table_lines(table)), source.version()
+    table, changes = merge_tables(old_table, source.build_table(), today)
+    lines, version = "\n".join(table_lines(table)), source.package_version()
     same_text = f"{HEADER.format(version=version, as_of=as_of)}{lines}\n"
     is_current = as_of is not None and same_text == old_text
     new_text = f"{HEADER.format(version=version, as_of=today)}{lines}\n"
     text = old_text if is_current else new_text
-    return Refresh(text, changes, source.licence(), is_current=is_current)
+    return Refresh(text, changes, source.read_licence(), is_current=is_current)
 
 
-def write(folder: Path, refresh: Refresh) -> None:
+def write_refresh(folder: Path, refresh: Refresh) -> None:
     """Replace the file and its licence, each atomically. Raise ``OSError``."""
     for name, text in ((LICENCE, refresh.licence), (FILE, refresh.text)):
         new_file = folder / f".{name}.new"
@@ -104,7 +104,7 @@ def _parse_rows(document: Document, path: KeyPath, value: Any) -> Rows:
     rows = []
     for index, row in enumerate(value if isinstance(value, list) else [value]):
         try:
-            rows.append(row_of(schema.PriceConfig.model_validate(row)))
+            rows.append(to_row(schema.PriceConfig.model_validate(row)))
         except ValidationError as error:
             report_errors(document, error, schema.PriceConfig, (*path, index))
     return tuple(sorted(rows, key=lambda row: row.since or date.min))

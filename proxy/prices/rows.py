@@ -18,14 +18,14 @@ TYPES = (
 
 
 @frozen
-class Row:
+class PriceRow:
     """A price as text, and its first day, None for the earliest price."""
 
     since: date | None
     amounts: str
 
 
-Rows = tuple[Row, ...]
+Rows = tuple[PriceRow, ...]
 Table = Mapping[str, Mapping[str, Rows]]
 """Rows by provider and name, the earliest first."""
 
@@ -39,12 +39,12 @@ class TableChanges:
     missing: tuple[str, ...] = ()
 
 
-def row_of(price: schema.PriceConfig) -> Row:
+def to_row(price: schema.PriceConfig) -> PriceRow:
     """Return the row of a price in canonical form."""
     amounts = {name: getattr(price, name) for name in TYPES}
     text = yaml_members(amounts)
     tiers = [f"{{above: {tier.above}, {yaml_members(dict(tier))}}}" for tier in price.tiers]
-    return Row(price.since, f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text)
+    return PriceRow(price.since, f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text)
 
 
 def yaml_members(amounts: Mapping[str, object]) -> str:
@@ -85,7 +85,7 @@ def _merge_rows(old_rows: Rows, new_rows: Rows, today: date) -> Rows:
     return (*past, *(row for row in new_rows if row.since is not None and row.since > today))
 
 
-def current_row(rows: Sequence[Row], day: date) -> Row | None:
+def current_row(rows: Sequence[PriceRow], day: date) -> PriceRow | None:
     """Return the row with the latest start on or before ``day``."""
     started = [row for row in rows if row.since is None or row.since <= day]
     return max(started, key=lambda row: row.since or date.min, default=None)
@@ -106,5 +106,5 @@ def table_lines(table: Table) -> Iterable[str]:
             yield from (f"      - {_format_mapping(row)}" for row in reversed(rows))
 
 
-def _format_mapping(row: Row) -> str:
+def _format_mapping(row: PriceRow) -> str:
     return f"{{{row.amounts}}}" if row.since is None else f"{{from: {row.since}, {row.amounts}}}"

@@ -13,7 +13,7 @@ from importlib import metadata
 
 from genai_prices import data, types
 
-from proxy.prices.rows import Row, Rows, Table, yaml_members
+from proxy.prices.rows import PriceRow, Rows, Table, yaml_members
 from proxy.types.providers import PROVIDERS
 
 PACKAGE = "genai-prices"
@@ -38,16 +38,16 @@ Amount = Decimal | types.TieredPrices
 Amounts = dict[str, Amount]
 
 
-def version() -> str:
+def package_version() -> str:
     return metadata.version(PACKAGE)
 
 
-def licence() -> str:
+def read_licence() -> str:
     """Return the licence of the package, which must accompany its data."""
     return metadata.distribution(PACKAGE).read_text("licenses/LICENSE") or ""
 
 
-def table() -> Table:
+def build_table() -> Table:
     """Return all prices that a row can express."""
     providers = {provider.id: provider for provider in data.providers}
     return {name: _provider_rows(providers[name]) for name in PRICED}
@@ -91,14 +91,14 @@ def _model_patterns(match: types.MatchLogic) -> list[str]:
 
 def _rows(model: types.ModelInfo) -> Rows:
     """Return a model's prices by day, none if they are not per token."""
-    rows: list[Row] = []
+    rows: list[PriceRow] = []
     for day, source in _iter_dated_prices(model):
         amounts = _read_amounts(source, embeds="embed" in model.id)
         if amounts is None:
             return ()
         text = _format_row(amounts)
         if not rows or rows[-1].amounts != text:
-            rows.append(Row(day, text))
+            rows.append(PriceRow(day, text))
     return tuple(rows)
 
 

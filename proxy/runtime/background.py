@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from proxy.runtime.fair_queue import Places
+from proxy.runtime.fair_queue import CallerPlaces
 
 STEPS_S = 0.001
 MAX_SIDE_TASKS = 1024
@@ -30,7 +30,7 @@ async def run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[No
         await group.__aexit__(None, None, None)
 
 
-async def between_calls(
+async def run_between_calls(
     steps: Iterator[None],
     is_busy: Callable[[], bool],
     now: Callable[[], float] = time.perf_counter,
@@ -68,7 +68,7 @@ class SideTasks:
     """Owns background tasks of calls. Leaving the context cancels those that remain."""
 
     def __init__(self, max_tasks: int = MAX_SIDE_TASKS) -> None:
-        self._places = Places(max_tasks)
+        self._places = CallerPlaces(max_tasks)
         self._group = asyncio.TaskGroup()
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -82,7 +82,7 @@ class SideTasks:
         self._places.take(caller)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-        task.add_done_callback(lambda _: self._places.give_back(caller))
+        task.add_done_callback(lambda _: self._places.release(caller))
         return task
 
     async def __aenter__(self) -> Self:

@@ -17,7 +17,7 @@ MIN_FROZEN = 20_000
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Create long-lived objects without garbage collection, and freeze them if they are many."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -30,7 +30,7 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def release() -> None:
+def release_free_memory() -> None:
     """Return free memory to the system if the C library supports it. Takes a few milliseconds."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -41,11 +41,11 @@ class FairSemaphore:
     def _charge_of(self, caller: object) -> float:
         return max(self._charged.get(caller, 0.0), self._level)
 
-    def of(self, caller: object) -> CallerSlot:
+    def slot_of(self, caller: object) -> FairSlot:
         """Return a reusable context manager that waits for a turn of the caller and holds it."""
-        return CallerSlot(self, caller)
+        return FairSlot(self, caller)
 
-    def take_free(self) -> bool:
+    def try_take(self) -> bool:
         """Take a turn if one is free and no caller waits. Return True if it was taken."""
         if not self._free:
             return False
@@ -54,7 +54,7 @@ class FairSemaphore:
 
     async def take(self, caller: object) -> None:
         """Wait for a turn."""
-        if self.take_free():
+        if self.try_take():
             self._level = self._charge_of(caller)
             return
         turn = asyncio.get_running_loop().create_future()
@@ -63,10 +63,10 @@ class FairSemaphore:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give_back(caller)
+                self.release(caller)
             raise
 
-    def give_back(self, caller: object) -> None:
+    def release(self, caller: object) -> None:
         """End a turn of ``caller`` and start the next one."""
         while self._waiting:
             following = min(self._waiting, key=lambda one: (self._charge_of(one), one == caller))
@@ -84,7 +84,7 @@ class FairSemaphore:
             self._level = 0.0
 
 
-class Places:
+class CallerPlaces:
     """Counts places per caller. When all are taken, only callers below an equal share get one."""
 
     def __init__(self, max_places: int) -> None:
@@ -100,25 +100,25 @@ class Places:
     def take(self, caller: object) -> None:
         self._taken[caller] += 1
 
-    def give_back(self, caller: object) -> None:
+    def release(self, caller: object) -> None:
         self._taken[caller] -= 1
         if not self._taken[caller]:
             del self._taken[caller]
 
 
 @frozen
-class CallerSlot:
+class FairSlot:
     """Context manager that holds a turn of one caller."""
 
     turns: FairSemaphore
     caller: object
 
-    async def __aenter__(self) -> CallerSlot:
+    async def __aenter__(self) -> FairSlot:
         await self.turns.take(self.caller)
         return self
 
     async def __aexit__(self, *ended: object) -> None:
-        self.turns.give_back(self.caller)
+        self.turns.release(self.caller)
 
     def charge(self, seconds: float) -> None:
         self.turns.charge(self.caller, seconds)
@@ -141,7 +141,7 @@ class TimeSlices:
         self._resting: dict[object, deque[asyncio.Future[None]]] = {}
         self._is_due = False
 
-    async def rest(self, caller: object) -> None:
+    async def pause(self, caller: object) -> None:
         """Pause until other callers, and earlier pauses of this caller, have continued."""
         loop = asyncio.get_running_loop()
         rested = loop.create_future()
@@ -178,7 +178,7 @@ class TimeSlice:
         self._caller = caller
         self._began = self._worked = 0.0
 
-    def begin(self) -> float:
+    def start(self) -> float:
         """Start or resume the measurement of work. Return the current time."""
         self._began = now = self._now()
         return now
@@ -190,12 +190,12 @@ class TimeSlice:
         self._began = now
         return self._worked > SLICE_S
 
-    async def rest(self) -> None:
+    async def pause(self) -> None:
         """Yield to other calls and start a new slice."""
         if self._turns is None:
             await asyncio.sleep(0)
         else:
-            await self._turns.rest(self._caller)
+            await self._turns.pause(self._caller)
         self._worked = 0.0
         self._began = self._now()
 
@@ -213,7 +213,7 @@ class Offload:
             return work()
         if self.turns is None:
             return await self._run_in_thread(work)
-        async with self.turns.of(caller):
+        async with self.turns.slot_of(caller):
             return await self._run_in_thread(work)
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:

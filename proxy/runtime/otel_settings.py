@@ -75,7 +75,7 @@ class OtelSettings:
         return bool(self.exporters or self.metric_exporters)
 
 
-def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
+def read_otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     """Read the variables ``OTEL_*``."""
     values = {name: value.strip() for name, value in environ.items() if value.strip()}
     warnings: list[str] = []

@@ -24,8 +24,8 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from proxy.errors.causes import cause_of
-from proxy.errors.words import listed
+from proxy.errors.causes import get_cause
+from proxy.errors.words import join_names
 
 FREE_S = 0.02
 MAX_CHECKS = 50
@@ -47,7 +47,7 @@ REDIS_ERRORS = (
 )
 """Exceptions of a request. The last four are raised for malformed replies, and for a cluster
 that redirects to an unknown server."""
-Word = str | bytes | int
+CommandWord = str | bytes | int
 
 
 class RedisServer(Protocol):
@@ -57,17 +57,17 @@ class RedisServer(Protocol):
     knows whether a command may run twice.
     """
 
-    async def run(self, key: str | bytes, *command: Word) -> Any:
+    async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
         """Run a command at the server of ``key``. Raises ``TimeoutError``."""
 
-    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
+    async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
         """Run commands with one key each, in one round trip per server. Raises ``TimeoutError``."""
 
     async def aclose(self) -> None: ...
 
 
 @asynccontextmanager
-async def in_time(seconds: float) -> AsyncIterator[None]:
+async def fair_timeout(seconds: float) -> AsyncIterator[None]:
     """Raise ``TimeoutError`` after ``seconds``, or later if the event loop was too busy to read."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
@@ -112,13 +112,13 @@ class SingleServer:
         self._client = Redis.from_pool(pool)
         self._timeout_s = timeout_s
 
-    async def run(self, key: str | bytes, *command: Word) -> Any:
-        async with in_time(self._timeout_s):
+    async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
+        async with fair_timeout(self._timeout_s):
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
-    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
+    async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
         async with (
-            in_time(self._timeout_s),
+            fair_timeout(self._timeout_s),
             self._client.pipeline(transaction=False) as together,
         ):
             for command in commands:
@@ -144,7 +144,7 @@ class Cluster:
         self._failing = False
         self._asked: str | None = None
 
-    async def run(self, key: str | bytes, *command: Word) -> Any:
+    async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
         """Choose the server first, because the library would otherwise hash every argument."""
         async with self._round_trip():
             node = self._client.get_node_from_key(cast("str", key))
@@ -155,7 +155,7 @@ class Cluster:
     async def _round_trip(self) -> AsyncIterator[None]:
         """Run one request. After an earlier failure, reload the slots from another server first."""
         try:
-            async with in_time(self._timeout_s):
+            async with fair_timeout(self._timeout_s):
                 if self._failing:
                     await self._client.aclose()
                 _ = await self._client.initialize(last_failed_node_name=self._asked)
@@ -167,7 +167,7 @@ class Cluster:
             self._failing = True
             raise
 
-    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
+    async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
         async with self._round_trip(), self._client.pipeline() as together:
             for command in commands:
                 _ = together.execute_command(*command)
@@ -177,7 +177,7 @@ class Cluster:
         await self._client.aclose()
 
 
-def cause_of_fault(error: BaseException | None) -> str:
+def get_fault_cause(error: BaseException | None) -> str:
     """Return the cause of a failure, without addresses and credentials.
 
     It is ``auth``, ``permission``, a cause of ``proxy.errors.causes``, or an exception name.
@@ -189,7 +189,7 @@ def cause_of_fault(error: BaseException | None) -> str:
         if isinstance(error, TimeoutError):
             return "timeout"
         if isinstance(error, OSError) and not isinstance(error, RedisError):
-            return cause_of(error)
+            return get_cause(error)
         error = error.__cause__ or error.__context__
     return name
 
@@ -205,7 +205,7 @@ def _load_certificates(url: str) -> None:
         connection.ssl_context.get()
     except (OSError, TypeError, RedisError) as error:  # the library's error does not name the file
         why = getattr(error, "strerror", None) or "not a valid certificate"
-        raise ValueError(f"cannot load the TLS files {listed(files)}: {why}") from None
+        raise ValueError(f"cannot load the TLS files {join_names(files)}: {why}") from None
 
 
 def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> RedisServer:
@@ -224,7 +224,7 @@ def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> 
     return server
 
 
-class PackedInC:
+class HiredisPacking:
     """Connection mixin that packs commands with hiredis, which halves the cost of a call."""
 
     def pack_command(self, *args: str | int | bytes) -> list[bytes]:
@@ -235,4 +235,4 @@ class PackedInC:
 
 
 def _with_hiredis(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    return type("Packed", (PackedInC, kind), {})
+    return type("Packed", (HiredisPacking, kind), {})

@@ -14,14 +14,14 @@ SERVER = re.compile(r"([\w.-]+|\[[\w:.]+\])(:\d{1,5})?")
 
 
 @frozen
-class RedisAt:
+class RedisLocation:
     """Address of a Redis or Valkey server, or of some servers of a cluster."""
 
     urls: tuple[str, ...] = field(repr=False)
     cluster: bool = False
 
 
-def redis_at(text: str) -> RedisAt:
+def parse_redis_url(text: str) -> RedisLocation:
     """Parse the URL of a Redis server or cluster.
 
     Forms: ``redis://USER:PASSWORD@HOST:PORT/DATABASE``, ``rediss://`` for TLS, ``unix://PATH``,
@@ -45,4 +45,4 @@ def redis_at(text: str) -> RedisAt:
     if scheme != "unix" and not all(SERVER.fullmatch(name) for name in names):
         raise ValueError("HEADRACE_REDIS_URL must have HOST or HOST:PORT, separated by commas")
     urls = tuple(f"{scheme}://{user}{name}{path}{query}" for name in names)
-    return RedisAt(urls, bool(cluster))
+    return RedisLocation(urls, bool(cluster))

@@ -42,11 +42,11 @@ class SpoolBounds(Generic[Item]):
 class Spool(Generic[Item]):
     """A bounded queue and the thread that writes its items.
 
-    ``write`` gets the oldest items and reports progress in order, with ``done`` for written and
-    ``drop`` for lost items. Unreported items are passed again after ``RETRY_S``. If ``write``
-    raises, ``failed`` gets the exception and the items are passed one by one; an item that raises
-    again is dropped. ``idle`` is called when the queue is empty and returns the seconds until its
-    next call. ``finish`` is called at the end. ``dropped`` gets losses, from either thread.
+    ``write`` gets the oldest items and reports progress in order, with ``mark_written`` for written
+    and ``drop_first`` for lost items. Unreported items are passed again after ``RETRY_S``. If
+    ``write`` raises, ``failed`` gets the exception and the items are passed one by one; an item
+    that raises again is dropped. ``idle`` is called when the queue is empty. It returns the seconds
+    until its next call. ``finish`` is called at the end. ``dropped`` gets losses, in any thread.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Spool(Generic[Item]):
         self._sealed = False
         self._rest_counted = False
         self._rest_s = bounds.idle_s
-        # Reentrant: a destructor that runs during ``put`` may log too.
+        # Reentrant: a destructor that runs during ``add`` may log too.
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._ready = threading.Event()
@@ -81,26 +81,26 @@ class Spool(Generic[Item]):
         self._thread.start()
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """Number of items that are neither written nor dropped."""
         return len(self._queue)
 
     @property
-    def lost(self) -> int:
+    def lost_count(self) -> int:
         """Number of dropped items, except those at shutdown."""
         return self._lost
 
     @property
-    def closing(self) -> bool:
+    def is_closing(self) -> bool:
         """True after ``close``: no more items arrive."""
         return self._closing.is_set()
 
     @property
-    def given_up(self) -> bool:
+    def is_past_deadline(self) -> bool:
         """True if the shutdown deadline has passed."""
         return self._given_up.is_set()
 
-    def put(self, *items: Item) -> bool:
+    def add(self, *items: Item) -> bool:
         """Queue all items, or drop them and return False. Never waits."""
         bounds, queue = self._bounds, self._queue
         size = 0 if bounds.size is None else sum(map(bounds.size, items))
@@ -125,7 +125,7 @@ class Spool(Generic[Item]):
             self._ready.set()
         return True
 
-    def done(self, count: int) -> None:
+    def mark_written(self, count: int) -> None:
         """Remove the first ``count`` items of the batch as written."""
         with self._lock:
             items = [self._queue.popleft() for _ in range(count)]
@@ -133,9 +133,9 @@ class Spool(Generic[Item]):
                 self._bytes -= sum(map(self._bounds.size, items))
             self._handled += count
 
-    def drop(self, reason: str, count: int) -> None:
+    def drop_first(self, reason: str, count: int) -> None:
         """Remove the first ``count`` items of the batch as lost."""
-        self.done(count)
+        self.mark_written(count)
         with self._lock:
             self._lost += count
         if count and not self._rest_counted:
@@ -170,10 +170,10 @@ class Spool(Generic[Item]):
         while not self._is_over():
             self._wake.wait(self._rest_s)
             self._ready.wait(self._bounds.gather_s)
-            if not self.closing:
+            if not self.is_closing:
                 self._wake.clear()
                 self._ready.clear()
-            while self._queue and not self.given_up:
+            while self._queue and not self.is_past_deadline:
                 if not self._write_batch():
                     self.pause(RETRY_S)
             self._run_idle_work()
@@ -186,7 +186,7 @@ class Spool(Generic[Item]):
     def _is_over(self) -> bool:
         """Return True if everything is written or the shutdown deadline has passed."""
         with self._lock:
-            self._sealed = self.given_up or (self.closing and not self._queue)
+            self._sealed = self.is_past_deadline or (self.is_closing and not self._queue)
             return self._sealed
 
     def _run_idle_work(self) -> None:
@@ -209,18 +209,18 @@ class Spool(Generic[Item]):
 
     def _write_each(self, end: int) -> None:
         """Pass the rest of a batch one by one, and drop items at which the writer raises."""
-        while self._handled < end and not self.given_up:
+        while self._handled < end and not self.is_past_deadline:
             handled_before = self._handled
             try:
                 self._write([self._queue[0]])
             except Exception:  # noqa: BLE001  # as above
                 if self._handled == handled_before:
-                    self.drop(self._bounds.unwritable, 1)
+                    self.drop_first(self._bounds.unwritable, 1)
             if self._handled == handled_before:
                 return
 
 
-def append(fd: int, data: bytes) -> tuple[int, OSError | None]:
+def append_bytes(fd: int, data: bytes) -> tuple[int, OSError | None]:
     """Write bytes to a file. Return the number written and the error, if any. Blocks."""
     written, remaining = 0, memoryview(data)
     try:
@@ -240,7 +240,7 @@ def file_identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def is_in_place(fd: int, path: Path) -> bool:
+def is_file_at(fd: int, path: Path) -> bool:
     """Return True if ``path`` still leads to the file that is open as ``fd``."""
     status = os.fstat(fd)
     try:

@@ -231,7 +231,7 @@ def make_data_handler(
             finally:
                 exchange.close()
         finally:
-            share.give_back()
+            share.release()
             calls.end(task)
             # The task refers to its cancellation, which refers to this frame and the request.
             del task

@@ -16,7 +16,13 @@ from aiohttp import web
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.explain import CallExplanation
 from proxy.runtime.frozen import frozen
-from proxy.server.console import API, Console, is_foreign_to_console, is_public, problem
+from proxy.server.console import (
+    API,
+    Console,
+    is_foreign_to_console,
+    is_public,
+    make_problem_response,
+)
 from proxy.server.sessions import COOKIE, Sessions, has_token
 from proxy.telemetry.log import LogLevel
 
@@ -83,7 +89,7 @@ def make_admin_handler(
         refused = access.find_refusal(request.method, path, request.headers, request.cookies)
         if refused is not None:
             is_api = sources.console is not None and path.startswith(API)
-            return problem(*refused) if is_api else _make_refusal(*refused)
+            return make_problem_response(*refused) if is_api else _make_refusal(*refused)
         sources.settle()
         if sources.console is not None and sources.console.owns(path):
             return await sources.console.handle(request, path)
@@ -137,7 +143,7 @@ def _explain(
     calls: CallHistory, request_id: str, request: web.BaseRequest, *, as_json: bool
 ) -> web.Response:
     """Explain a call. If several keys used the request id, the query ``?key=NAME`` selects one."""
-    caller, callers = request.query.get("key"), calls.callers(request_id)
+    caller, callers = request.query.get("key"), calls.list_callers(request_id)
     if caller is None and len(callers) > 1:
         text = f"Several keys used this request id. Add ?key=NAME, one of: {', '.join(callers)}.\n"
         return web.Response(status=300, text=text)
@@ -148,7 +154,7 @@ def _set_log_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
     """Set the log level temporarily: ``?level=debug&seconds=600``."""
     seconds = request.query.get("seconds", str(LEVEL_S))
     try:
-        levels.put(request.query.get("level", ""), _parse_number(seconds))
+        levels.set_for(request.query.get("level", ""), _parse_number(seconds))
     except ValueError as error:
         return web.Response(status=400, text=f"{error}\n")
     return _render_log_level(levels)
@@ -180,9 +186,9 @@ def _render_explanation(page: CallExplanation | None, *, as_json: bool) -> web.R
         text = "No recent call has this request id. Older calls are not kept.\n"
         return web.Response(status=404, text=text)
     if as_json:
-        body = orjson.dumps(page.data(), option=orjson.OPT_INDENT_2)
+        body = orjson.dumps(page.to_json(), option=orjson.OPT_INDENT_2)
         return web.Response(body=body, content_type="application/json")
-    return web.Response(text=page.text() + "\n")
+    return web.Response(text=page.format_tree() + "\n")
 
 
 @frozen

@@ -120,12 +120,12 @@ class Console:
     async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         methods = METHODS.get(path, ("GET", "HEAD"))
         if request.method not in methods:
-            return problem(405, f"Use {methods[0]}.", allow=", ".join(methods))
+            return make_problem_response(405, f"Use {methods[0]}.", allow=", ".join(methods))
         if path.startswith(API):
             return await self._api(request, path.removeprefix(API))
         file = self._files.get(f"{FILES}index.html" if path == "/" else path)
         if file is None:
-            return problem(404, "The console has no such file.")
+            return make_problem_response(404, "The console has no such file.")
         return web.FileResponse(file, headers=HEADERS)
 
     async def _api(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
@@ -145,14 +145,18 @@ class Console:
             if section == "calls" and call_id:
                 return await self._get_call(call_id)
         except TooManyPages:
-            return problem(503, "Too many pages are open. Try again.", **{"retry-after": "5"})
+            return make_problem_response(
+                503, "Too many pages are open. Try again.", **{"retry-after": "5"}
+            )
         except InvalidQuery as error:
-            return problem(400, str(error))
+            return make_problem_response(400, str(error))
         except ProxyError as error:
-            return problem(422, error.message)
+            return make_problem_response(422, error.message)
         except Unusable as error:
-            return problem(503, f"The ledger {error}.")
-        return problem(404, "Unknown path. docs/console.md lists the paths of this API.")
+            return make_problem_response(503, f"The ledger {error}.")
+        return make_problem_response(
+            404, "Unknown path. docs/console.md lists the paths of this API."
+        )
 
     async def _get_overview(self, request: web.BaseRequest) -> web.Response:
         """Return an overview that is at most ``OVERVIEW_S`` old, so all readers share a build."""
@@ -164,7 +168,7 @@ class Console:
                 limits = await self._limits.read()
                 page = await self._build(build_overview, self._sources, range_name, limits)
                 self._overviews[range_name] = now, page
-        return data(page)
+        return make_json_response(page)
 
     async def _list_calls(self, request: web.BaseRequest) -> web.Response:
         calls, rows = self._calls, list[bytes]()
@@ -173,18 +177,22 @@ class Console:
             rows.append(calls.row_json(call))
             if len(rows) % MAX_EVENTS == 0:
                 await asyncio.sleep(0)
-        return data(b'{"last":"%s","calls":[%s]}' % (last_id.encode(), b",".join(rows)))
+        return make_json_response(
+            b'{"last":"%s","calls":[%s]}' % (last_id.encode(), b",".join(rows))
+        )
 
     async def _get_call(self, call_id: str) -> web.Response:
         call = self._calls.find(call_id)
         if call is None:
             text = f"This call is not stored. The console stores the last {MAX_CALLS:,} calls."
-            return problem(404, text)
-        return data(await self._build(self._calls.details, call))
+            return make_problem_response(404, text)
+        return make_json_response(await self._build(self._calls.details, call))
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
         limits = await self._limits.read()
-        return data(await self._build(lambda: {**self._policy.data(), "limits": limits}))
+        return make_json_response(
+            await self._build(lambda: {**self._policy.data(), "limits": limits})
+        )
 
     async def _get_money(self, request: web.BaseRequest) -> web.Response:
         query = parse_query(MoneyQuery, request.query)
@@ -193,7 +201,7 @@ class Console:
             text = await thread.run(partial(read_csv, self._sources, query))
             return web.Response(text=text, headers={**HEADERS, "content-type": "text/csv"})
         money = await thread.run(partial(read_money, self._sources, query))
-        return data(await self._build(dict, money, limits=await self._limits.read()))
+        return make_json_response(await self._build(dict, money, limits=await self._limits.read()))
 
     async def _try(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
@@ -202,7 +210,9 @@ class Console:
             body = await read_body(request, MAX_BODY)
             trial = await self._thread.run(lambda: parse_query(Trial, parse_body(body)))
             page = TryPage(self._sources, self._limits, self._thread)
-            return data(await self._build(dict, await page.run(trial, datetime.now(UTC))))
+            return make_json_response(
+                await self._build(dict, await page.run(trial, datetime.now(UTC)))
+            )
 
     async def _build(self, build: Callable[..., Data], *args: Any, **fields: Any) -> bytes:
         """Build and serialize a page in the thread of the pages."""
@@ -215,7 +225,7 @@ class Console:
             is_open = sessions.token is None or sessions.is_valid(session)
             is_open = is_open or has_token(sessions.token or "", request.headers)
             state = {"authorized": is_open, "can_sign_out": sessions.is_valid(session)}
-            return data(to_json(state))
+            return make_json_response(to_json(state))
         if request.method == "DELETE":
             sessions.end(session)
             return set_session("", max_age=0)
@@ -224,9 +234,11 @@ class Console:
             new_session = sessions.sign_in(form.token)
         except TimeoutError:
             text = f"Too many sign-ins ({SIGN_INS_PER_MINUTE} per minute). Try again in 15 s."
-            return problem(429, text, **{"retry-after": "15"})
+            return make_problem_response(429, text, **{"retry-after": "15"})
         if new_session is None:
-            return problem(401, "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN.")
+            return make_problem_response(
+                401, "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN."
+            )
         return set_session(new_session, SESSION_S)
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -234,7 +246,7 @@ class Console:
         last_id = request.headers.get("last-event-id") or request.query.get("after", "")
         after = parse_query(CallsQuery, {"after": last_id}).after
         if self._is_stopping():
-            return problem(503, "The proxy is stopping.")
+            return make_problem_response(503, "The proxy is stopping.")
         if self._streams.locked():
             raise TooManyPages
         response = web.StreamResponse(headers={**HEADERS, "content-type": "text/event-stream"})
@@ -307,11 +319,11 @@ def set_session(session: str, max_age: int) -> web.Response:
     return response
 
 
-def data(body: bytes) -> web.Response:
+def make_json_response(body: bytes) -> web.Response:
     return web.Response(body=body, headers={**HEADERS, "content-type": "application/json"})
 
 
-def problem(status: int, message: str, **headers: str) -> web.Response:
+def make_problem_response(status: int, message: str, **headers: str) -> web.Response:
     """Return an error response whose message is shown on the page."""
     body = orjson.dumps({"error": {"message": message}})
     headers = {**HEADERS, **headers, "content-type": "application/json"}

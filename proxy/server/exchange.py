@@ -14,7 +14,7 @@ from aiohttp import web
 from proxy import dialects
 from proxy.call.record import Record
 from proxy.dialects import families
-from proxy.dialects.families import answer_writer, has_content
+from proxy.dialects.families import has_content, make_answer_writer
 from proxy.dialects.family import FamilyWriter
 from proxy.dialects.request_headers import describe_key_headers
 from proxy.dialects.responses import stored
@@ -72,7 +72,7 @@ class HttpExchange:
 
     @property
     def is_disconnected(self) -> bool:
-        return self._out.gone
+        return self._out.is_client_gone
 
     @property
     def is_complete(self) -> bool:
@@ -120,11 +120,11 @@ class HttpExchange:
             if head.endpoint == "conversations":
                 reads = stored.read_conversation_call
             if size <= LARGE_BYTES:
-                body = self._parsing.read_small(raw, share.take_read)
+                body = self._parsing.read_small(raw, share.count_read_bytes)
                 self._call = reads(head, body, size, caller)
             else:
                 make = partial(reads, head, size=size, caller=caller)
-                self._call = await self._parsing.read(raw, make, caller, share.take_read)
+                self._call = await self._parsing.read(raw, make, caller, share.count_read_bytes)
         if head.endpoint in dialects.STATEFUL_ENDPOINTS:
             self._call = await self._resolve_state(self._call)
         return self._call
@@ -152,7 +152,7 @@ class HttpExchange:
         make = partial(passthrough.read_passthrough, head, size=len(raw), caller=caller)
         if not raw:
             return make({})
-        return await self._parsing.read(raw, make, caller, self._share.take_read)
+        return await self._parsing.read(raw, make, caller, self._share.count_read_bytes)
 
     async def _resolve_state(self, call: Call) -> Call:
         """Return the call with the stored state that it uses. Raises ``RequestError``."""
@@ -194,7 +194,7 @@ class HttpExchange:
 
     def _set_head(self, head: ResponseHead) -> None:
         self._head = head
-        self._writer = answer_writer(self._call, head, self._record.guard_results)
+        self._writer = make_answer_writer(self._call, head, self._record.guard_results)
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
@@ -268,7 +268,7 @@ class HttpExchange:
         if isinstance(error, Unauthorized) and error.lapse == "missing":
             incoming = self._incoming
             client = dialects.find_dialect(incoming.path, incoming.headers).client
-            error.add(describe_key_headers(client, incoming.headers, incoming.query))
+            error.add_hint(describe_key_headers(client, incoming.headers, incoming.query))
         if not isinstance(error, ClientDisconnected) and not self.is_disconnected:
             try:
                 await self._send_error(error)
@@ -293,16 +293,16 @@ class HttpExchange:
             return
         record.status = record.status or refusal.status
         if not self._head.streamed or self._head.passthrough is not None:
-            out.cut()
+            out.close_abruptly()
         else:
             await out.write(self._writer.fail(body), last=self._client.reads_error_events)
             if not self._client.reads_error_events:
-                out.cut()  # these clients notice only a missing end
+                out.close_abruptly()  # these clients notice only a missing end
 
     async def answer_bug(self) -> web.StreamResponse:
         """Send a 500 with the request id, without details of the error."""
         if self._out.begun:
-            self._out.cut()
+            self._out.close_abruptly()
             return self._out.outcome
         error = ProxyError(f"The proxy failed. Report this request id: {self.request_id}")
         refusal = self._client.refuse(error, self.request_id)

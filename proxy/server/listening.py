@@ -78,7 +78,9 @@ def _describe_error(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tuple[Address, Stop]:
+async def listen(
+    opened: AsyncExitStack, server: HttpServer, address: Address
+) -> tuple[Address, Stop]:
     """Open a listener. Return its address and a function that stops it.
 
     Leaving ``opened`` stops it and closes its connections. Raises ``OSError`` with the address.
@@ -88,9 +90,9 @@ async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tup
     opened.push_async_callback(runner.cleanup)
     loop = asyncio.get_running_loop()
     try:
-        bound = await loop.create_server(server, at.host, at.port)
+        bound = await loop.create_server(server, address.host, address.port)
     except OSError as error:
-        raise OSError(f"{at}: {_describe_error(error)}") from None
+        raise OSError(f"{address}: {_describe_error(error)}") from None
     host, port, *_ = bound.sockets[0].getsockname()
     listeners: list[asyncio.Server] = []
 

@@ -22,8 +22,8 @@ from proxy.dialects.wire.strict_json import count_body_values, read_json
 from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge
 from proxy.errors.field_problems import too_large
 from proxy.errors.wire import (
-    CodingNotSupported,
     ExpectationFailed,
+    TransferCodingNotSupported,
     UnsupportedMedia,
     VersionNotSupported,
     WebSocketNotSupported,
@@ -72,13 +72,13 @@ class BodyShare:
         bodies.held, by_caller[caller] = total, of_caller
         self._size += size
 
-    def take_read(self, size: int) -> None:
+    def count_read_bytes(self, size: int) -> None:
         """Count the memory of the parsed body. A single body always fits. Raises ``Overloaded``."""
         remaining = self._bodies.of_one - self._size
         if remaining > 0:
             self.take(size if size < remaining else remaining)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release all bytes."""
         if self._size:
             bodies, caller = self._bodies, self.caller
@@ -214,7 +214,7 @@ class Incoming:
             raise make_header_error("host", "must be a host name")
         if "transfer-encoding" in headers:
             if headers["transfer-encoding"].lower() != CHUNKED:
-                raise CodingNotSupported
+                raise TransferCodingNotSupported
             if self._request.version < HttpVersion11:
                 raise make_header_error("transfer-encoding", "is not supported in HTTP/1.0")
 
@@ -309,16 +309,16 @@ class RequestUpload:
     JSON objects and arrays are refused: the upstream might parse them whatever their content type.
     """
 
-    __slots__ = ("_incoming", "_is_blank", "begun", "length")
+    __slots__ = ("_incoming", "_is_blank", "has_begun", "length")
 
     def __init__(self, incoming: Incoming, length: int | None) -> None:
         self._incoming = incoming
         self._is_blank = True
         self.length = length
-        self.begun = False
+        self.has_begun = False
 
     async def read(self) -> bytes:
-        is_first, self.begun = not self.begun, True
+        is_first, self.has_begun = not self.has_begun, True
         piece = await self._incoming.next_piece(is_first=is_first)
         if self._is_blank and (begin := piece.lstrip(BEFORE_JSON)[:1]):
             self._is_blank = False

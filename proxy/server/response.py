@@ -15,10 +15,10 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.families import answer_status, get_first_document
+from proxy.dialects.families import choose_status, get_first_document
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
-from proxy.money.usage import usd_text
+from proxy.money.usage import format_usd
 from proxy.types import UNBILLED, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.limit import READING, Limit, LimitDecision, LimitKind
@@ -65,7 +65,7 @@ class ResponseWriter:
         self.outcome = CLOSED  # returned to aiohttp's server
 
     @property
-    def gone(self) -> bool:
+    def is_client_gone(self) -> bool:
         transport = self._protocol.transport
         return transport is None or transport.is_closing()
 
@@ -120,7 +120,7 @@ class ResponseWriter:
     @property
     def is_writable(self) -> bool:
         """True if the client is connected and reads what it has received."""
-        return not (self.gone or self._protocol.writing_paused)
+        return not (self.is_client_gone or self._protocol.writing_paused)
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Write part of the body, and its end if these are the ``last`` bytes."""
@@ -173,7 +173,7 @@ class ResponseWriter:
         if self._protocol.transport is not None:
             self._protocol.transport.abort()
 
-    def cut(self) -> None:
+    def close_abruptly(self) -> None:
         """Close the connection without the end of the body. Some clients see no other error."""
         if self._protocol.transport is not None:
             self._protocol.transport.close()
@@ -240,7 +240,7 @@ def make_common_headers(record: Record, *, flagged: bool = False) -> dict[str, s
     if plan is not None and plan.deployment is not None:
         headers["x-headrace-deployment"] = plan.deployment
     if record.limit_decision is not None:
-        headers.update(limit_headers(record.limit_decision))
+        headers.update(make_limit_headers(record.limit_decision))
     if warnings := _collect_warnings(record, flagged=flagged):
         headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
     return headers
@@ -261,7 +261,7 @@ def make_error_headers(record: Record, error: ProxyError) -> dict[str, str]:
     return {**make_common_headers(record), ERROR_HEADER: error.code}
 
 
-def limit_headers(admission: LimitDecision) -> dict[str, str]:
+def make_limit_headers(admission: LimitDecision) -> dict[str, str]:
     """Return the rate limit headers of the tightest rate of each kind."""
     tightest: dict[LimitKind, tuple[float, Limit, int, int]] = {}
     for index, claim in enumerate(admission.claims):
@@ -292,7 +292,7 @@ def make_status_and_headers(
     Streams lack the cost, which is known only at the end.
     """
     data, verdicts = get_first_document(frame), record.guard_results()
-    status = answer_status(client, verdicts, flagged=head.is_flagged, data=data)
+    status = choose_status(client, verdicts, flagged=head.is_flagged, data=data)
     headers = make_common_headers(record, flagged=head.is_flagged)
     headers["content-type"] = media_type
     if head.headers:
@@ -306,5 +306,5 @@ def make_status_and_headers(
     if head.streamed:
         headers["x-accel-buffering"] = "no"
     elif is_priced and (cost := record.billing.cost) is not None:
-        headers["x-headrace-cost-usd"] = usd_text(cost)
+        headers["x-headrace-cost-usd"] = format_usd(cost)
     return head.passthrough.status if head.passthrough else status, headers

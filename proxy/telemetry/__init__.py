@@ -93,13 +93,13 @@ class Emitters:
         self._ended += (record,)
         is_large = record.call is not None and record.call.size > LARGE_BYTES
         if is_large or len(self._ended) >= MAX_WAITING:
-            self.tell()
+            self.emit_pending()
         elif self.next_turn is not None and not self.active:
-            self.next_turn(self.tell)
+            self.next_turn(self.emit_pending)
         elif is_first:
-            self.soon(self.tell)
+            self.soon(self.emit_pending)
 
-    def tell(self) -> None:
+    def emit_pending(self) -> None:
         """Pass the records of all ended calls to the sinks."""
         records, self._ended = self._ended, []
         for sink in self.sinks:

@@ -18,7 +18,7 @@ from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import CapturedText, Record
 from proxy.call.summary import summarize
 from proxy.dialects.requests.upstream_request import apply_overrides
-from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, first_items, word, word_of
+from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, first_items, read_text, shorten
 from proxy.money.usage import NANO, UNCOUNTED
 
 Value = str | bool | int | float | Sequence[str]
@@ -48,7 +48,7 @@ NUMERIC_PARAMETERS: Mapping[str, str] = {
 """Span attributes of request parameters that are numbers, by the field of the request."""
 
 
-def call_attributes(facts: CallSummary) -> Attributes:
+def get_call_attributes(facts: CallSummary) -> Attributes:
     """Return the attributes of the server span of a call."""
     has_attempts = bool(facts.attempts)
     cost_source = "table" if facts.cost is not None else "unknown"
@@ -76,38 +76,38 @@ def call_attributes(facts: CallSummary) -> Attributes:
         "headrace.request.id": facts.request_id,
         "headrace.properties": [f"{name}={value}" for name, value in facts.properties] or None,
         "headrace.overhead_ms": round(facts.overhead_s * 1000, 3),
-        "headrace.cost.usd": usd(facts.cost) if facts.source != "none" else None,
+        "headrace.cost.usd": to_usd(facts.cost) if facts.source != "none" else None,
         # Not `gen_ai.usage.*`: a sum of that would count a cached response twice.
         "headrace.saved.tokens": saved.tokens.total if saved else None,
-        "headrace.saved.usd": usd(saved.cost) if saved else None,
+        "headrace.saved.usd": to_usd(saved.cost) if saved else None,
     }
 
 
 def format_tags(tags: Iterable[tuple[str, str]]) -> list[str]:
     """Return tags as ``name=value``. A caller may have written the values."""
-    return [f"{tag}={word(value, MAX_NAME)}" for tag, value in tags]
+    return [f"{tag}={shorten(value, MAX_NAME)}" for tag, value in tags]
 
 
-def model_labels(record: Record, facts: CallSummary) -> dict[str, Value | None]:
+def get_model_labels(record: Record, facts: CallSummary) -> dict[str, Value | None]:
     """Return the attributes that the span and the metrics of a model call share."""
     target = record.attempts[-1].target
     return {
         "gen_ai.operation.name": OPERATIONS.get(facts.endpoint, "chat"),
         "gen_ai.provider.name": target.upstream.provider or target.upstream.dialect,
         "gen_ai.request.model": target.model,
-        **address(target.upstream.base_url),
+        **get_server_address(target.upstream.base_url),
     }
 
 
-def model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
+def get_model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
     """Return the attributes of the span of a model call, which covers all its attempts."""
     last_attempt, tokens = record.attempts[-1], facts.tokens
     attributes = {
-        **model_labels(record, facts),
+        **get_model_labels(record, facts),
         "gen_ai.response.finish_reasons": tuple(facts.finish_reasons) or None,
         "gen_ai.response.id": last_attempt.meter.answer_id,
         "gen_ai.response.model": last_attempt.meter.answer_model,
-        "gen_ai.response.time_to_first_chunk": first_chunk_s(record, facts),
+        "gen_ai.response.time_to_first_chunk": seconds_to_first_chunk(record, facts),
         "error.type": facts.error,
         **_get_request_parameters(record, last_attempt),
     }
@@ -128,21 +128,21 @@ def model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
     return attributes
 
 
-def first_chunk_s(record: Record, facts: CallSummary) -> float | None:
+def seconds_to_first_chunk(record: Record, facts: CallSummary) -> float | None:
     """Return the seconds from the first request to an upstream to the first chunk of a stream."""
     if facts.ttft_s is None or not facts.is_stream:
         return None
     return facts.ttft_s - (record.attempts[0].started - record.started)
 
 
-def captured_texts(record: Record) -> Attributes:
+def get_captured_texts(record: Record) -> Attributes:
     """Return the captured texts of a call, for the span of its model call."""
     if record.captured is None:
         return {}
     texts = record.captured()
     return {
-        INPUT_MESSAGES: _serialize_messages(texts.asked),
-        OUTPUT_MESSAGES: _serialize_messages(texts.answered),
+        INPUT_MESSAGES: _serialize_messages(texts.prompt),
+        OUTPUT_MESSAGES: _serialize_messages(texts.response),
     }
 
 
@@ -161,7 +161,7 @@ def _get_request_parameters(record: Record, last_attempt: Attempt) -> Attributes
     attributes: dict[str, Value | None] = {
         name: value
         for field, name in NUMERIC_PARAMETERS.items()
-        if (value := number(body.get(field))) is not None
+        if (value := to_number(body.get(field))) is not None
     }
     if record.call.stream:
         attributes["gen_ai.request.stream"] = True
@@ -173,24 +173,24 @@ def _get_request_parameters(record: Record, last_attempt: Attempt) -> Attributes
         ] or None
     pin = record.call.state_ref
     if pin is not None and pin.id and not pin.is_conversation and record.head.endpoint != "stored":
-        attributes["gen_ai.request.previous_response.id"] = word_of(pin.client_id, MAX_ID)
-    if (choices := number(body.get("n"))) != 1:
+        attributes["gen_ai.request.previous_response.id"] = read_text(pin.client_id, MAX_ID)
+    if (choices := to_number(body.get("n"))) != 1:
         attributes["gen_ai.request.choice.count"] = choices
     if "reasoning_effort" in body:
-        attributes["gen_ai.request.reasoning.level"] = word_of(body["reasoning_effort"])
+        attributes["gen_ai.request.reasoning.level"] = read_text(body["reasoning_effort"])
     if isinstance(form := body.get("response_format"), dict):
         attributes["gen_ai.output.type"] = "text" if form.get("type") == "text" else "json"
     return attributes
 
 
-def number(value: object) -> int | float | None:
+def to_number(value: object) -> int | float | None:
     """Return a value of JSON if it is a number that OTLP can express, else None."""
     if type(value) is int and abs(value) <= MAX_INTEGER:
         return value
     return value if type(value) is float else None
 
 
-def attempt_attributes(attempt: Attempt, method: str) -> Attributes:
+def get_attempt_attributes(attempt: Attempt, method: str) -> Attributes:
     """Return the attributes of the span of one request to an upstream."""
     return {
         "http.request.method": method,
@@ -201,18 +201,18 @@ def attempt_attributes(attempt: Attempt, method: str) -> Attributes:
         "headrace.upstream": attempt.target.upstream.name,
         "headrace.attempt.why": attempt.reason,
         "headrace.attempt.lost": attempt.lost_hedge or None,
-        **address(attempt.target.upstream.base_url),
+        **get_server_address(attempt.target.upstream.base_url),
     }
 
 
-def address(base_url: str) -> Attributes:
+def get_server_address(base_url: str) -> Attributes:
     """Return the host and port of an upstream."""
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return {"server.address": parts.hostname, "server.port": port}
 
 
-def call_events(facts: CallSummary) -> list[Event]:
+def list_call_events(facts: CallSummary) -> list[Event]:
     """Return the decisions of guards, limits, the cache and the router."""
     events: list[Event] = []
     for stage, result in facts.verdicts:
@@ -246,7 +246,7 @@ def call_events(facts: CallSummary) -> list[Event]:
     return events
 
 
-def usd(cost: int | None) -> float | None:
+def to_usd(cost: int | None) -> float | None:
     """Return nano-USD as USD. The result is exact up to 4 million USD."""
     return None if cost is None else cost / NANO
 
@@ -256,7 +256,7 @@ Profile = Callable[[SpanOf, Record, Attributes], Attributes]
 """Returns the attributes that a profile adds to a span of a call, from those that it has."""
 
 
-def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
+def add_openinference_attributes(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
     """Return OpenInference's attributes, which Phoenix reads."""
     if of != "model":
         return {"openinference.span.kind": "CHAIN"}
@@ -266,7 +266,7 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
         "openinference.span.kind": "EMBEDDING" if facts.endpoint == "embeddings" else "LLM",
         "llm.model_name": model or attributes["gen_ai.request.model"],
         "llm.provider": attributes["gen_ai.provider.name"],
-        "llm.cost.total": usd(facts.cost),
+        "llm.cost.total": to_usd(facts.cost),
         "input.value": attributes.get(INPUT_MESSAGES),
         "output.value": attributes.get(OUTPUT_MESSAGES),
         **_make_user_and_session(record),
@@ -283,21 +283,24 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
     return added
 
 
-def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
+def add_langfuse_attributes(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
     """Return Langfuse's attributes, which it reads from every span."""
     facts = summarize(record)
     added: dict[str, Value | None] = {**_make_user_and_session(record)}
     if of == "model":
-        added["gen_ai.usage.cost"] = usd(facts.cost)
+        added["gen_ai.usage.cost"] = to_usd(facts.cost)
     if facts.deployment is not None and facts.tags is not None:
         prefix = "langfuse.trace.metadata."
         added[prefix + "deployment"] = facts.deployment
         added["langfuse.trace.tags"] = format_tags(facts.tags.items()) or None
-        added |= {prefix + name: word(value, MAX_NAME) for name, value in facts.tags.items()}
+        added |= {prefix + name: shorten(value, MAX_NAME) for name, value in facts.tags.items()}
     return added
 
 
-PROFILES: Mapping[str, Profile] = {"openinference": openinference, "langfuse": langfuse}
+PROFILES: Mapping[str, Profile] = {
+    "openinference": add_openinference_attributes,
+    "langfuse": add_langfuse_attributes,
+}
 """Attributes for backends that do not read the conventions, by name in the settings."""
 
 
@@ -306,6 +309,6 @@ def _make_user_and_session(record: Record) -> Attributes:
     if record.call is None:
         return {}
     head, body = record.call.head, record.call.body
-    session = word_of(head.headers.get("x-headrace-session") or head.session, MAX_ID)
-    user = word_of(head.user or body.get("user"), MAX_ID)
+    session = read_text(head.headers.get("x-headrace-session") or head.session, MAX_ID)
+    user = read_text(head.user or body.get("user"), MAX_ID)
     return {"user.id": user, "session.id": session, "gen_ai.conversation.id": session}

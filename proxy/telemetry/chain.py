@@ -22,9 +22,9 @@ from typing import Any
 
 import orjson
 
-from proxy.errors.words import counted
+from proxy.errors.words import format_count
 from proxy.runtime.frozen import frozen
-from proxy.runtime.spool import append, is_in_place
+from proxy.runtime.spool import append_bytes, is_file_at
 
 FIRST = "0" * 64
 BEGIN = b'{"'
@@ -39,14 +39,14 @@ class BadChain(Exception):
     """The file cannot be written or continued, with the reason."""
 
 
-def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
+def seal_entry(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
     unsealed = {**entry, "seq": seq, "prev": prev}
     digest = _hash_line(orjson.dumps(unsealed, option=orjson.OPT_SORT_KEYS))
     line = orjson.dumps({**unsealed, "hash": digest}, option=orjson.OPT_SORT_KEYS)
     return line + b"\n", digest
 
 
-def shortened(entry: Entry) -> Entry:
+def shorten_entry(entry: Entry) -> Entry:
     """Shorten the lists of an entry to equal shares of a line. ``cut`` counts the removed items."""
     lists = {name: value for name, value in entry.items() if isinstance(value, list)}
     bare: Entry = {**entry, **{name: [] for name in lists}, "cut": dict.fromkeys(lists, MAX_LINE)}
@@ -66,7 +66,7 @@ def _hash_line(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _read(line: bytes) -> Entry | None:
+def _parse_line(line: bytes) -> Entry | None:
     """Return the entry of a line, or None if it is not a JSON object. Part of one never is."""
     try:
         entry = orjson.loads(line)
@@ -81,7 +81,7 @@ def _is_canonical(line: bytes, entry: Entry) -> bool:
     if type(seq) is not int or not isinstance(prev, str):
         return False
     content = {name: value for name, value in entry.items() if name not in ("seq", "prev", "hash")}
-    return sealed(content, seq, prev)[0].rstrip(b"\n") == line.rstrip(b"\n")
+    return seal_entry(content, seq, prev)[0].rstrip(b"\n") == line.rstrip(b"\n")
 
 
 class ChainFile:
@@ -108,7 +108,7 @@ class ChainFile:
 
     def is_in_place(self) -> bool:
         """Return True unless the file was moved away or deleted."""
-        return is_in_place(self._fd, self._path)
+        return is_file_at(self._fd, self._path)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -128,12 +128,12 @@ class ChainFile:
         for entry in batch:
             seq += 1
             prev = head
-            line, head = sealed(entry, seq, prev)
+            line, head = seal_entry(entry, seq, prev)
             if len(line) > MAX_LINE:
-                line, head = sealed(shortened(entry), seq, prev)
+                line, head = seal_entry(shorten_entry(entry), seq, prev)
             data += line
             states.append((seq, head, len(data)))
-        written, error = append(self._fd, data)
+        written, error = append_bytes(self._fd, data)
         if error is None:
             with suppress(OSError):
                 os.fsync(self._fd)
@@ -156,7 +156,7 @@ class ChainFile:
         lines = os.pread(self._fd, TAIL, start).splitlines(keepends=True)
         torn = b""
         for line in reversed(lines[1:] if start else lines):
-            entry = _read(line)
+            entry = _parse_line(line)
             if entry is None:
                 torn = line + torn
                 continue
@@ -188,13 +188,13 @@ class Verification:
     missing: int
     broken: tuple[int, str] | None
 
-    def text(self) -> str:
-        sentences = [f"{counted(self.lines, 'line')}; hash of the last line: {self.head}"]
+    def describe(self) -> str:
+        sentences = [f"{format_count(self.lines, 'line')}; hash of the last line: {self.head}"]
         if self.torn:
-            torn = counted(self.torn, "incomplete line")
+            torn = format_count(self.torn, "incomplete line")
             sentences.append(f"{torn}, because the process was killed or the disk was full")
         if self.missing:
-            missing = counted(self.missing, "decision was", "decisions were")
+            missing = format_count(self.missing, "decision was", "decisions were")
             sentences.append(f"{missing} not written, because the disk failed or was too slow")
         if self.broken is not None:
             number, reason = self.broken
@@ -213,7 +213,7 @@ class _ChainReader:
 
     def check_line(self, number: int, line: bytes) -> tuple[int, str] | None:
         """Return the number of an invalid line and the reason, or None."""
-        entry = _read(line)
+        entry = _parse_line(line)
         if entry is None:
             self._part, self._part_number = self._part + line, self._part_number or number
             return (self._part_number, NOT_A_LINE) if len(self._part) > TAIL else None

@@ -13,7 +13,7 @@ from typing import ClassVar
 from proxy.call.facts import CallSummary
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.errors.words import MAX_NAME, word
+from proxy.errors.words import MAX_NAME, shorten
 from proxy.ports import EventLog
 from proxy.runtime.spool import Spool, SpoolBounds
 from proxy.telemetry.chain import BadChain, ChainFile, Entry
@@ -26,13 +26,13 @@ CLOSE_S = 2.0
 LOG_EVERY = 10_000  # lines between two events that log the last hash
 
 
-def decision(facts: CallSummary) -> Entry:
+def make_decision_entry(facts: CallSummary) -> Entry:
     # Refusing limits come first, because a long line keeps only the first ones.
     limits = sorted(facts.limits, key=lambda decided: not decided[1])
     return {
         "time": facts.started_at.isoformat(timespec="milliseconds"),
         "event": "call",
-        "request_id": word(facts.request_id, MAX_NAME) if facts.request_id else None,
+        "request_id": shorten(facts.request_id, MAX_NAME) if facts.request_id else None,
         "trace_id": facts.trace_id,
         "policy": facts.policy,
         "key": facts.key,
@@ -89,18 +89,18 @@ class Decisions:
         self._is_failing = False
         log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
         self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._log_end_and_close)
-        self.put: Callable[[Entry], object] = self._spool.put
+        self.put: Callable[[Entry], object] = self._spool.add
 
     @property
     def waiting(self) -> int:
         """Entries that are not written yet."""
-        return self._spool.waiting
+        return self._spool.pending_count
 
     def end(self, record: Record) -> None:
         if record.reported:
-            self.put(decision(summarize(record)))
+            self.put(make_decision_entry(summarize(record)))
 
-    def policy(self, result: str, revision: str) -> None:
+    def add_policy_entry(self, result: str, revision: str) -> None:
         """Write an entry for a load of the policies, with the active revision."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.put({"time": now, "event": "policy", "result": result, "policy": revision})
@@ -115,16 +115,16 @@ class Decisions:
 
     def _write(self, entries: list[Entry]) -> None:
         """Write entries. The spool passes the unwritten ones again."""
-        lost_count = self._spool.lost - self._counted
+        lost_count = self._spool.lost_count - self._counted
         if lost_count:
             entries = [{**entries[0], "missing": lost_count}, *entries[1:]]
         result = 0
-        if self._chain.is_in_place() or self._replace():
+        if self._chain.is_in_place() or self._reopen_if_replaced():
             count_before = self._chain.seq
             result = self._chain.append(entries)
             if self._chain.seq // LOG_EVERY > count_before // LOG_EVERY:
                 self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
-        self._spool.done(result)
+        self._spool.mark_written(result)
         if result:
             self._counted += lost_count
         is_failing = result < len(entries)
@@ -132,7 +132,7 @@ class Decisions:
             self._is_failing = is_failing
             self._log.warning("decisions.failing" if is_failing else "decisions.mended")
 
-    def _replace(self) -> bool:
+    def _reopen_if_replaced(self) -> bool:
         """Create the file that was moved away or deleted. Return False if that is impossible."""
         try:
             chain = ChainFile(self._path)

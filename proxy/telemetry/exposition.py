@@ -32,7 +32,7 @@ class Exposition(Collector):
         ProcessCollector(registry=self._collectors)
 
     def collect(self) -> Iterator[Metric]:
-        return (family(metric, series) for metric, series in self._read())
+        return (make_metric_family(metric, series) for metric, series in self._read())
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the exposition in the best accepted format, and its media type."""
@@ -40,7 +40,7 @@ class Exposition(Collector):
         return encoder(self._collectors), media_type
 
 
-def family(metric: MetricSpec, series: Series) -> Metric:
+def make_metric_family(metric: MetricSpec, series: Series) -> Metric:
     """Return the family of a metric. It omits empty histograms with labels."""
     if metric.kind != "histogram":
         cls = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily

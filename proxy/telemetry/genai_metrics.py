@@ -14,7 +14,7 @@ from opentelemetry.metrics import Meter
 from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.money.usage import UNCOUNTED, Tokens
-from proxy.telemetry.attributes import OTHER_OPERATIONS, first_chunk_s, model_labels
+from proxy.telemetry.attributes import OTHER_OPERATIONS, get_model_labels, seconds_to_first_chunk
 
 SECONDS = [0.01 * 2**power for power in range(14)]
 TOKENS = [4**power for power in range(14)]
@@ -58,12 +58,12 @@ class GenAiMetrics:
             return
         facts = summarize(record)
         kind = KINDS.get(facts.endpoint or "", INFERENCE)
-        labels: dict[str, Any] = model_labels(record, facts)
+        labels: dict[str, Any] = get_model_labels(record, facts)
         error = {} if facts.error is None else {"error.type": facts.error}
         first_attempt, last_attempt = record.attempts[0], record.attempts[-1]
         ended = last_attempt.ended or record.ended or last_attempt.started
         self._histograms[f"{kind}.duration"].record(ended - first_attempt.started, labels | error)
-        if kind == INFERENCE and (first_s := first_chunk_s(record, facts)) is not None:
+        if kind == INFERENCE and (first_s := seconds_to_first_chunk(record, facts)) is not None:
             self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
         if facts.source in UNCOUNTED or kind not in (INFERENCE, EMBEDDINGS):
             return

@@ -19,7 +19,7 @@ from structlog import DropEvent
 from structlog.processors import JSONRenderer
 from structlog.typing import EventDict, FilteringBoundLogger
 
-from proxy.runtime.spool import Spool, SpoolBounds, append
+from proxy.runtime.spool import Spool, SpoolBounds, append_bytes
 from proxy.telemetry.log import LogLevel
 
 MAX_LINES = 10_000
@@ -46,11 +46,11 @@ OTEL: Mapping[str, str] = {
 }
 
 
-def native(line: Line) -> Line:
+def to_native(line: Line) -> Line:
     return line
 
 
-def ecs(line: Line) -> Line:
+def to_ecs(line: Line) -> Line:
     """Return a line with Elastic's field names. Durations are in nanoseconds."""
     renamed: Line = {
         "@timestamp": line["time"],
@@ -69,7 +69,7 @@ def ecs(line: Line) -> Line:
     return renamed | _rename_fields(line, ECS)
 
 
-def otel(line: Line) -> Line:
+def to_otel(line: Line) -> Line:
     """Return a line in the form of OpenTelemetry's log data model."""
     moment = datetime.fromisoformat(line["time"])
     renamed: Line = {
@@ -94,7 +94,7 @@ def _rename_fields(line: Line, names: Mapping[str, str]) -> Line:
     }
 
 
-SCHEMAS: Mapping[str, Schema] = {"native": native, "ecs": ecs, "otel": otel}
+SCHEMAS: Mapping[str, Schema] = {"native": to_native, "ecs": to_ecs, "otel": to_otel}
 _CREDENTIALS = re2.compile(
     rb"sk-[A-Za-z0-9_-]{16,}"  # of several providers
     rb"|hr-[A-Za-z0-9_-]{40,}"  # a virtual key of Headrace
@@ -107,7 +107,7 @@ _CREDENTIALS = re2.compile(
 )
 
 
-def redacted(line: bytes) -> bytes:
+def redact_line(line: bytes) -> bytes:
     """Replace credentials of known shapes. This is a second defense: no field should contain one.
 
     JSON remains JSON.
@@ -121,10 +121,10 @@ def redacted(line: bytes) -> bytes:
 
 def redact_text(text: str) -> str:
     """Replace credentials, and lone surrogates by question marks."""
-    return redacted(text.encode(errors="replace")).decode()
+    return redact_line(text.encode(errors="replace")).decode()
 
 
-def shortened(line: dict[str, Any]) -> dict[str, Any]:
+def shorten_line(line: dict[str, Any]) -> dict[str, Any]:
     """Empty the longest lists of a line until it fits into ``MAX_LINE``. ``cut`` names them."""
     cut: Line = {}
     sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
@@ -136,8 +136,8 @@ def shortened(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **cut, "cut": [*cut]}
 
 
-def line_logger(
-    put: Callable[[bytes], object], levels: LogLevel, schema: Schema = native
+def build_line_logger(
+    put: Callable[[bytes], object], levels: LogLevel, schema: Schema = to_native
 ) -> FilteringBoundLogger:
     """Return a logger that passes each line to ``put``, as bytes with a line end.
 
@@ -158,10 +158,10 @@ def line_logger(
         data = orjson.dumps(schema(line), default, orjson.OPT_APPEND_NEWLINE)
         if len(data) <= MAX_LINE:
             return data
-        return orjson.dumps(schema(shortened(line)), default, orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(schema(shorten_line(line)), default, orjson.OPT_APPEND_NEWLINE)
 
     def redact(_: object, level: str, line: Any) -> bytes:
-        return redacted(line)
+        return redact_line(line)
 
     logger: FilteringBoundLogger = structlog.wrap_logger(
         SimpleNamespace(**dict.fromkeys(SEVERITIES, put)),
@@ -184,11 +184,11 @@ class LineWriter:
         self._fd = fd
         self._is_torn = False  # True if the last line was written in part
         self._spool = Spool(BOUNDS, self._write, dropped, failed)
-        self.put: Callable[[bytes], object] = self._spool.put
+        self.put: Callable[[bytes], object] = self._spool.add
 
     @property
     def waiting(self) -> int:
-        return self._spool.waiting
+        return self._spool.pending_count
 
     def close(self, timeout: float = 2.0) -> None:
         """Write the waiting lines, for at most ``timeout`` seconds. Blocks."""
@@ -198,13 +198,13 @@ class LineWriter:
         """Write lines. A partly written line is lost; the next write ends it first."""
         prefix = b"\n" if self._is_torn else b""
         data = prefix + b"".join(lines)
-        written, error = append(self._fd, data)
+        written, error = append_bytes(self._fd, data)
         if written:
             self._is_torn = not data.endswith(b"\n", 0, written)
         if error is None:
-            self._spool.done(len(lines))
+            self._spool.mark_written(len(lines))
             return
         end = written + data.startswith(b"\n", written)  # a line without its line feed is complete
         total = max(0, data.count(b"\n", 0, end) - len(prefix))
-        self._spool.done(total)
-        self._spool.drop("write_failed", len(lines) - total)
+        self._spool.mark_written(total)
+        self._spool.drop_first("write_failed", len(lines) - total)

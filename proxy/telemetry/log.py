@@ -13,11 +13,11 @@ from proxy.call.attempts import Attempt, CallOutcome
 from proxy.call.facts import UNKNOWN, CallSummary, Failure
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.errors.words import MAX_NAME, MAX_WORDS, word
+from proxy.errors.words import MAX_NAME, MAX_WORDS, shorten
 from proxy.fields.token_bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.money.usage import NANO, TOKEN_TYPES, Tokens
 from proxy.runtime.frozen import frozen
-from proxy.telemetry.attributes import usd
+from proxy.telemetry.attributes import to_usd
 from proxy.types.guard import GuardResults
 
 LEVELS: Mapping[str, int] = MappingProxyType(
@@ -57,7 +57,7 @@ class LogLevel:
     def allows(self, level: str) -> bool:
         return LEVELS[level] >= self.number
 
-    def put(self, level: str, seconds: float) -> None:
+    def set_for(self, level: str, seconds: float) -> None:
         """Set a level for so many seconds. Raises ``ValueError``."""
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
@@ -117,12 +117,12 @@ NO_FAILURE = dict.fromkeys(
 )  # fmt: skip
 
 
-def in_ms(seconds: float) -> float:
+def to_ms(seconds: float) -> float:
     """Return milliseconds, rounded to microseconds."""
     return round(seconds * 1000, 3)
 
 
-def canonical(record: Record) -> dict[str, Any]:
+def build_call_line(record: Record) -> dict[str, Any]:
     """Return the line of a call as data. Unknown values are null, never zero."""
     facts, body = record.facts or summarize(record), record.call.body if record.call else {}
     target = facts.served.target if facts.served else None
@@ -138,7 +138,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "span_id": facts.server_span,
         "key": facts.key,
         "deployment": facts.deployment,
-        "tags": {tag: word(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
+        "tags": {tag: shorten(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
         "policy": facts.policy,
         "rules": facts.rules,
         "shadow_rules": facts.shadow_rules,
@@ -156,9 +156,9 @@ def canonical(record: Record) -> dict[str, Any]:
         "status": facts.status,
         "outcome": facts.outcome,
         **(NO_FAILURE if failure is None else _make_failure_fields(failure)),
-        "duration_ms": in_ms(facts.duration_s),
-        "ttft_ms": None if ttft_s is None else in_ms(ttft_s),
-        "overhead_ms": in_ms(facts.overhead_s),
+        "duration_ms": to_ms(facts.duration_s),
+        "ttft_ms": None if ttft_s is None else to_ms(ttft_s),
+        "overhead_ms": to_ms(facts.overhead_s),
         "tokens": _list_token_counts(facts.tokens)
         if is_used and facts.source != "unknown"
         else None,
@@ -170,7 +170,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "guards": _list_guard_results(facts.verdicts) if facts.verdicts else [],
         "upstream_guards": _list_upstream_findings(facts) if facts.upstream_findings else [],
         "saved_tokens": saved.tokens.total if saved else None,
-        "saved_usd": usd(saved.cost) if saved else None,
+        "saved_usd": to_usd(saved.cost) if saved else None,
         "attempts": len(facts.attempts),
         "skipped": [skip.target.id for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
         "finish_reasons": facts.finish_reasons,
@@ -200,7 +200,7 @@ def _make_failure_fields(failure: Failure) -> dict[str, Any]:
 
 def _list_token_counts(tokens: Tokens) -> dict[str, int]:
     """Return the counts that are not zero. They do not overlap."""
-    by_type = zip(TOKEN_TYPES, tokens.counts(), strict=True)
+    by_type = zip(TOKEN_TYPES, tokens.counts_by_type(), strict=True)
     counts = {name: count for name, count in by_type if count}
     if tokens.cache_write_1h or tokens.web_searches:
         counts |= tokens.extra_counts()
@@ -246,7 +246,7 @@ def _list_upstream_findings(facts: CallSummary) -> list[dict[str, Any]]:
     ]
 
 
-def in_share(sample_id: str, ratio: float) -> bool:
+def is_in_share(sample_id: str, ratio: float) -> bool:
     """Return True if a call falls into a share of all calls, by its ``sample_id``."""
     return int(sample_id[16:], 16) < ratio * 2**64
 
@@ -274,14 +274,14 @@ class CallLog:
         is_written = LEVELS[level] >= min_level and self._is_sampled(record, outcome)
         if not is_written and self.keep is None:
             return
-        line = canonical(record)
+        line = build_call_line(record)
         if self.keep is not None:
             self.keep(record, line)
         if is_written:
             self._write(record, line, level)
 
     def _is_sampled(self, record: Record, outcome: CallOutcome) -> bool:
-        return self.ratio >= 1 or outcome != "success" or in_share(record.sample_id, self.ratio)
+        return self.ratio >= 1 or outcome != "success" or is_in_share(record.sample_id, self.ratio)
 
     def _write(self, record: Record, line: dict[str, Any], level: str) -> None:
         if record.unreported:
@@ -310,6 +310,6 @@ def _make_attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:
         "error": attempt.error,
         "upstream_error_cause": attempt.cause,
         "upstream_error_text": attempt.system_text,
-        "began_ms": in_ms(attempt.started - record.started),
-        "duration_ms": in_ms((attempt.ended or attempt.started) - attempt.started),
+        "began_ms": to_ms(attempt.started - record.started),
+        "duration_ms": to_ms((attempt.ended or attempt.started) - attempt.started),
     }

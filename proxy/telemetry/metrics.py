@@ -13,7 +13,7 @@ from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.money.usage import NANO, TOKEN_TYPES
 from proxy.telemetry.catalog.labels import NONE, OTHER
-from proxy.telemetry.registry import Registry, SeriesCache, gauges
+from proxy.telemetry.registry import Registry, SeriesCache, make_gauges
 from proxy.types import Endpoint, Target
 from proxy.types.limit import CounterState
 from proxy.types.roster import LabelCatalog
@@ -148,7 +148,7 @@ class CallMetrics:
         provider, model = target.upstream.provider or UNKNOWN, target.model
         is_estimated = source == "partial_estimate"
         label = "true" if is_estimated else "false"
-        for token_type, number in zip(TOKEN_TYPES, bill.usage.tokens.counts(), strict=True):
+        for token_type, number in zip(TOKEN_TYPES, bill.usage.tokens.counts_by_type(), strict=True):
             if number:
                 labels = deployment, provider, model, token_type, label
                 series["headrace_tokens_total", *labels].value += number
@@ -235,7 +235,7 @@ class Metrics(Registry):
         self.replace("headrace_build_info", {(version,): 1})
         self._exposition: Exposition | None = None
 
-    def secrets(self, fingerprints: Mapping[str, str]) -> None:
+    def set_secret_fingerprints(self, fingerprints: Mapping[str, str]) -> None:
         """Show a fingerprint of each secret, by its use."""
         self.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
@@ -245,7 +245,7 @@ class Metrics(Registry):
         Blocks for long with large policies, so call it off the event loop; the result is fast.
         """
         activate_names = self.allow(roster, "policies")
-        info = gauges(
+        info = make_gauges(
             {
                 (name, tag, value): 1.0
                 for name, deployment in roster.deployments.items()
@@ -260,7 +260,7 @@ class Metrics(Registry):
             self.roster = roster
             self._calls = CallMetrics(self.child, roster.tags)
             self.replace("headrace_policy_info", {(roster.revision,): 1})
-            self.show("headrace_deployment_info", info)
+            self.set_series("headrace_deployment_info", info)
             if roster.prices_as_of is not None:
                 taken = datetime.combine(roster.prices_as_of, datetime.min.time(), UTC).timestamp()
                 self.child("headrace_price_table_timestamp_seconds").value = taken
@@ -275,7 +275,7 @@ class Metrics(Registry):
         """Add a value to a histogram without labels."""
         self.child(name).observe(value)
 
-    def dropped(self, signal: str, reason: str, count: int = 1) -> None:
+    def count_dropped(self, signal: str, reason: str, count: int = 1) -> None:
         """Count lost log lines, spans or rows."""
         self.child("headrace_telemetry_dropped_total", signal, reason).inc(count)
 
@@ -286,11 +286,11 @@ class Metrics(Registry):
         now = datetime.now(UTC).timestamp()
         self.child("headrace_policy_last_reload_timestamp_seconds").value = now
 
-    def counters_degraded(self, degraded: bool) -> None:
+    def set_counters_degraded(self, degraded: bool) -> None:
         """Show whether limits are counted without the shared store."""
         self.child("headrace_limit_store_degraded").value = float(degraded)
 
-    def stand(self, standings: Iterable[CounterState], now: float) -> None:
+    def set_limit_gauges(self, standings: Iterable[CounterState], now: float) -> None:
         """Replace the gauges of limits and budgets. A counter that no call has used gets no gauge.
 
         ``now`` is in seconds since the epoch.
@@ -315,7 +315,7 @@ class Metrics(Registry):
         usd.update({(limit,): nano / NANO for limit, nano in drifts.items()})
         self.replace("headrace_ledger_drift_usd", usd)
 
-    def circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
+    def set_circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
         """Show the circuit state of a target's endpoint."""
         names = (target.upstream.name, target.model, endpoint)
         self.child("headrace_circuit_state", *names).value = float(CIRCUITS[state])

@@ -114,7 +114,9 @@ class Registry:
         self._max_series = max_series
         self._metrics = {metric.name: metric for metric in METRICS}
         self._series: dict[str, dict[Values, Any]] = {name: {} for name in self._metrics}
-        self._admitted = [_AllowedValues(_allowed(LabelCatalog()), "nothing", is_active=True)]
+        self._admitted = [
+            _AllowedValues(_list_allowed_values(LabelCatalog()), "nothing", is_active=True)
+        ]
         self._lock = threading.Lock()
         self._allowed: dict[LabelSet, frozenset[Values]] = {}
         self._update_known_values()
@@ -131,9 +133,9 @@ class Registry:
 
     def replace(self, name: str, values: Mapping[Values, float]) -> None:
         """Replace all series of a gauge."""
-        self.show(name, gauges(values))
+        self.set_series(name, make_gauges(values))
 
-    def show(self, name: str, series: dict[Values, Gauge]) -> None:
+    def set_series(self, name: str, series: dict[Values, Gauge]) -> None:
         """Replace all series of a gauge by prepared ones."""
         self._series[name] = series
 
@@ -143,7 +145,7 @@ class Registry:
         Blocks for long with a large roster, so call it off the event loop. Call the result once the
         roster is active: it retires the previous roster of the same source.
         """
-        admitted = _AllowedValues(_allowed(roster), source)
+        admitted = _AllowedValues(_list_allowed_values(roster), source)
         with self._lock:
             for other in self._admitted:
                 if other.source == source and not other.is_active:  # the reload was rejected
@@ -188,7 +190,7 @@ class Registry:
                 if not all(self._are_known_values(*part) for part in _split_labels(metric, labels)):
                     del series[labels]
 
-    def series(self, name: str) -> dict[Values, Any]:
+    def copy_series(self, name: str) -> dict[Values, Any]:
         """Return a copy of the series of a metric, by labels."""
         return dict(self._series[name])
 
@@ -209,18 +211,18 @@ class Registry:
 
     def _create_initial_series(self, roster: LabelCatalog) -> None:
         for metric in METRICS:
-            for labels in metric.initial(roster):
+            for labels in metric.iter_initial_values(roster):
                 self.child(metric.name, *labels)
 
     def _are_known_values(self, label_set: LabelSet, part: Values) -> bool:
-        return part in self._allowed[label_set] or part == label_set.other
+        return part in self._allowed[label_set] or part == label_set.overflow_values
 
     def _create(self, name: str, labels: Values) -> Any:
         metric = self._metrics[name]
         bounded: list[str] = []
         for label_set, part in _split_labels(metric, labels):
             is_allowed = self._are_known_values(label_set, part)
-            bounded += part if is_allowed else label_set.other
+            bounded += part if is_allowed else label_set.overflow_values
             if not is_allowed:
                 self.child(OVERFLOW.name, label_set.labels[0]).inc()
         if sum(map(len, self._series.values())) >= self._max_series:
@@ -228,11 +230,11 @@ class Registry:
         return self._series[name].setdefault(tuple(bounded), _make_value(metric))
 
 
-def gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
+def make_gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
     return {labels: Gauge(value) for labels, value in values.items()}
 
 
-def _allowed(roster: LabelCatalog) -> dict[LabelSet, frozenset[Values]]:
+def _list_allowed_values(roster: LabelCatalog) -> dict[LabelSet, frozenset[Values]]:
     return {label_set: frozenset(label_set.allowed(roster)) for label_set in LABEL_SETS}
 
 

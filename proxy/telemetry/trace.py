@@ -41,11 +41,11 @@ from proxy.telemetry.attributes import (
     Attributes,
     Profile,
     SpanOf,
-    attempt_attributes,
-    call_attributes,
-    call_events,
-    captured_texts,
-    model_call_attributes,
+    get_attempt_attributes,
+    get_call_attributes,
+    get_captured_texts,
+    get_model_call_attributes,
+    list_call_events,
 )
 from proxy.telemetry.lines import redact_text
 from proxy.telemetry.log import Quota
@@ -105,7 +105,7 @@ class Traces:
         texts: Attributes = {}
         error = None
         try:
-            texts = captured_texts(record) if record.attempts else {}
+            texts = get_captured_texts(record) if record.attempts else {}
         except Exception as problem:  # noqa: BLE001  # raised once the spans are exported
             error = problem
         spans = self._make_spans(record, facts, texts)
@@ -143,13 +143,13 @@ class Traces:
                 "attempt",
                 (attempt.span_id, model_id),
                 (attempt.started, attempt.ended or record.ended or attempt.started),
-                attempt_attributes(attempt, facts.method),
+                get_attempt_attributes(attempt, facts.method),
             )
             for attempt in record.attempts
         ]
         if record.attempts:
             first, last = record.attempts[0], record.attempts[-1]
-            attributes = {**model_call_attributes(record, facts), **texts}
+            attributes = {**get_model_call_attributes(record, facts), **texts}
             times = first.started, last.ended or record.ended or last.started
             spans.append(self._make_span(record, "model", (model_id, server_id), times, attributes))
         parent = record.head.parent if record.head is not None else None
@@ -158,8 +158,8 @@ class Traces:
             "server",
             (server_id, parent.span_id if parent is not None else None),
             (record.started, record.ended or record.started),
-            call_attributes(facts),
-            call_events(facts),
+            get_call_attributes(facts),
+            list_call_events(facts),
         )
         return [*spans, server]
 
@@ -186,7 +186,7 @@ class Traces:
         for profile in self._profiles:
             added |= profile(span_of, record, attributes)
         event_attributes = (values for _, values in events)
-        span_attributes, *of_events = exported([{**attributes, **added}, *event_attributes])
+        span_attributes, *of_events = to_exportable([{**attributes, **added}, *event_attributes])
         own_id, parent_id = ids
         parent = None
         if parent_id is not None:
@@ -217,7 +217,7 @@ def _is_error(attributes: Attributes) -> bool:
     return attributes[OUTCOME] in FAILED and not 400 <= status < 500
 
 
-def exported(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
+def to_exportable(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are known, with credentials and lone surrogates replaced."""
     known = [{k: value for k, value in part.items() if value is not None} for part in attributes]
     text = repr(known)  # one search for all values, because matches are rare

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from proxy.errors import RejectedByRule
-from proxy.errors.words import Word
+from proxy.errors.words import BoundedText
 from proxy.runtime.frozen import frozen, memo
 from proxy.types.endpoints import ABOUT_STATE as ABOUT_STATE
 from proxy.types.endpoints import UNBILLED as UNBILLED
@@ -126,7 +126,7 @@ class RequestHead:
     received_at: datetime = EPOCH
     internal_key: str | None = None
     session: str | None = None
-    properties: tuple[tuple[Word, Word], ...] = ()
+    properties: tuple[tuple[BoundedText, BoundedText], ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
     alternatives: tuple[str, ...] = ()
     passthrough: PassthroughRequest | None = None

@@ -28,7 +28,7 @@ def to_flag(findings: DetectorFindings) -> int:
     return findings.flag
 
 
-def counts(findings: DetectorFindings) -> dict[str, Any]:
+def get_counts(findings: DetectorFindings) -> dict[str, Any]:
     return dict(findings.findings)
 
 
@@ -38,5 +38,5 @@ class DetectionFormat:
 
     name: str
     word: str
-    details: Details = counts
+    details: Details = get_counts
     summary: Callable[[DetectorFindings], object] = to_flag

@@ -222,7 +222,7 @@ def replace_at_slot(doc: Json, slot: Slot, value: Any) -> Json:
     return root
 
 
-def index_of(item: object, place: int) -> int:
+def get_index(item: object, place: int) -> int:
     """Return an item's ``index`` as an integer, or its ``place`` if it has none. Never raises.
 
     Numeric strings are parsed. Any other value is hashed, so that all stages join the pieces of

@@ -42,7 +42,7 @@ def partial_matcher_of(detector: object) -> PartialMatcher | None:
 class Cuttable(Protocol):
     """A detector of values that may be adjacent: a match across messages may be two values."""
 
-    def is_cut(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
+    def is_split_value(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
         """Return True if a finding in joined messages is one value that was split.
 
         ``ends`` are pairs within the finding: the end of a message, and the start of the next.
@@ -50,4 +50,4 @@ class Cuttable(Protocol):
 
 
 def is_cuttable(detector: object) -> TypeGuard[Cuttable]:
-    return hasattr(detector, "is_cut")
+    return hasattr(detector, "is_split_value")

@@ -14,7 +14,7 @@ from math import ceil, gcd
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from proxy.errors import LimitExceeded
-from proxy.errors.words import MAX_NAME, ascii_word, counted
+from proxy.errors.words import MAX_NAME, format_count, shorten_to_ascii
 from proxy.money.usage import Tokens
 from proxy.runtime.frozen import frozen
 from proxy.types.target import Target
@@ -87,7 +87,7 @@ class LimitKind:
 
     def format_amount(self, amount: int) -> str:
         """Format an amount with its unit."""
-        return counted(amount, self.unit)
+        return format_count(amount, self.unit)
 
     def describe(self, limit: Limit) -> str:
         """Return a text such as ``600 requests per minute, burst 100``.
@@ -96,13 +96,13 @@ class LimitKind:
         """
         window = limit.window if isinstance(limit.window, int) else 1
         seconds, unit = next(span for span in SPANS if window % span[0] == 0)
-        span = unit if window == seconds else counted(window // seconds, unit)
+        span = unit if window == seconds else format_count(window // seconds, unit)
         rate = f"{self.format_amount(limit.amount)} per {span}"
         return rate if limit.capacity == limit.amount else f"{rate}, burst {limit.capacity}"
 
     def make_error(self, refusal: LimitRefusal, at_ms: int) -> LimitExceeded:
         """Return the error for a call that was received at ``at_ms`` and refused by a limit."""
-        wait_s, limit_text = refusal.retry_after_s, refusal.named
+        wait_s, limit_text = refusal.retry_after_s, refusal.quoted_name
         if wait_s is None:
             text = f"This call exceeds the whole limit {limit_text}, so no retry can succeed."
         else:
@@ -182,9 +182,13 @@ class LimitRefusal:
     remaining: int | None
 
     @property
-    def named(self) -> str:
+    def quoted_name(self) -> str:
         """Text with the limit's name, allowance and scope."""
-        owner = f" for {ascii_word(self.scope.replace('|', ', '), MAX_NAME)}" if self.scope else ""
+        owner = (
+            f" for {shorten_to_ascii(self.scope.replace('|', ', '), MAX_NAME)}"
+            if self.scope
+            else ""
+        )
         return f'"{self.limit.name}" ({self.limit.kind.describe(self.limit)}{owner})'
 
 
@@ -298,7 +302,7 @@ class LimitDecision:
         )
 
     @property
-    def standings(self) -> tuple[CounterState, ...]:
+    def counter_states(self) -> tuple[CounterState, ...]:
         return tuple([self.get_counter_state(index) for index in range(len(self.claims))])
 
     def get_counter_state(self, index: int) -> CounterState:

@@ -25,7 +25,7 @@ _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 class Upload(Protocol):
     """A request body that is streamed to the upstream.
 
-    ``length`` is the Content-Length in bytes, None for a chunked body. ``begun`` is True once a
+    ``length`` is the Content-Length in bytes, None for a chunked body. ``has_begun`` is True once a
     byte was requested; then the body cannot be sent again.
     """
 
@@ -33,7 +33,7 @@ class Upload(Protocol):
     def length(self) -> int | None: ...
 
     @property
-    def begun(self) -> bool: ...
+    def has_begun(self) -> bool: ...
 
     async def read(self) -> bytes:
         """Return the next bytes, empty at the end. Raises ``RequestError``."""
@@ -52,7 +52,7 @@ def _make_sample_path(route: str) -> str:
     return _PARAMETER.sub(SAMPLE, route)
 
 
-def sample_request(route: str) -> PassthroughRequest:
+def make_sample_request(route: str) -> PassthroughRequest:
     """Return a request that matches a route, with placeholder values."""
     return PassthroughRequest(_make_sample_path(route))
 
@@ -108,7 +108,7 @@ class BoundedUpload:
     most_bytes: int
 
 
-def fill(route: str, values: Mapping[str, str]) -> str:
+def fill_route(route: str, values: Mapping[str, str]) -> str:
     """Return a route with its parameters replaced by values."""
     return _PARAMETER.sub(lambda match: values[match[1]], route)
 

@@ -8,7 +8,7 @@ from datetime import date
 from hashlib import sha256
 
 from proxy.fields.field_table import LIMITED
-from proxy.fields.rules import NOT_THE_CLIENTS, FieldRules, Verdict, field_rules
+from proxy.fields.rules import NOT_THE_CLIENTS, FieldRules, Verdict, compile_field_rules
 from proxy.money.usage import Price, price_on
 from proxy.runtime.frozen import frozen, memo
 from proxy.types.endpoints import Endpoint, TargetEndpoint, TargetRoute
@@ -123,7 +123,7 @@ class Upstream:
             "limit": LIMITED,
         }
         anywhere = NOT_THE_CLIENTS | LIMITED
-        object.__setattr__(self, "rules", field_rules(names, anywhere))
+        object.__setattr__(self, "rules", compile_field_rules(names, anywhere))
 
 
 @frozen
@@ -210,7 +210,7 @@ class StateRef:
         """Return True if a target of the deployment has the state."""
         return self.target == (target.upstream.name if self.is_conversation else target.id)
 
-    def is_beside(self, other_ref: StateRef) -> bool:
+    def is_same_target(self, other_ref: StateRef) -> bool:
         """Return True if one target can have both states."""
         if self.deployment != other_ref.deployment:
             return False

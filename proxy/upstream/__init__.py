@@ -26,7 +26,7 @@ from proxy.errors import (
     UpstreamBusy,
     UpstreamError,
 )
-from proxy.ports import BillingRegistry, Review, UpstreamResponse
+from proxy.ports import BillingRegistry, RedactError, UpstreamResponse
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlices
 from proxy.runtime.frozen import frozen
@@ -34,11 +34,16 @@ from proxy.types import Call, Plan, ResponseHead, Target
 from proxy.upstream.attempt import (
     AttemptContext,
     OpenAttempt,
-    new_reader,
+    make_reader,
     read_remaining_rate_limit,
     select_client_headers,
 )
-from proxy.upstream.errors import choose_most_useful_error, is_undone, read_error, retry_delay
+from proxy.upstream.errors import (
+    choose_most_useful_error,
+    compute_retry_delay,
+    may_be_repeated,
+    read_error,
+)
 from proxy.upstream.health import Health
 from proxy.upstream.local_responses import (
     COUNT_ESTIMATED,
@@ -85,21 +90,21 @@ class Upstreams:
     registry: BillingRegistry | None = None
 
     def open(
-        self, plan: Plan, call: Call, record: Record, review: Review
+        self, plan: Plan, call: Call, record: Record, review: RedactError
     ) -> Awaitable[UpstreamResponse]:
         if len(plan.model_calls) == 1 and call.head.endpoint != "count_tokens":
             return self._open_model_call(plan, call, record, 0)
         return self._open_other(plan, call, record, review)
 
     async def _open_other(
-        self, plan: Plan, call: Call, record: Record, review: Review
+        self, plan: Plan, call: Call, record: Record, review: RedactError
     ) -> UpstreamResponse:
         """Return the model list, an estimated count, or the responses of several model calls."""
         if plan.model_list is not None:
             is_list = call.head.parameter("model") is None
             return LocalResponse(partial(list_models, plan.model_list, is_list=is_list))
         if is_counted_here(plan, call):
-            record.warn([COUNT_ESTIMATED])
+            record.add_warnings([COUNT_ESTIMATED])
             return LocalResponse(partial(count_tokens, call, self.offload))
         if len(plan.model_calls) == 1:
             return await self._open_model_call(plan, call, record, 0)
@@ -171,7 +176,7 @@ class Upstreams:
         self, context: AttemptContext, target: Target, failure: ProxyError, attempts: int
     ) -> float | None:
         """Return the seconds before a retry at the same target, None for no retry."""
-        delay_s = retry_delay(context.plan.retry, failure, attempts, self.random)
+        delay_s = compute_retry_delay(context.plan.retry, failure, attempts, self.random)
         if delay_s is None or not _may_repeat(context, failure) or delay_s >= context.time_left():
             return None
         return delay_s if self.health.may_retry(target.upstream) else None
@@ -186,9 +191,9 @@ class Upstreams:
         else:
             build = partial(_build_request, context, target)
             request = await self.offload.run(call.size, build, call.scheduling_key)
-        if request.dropped or request.assumed:
+        if request.dropped or request.default_fields:
             dropped = [f"{name} dropped" for name in request.dropped]
-            record.warn([*dropped, *(f"{name} assumed" for name in request.assumed)])
+            record.add_warnings([*dropped, *(f"{name} assumed" for name in request.default_fields)])
         open_attempt = self._start_attempt(context, target, request, reason)
         attempt = open_attempt.attempt
         reply: Reply | None = None
@@ -225,16 +230,16 @@ class Upstreams:
         """
         call, record = context.call, context.record
         try:
-            slot = self.health.take(target, request.endpoint, call.scheduling_key)
+            slot = self.health.take_slot(target, request.endpoint, call.scheduling_key)
         except (CircuitOpen, UpstreamBusy) as error:
             record.add_skip(target, error.code)
             raise
         attempt = record.start_attempt(target, context.index, reason)
-        attempt.most_answered = request.most_answered
+        attempt.max_output_tokens = request.max_output_tokens
         if request.endpoint == "passthrough":
             from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
 
-            attempt.meter = passthrough.new_meter(request.method)
+            attempt.meter = passthrough.make_meter(request.method)
         return OpenAttempt(
             call=call, target=target, request=request, attempt=attempt, record=record, slot=slot
         )
@@ -256,7 +261,7 @@ class Upstreams:
             request.body if request.upload is None else request.upload,
             upstream.timeouts.cap_at(left_s, streamed=streamed),
             open_attempt.on_sent,
-            fresh=fresh or request.fresh,
+            fresh=fresh or request.needs_new_connection,
             method=request.method,
         )
 
@@ -276,7 +281,7 @@ class Upstreams:
             if passthrough_head is None:
                 return None
             head = passthrough_head
-            reader = passthrough.new_reader(open_attempt, head)
+            reader = passthrough.make_reader(open_attempt, head)
             is_held = reader.holds
         else:
             statuses = DIALECTS[open_attempt.target.upstream.dialect].server.statuses
@@ -284,7 +289,7 @@ class Upstreams:
             if meaning not in ("answer", "flagged"):
                 return None
             is_flagged, headers = meaning == "flagged", select_client_headers(open_attempt, reply)
-            reader = new_reader(open_attempt, reply, self.ids)
+            reader = make_reader(open_attempt, reply, self.ids)
             head = HEADS[streamed]
             if headers or is_flagged:
                 head = replace(head, headers=headers, is_flagged=is_flagged)
@@ -323,7 +328,7 @@ def _may_repeat(context: AttemptContext, failure: ProxyError) -> bool:
         from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
 
         return passthrough.may_repeat(context, path, failure)
-    return not context.call.creates_state or is_undone(failure, context.record.attempts)
+    return not context.call.creates_state or may_be_repeated(failure, context.record.attempts)
 
 
 def _build_request(context: AttemptContext, target: Target) -> UpstreamRequest:

@@ -23,8 +23,8 @@ from proxy.errors import (
     UpstreamRejected,
     UpstreamTimeout,
 )
-from proxy.errors.words import MAX_ID, MAX_WORD, ascii_word, first_items
-from proxy.fields.token_bounds import CHOICES, GROUPS, answers_of
+from proxy.errors.words import MAX_ID, MAX_WORD, first_items, shorten_to_ascii
+from proxy.fields.token_bounds import CHOICES, GROUPS, count_choices
 from proxy.money.usage import read_usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
@@ -88,7 +88,7 @@ class OpenAttempt:
             self.attempt.cause, self.attempt.system_text = error.cause, error.system_text
             self.attempt.findings = error.findings or self.attempt.findings
             if error.usage is not None:  # the final usage
-                self.attempt.meter.report(read_usage(error.usage))
+                self.attempt.meter.add_usage(read_usage(error.usage))
                 self.attempt.finished = self.attempt.meter.reported is not None
                 self.attempt.bill = None
         else:
@@ -106,7 +106,9 @@ class OpenAttempt:
             error.message = error.message.replace(state_ref.id, state_ref.client_id)
         for client_id, upstream_id in self.call.item_ids:
             if upstream_id in error.message:  # client ids may be as long as a body
-                error.message = error.message.replace(upstream_id, ascii_word(client_id, MAX_ID))
+                error.message = error.message.replace(
+                    upstream_id, shorten_to_ascii(client_id, MAX_ID)
+                )
 
     def on_sent(self) -> None:
         """Record that the upstream has the whole request."""
@@ -115,7 +117,7 @@ class OpenAttempt:
     def finish_attempt(self) -> None:
         """Record the end of the attempt and release its slot."""
         self.attempt.ended = self.record.now()
-        self.slot.give_back()
+        self.slot.release()
 
 
 MIB = 1024 * 1024
@@ -131,7 +133,7 @@ SHOWN_PREFIXES = {
 }
 
 
-def new_reader(
+def make_reader(
     open_attempt: OpenAttempt, reply: Reply, ids: ResponseIds | None = None
 ) -> FrameReader:
     """Return the reader of a response. ``ids`` seals the ids of stored objects.
@@ -186,7 +188,7 @@ def _has_one_choice(open_attempt: OpenAttempt) -> bool:
     if plan is not None:
         model_call = plan.model_calls[open_attempt.attempt.model_call]
         body = {**body, **model_call.overrides_for(open_attempt.target).set}
-    return _COUNTED.isdisjoint(body) or answers_of(body) == 1
+    return _COUNTED.isdisjoint(body) or count_choices(body) == 1
 
 
 def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:

@@ -10,7 +10,7 @@ from proxy.dialects.responses.schema import UNFINISHED, to_chat_usage
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.dialects.wire.strict_json import as_object
 from proxy.errors import UpstreamUnavailable
-from proxy.errors.words import MAX_ID, word_of
+from proxy.errors.words import MAX_ID, read_text
 from proxy.money.usage import read_usage
 from proxy.ports import BillingRegistry
 from proxy.runtime.frozen import frozen
@@ -52,7 +52,7 @@ class BackgroundBilling:
         if state_ref is None:  # no client can retrieve the response
             return
         attempt = open_attempt.attempt
-        attempt.response_id = word_of(state_ref.client_id, MAX_ID)
+        attempt.response_id = read_text(state_ref.client_id, MAX_ID)
         attempt.is_billed, attempt.bill = False, None
         if not has_bill({**response, "usage": usage}):
             return
@@ -81,4 +81,4 @@ class BackgroundBilling:
             attempt.bill = None  # a reader may have computed it meanwhile
             attempt.bill_name = name if attempt.is_billed else None
             if attempt.is_billed and usage is not None:
-                attempt.meter.report(read_usage(usage))
+                attempt.meter.add_usage(read_usage(usage))

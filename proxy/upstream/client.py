@@ -118,11 +118,11 @@ class Pool:
     def try_take_idle(self, origin: Origin) -> Connection | None:
         """Return the most recently used idle connection, None if there is none."""
         idle = self._idle.get(origin)
-        if not idle or not self._slots.take_free():
+        if not idle or not self._slots.try_take():
             return None
         connection = self._pop_ready(idle)
         if connection is None:
-            self._slots.give_back(self)
+            self._slots.release(self)
         else:
             self._in_use[connection] = None
         return connection
@@ -133,14 +133,14 @@ class Pool:
         Raises ``UpstreamError``, or ``PoolExhausted`` if no slot becomes free.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
-        if not self._slots.take_free():
+        if not self._slots.try_take():
             await self._wait_for_slot(deadline)
         try:
             connection = None if fresh else self._pop_ready(self._idle.get(origin))
             if connection is None:
                 connection = await self._open_connection(origin, deadline)
         except BaseException:
-            self._slots.give_back(self)
+            self._slots.release(self)
             raise
         self._in_use[connection] = None
         return connection
@@ -186,11 +186,11 @@ class Pool:
     def finish(self, origin: Origin, connection: Connection) -> None:
         """Return a connection to the pool once the end of its finished response has arrived."""
         if connection in self._in_use and not connection.ended:
-            connection.linger(self._linger_s, partial(self.give_back, origin, connection))
+            connection.linger(self._linger_s, partial(self.return_connection, origin, connection))
         else:
-            self.give_back(origin, connection)
+            self.return_connection(origin, connection)
 
-    def give_back(self, origin: Origin, connection: Connection) -> None:
+    def return_connection(self, origin: Origin, connection: Connection) -> None:
         """Return a connection to the pool, or close it if it cannot be reused."""
         if connection not in self._in_use:
             return
@@ -201,7 +201,7 @@ class Pool:
             self._idle[origin].append(connection)
         else:
             self._idle[origin] = [connection]
-        self._slots.give_back(self)
+        self._slots.release(self)
 
     def _on_close(self, origin: Origin, connection: Connection) -> None:
         """Drop an idle connection that has ended. A request gives back a connection in use."""
@@ -253,7 +253,7 @@ class HttpReply:
     def release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.give_back(self._origin, connection)
+            self._pool.return_connection(self._origin, connection)
 
     async def __aenter__(self) -> Self:
         return self
@@ -331,7 +331,7 @@ class HttpClient:
             head = await connection.read_head(timeouts.first_byte)
         except BaseException as error:
             was_stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
-            self.pool.give_back(origin, connection)
+            self.pool.return_connection(origin, connection)
             if was_stale and isinstance(error, UpstreamUnavailable):
                 raise StaleConnection().with_cause(error.cause, error.system_text) from None
             raise

@@ -90,14 +90,14 @@ async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
         is_bare = not has_code and UNKNOWN_PATH_MESSAGE.fullmatch(error_body.message or "")
         error.in_words = error_body != ErrorBody() and not is_bare
     if isinstance(error, errors.UpstreamUnavailable):
-        error.retry_after_s = retry_after(reply.headers)
+        error.retry_after_s = parse_retry_after(reply.headers)
     should_retry = reply.headers.get("x-should-retry")
     if should_retry in ("true", "false"):
         error.should_retry = should_retry == "true"
     return error
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the requested wait in seconds, at most ``MAX_RETRY_AFTER_S``.
 
     A date is relative to the response's ``date``, so that clocks need not agree.
@@ -174,12 +174,12 @@ def _is_id(name: str, value: Any) -> bool:
 def redact_credentials(error: errors.ProxyError, upstream: Upstream) -> None:
     """Redact our credentials in all text of the upstream. Drops codes that contain a part."""
     if error.system_text is not None:
-        error.system_text = redact(error.system_text, upstream)
+        error.system_text = redact_text(error.system_text, upstream)
     hosts = [*_spell_address(upstream)]
     if error.upstream_message is not None:
-        error.say(redact(error.upstream_message, upstream, hosts))
+        error.set_message(redact_text(error.upstream_message, upstream, hosts))
     if error.param is not None:
-        error.param = redact(error.param, upstream, hosts)[:MAX_ID]
+        error.param = redact_text(error.param, upstream, hosts)[:MAX_ID]
     error.upstream_code = _redact_word(error.upstream_code, upstream)
     error.upstream_type = _redact_word(error.upstream_type, upstream)
     error.findings = tuple(
@@ -190,10 +190,10 @@ def redact_credentials(error: errors.ProxyError, upstream: Upstream) -> None:
 
 
 def _redact_word(word: str | None, upstream: Upstream) -> str | None:
-    return word if word is None or redact(word, upstream) == word else None
+    return word if word is None or redact_text(word, upstream) == word else None
 
 
-def redact(text: str, upstream: Upstream, hosts: Iterable[str] = ()) -> str:
+def redact_text(text: str, upstream: Upstream, hosts: Iterable[str] = ()) -> str:
     """Mask parts of our credentials and ``hosts`` in a text, ignoring case.
 
     Returns the start of a long text, longer than any message.
@@ -244,7 +244,7 @@ UNDONE = (errors.InvalidField, *NOT_SENT, errors.UpstreamNotFound, errors.Upstre
 UNDONE_STATUSES = frozenset({429, 503, 529})
 
 
-def retry_cause(failure: errors.ProxyError) -> int | str | None:
+def get_retry_cause(failure: errors.ProxyError) -> int | str | None:
     """Return the failure's name in the policy's ``on``, None if no retry can help."""
     if isinstance(failure, NOT_RETRIED) or not isinstance(failure, errors.UpstreamError):
         return None
@@ -257,7 +257,7 @@ def retry_cause(failure: errors.ProxyError) -> int | str | None:
     return failure.upstream_status or "connect"
 
 
-def retry_delay(
+def compute_retry_delay(
     retry: Retry | None, failure: errors.ProxyError, attempts: int, random: Callable[[], float]
 ) -> float | None:
     """Return the seconds before the next attempt at the same target, None for no retry.
@@ -265,7 +265,7 @@ def retry_delay(
     Draws between 0 and a bound that doubles with each of ``attempts``, and at least what the
     upstream requests. An upstream that requests more than the policy allows is not retried.
     """
-    if retry is None or attempts > retry.times or retry_cause(failure) not in retry.on:
+    if retry is None or attempts > retry.times or get_retry_cause(failure) not in retry.on:
         return None
     if isinstance(failure, errors.UpstreamUnavailable) and failure.should_retry is False:
         return None
@@ -276,7 +276,7 @@ def retry_delay(
     return max(requested_s, random() * max_s)
 
 
-def is_undone(failure: errors.ProxyError, attempts: list[Attempt]) -> bool:
+def may_be_repeated(failure: errors.ProxyError, attempts: list[Attempt]) -> bool:
     """Return True if no upstream can have done any work for the last attempt.
 
     Such a call may be repeated even if it must be executed only once.

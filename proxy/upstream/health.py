@@ -94,7 +94,7 @@ class EndpointStates(NamedTuple):
 
 @dataclass(slots=True)
 class TargetSlot:
-    """Slot of one request at a target. Call ``give_back`` exactly once."""
+    """Slot of one request at a target. Call ``release`` exactly once."""
 
     health: Health
     target: Target
@@ -113,16 +113,16 @@ class TargetSlot:
     def end_probe(self) -> None:
         """Close the circuit when a response has begun, because its end may be far away."""
         self.has_worked = True
-        self.health.learn(self)
+        self.health.record_result(self)
         self.has_worked, self.is_probe, self.is_caller_probe = None, False, False
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the slot and update the circuit."""
         target, circuit, upstream = self.states
         target.in_flight -= 1
         circuit.in_flight -= 1
         upstream.in_flight -= 1
-        self.health.learn(self)
+        self.health.record_result(self)
 
     def fail(self, error: BaseException) -> None:
         """Record a failure. A target that blames the request has worked."""
@@ -144,7 +144,7 @@ class Health:
     _upstreams: dict[str, Load] = field(default_factory=dict)
     _endpoints: dict[tuple[str, str, Endpoint], EndpointStates] = field(default_factory=dict)
 
-    def take(self, target: Target, endpoint: Endpoint, caller: str) -> TargetSlot:
+    def take_slot(self, target: Target, endpoint: Endpoint, caller: str) -> TargetSlot:
         """Take a slot. Raises ``CircuitOpen`` or ``UpstreamBusy``.
 
         While the circuit is open for all, a caller that has failed probes for itself only. Its
@@ -238,7 +238,7 @@ class Health:
         state.saved_retries -= 1 + RETRY_SHARE  # the retry itself saves nothing
         return True
 
-    def learn(self, slot: TargetSlot) -> None:
+    def record_result(self, slot: TargetSlot) -> None:
         """Update the circuit by the result of a request. An unknown result changes nothing."""
         circuit = slot.states.circuit
         if slot.is_probe:

@@ -10,7 +10,7 @@ from typing import Self
 
 from proxy.call.attempts import AttemptReason
 from proxy.errors import ProxyError, UpstreamInvalid
-from proxy.ports import Feed, Review, UpstreamResponse
+from proxy.ports import Feed, RedactError, UpstreamResponse
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.types import ResponseHead
 from proxy.types.events import Fault, Frame
@@ -31,7 +31,7 @@ class FanOut:
     """
 
     open_responses: Sequence[OpenResponse]
-    review: Review
+    review: RedactError
     head: ResponseHead
     _results: asyncio.Queue[tuple[int, Frame | ProxyError]] = field(default_factory=asyncio.Queue)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)

@@ -31,7 +31,7 @@ from proxy.upstream.attempt import (
     check_encoding,
     select_client_headers,
 )
-from proxy.upstream.errors import is_undone
+from proxy.upstream.errors import may_be_repeated
 from proxy.upstream.reply import Reply
 
 CACHE_FIELDS = ("cache_read_input_tokens", "cache_creation_input_tokens")
@@ -48,7 +48,7 @@ def build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
     return build_passthrough(context.call, passthrough, path, target)
 
 
-def new_meter(method: str) -> Meter:
+def make_meter(method: str) -> Meter:
     """Return a meter without estimates. A method that runs no model has no usage."""
     return Meter(unreported="none" if method in MODEL_FREE_METHODS else "unknown", estimates=False)
 
@@ -56,10 +56,10 @@ def new_meter(method: str) -> Meter:
 def may_repeat(context: AttemptContext, path: PassthroughPath, failure: ProxyError) -> bool:
     """Return True if the call changes nothing, or no upstream can have executed it."""
     upload = context.call.upload
-    if upload is not None and upload.begun:
+    if upload is not None and upload.has_begun:
         return False
     method = context.call.head.method
-    return path.may_repeat(method) or is_undone(failure, context.record.attempts)
+    return path.may_repeat(method) or may_be_repeated(failure, context.record.attempts)
 
 
 def read_response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | None:
@@ -76,7 +76,7 @@ def read_response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead 
     return ResponseHead(streamed=not head.read, headers=headers, passthrough=head)
 
 
-def new_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
+def make_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
     model_call, upstream = open_attempt.attempt.model_call, open_attempt.target.upstream
     find_usage = read_no_usage if open_attempt.request.method in MODEL_FREE_METHODS else find_tokens
     if head.passthrough is None or head.streamed:
@@ -94,11 +94,11 @@ def read_no_usage(data: Json) -> None:
 def find_tokens(data: Json) -> Tokens | None:
     """Return the tokens that a response reports, None if it reports none or invalid ones."""
     usage = data.get("usage")
-    tokens = _read(usage) or _read_billed_units(usage) or _read_billed_units(data.get("meta"))
-    return tokens or _read(_convert_gemini_usage(data.get("usageMetadata")))
+    tokens = _read_usage(usage) or _read_billed_units(usage) or _read_billed_units(data.get("meta"))
+    return tokens or _read_usage(_convert_gemini_usage(data.get("usageMetadata")))
 
 
-def _read(usage: Any) -> Tokens | None:
+def _read_usage(usage: Any) -> Tokens | None:
     if type(usage) is not dict:
         return None
     tokens = read_usage(usage)
@@ -173,4 +173,4 @@ def _sum_counts(counts: Iterable[Any]) -> int | None:
 
 
 def _read_billed_units(holder: Any) -> Tokens | None:
-    return _read(holder.get("billed_units") if type(holder) is dict else None)
+    return _read_usage(holder.get("billed_units") if type(holder) is dict else None)

@@ -51,7 +51,7 @@ class MemoryShare(Protocol):
     def take(self, size: int) -> None:
         """Add received bytes. Raises ``ProxyError`` if the memory is used up."""
 
-    def give_back(self) -> None: ...
+    def release(self) -> None: ...
 
 
 class Http(Protocol):

@@ -117,7 +117,7 @@ class HttpUpstreamResponse:
                 await self._read_in_thread(self._documents.popleft())
             elif self._is_burst:  # reads without frames are not counted elsewhere
                 self._is_burst = False
-                await self.turns.rest(self.open_attempt.call.scheduling_key)
+                await self.turns.pause(self.open_attempt.call.scheduling_key)
             elif self._state == "over" or self.open_attempt.attempt.finished:
                 return ()
             elif self._state == "closed":
@@ -133,7 +133,7 @@ class HttpUpstreamResponse:
     def _take_ready(self) -> Sequence[Frame]:
         """Return the frames that have arrived. A fault is raised after the frames before it."""
         if self._documents and not self._frames and self._fault is None:
-            self._read()
+            self._read_documents()
         if self._frames:
             if self._frames[-1].last and self._state == "open":
                 self.reply.finish()
@@ -176,7 +176,7 @@ class HttpUpstreamResponse:
         except ProxyError as fault:
             self._fault = fault
             return False
-        self._read()
+        self._read_documents()
         frames = self._frames
         if not frames or self._documents or self._fault is not None or self._is_burst:
             return False
@@ -186,7 +186,7 @@ class HttpUpstreamResponse:
         self._pending = self._feed(frames)
         return self._pending is None
 
-    def _read(self) -> None:
+    def _read_documents(self) -> None:
         """Read the documents that have arrived, up to a large one."""
         documents, read = self._documents, self.reader.read
         frames = self._frames = list(self._frames)
@@ -247,7 +247,7 @@ class HttpUpstreamResponse:
 
     def _release_memory(self) -> None:
         if self.share is not None:
-            self.share.give_back()
+            self.share.release()
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from typing import Any
 
 from proxy.ledger.audit import audit
 from proxy.limits.claims import estimate_claims
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from tests.adversary.grammar import BOUNDS, FORBIDDEN, ROUTING, Hostile
 from tests.adversary.loops import LAG_S, Lag
 from tests.conftest import Proxy, policies_for, running_proxy
@@ -236,7 +236,7 @@ async def checked_proxy(folder: Path) -> AsyncIterator[CheckedProxy]:
         ledger = folder / "ledger.db"
         policies = policies_for(upstream.url) + POLICY
         async with running_proxy(
-            folder / "policies", policies, ledger=LedgerAt("sqlite", ledger)
+            folder / "policies", policies, ledger=LedgerLocation("sqlite", ledger)
         ) as proxy:
             yield CheckedProxy(proxy, greedy, ledger)
         violations = audit(ledger).violations

@@ -15,15 +15,15 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.ledger.rows import rows_of
+from proxy.ledger.rows import make_rows
 from proxy.money.usage import Price
 from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 from proxy.policy.store import read_folder
-from proxy.telemetry.decisions import decision
-from proxy.telemetry.lines import line_logger
+from proxy.telemetry.decisions import make_decision_entry
+from proxy.telemetry.lines import build_line_logger
 from proxy.telemetry.log import CallLog, LogLevel
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.trace import Traces
@@ -87,18 +87,18 @@ class RetainedData:
         candidate = Candidate(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
         levels = LogLevel("debug", lambda: 0.0)
-        log = CallLog(line_logger(lines.append, levels), levels)
+        log = CallLog(build_line_logger(lines.append, levels), levels)
         spans = Spans()
         traces = Traces([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):
             sink.end(record)
         entry = call_entry(1, record)
-        rows = rows_of(entry)
+        rows = make_rows(entry)
         sizes = {
             "the record": deep(record, *OF_THE_CALL),
             "a recent call": deep(past),
             "a candidate's examples": deep(candidate),
-            "a decision": len(orjson.dumps(decision(summarize(record)))),
+            "a decision": len(orjson.dumps(make_decision_entry(summarize(record)))),
             "a ledger entry": deep(entry),
             "the rows of a call": deep(rows.calls[0]),
             "the spans": encode_spans(spans.received).ByteSize(),
@@ -120,4 +120,4 @@ class RetainedData:
 def _shown(explanation: Any) -> int:
     if explanation is None:
         return 0
-    return max(len(orjson.dumps(explanation.data())), len(explanation.text().encode()))
+    return max(len(orjson.dumps(explanation.to_json())), len(explanation.format_tree().encode()))

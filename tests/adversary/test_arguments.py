@@ -22,7 +22,7 @@ from proxy.guards.findings import RuleTally
 from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.text_filter import ReleasedPiece
 from proxy.guards.stream.window import Window
-from proxy.guards.text.documents import MOST_TEXTS, answer_texts, request_texts
+from proxy.guards.text.documents import MOST_TEXTS, collect_request_texts, collect_response_texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.loops import LAG_S, Lag
 from tests.adversary.places import FORMS, PLANTS, says
@@ -186,7 +186,7 @@ async def measured(proxy: Proxy, body: Json) -> Measured:
 
 @for_each("shape", MANY_VALUES)
 def test_number_of_values_is_bounded(shape: str) -> None:
-    texts = request_texts(request_body(repeated(MANY_VALUES[shape], 8 * BYTES)))
+    texts = collect_request_texts(request_body(repeated(MANY_VALUES[shape], 8 * BYTES)))
 
     assert texts.unread == "too_many_texts"
     assert len(texts.texts) <= MOST_TEXTS + 9  # and the names of the call
@@ -196,7 +196,7 @@ def test_number_of_values_is_bounded(shape: str) -> None:
 def test_memory_of_values_is_bounded(shape: str) -> None:
     body = request_body(repeated(MANY_VALUES[shape], 8 * BYTES))
     tracemalloc.start()
-    request_texts(body)
+    collect_request_texts(body)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -207,8 +207,8 @@ def test_values_of_all_arguments_are_counted_together() -> None:
     part = repeated("1,", 2 * MOST_TEXTS // 10)
     calls = [call(part) for _ in range(12)]
 
-    assert request_texts({"messages": [{"tool_calls": calls[:9]}]}).unread is None
-    assert request_texts({"messages": [{"tool_calls": calls}]}).unread == "too_many_texts"
+    assert collect_request_texts({"messages": [{"tool_calls": calls[:9]}]}).unread is None
+    assert collect_request_texts({"messages": [{"tool_calls": calls}]}).unread == "too_many_texts"
 
 
 def test_object_arguments_are_values_of_the_body() -> None:
@@ -216,14 +216,18 @@ def test_object_arguments_are_values_of_the_body() -> None:
         "choices": [{"delta": {"function_call": {"arguments": {"a": ["b"] * 2 * MOST_TEXTS}}}}]
     }
 
-    for texts in (request_texts(fields), answer_texts(fields), answer_texts(fields, is_event=True)):
+    for texts in (
+        collect_request_texts(fields),
+        collect_response_texts(fields),
+        collect_response_texts(fields, is_event=True),
+    ):
         assert texts.unread is None
         assert len(texts.texts) > 2 * MOST_TEXTS
 
 
 def test_string_of_escapes_is_one_value() -> None:
     started_at = time.process_time()
-    texts = request_texts(request_body(ESCAPES))
+    texts = collect_request_texts(request_body(ESCAPES))
 
     assert texts.unread is None
     assert len(texts.texts) < 9

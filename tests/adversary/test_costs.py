@@ -13,8 +13,8 @@ import pytest
 from proxy.call.attempts import MAX_COST
 from proxy.money.usage import MAX_TOKENS, Price, Tokens
 from proxy.policy.schema.prices import MAX_USD
-from proxy.settings import LedgerAt
-from proxy.telemetry.log import canonical
+from proxy.settings import LedgerLocation
+from proxy.telemetry.log import build_call_line
 from tests.adversary.fields import Start
 from tests.conftest import metric_total, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
@@ -93,7 +93,7 @@ async def test_all_accounts_have_the_same_usage(
             assert (record.billing.tokens.total, record.billing.cost, record.billing.source) == (
                 case.prompt + case.completion, spend, source,
             ), str(case)  # fmt: skip
-            assert nano(canonical(record)["cost_usd"]) == spend, str(case)
+            assert nano(build_call_line(record)["cost_usd"]) == spend, str(case)
         metrics = await proxy.metrics()
     assert metric_total(metrics, "headrace_tokens_total") == tokens
     for name in ("headrace_cost_usd_total", "headrace_budget_spent_usd"):
@@ -116,7 +116,7 @@ SMALL_LIMIT = "\n    limits: [{name: month, usd: 0.000002 per month}]"
 
 
 async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    position = LedgerAt("sqlite", tmp_path / "ledger")
+    position = LedgerLocation("sqlite", tmp_path / "ledger")
     policies = policies_for(upstream.url).replace(
         "input: 0.15, output: 0.6", "input: 0.02, output: 0"
     )
@@ -131,7 +131,7 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
     assert too_dear.status == 429  # 100 tokens cost 2000 nano-USD, and 300 are spent
     assert {reply.headers["x-headrace-cost-usd"] for reply in replies} == {"0.0000001"}
     assert (
-        sum(Decimal(str(canonical(record)["cost_usd"])) for record in records) * 10**9
+        sum(Decimal(str(build_call_line(record)["cost_usd"])) for record in records) * 10**9
         == CALLS * SMALL_COST
     )
     assert [row["cost_nano_usd"] for row in stored_rows(position.path)][:CALLS] == [

@@ -18,8 +18,8 @@ from aiohttp import ClientSession
 
 from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
-from proxy.settings import LedgerAt
-from proxy.telemetry.log import canonical
+from proxy.settings import LedgerLocation
+from proxy.telemetry.log import build_call_line
 from tests.adversary.crossings import EVERY_STEP, SEQUENCES, Fickle, Step, policies
 from tests.adversary.examples import check_examples
 from tests.conftest import Proxy, metric_total, running_proxy
@@ -113,7 +113,7 @@ class Crossing:
         tokens = sum(record.billing.tokens.total for record in records)
         assert tokens >= self.fickle.reported
         assert tokens == metric_total(metrics, "headrace_tokens_total")
-        costs = [canonical(record)["cost_usd"] or 0 for record in records]
+        costs = [build_call_line(record)["cost_usd"] or 0 for record in records]
         assert money == sum(Decimal(str(cost)) for cost in costs) * 10**9
 
     def _rows(self) -> int:
@@ -134,7 +134,7 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
         fickle = Fickle()
         upstream.answer_with(fickle)
         ledger = folder / "ledger.db"
-        position = LedgerAt("sqlite", ledger)
+        position = LedgerLocation("sqlite", ledger)
         async with running_proxy(
             folder / "policies", policies(upstream.url), ledger=position
         ) as proxy:

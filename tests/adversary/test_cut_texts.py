@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.text.documents import answer_texts, request_texts
-from proxy.guards.text.replace import replaced
+from proxy.guards.text.documents import collect_request_texts, collect_response_texts
+from proxy.guards.text.replace import replace_texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.test_hidden_words import NAMES
 from tests.conftest import Proxy, Reply
@@ -71,7 +71,7 @@ def response_of(content: Any) -> Json:
 
 
 SHOWN_MEMBERS = ("text", "thinking")
-READ = ((request_of, request_texts), (response_of, answer_texts))
+READ = ((request_of, collect_request_texts), (response_of, collect_response_texts))
 
 
 async def inspected(body: Json, read: Any, action: Action) -> Inspection:
@@ -97,7 +97,7 @@ async def masked_text(fields: Any, stored: Any, read: Any) -> str:
     """Return the unmasked text of a content."""
     body = stored(fields)
     inspection = await inspected(body, read, "mask")
-    return re.sub(r"\[[A-Z0-9_-]+\]", "", texts(content(replaced(body, inspection.changes))))
+    return re.sub(r"\[[A-Z0-9_-]+\]", "", texts(content(replace_texts(body, inspection.changes))))
 
 
 async def differs(text: str, cut: Sequence[str], form: str) -> str | None:
@@ -123,8 +123,8 @@ async def differs(text: str, cut: Sequence[str], form: str) -> str | None:
 @pytest.mark.parametrize("says", SAYS)
 async def test_no_cut_changes_the_findings(says: str, form: str) -> None:
     text, plant = SAYS[says]
-    assert (await inspected(request_of(text), request_texts, "block")).blocked is not None
-    assert plant == "" or plant not in await masked_text(text, request_of, request_texts)
+    assert (await inspected(request_of(text), collect_request_texts, "block")).blocked is not None
+    assert plant == "" or plant not in await masked_text(text, request_of, collect_request_texts)
 
     for index in range(1, len(text)):
         assert await differs(text, [text[:index], text[index:]], form) is None

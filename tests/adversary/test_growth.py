@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.guards.text.base64_text import data_of
+from proxy.guards.text.base64_text import parse_data
 from tests.adversary.shapes import SHAPES, text
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
@@ -154,7 +154,7 @@ def reading(charset: str, size: int) -> float:
     raw = b"xn--" + b"a" * size
     text = f"data:text/plain;charset={charset};base64,{base64.b64encode(raw).decode()}"
     started = time.process_time()
-    data_of(text, bare=False)
+    parse_data(text, bare=False)
     return time.process_time() - started
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.text.base64_text import data_of
+from proxy.guards.text.base64_text import parse_data
 from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
 from tests.guards.calls import ask_route, guarded
@@ -235,7 +235,7 @@ DATA: Mapping[str, str] = {
 
 @for_each("place", DATA)
 def test_no_encoding_of_data_hides_its_text(place: str) -> None:
-    data = data_of(DATA[place], bare=True)
+    data = parse_data(DATA[place], bare=True)
 
     assert data is not None
     assert WORD in (data.text or "")

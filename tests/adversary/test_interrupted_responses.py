@@ -16,8 +16,8 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.call.record import Record, new_record
-from proxy.limits.claims import estimate_tokens, hidden_output
-from proxy.policy.review.sample_call import sample_call
+from proxy.limits.claims import estimate_hidden_output, estimate_tokens
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.conftest import policies_for, running_proxy
@@ -49,7 +49,7 @@ class Api:
         return Target(upstream, "m", self.endpoint)
 
     def call(self, **options: Any) -> Call:
-        return sample_call(
+        return build_sample_call(
             {"model": "m", **self.body, self.bound: LIMIT, **options}, {}, POSITION, self.path
         )
 
@@ -124,11 +124,11 @@ def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
     record = replace(new_record(), now=lambda: SENT_AT)
     record.call, record.ended = call, SENT_AT + case.ended_after
     plan = Plan("1", "key", "chat", {}, (ModelCall("m", (target,)),))
-    record.hidden_output = lambda attempt: hidden_output(plan, call, attempt)
+    record.hidden_output = lambda attempt: estimate_hidden_output(plan, call, attempt)
     attempt = record.start_attempt(target, 0)
     attempt.sent_at = attempt.response_at = SENT_AT
     attempt.ended, attempt.error = record.ended, error
-    _, attempt.most_answered = estimate_tokens(call, target) or (0, 0)
+    _, attempt.max_output_tokens = estimate_tokens(call, target) or (0, 0)
     if case.thoughts:
         thought = Delta(Part("reasoning", 0), "x" * 4 * case.thoughts)
         attempt.meter.feed(Frame((thought,)), SENT_AT + 0.1)

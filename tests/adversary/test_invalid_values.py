@@ -25,8 +25,8 @@ from proxy.dialects.wire.strict_json import Documents
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
 from proxy.guards.engine import build_prompt_context
-from proxy.guards.signed_thoughts import without_broken
-from proxy.guards.text.documents import request_texts
+from proxy.guards.signed_thoughts import remove_changed_thoughts
+from proxy.guards.text.documents import collect_request_texts
 from proxy.types.events import FamilyName, replace_at_slot
 from tests.adversary.invalid_values import SURROGATES, internal_errors, places, with_odd
 from tests.adversary.random_streams import CARD, SAYS, cut, frames_of, guarded
@@ -147,7 +147,7 @@ def messages_as_chat(body: Json) -> None:
 
 def messages_as_messages(body: Json) -> None:
     check_body(CHECKED_FIELDS["anthropic"]["chat"], body)
-    chat_to_messages.tidy(body)
+    chat_to_messages.prepare_messages_request(body)
 
 
 def chat_as_messages(body: Json) -> None:
@@ -174,10 +174,10 @@ def responses_as_chat(body: Json) -> None:
 
 def responses_as_responses(body: Json) -> None:
     check_responses(body)
-    responses_requests.tidy(body)
+    responses_requests.prepare_responses_request(body)
     build_prompt_context(body)
-    request_texts(body)
-    without_broken(RESPONSES, {**RESPONSES, "instructions": ""})
+    collect_request_texts(body)
+    remove_changed_thoughts(RESPONSES, {**RESPONSES, "instructions": ""})
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
-from proxy.guards.stream.frame_texts import delta_texts, other_texts
-from proxy.guards.text.documents import collect_texts, native_walk, request_texts
+from proxy.guards.stream.frame_texts import iter_other_texts, list_delta_texts
+from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_non_chat
 from proxy.guards.text.walk import Text
 from proxy.types.events import FamilyName
 from tests.adversary.random_streams import frames_of, item, part_events
@@ -46,12 +46,12 @@ BLOCKS: Mapping[str, tuple[Json, Json, Json, str]] = {
 def streamed(upstream: FamilyName, events: Sequence[Json]) -> Iterator[Text]:
     for client in ("chat", upstream):
         for frame in frames_of(client, upstream, events):
-            yield from [delta_text.text for delta_text in delta_texts(frame)]
-            yield from collect_texts(other_texts(frame)).texts
+            yield from [delta_text.text for delta_text in list_delta_texts(frame)]
+            yield from collect_texts(iter_other_texts(frame)).texts
 
 
 def whole_texts(document: Json, family: FamilyName) -> Sequence[Text]:
-    return collect_texts(native_walk(document, family, is_event=False)).texts
+    return collect_texts(walk_non_chat(document, family, is_event=False)).texts
 
 
 def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:
@@ -80,7 +80,7 @@ def test_text_of_items_has_one_kind(kind: str) -> None:
 
     for texts in (
         whole_texts(response(document), "responses"),
-        request_texts({"input": [document]}).texts,
+        collect_request_texts({"input": [document]}).texts,
         streamed("responses", events),
     ):
         assert kinds(texts) == {MARK: {KINDS[kind]}, NAME: names}
@@ -94,7 +94,7 @@ def test_text_of_blocks_has_one_kind(kind: str) -> None:
 
     for texts in (
         whole_texts(message(block), "messages"),
-        request_texts({"messages": [{"role": "assistant", "content": [block]}]}).texts,
+        collect_request_texts({"messages": [{"role": "assistant", "content": [block]}]}).texts,
         streamed("messages", events),
     ):
         assert kinds(texts) == {MARK: {expected}, NAME: names}

@@ -227,7 +227,7 @@ async def test_large_call_is_estimated_quickly(tmp_path: Path, upstream: Scripte
 
     hidden: list[HiddenOutput] = []
     assert lines(lambda: hidden.extend(map(record.hidden_output, record.attempts))) < 500
-    assert [(output.answers, output.most) for output in hidden] == [(1, 7)]
+    assert [(output.responses, output.max_tokens) for output in hidden] == [(1, 7)]
     assert [bill.usage.tokens.output for bill in record.billing.bills] == [7]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from tests.adversary.loops import LAG_S, Lag, Loop, upstream_on_own_loop
 from tests.adversary.test_large_bodies import TRIES
 from tests.conftest import Proxy, Reply, policies_for, running_proxy
@@ -172,7 +172,7 @@ async def world_of(
         running_proxy(
             folder / "policies",
             policies_for(url) + policies,
-            ledger=LedgerAt("sqlite", ledger),
+            ledger=LedgerLocation("sqlite", ledger),
             **settings,
         ) as proxy,
     ):

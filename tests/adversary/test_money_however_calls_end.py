@@ -17,8 +17,8 @@ import pytest
 
 from proxy.ledger.audit import audit
 from proxy.ledger.spending import read_spending
-from proxy.money.usage import usd_text
-from proxy.telemetry.log import canonical
+from proxy.money.usage import format_usd
+from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy, metric_total
 from tests.doubles import (
     ReceivedRequest,
@@ -316,7 +316,7 @@ async def test_accounts_agree(name: str, tmp_path: Path, upstream: ScriptedUpstr
     matches = sorted(
         event.rows, key=lambda row: (row["money"] == "cached", row["seq"], row["number"])
     )
-    lines = [canonical(record) for record in event.records]
+    lines = [build_call_line(record) for record in event.records]
 
     assert tuple(Row(*(row[name] for name in columns)) for row in matches) == expected
     assert {line["outcome"] for line in lines} == {way.outcome}
@@ -369,7 +369,7 @@ def check_money(event: Accounts, lines: list[dict[str, Any]], expected: tuple[Ro
             assert event.nano("headrace_lost_cost_usd_total", cause=row.loss) == used
     if cost:
         dearest = max(record.billing.cost for record in event.records)
-        assert f"{usd_text(dearest)} USD" in event.explained
+        assert f"{format_usd(dearest)} USD" in event.explained
     now = datetime.now(UTC)
     total = read_spending(event.path, ["loss"], now - timedelta(days=1), now + timedelta(days=1))
     assert (total.total.cost or 0, total.total.lost_cost or 0) == (cost, lost_count)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.text.documents import answer_texts, request_texts
-from proxy.guards.text.replace import replaced
+from proxy.guards.text.documents import collect_request_texts, collect_response_texts
+from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import Texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
@@ -66,7 +66,7 @@ async def slips(document: Json, texts: Texts, name: str) -> str | None:
             return f"{result.verdict}: {document}"
         return None
     masking = await inspected(texts, "mask", name)
-    masked = replaced(document, masking.changes)
+    masked = replace_texts(document, masking.changes)
     return None if spells([masked], PLANTS[name]) is None else f"masked: {masked}"
 
 
@@ -75,7 +75,7 @@ async def test_every_text_of_a_request_is_inspected(form: str) -> None:
     for place, (_, name) in zip(REQUESTS, turns([form]), strict=False):
         body = insert_text(place, FORMS[form](PLANTS[name]))
 
-        assert await slips(body, request_texts(body), name) is None
+        assert await slips(body, collect_request_texts(body), name) is None
 
 
 @pytest.mark.parametrize(("dialect", "endpoint"), PATHS)
@@ -84,7 +84,7 @@ async def test_every_field_of_a_dialect_is_inspected(dialect: str, endpoint: str
     for _ in range(len(FORMS) // 4):
         form, name = next(drawn)
         for where, body in bodies(dialect, endpoint, FORMS[form](PLANTS[name])):
-            assert await slips(body, request_texts(body), name) is None, where
+            assert await slips(body, collect_request_texts(body), name) is None, where
 
 
 @for_each("form", [*PLAIN, *[*URLS][::5]])
@@ -92,7 +92,7 @@ async def test_every_text_of_a_response_is_inspected(form: str) -> None:
     for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
         data = {**HEAD, **insert_text(place, FORMS[form](PLANTS[name]))}
 
-        assert await slips(data, answer_texts(data), name) is None
+        assert await slips(data, collect_response_texts(data), name) is None
 
 
 BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
@@ -148,8 +148,10 @@ async def test_invalid_byte_hides_no_text_in_data(broken: str, text: str) -> Non
         raw = BROKEN[broken](PLANTS[name].encode())
         body = pending(FIELDS[text](base64.b64encode(raw).decode()))
 
-        assert (await inspected(request_texts(body), "block", name)).blocked is not None, body
-        assert await slips(body, request_texts(body), name) is None
+        assert (await inspected(collect_request_texts(body), "block", name)).blocked is not None, (
+            body
+        )
+        assert await slips(body, collect_request_texts(body), name) is None
 
 
 @for_each("broken", [name for name in BROKEN if name not in ("many bytes", "much text")])
@@ -159,7 +161,9 @@ async def test_no_byte_hides_short_data(broken: str, about: Json) -> None:
         data = base64.b64encode(BROKEN[broken](plant.encode())).decode()
         body = PENDING["a file"]({**about, "file_data": data})
 
-        assert (await inspected(request_texts(body), "block", name)).blocked is not None, body
+        assert (await inspected(collect_request_texts(body), "block", name)).blocked is not None, (
+            body
+        )
 
 
 @for_each("word", ["Z\u00fcrich", "\u041c\u043e\u0441\u043a\u0432\u0430"])
@@ -168,7 +172,7 @@ async def test_invalid_byte_changes_no_other_text(word: str, text: str) -> None:
     data = base64.b64encode(b"\0\xff " + f"off to {word} ".encode() * 6000).decode()
     result = detector("keywords", words=[word.lower()], patterns=[], whole_words=True)
 
-    texts = request_texts(PENDING["a file"](FIELDS[text](data)))
+    texts = collect_request_texts(PENDING["a file"](FIELDS[text](data)))
     looking = await Engine(Ticks()).inspect([GuardRule("words", result)], texts)
 
     assert looking.results[0].findings == {"word": 6000}
@@ -248,9 +252,9 @@ async def test_every_text_of_random_documents_is_inspected(document: Json, drawn
     form, name = drawn
     body = insert_text(document, FORMS[form](PLANTS[name]))
 
-    assert await slips(body, request_texts(body), name) is None
+    assert await slips(body, collect_request_texts(body), name) is None
     if "data" not in body:  # ``data`` contains vectors
-        assert await slips(body, answer_texts(body), name) is None
+        assert await slips(body, collect_response_texts(body), name) is None
 
 
 def is_told_apart(document: Json) -> bool:

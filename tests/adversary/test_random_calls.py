@@ -17,7 +17,7 @@ from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
 from proxy.ledger.audit import audit
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from proxy.types import Endpoint, RequestHead, Target, Upstream
 from proxy.types.providers import PROVIDERS, Provider
 from tests.adversary.checked_proxy import checked_proxy
@@ -149,7 +149,7 @@ async def test_no_response_is_an_internal_error(tmp_path: Path, examples: int) -
         running_proxy(
             tmp_path / "policies",
             policies_for(upstream.url) + GUARDS,
-            ledger=LedgerAt("sqlite", ledger),
+            ledger=LedgerLocation("sqlite", ledger),
         ) as proxy,
     ):
         check = partial(check_answer, proxy, upstream)

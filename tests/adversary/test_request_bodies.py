@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from proxy.dialects.vendors.portkey import CONFIG, _object
-from proxy.dialects.wire.strict_json import Documents, read_distinct, read_json
+from proxy.dialects.vendors.portkey import CONFIG, _parse_object_header
+from proxy.dialects.wire.strict_json import Documents, read_json, read_without_duplicates
 from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
 from proxy.guards.services import wire
@@ -172,9 +172,9 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "large response": lambda raw: Documents().read(
         b'{"pad":"' + b"x" * LARGE_BYTES + b'",' + raw[1:]
     ),
-    "guard service": partial(wire.read, TypeAdapter(dict[str, Any])),
+    "guard service": partial(wire.parse_answer, TypeAdapter(dict[str, Any])),
     "judged text": check_schema,
-    "header": lambda raw: _object(CONFIG, {CONFIG: raw.decode()}),
+    "header": lambda raw: _parse_object_header(CONFIG, {CONFIG: raw.decode()}),
     "recorded call": check_recorded,
 }
 REFUSALS = (BadRequest, UpstreamInvalid, wire.BadAnswer, ValueError)
@@ -208,9 +208,9 @@ def test_any_repeated_name_is_found(
     raw = json.dumps(whole, separators=separators, ensure_ascii=is_ascii).encode()
     first_data = json.dumps({next(iter(whole)): dropped}).encode()
 
-    assert read_distinct(raw) == whole
+    assert read_without_duplicates(raw) == whole
     with pytest.raises(ValueError, match="an object has the same name twice"):
-        read_distinct(first_data[:-1] + b"," + raw[1:])
+        read_without_duplicates(first_data[:-1] + b"," + raw[1:])
 
 
 ROUTE = ROUTES["openai"]

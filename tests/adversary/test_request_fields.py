@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.errors.words import MAX_NAME
-from proxy.fields.spelling import folded
+from proxy.fields.spelling import fold_name
 from tests.adversary.fields import ROUTES, Start, ask, refusal
 from tests.adversary.shapes import SHAPES, text
 from tests.doubles import Json, ScriptedUpstream
@@ -147,16 +147,16 @@ async def test_each_option_group_bounds_field_names(start: Start) -> None:
 def test_normalization_of_a_name_is_fast(shape: str) -> None:
     name = text(shape, LONG)
     started_at = time.process_time()
-    folded(name)
+    fold_name(name)
 
     assert time.process_time() - started_at < MAX_S
 
 
 def test_folded_ascii_is_no_shorter() -> None:
-    odd = {chr(code) for code in range(0x80, 0x110000) if folded(chr(code)).isascii()}
+    odd = {chr(code) for code in range(0x80, 0x110000) if fold_name(chr(code)).isascii()}
 
     assert "\u212a" in odd
-    assert [name for name in odd if len(folded(name)) < len(name)] == []
+    assert [name for name in odd if len(fold_name(name)) < len(name)] == []
 
 
 DEEP_ROUTES = ("openai", "openai-chat", "fireworks", "scale")

@@ -231,7 +231,7 @@ CHUNKS: dict[str, Callable[[int], list[Json]]] = {
 
 def restoring() -> StreamFilter:
     masks = Masks(short_digests())
-    masks.placeholder("EMAIL", "a@b.example")
+    masks.make_placeholder("EMAIL", "a@b.example")
     return StreamFilter(masks)
 
 

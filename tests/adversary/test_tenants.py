@@ -156,7 +156,7 @@ def test_flood_evicts_no_counter_of_others(flood: str) -> None:
         store.settle_sync(f"flood-{number}", [1] * len(made_up))
 
     assert store.evicted > 1000
-    states = store.check([replace(claim, amount=0) for claim in honest]).standings
+    states = store.check([replace(claim, amount=0) for claim in honest]).counter_states
     assert [standing.used for standing in states] == [claim.amount for claim in honest]
 
 
@@ -172,7 +172,7 @@ def test_rates_of_a_key_are_evicted_before_budgets() -> None:
         store.settle_sync(f"call-{number}", [9])
 
     claims = [Claim(budget, f"key:one|user:{number}", 0) for number in range(50)]
-    assert [standing.used for standing in store.check(claims).standings] == [5] * 50
+    assert [standing.used for standing in store.check(claims).counter_states] == [5] * 50
 
 
 ROUTE = ROUTES["openai"]

@@ -149,7 +149,7 @@ async def cached_proxy(
             upstreams=Upstreams(
                 await opened.enter_async_context(HttpClient(TRUST)),
                 "via",
-                Health(time.monotonic, metrics.circuit),
+                Health(time.monotonic, metrics.set_circuit),
             ),
             emitter=Emitters((metrics, sink), lambda sink, error: bugs.append(error)),
             start_record=new_record,

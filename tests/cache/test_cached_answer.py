@@ -21,10 +21,10 @@ from proxy.cache.cached_answer import (
     AnswerMetadata,
     CachedAnswer,
     DecodedAnswers,
-    dump,
-    for_call,
-    inflate,
-    parse,
+    adapt_to_call,
+    decompress_answer,
+    parse_answer,
+    serialize_answer,
 )
 from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES, find_client_family
@@ -42,14 +42,14 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 METADATA = AnswerMetadata(1e9, True, "openai", "gpt-4o-mini", Tokens(input=5, output=3), "chat")
 BODY_METADATA = replace(METADATA, streamed=False)
 LINES = [orjson.dumps(event) for event in chat_events(" Par", "is.")]
-VALUE = dump(KEY, METADATA, LINES)
+VALUE = serialize_answer(KEY, METADATA, LINES)
 ROOM = 10_000
 
 
 def read(value: bytes, call: Call = call_of("chat")) -> CachedAnswer | None:  # noqa: B008
     """Decode a stored value in the two steps of a call."""
-    text = inflate(KEY, value, ROOM)
-    return None if text is None else parse(text, call)
+    text = decompress_answer(KEY, value, ROOM)
+    return None if text is None else parse_answer(text, call)
 
 
 def raws(answer: CachedAnswer | None) -> list[bytes | None]:
@@ -70,7 +70,7 @@ def test_stored_response_is_read() -> None:
 @for_each(
     "value",
     [
-        dump(OTHER_KEY, METADATA, LINES),
+        serialize_answer(OTHER_KEY, METADATA, LINES),
         b"\x02" + VALUE[1:],
         b"\x01" + VALUE[1:],
         VALUE[:-1],
@@ -94,7 +94,7 @@ def test_oversize_response_is_not_decompressed() -> None:
     bomb = VERSION + KEY + zlib.compress(b"[]\n" + b"0" * 100_000_000, 1)
 
     assert read(bomb) is None
-    assert read(dump(KEY, METADATA, [b"0" * 9000] * 2)) is None
+    assert read(serialize_answer(KEY, METADATA, [b"0" * 9000] * 2)) is None
 
 
 @given(st.binary(max_size=200))
@@ -128,7 +128,7 @@ event = some("id", "data", "usage", "error", object=kind, choices=st.lists(choic
 
 @given(st.lists(event, min_size=1, max_size=3), st.sampled_from([METADATA, BODY_METADATA]))
 def test_document_is_miss_or_replayable(documents: list[Any], metadata: AnswerMetadata) -> None:
-    value = dump(KEY, metadata, [orjson.dumps(document) for document in documents])
+    value = serialize_answer(KEY, metadata, [orjson.dumps(document) for document in documents])
 
     for client in CLIENTS:
         for stream in (False, True):
@@ -157,7 +157,7 @@ def test_replay_keeps_cached_response(metadata: AnswerMetadata, stream: bool, na
     head = RequestHead(name, "completions", "/", "req_1")
     call = Call(head, {"prompt": "p"}, requested_models=("m",), stream=stream, wants_usage=True)
     lines = [orjson.dumps({**document, **detections, **used}) for document in documents]
-    answer = read(dump(KEY, metadata, lines), call)
+    answer = read(serialize_answer(KEY, metadata, lines), call)
     assert answer is not None
     frames_before = orjson.dumps([frame.doc for frame in answer.frames])
     verdict = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 10, 1, 0.1, kind="pii")
@@ -174,36 +174,38 @@ def test_replay_keeps_cached_response(metadata: AnswerMetadata, stream: bool, na
 @for_each("lines", [[b"not json"], [b"[1, 2]"], [b"{}", b"1"], []])
 @for_each("metadata", [METADATA, BODY_METADATA], ids=["stream", "whole"])
 def test_incomplete_documents_are_a_miss(lines: list[bytes], metadata: AnswerMetadata) -> None:
-    assert read(dump(KEY, metadata, lines)) is None
+    assert read(serialize_answer(KEY, metadata, lines)) is None
 
 
 def test_stored_value_contains_no_readable_text() -> None:
     data: Any = legacy("a secret answer, a secret answer")
 
-    assert b"secret answer" not in dump(KEY, METADATA, [orjson.dumps(data)])
+    assert b"secret answer" not in serialize_answer(KEY, METADATA, [orjson.dumps(data)])
 
 
 def test_short_response_in_memory_is_not_compressed() -> None:
-    value = dump(KEY, METADATA, LINES, skip_short=True)
+    value = serialize_answer(KEY, METADATA, LINES, skip_short=True)
 
     assert value.endswith(b"\n".join(LINES))
     assert raws(read(value)) == LINES
-    assert inflate(OTHER_KEY, value, ROOM) is None
+    assert decompress_answer(OTHER_KEY, value, ROOM) is None
 
 
 @pytest.mark.parametrize("length", [SHORT_BYTES // 2, SHORT_BYTES, 3 * SHORT_BYTES])
 def test_long_response_is_always_compressed(length: int) -> None:
     line = orjson.dumps(legacy("a" * length))
-    value = dump(KEY, METADATA, [line], skip_short=True)
+    value = serialize_answer(KEY, METADATA, [line], skip_short=True)
 
     is_short = length < SHORT_BYTES
     assert value.startswith(PLAIN_VERSION if is_short else VERSION)
-    assert inflate(KEY, value, ROOM) == inflate(KEY, dump(KEY, METADATA, [line]), ROOM)
+    assert decompress_answer(KEY, value, ROOM) == decompress_answer(
+        KEY, serialize_answer(KEY, METADATA, [line]), ROOM
+    )
 
 
 def test_long_uncompressed_value_is_a_miss() -> None:
-    assert inflate(KEY, PLAIN_VERSION + KEY + b"0" * SHORT_BYTES, ROOM) is not None
-    assert inflate(KEY, PLAIN_VERSION + KEY + b"0" * (SHORT_BYTES + 1), ROOM) is None
+    assert decompress_answer(KEY, PLAIN_VERSION + KEY + b"0" * SHORT_BYTES, ROOM) is not None
+    assert decompress_answer(KEY, PLAIN_VERSION + KEY + b"0" * (SHORT_BYTES + 1), ROOM) is None
 
 
 def decoded_answer(size: int = 10) -> CachedAnswer:
@@ -264,18 +266,19 @@ def test_responses_repeat_the_request_of_the_call(body: Json, repeated: Json) ->
     frame = Frame((Start("resp_1", "m", 1),), "responses", RESPONSE | ANNA, b"anna")
     event = frame._replace(doc={"type": "response.created", "response": RESPONSE | ANNA})
 
-    assert for_call(frame, responses_call(body)) == frame._replace(
+    assert adapt_to_call(frame, responses_call(body)) == frame._replace(
         doc=RESPONSE | repeated, raw=None
     )
     changed = {"type": "response.created", "response": RESPONSE | repeated}
-    assert for_call(event, responses_call(body)) == frame._replace(doc=changed, raw=None)
+    assert adapt_to_call(event, responses_call(body)) == frame._replace(doc=changed, raw=None)
 
 
 def test_events_without_the_response_stay() -> None:
     delta = Frame((), "responses", {"type": "response.output_text.delta", "delta": "a"}, b"raw")
 
-    assert for_call(delta, responses_call(BERTHA)) is delta
+    assert adapt_to_call(delta, responses_call(BERTHA)) is delta
     assert (
-        for_call(Frame((), "chat", {"object": "response"}), responses_call(BERTHA)).doc is not None
+        adapt_to_call(Frame((), "chat", {"object": "response"}), responses_call(BERTHA)).doc
+        is not None
     )
-    assert for_call(Frame(()), responses_call(BERTHA)) == Frame(())
+    assert adapt_to_call(Frame(()), responses_call(BERTHA)) == Frame(())

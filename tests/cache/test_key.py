@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.cache.cache_control import DEFAULT, CacheControl, read_cache_control
-from proxy.cache.key import BYTES, TRANSPORT, TRANSPORT_AND_CALLER, derive_secret, digest
+from proxy.cache.key import BYTES, TRANSPORT, TRANSPORT_AND_CALLER, compute_key, derive_secret
 from proxy.dialects import DIALECTS
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import Price
@@ -52,7 +52,7 @@ def key(
     namespace: str = "",
     secret: bytes = SECRET,
 ) -> bytes:
-    return digest(secret, call, plan, rule, namespace)
+    return compute_key(secret, call, plan, rule, namespace)
 
 
 def call_with(**fields: Any) -> Call:

@@ -11,7 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.cache.cached_answer import AnswerMetadata, CachedAnswer, dump, inflate, parse
+from proxy.cache.cached_answer import (
+    AnswerMetadata,
+    CachedAnswer,
+    decompress_answer,
+    parse_answer,
+    serialize_answer,
+)
 from proxy.cache.recorder import AnswerRecorder, count_choices, open_recorder
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
@@ -281,13 +287,13 @@ def stored(client: str, frames: Iterable[Frame], *, stream: bool = True) -> byte
     if not recorder.is_complete:
         return None
     about = AnswerMetadata(1.0, stream, "openai", "m", Tokens(), recorder.family)
-    return dump(KEY, about, recorder.lines)
+    return serialize_answer(KEY, about, recorder.lines)
 
 
 def replayed(client: str, value: bytes, *, stream: bool = True) -> CachedAnswer:
-    text = inflate(KEY, value, ROOM)
+    text = decompress_answer(KEY, value, ROOM)
     assert text is not None
-    answer = parse(text, call_of(client, stream=stream))
+    answer = parse_answer(text, call_of(client, stream=stream))
     assert answer is not None
     return answer
 
@@ -364,7 +370,7 @@ def test_body_is_replayed_unchanged_and_as_a_stream(client: FamilyName) -> None:
 @pytest.mark.parametrize("family", ["", "gemini"])
 def test_entry_of_an_unknown_family_is_a_miss(family: Any) -> None:
     about = AnswerMetadata(1.0, True, "openai", "m", Tokens(), family)
-    text = inflate(KEY, dump(KEY, about, [b"{}"]), ROOM)
+    text = decompress_answer(KEY, serialize_answer(KEY, about, [b"{}"]), ROOM)
 
     assert text is not None
-    assert parse(text, call_of("chat")) is None
+    assert parse_answer(text, call_of("chat")) is None

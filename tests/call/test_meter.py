@@ -180,7 +180,7 @@ def test_aborted_response_bills_the_larger_count() -> None:
     feed(meter, chunk(text="x" * 40), 1.0)
 
     def settle(prompt: int, hidden: int) -> Tokens:
-        hidden_output = HiddenOutput(hidden / TOKENS_PER_SECOND, most=9000)
+        hidden_output = HiddenOutput(hidden / TOKENS_PER_SECOND, max_tokens=9000)
         settled = meter.settle(lambda: prompt, finished=False, hidden_output=lambda: hidden_output)
         assert settled.source == "partial_estimate"
         return settled.tokens
@@ -192,7 +192,7 @@ def test_aborted_response_bills_the_larger_count() -> None:
 
 
 def test_hidden_output_is_bounded() -> None:
-    hidden_output = HiddenOutput(seconds=1e6, answers=2**53, most=2**53)
+    hidden_output = HiddenOutput(seconds=1e6, responses=2**53, max_tokens=2**53)
 
     settled = Meter().settle(lambda: 0, finished=False, hidden_output=lambda: hidden_output)
 

@@ -36,7 +36,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.errors.words import MAX_NAME, MAX_WORDS, word
+from proxy.errors.words import MAX_NAME, MAX_WORDS, shorten
 from proxy.money.usage import Price, Tokens
 from proxy.runtime.background import SideTasks
 from proxy.types import Call, RequestHead, Target, TraceContext, Upstream
@@ -86,8 +86,8 @@ def test_each_error_has_an_outcome(error: Any, outcome: str) -> None:
 
 def test_warnings_are_unique_and_bounded() -> None:
     entry = record()
-    entry.warn(["seed dropped", "seed dropped", "x" * 5_000])
-    entry.warn(f"{number} dropped" for number in range(1000))
+    entry.add_warnings(["seed dropped", "seed dropped", "x" * 5_000])
+    entry.add_warnings(f"{number} dropped" for number in range(1000))
 
     assert entry.warnings[:2] == ["seed dropped", "x" * MAX_NAME]
     assert len(entry.warnings) == MAX_WORDS
@@ -350,7 +350,7 @@ def test_unknown_finish_reasons_are_other() -> None:
     record = ended_record((0.0, 1.0), total=1.0)
     record.use_attempt(0, record.attempts[0])
     for index, reason in enumerate(("stop", "length", "because of Paris")):
-        record.attempts[0].meter.finish_reasons[index] = word(reason)
+        record.attempts[0].meter.finish_reasons[index] = shorten(reason)
 
     assert summarize(record).finish_reasons == ["length", "other", "stop"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.settings import LogAs
+from proxy.settings import LogSettings
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 
@@ -15,5 +15,7 @@ from tests.doubles import ScriptedUpstream
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     policies = policies_for(upstream.url)
-    async with running_proxy(tmp_path / "policies", policies, log=LogAs(level="error")) as running:
+    async with running_proxy(
+        tmp_path / "policies", policies, log=LogSettings(level="error")
+    ) as running:
         yield running

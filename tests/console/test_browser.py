@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Page, Route, expect
 
 from proxy.ledger.render import as_csv
 from proxy.ledger.spending import read_spending
-from proxy.settings import Address, LedgerAt
+from proxy.settings import Address, LedgerLocation
 from tests.conftest import Proxy, running_proxy
 from tests.console.shop import (
     CALLS,
@@ -239,7 +239,7 @@ async def test_call_is_taken_to_try_however_old_it_is(
 async def test_money_is_the_ledger_and_downloads(
     upstream: ScriptedUpstream, page: Page, tmp_path: Path
 ) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await make_traffic(proxy, upstream)
         await wait_for_ledger(proxy)
@@ -438,7 +438,7 @@ async def test_try_takes_any_stored_call(
 async def test_days_are_those_of_the_ledger_in_any_browser(
     upstream: ScriptedUpstream, browser: Browser, tmp_path: Path
 ) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     context = await browser.new_context(timezone_id="Pacific/Honolulu")
     page = await context.new_page()
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
@@ -457,7 +457,7 @@ async def test_days_are_those_of_the_ledger_in_any_browser(
 async def test_no_page_breaks_wcag_2_2_aa(
     scheme: str, width: int, upstream: ScriptedUpstream, browser: Browser, tmp_path: Path
 ) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await make_traffic(proxy, upstream)
         context = await browser.new_context(

@@ -14,9 +14,9 @@ import pytest
 
 from proxy.console.money import period_column, period_starts
 from proxy.ledger.spending import QueryBounds, read_spending
-from proxy.ledger.sqlite import limit_time, reading
+from proxy.ledger.sqlite import interrupt_after, open_for_reading
 from proxy.ledger.store import Unusable
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from tests.console.shop import post_chat, running_shop, wait_for_ledger
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
@@ -67,7 +67,7 @@ def test_periods_cover_all_days(unit: str) -> None:
 
 
 async def test_unknown_cost_is_never_zero(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     upstream.answer_with(answer(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await post_chat(proxy)
@@ -87,7 +87,7 @@ async def test_unknown_cost_is_never_zero(upstream: ScriptedUpstream, tmp_path: 
 async def test_csv_quotes_values_that_a_spreadsheet_would_run(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     names = ["=HYPERLINK(1)", "+1", "-1", "@a", 'a "quoted", name', "two\nlines"]
     upstream.answer_with(answer(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
@@ -112,7 +112,7 @@ async def test_csv_quotes_values_that_a_spreadsheet_would_run(
 async def test_tag_that_no_call_has_is_an_empty_group(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     upstream.answer_with(answer(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await post_chat(proxy, model="small")
@@ -131,7 +131,7 @@ async def test_tag_that_no_call_has_is_an_empty_group(
 async def test_bounds_groups_and_time_of_a_query(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     upstream.answer_with(answer(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await post_chat(proxy)
@@ -144,6 +144,6 @@ async def test_bounds_groups_and_time_of_a_query(
     with pytest.raises(Unusable, match="more than 1 groups"):
         read_spending(ledger.path, ("deployment",), start, end, bounds=QueryBounds(60, 1))
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT sum(x) FROM n"
-    with pytest.raises(Unusable, match="takes too long"), reading(ledger.path) as file:
-        limit_time(file, 0.0)
+    with pytest.raises(Unusable, match="takes too long"), open_for_reading(ledger.path) as file:
+        interrupt_after(file, 0.0)
         file.execute(endless)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.console.shop import (
     CALLS,
@@ -139,7 +139,7 @@ async def test_policy_page_counts_uses_of_rules_and_guards(
 
 
 async def test_money_page_is_the_ledger(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await make_traffic(proxy, upstream)
         await wait_for_ledger(proxy)

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from tests.conftest import running_proxy
 from tests.dashboards import expressions
 from tests.dashboards.expressions import Expression, board
@@ -59,7 +59,10 @@ async def record_history(folder: Path, stack: ExitStack) -> History:
         upstream.answer_with(Models())
         text = policies(upstream.url)
         (candidate / "policies.yaml").write_text(text.replace("max_tokens: 200", "max_tokens: 100"))
-        stores: dict[str, Any] = {"ledger": LedgerAt("sqlite", ledger), "candidate": candidate}
+        stores: dict[str, Any] = {
+            "ledger": LedgerLocation("sqlite", ledger),
+            "candidate": candidate,
+        }
         async with running_proxy(folder / "policies", text, **stores) as proxy:
             target = proxy.admin.removeprefix("http://")
             server = stack.enter_context(prometheus(folder, target))

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from proxy.cli import COMMANDS, main
 from proxy.policy.store import read_folder
-from proxy.settings import LedgerAt, address
+from proxy.settings import LedgerLocation, parse_address
 from tests.conftest import running_proxy
 from tests.dashboards.expressions import BOARDS, RULES
 from tests.doubles import ScriptedUpstream, answer, chat
@@ -98,8 +98,8 @@ def test_prometheus_job_matches_the_rules() -> None:
     [target] = job["static_configs"][0]["targets"]
     [admin] = re.findall(r'"--admin-listen", "([^"]+)"', DOCKERFILE)
 
-    assert address(target).port == address(admin).port
-    assert address(target).host in SERVICES
+    assert parse_address(target).port == parse_address(admin).port
+    assert parse_address(target).host in SERVICES
     assert f'up{{job="{job["job_name"]}"}}' in RULES[0].read_text()
 
 
@@ -108,7 +108,7 @@ def test_admin_port_requires_its_token() -> None:
     [job] = read("prometheus.yaml")["scrape_configs"]
     service = SERVICES["headrace"]
 
-    assert address(admin).loopback
+    assert parse_address(admin).is_loopback
     assert "--admin-listen=0.0.0.0:8081" in service["command"]
     assert service["environment"]["HEADRACE_ADMIN_HOSTS"] == "headrace"
     assert job["authorization"]["credentials_file"].endswith(SERVICES["prometheus"]["secrets"][0])
@@ -132,9 +132,11 @@ def test_grafana_is_provisioned() -> None:
 def test_spans_reach_tempo() -> None:
     collector, tempo = read("collector.yaml"), read("tempo.yaml")
     endpoint = SERVICES["headrace"]["environment"]["HEADRACE_OTLP_ENDPOINT"]
-    receiver = address(collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"])
-    exporter = address(collector["exporters"]["otlp"]["endpoint"])
-    storage = address(tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"])
+    receiver = parse_address(collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"])
+    exporter = parse_address(collector["exporters"]["otlp"]["endpoint"])
+    storage = parse_address(
+        tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
+    )
 
     assert endpoint == f"http://collector:{receiver.port}"
     assert (exporter.host, exporter.port) == ("tempo", storage.port)
@@ -175,7 +177,7 @@ async def test_usage_link_works(tmp_path: Path, upstream: ScriptedUpstream) -> N
     environ = {"OPENAI_API_KEY": "sk-1", "HEADRACE_SECRET": "0123456789abcdef"}
     checked = CliRunner().invoke(main, ["check", str(folder)], env=environ)
     upstream.answer_with(answer(chat("Hello.")))
-    settings: dict[str, Any] = {"environ": environ, "ledger": LedgerAt("sqlite", ledger)}
+    settings: dict[str, Any] = {"environ": environ, "ledger": LedgerLocation("sqlite", ledger)}
     headers = {"authorization": f"Bearer {drawn.stderr.split()[0]}"}
     async with running_proxy(folder, policies, **settings) as proxy:
         reply = await proxy.send(path, json.loads(body), headers)

@@ -19,8 +19,8 @@ from proxy.dialects.request_headers import (
     compile_route,
     describe_unknown_path,
     list_key_headers,
-    query_parameters,
     read_path_parameters,
+    read_query_parameters,
     redact_path,
     warn_of_dropped_parameters,
 )
@@ -58,13 +58,13 @@ def test_only_known_query_parameters_are_read() -> None:
     known_names = frozenset({"limit", "include[]"})
     query = "limit=5&api_key=sk-1&include%5B%5D=a%26b&include[]=&limit=6"
 
-    assert query_parameters(query, known_names) == (
+    assert read_query_parameters(query, known_names) == (
         ("limit", "5"),
         ("include[]", "a&b"),
         ("include[]", ""),
         ("limit", "6"),
     )
-    assert query_parameters(query, frozenset()) == ()
+    assert read_query_parameters(query, frozenset()) == ()
 
 
 @for_each(

@@ -14,7 +14,7 @@ from proxy.dialects.families import (
     EMBEDDINGS,
     FAMILIES,
     FAMILY_OF_ENDPOINT,
-    answer_status,
+    choose_status,
     write_error,
 )
 from proxy.dialects.family import ReadOptions, WriteOptions
@@ -187,7 +187,7 @@ MATCHES: GuardResults = [
 def test_only_portkey_clients_get_special_statuses() -> None:
     blocked = GuardBlocked("No.", guard="mails", kind="email")
     answers = {
-        name: answer_status(dialect.client, MATCHES, flagged=False)
+        name: choose_status(dialect.client, MATCHES, flagged=False)
         for name, dialect in DIALECTS.items()
     }
     refusals = {
@@ -207,7 +207,7 @@ def test_only_portkey_clients_get_special_statuses() -> None:
 
 
 def test_shadow_results_change_no_status() -> None:
-    assert answer_status(DIALECTS["portkey"].client, MATCHES[1:], flagged=False) == 200
+    assert choose_status(DIALECTS["portkey"].client, MATCHES[1:], flagged=False) == 200
 
 
 def test_each_family_belongs_to_an_endpoint() -> None:

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import proxy
 from proxy.errors import ProxyError, RequestError, UpstreamError
-from proxy.errors.causes import ErrorCause, cause_of
+from proxy.errors.causes import ErrorCause, get_cause
 from proxy.errors.table import CODES, ERROR_TABLE
 from proxy.errors.words import (
     MAX_LISTED,
     MAX_WORD,
-    ascii_word,
-    counted,
     first_items,
-    listed,
-    word,
-    word_of,
+    format_count,
+    join_names,
+    read_text,
+    shorten,
+    shorten_to_ascii,
 )
 from proxy.guards.findings import GuardRetryRequested
 from proxy.upstream.client import PoolExhausted
@@ -56,7 +56,7 @@ from tests.for_each import for_each
     ids=repr,
 )
 def test_error_is_classified(error: Exception | None, cause: ErrorCause) -> None:
-    assert cause_of(error) == cause
+    assert get_cause(error) == cause
 
 
 INTERNAL = [RequestError, UpstreamError, GuardRetryRequested, PoolExhausted]
@@ -75,13 +75,15 @@ def test_each_error_is_in_the_table_once() -> None:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 
-    listed = [kind for row in ERROR_TABLE for kind in (row.error, *row.alike)]
+    listed = [kind for row in ERROR_TABLE for kind in (row.error, *row.equivalents)]
 
     assert sorted(kind.__name__ for kind in [*listed, *INTERNAL]) == sorted(
         kind.__name__ for kind in kinds(ProxyError)
     )
     assert len(CODES) == len(set(CODES))
-    assert [kind for row in ERROR_TABLE for kind in row.alike if kind.code != row.error.code] == []
+    assert [
+        kind for row in ERROR_TABLE for kind in row.equivalents if kind.code != row.error.code
+    ] == []
 
 
 def test_error_page_is_independent_of_imports() -> None:
@@ -110,28 +112,28 @@ def test_error_page_is_independent_of_imports() -> None:
     ],
 )
 def test_word_is_bounded_to_one_line(text: str, expected: str) -> None:
-    assert word(text) == expected
+    assert shorten(text) == expected
 
 
 def test_header_word_is_ascii() -> None:
-    assert ascii_word("Z\u00fcr\r\n") == "Z?r??"
+    assert shorten_to_ascii("Z\u00fcr\r\n") == "Z?r??"
 
 
 def test_word_of_other_values_is_none() -> None:
     values: list[object] = [None, 7, "", [], {"a": 1}, True]
 
-    assert {word_of(value) for value in values} == {None}
-    assert word_of("x" * 500, 200) == "x" * 200
+    assert {read_text(value) for value in values} == {None}
+    assert read_text("x" * 500, 200) == "x" * 200
 
 
 def test_lists_are_truncated_with_a_count() -> None:
     names = [f"m{number}" for number in range(100)]
 
     assert first_items(names, 3) == ["m0", "m1", "m2"]
-    assert listed(names[:2]) == "m0, m1"
-    assert listed(names).endswith(f"m{MAX_LISTED - 1} and {100 - MAX_LISTED} more")
-    assert len(listed(["x" * 1000] * 1000)) < 1000
-    assert listed(["", "a"]) == "'', a"
+    assert join_names(names[:2]) == "m0, m1"
+    assert join_names(names).endswith(f"m{MAX_LISTED - 1} and {100 - MAX_LISTED} more")
+    assert len(join_names(["x" * 1000] * 1000)) < 1000
+    assert join_names(["", "a"]) == "'', a"
 
 
 PRODUCT = Path(__file__).parents[2] / "proxy"
@@ -142,8 +144,8 @@ UNCOUNTED = (
 
 @for_each(("count", "words"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls"), (1000, "1000 calls")])
 def test_counts_have_singular_and_plural(count: int, words: str) -> None:
-    assert counted(count, "call") == words
-    assert counted(2, "line is none", "lines are none") == "2 lines are none"
+    assert format_count(count, "call") == words
+    assert format_count(2, "line is none", "lines are none") == "2 lines are none"
 
 
 def test_messages_use_counted() -> None:

@@ -14,8 +14,8 @@ from proxy.fields.checks import (
     FieldType,
     check_body,
     integer,
+    make_required,
     misspelling_warnings,
-    required,
     string,
 )
 from proxy.fields.spelling import MIN_MISSPELLED
@@ -135,7 +135,7 @@ def test_values_of_the_type_are_valid(dialect: str) -> None:
     for fields in CHECKED_FIELDS[dialect].values():
         for field in fields.values():
             values = ["", "x", 0, -1, 2**70, 0.5, True, False, {}, {"a": []}, [], [{}], None]
-            assert not [v for v in values if type(v) is field.good and field.check(v)]
+            assert not [v for v in values if type(v) is field.valid_class and field.check(v)]
 
 
 @for_each("endpoint", ["completions", "chat"])
@@ -169,7 +169,7 @@ def test_required_fields_come_first() -> None:
 def test_missing_field_is_named(body: dict[str, Any]) -> None:
     check_body({"name": replace(string(), default="x")}, body)
     with pytest.raises(InvalidField, match="name"):
-        check_body({"name": required(string())}, body)
+        check_body({"name": make_required(string())}, body)
 
 
 TABLES = [

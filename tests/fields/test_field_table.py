@@ -18,25 +18,25 @@ from proxy.fields.field_table import (
     OF_SERVERS,
     PATHS,
     ROWS,
-    _row,
-    fields_of,
+    _field,
     from_api,
-    has_other,
+    get_fields,
+    has_other_members,
     to_api,
 )
 from proxy.fields.member_table import FREE_FORM, MEMBERS
-from proxy.fields.rules import FieldRule, field_rules
-from proxy.fields.spelling import _FORMS_OF_ASCII, folded, squeezed
+from proxy.fields.rules import FieldRule, compile_field_rules
+from proxy.fields.spelling import _FORMS_OF_ASCII, fold_name, normalize_name
 from proxy.fields.token_bounds import (
     NUMBERS,
-    answers_of,
-    check_groups,
-    groups,
-    most_tokens,
+    check_option_groups,
+    count_choices,
+    list_option_groups,
+    max_output_tokens,
     with_token_bounds,
     without_ranges,
 )
-from proxy.guards.text.documents import request_texts
+from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.walk import NESTED
 from proxy.types import Json, Upstream
 from tests.for_each import for_each
@@ -48,24 +48,24 @@ def test_field_has_one_row() -> None:
 
 def test_type_for_unknown_api_raises() -> None:
     with pytest.raises(ValueError, match="chta"):
-        _row("user", {"chat chta": string()})
+        _field("user", {"chat chta": string()})
 
 
 def test_required_fields_are_first() -> None:
     for api in APIS:
-        required = [field.required for field in fields_of(api).values()]
+        required = [field.required for field in get_fields(api).values()]
         assert required
         assert required == sorted(required, reverse=True)
 
 
 def test_later_api_replaces_and_removes_fields() -> None:
-    fields = fields_of("completions", "fireworks")
+    fields = get_fields("completions", "fireworks")
 
     assert "suffix" not in fields
     assert "min_p" in fields
     assert fields["logprobs"].check(True) is None
-    assert fields_of("completions")["logprobs"].check(True) is not None
-    assert fields["echo"] is fields_of("completions")["echo"]
+    assert get_fields("completions")["logprobs"].check(True) is not None
+    assert fields["echo"] is get_fields("completions")["echo"]
 
 
 UPSTREAM = Upstream("openai", "openai", "https://llm.example")
@@ -89,7 +89,7 @@ def test_text_kind_applies_at_all_levels() -> None:
         "input": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "b"}]}],
     }
 
-    assert [(text.text, text.kind) for text in request_texts(body).texts] == [
+    assert [(text.text, text.kind) for text in collect_request_texts(body).texts] == [
         ("a", "reasoning"),
         ("b", "reasoning"),
     ]
@@ -99,7 +99,7 @@ VALUES = {"user": "u", "reasoning_effort": "low", "stop": ["a"], "verbosity": "l
 
 
 def test_paths_survive_a_round_trip() -> None:
-    assert all(PATHS.keys() >= row.elsewhere.keys() for row in ROWS)
+    assert all(PATHS.keys() >= row.path_by_api.keys() for row in ROWS)
     for api, paths in PATHS.items():
         body = {name: VALUES.get(name, {"a": 1}) for name, *_ in paths}
 
@@ -133,10 +133,10 @@ def test_unmapped_members_are_named() -> None:
     body = {"metadata": {"user_id": "u", "team": "x"}, "output_config": {"effort": None}}
 
     assert from_api(body, "messages", {}) == ({"user": "u"}, {"metadata"})
-    assert has_other({"a": [], "b": 1}, {"b"}) is False
+    assert has_other_members({"a": [], "b": 1}, {"b"}) is False
 
 
-RULES = field_rules(
+RULES = compile_field_rules(
     {
         "refuse": ["headers", "tools[].headers", "seed", "container.id"],
         "accept": ["**.tools[].headers"],
@@ -156,7 +156,7 @@ def test_longest_rule_is_first() -> None:
 
 def test_plain_name_is_anchored() -> None:
     assert [rule.is_anchored for rule in RULES["seed"]] == [True]
-    [prefixed] = field_rules({"refuse": ["**.seed"]}, anywhere=())["seed"]
+    [prefixed] = compile_field_rules({"refuse": ["**.seed"]}, anywhere=())["seed"]
     assert (prefixed.is_anchored, prefixed.name) == (False, "seed")
 
 
@@ -173,19 +173,19 @@ def test_text_stands_for_a_container() -> None:
     "name", ["max_tokens", "MAX_TOKENS", "maxTokens", "MaxTokens", "max-tokens", "max_token\u017f"]
 )
 def test_spellings_of_a_name_are_equal(name: str) -> None:
-    assert squeezed(name) == squeezed("max_tokens")
+    assert normalize_name(name) == normalize_name("max_tokens")
 
 
 def test_other_names_differ() -> None:
     names = ("max_token", "max tokens", "max.tokens", "tokens_max")
 
-    assert squeezed("max_tokens") not in map(squeezed, names)
+    assert normalize_name("max_tokens") not in map(normalize_name, names)
 
 
 def test_folding_keeps_separators() -> None:
-    assert folded("MAX_Tokens") == "max_tokens"
-    assert folded("\uff2dodel") == folded("model")
-    assert folded("maxTokens") != folded("max_tokens")
+    assert fold_name("MAX_Tokens") == "max_tokens"
+    assert fold_name("\uff2dodel") == fold_name("model")
+    assert fold_name("maxTokens") != fold_name("max_tokens")
 
 
 def test_all_forms_of_ascii_are_folded() -> None:
@@ -195,7 +195,7 @@ def test_all_forms_of_ascii_are_folded() -> None:
 
     for name, form in document.items():
         if re.fullmatch("[a-z0-9_.-]+", form):
-            assert folded(name) == form, hex(ord(name))
+            assert fold_name(name) == form, hex(ord(name))
 
 
 def test_folded_characters_expand_little() -> None:
@@ -208,10 +208,10 @@ def test_folded_characters_expand_little() -> None:
 
 @pytest.mark.parametrize("name", ["a" + "\u0315\u0316" * 100, "a" + "\ufdfa" * 200, "\ufdfa"])
 def test_expensive_names_are_not_folded(name: str) -> None:
-    assert folded(name) is name  # folding makes a text of its own
+    assert fold_name(name) is name  # folding makes a text of its own
 
 
-CHAT, COMPLETIONS = fields_of("chat"), fields_of("completions")
+CHAT, COMPLETIONS = get_fields("chat"), get_fields("completions")
 KNOWN_VALUES = frozenset({"max_tokens", "max_completion_tokens", "thinking"})
 UNBOUNDED = 1024
 
@@ -246,7 +246,7 @@ UNBOUNDED = 1024
     ],
 )
 def test_token_bound_covers_all_servers(body: dict[str, Any], maximum: int) -> None:
-    assert most_tokens(body, KNOWN_VALUES) == maximum
+    assert max_output_tokens(body, KNOWN_VALUES) == maximum
 
 
 @for_each(
@@ -262,20 +262,24 @@ def test_token_bound_covers_all_servers(body: dict[str, Any], maximum: int) -> N
     ],
 )
 def test_choices_of_a_request_are_counted(body: dict[str, Any], answers: int) -> None:
-    assert answers_of(body) == answers
+    assert count_choices(body) == answers
 
 
 def test_nested_option_groups_are_found() -> None:
     body = {"extra_body": {"options": {"a": 1}}, "options": "text", "other": {"options": {}}}
 
-    assert [path for path, _ in groups(body)] == ["", "extra_body.", "extra_body.options."]
+    assert [path for path, _ in list_option_groups(body)] == [
+        "",
+        "extra_body.",
+        "extra_body.options.",
+    ]
 
 
 @for_each("value", ["9", [9], {}, True, 1.0, -3, MAX_TOKENS + 1])
 @for_each("name", sorted(NUMBERS))
 def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
     with pytest.raises(InvalidField) as refused:
-        check_groups({"options": {name: value}})
+        check_option_groups({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"
     assert with_token_bounds({})[name].check(value) is not None

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.engine import Engine, bind_rules, build_prompt_context
-from proxy.guards.text.documents import request_texts
+from proxy.guards.engine import Engine, bind_to_prompt, build_prompt_context
+from proxy.guards.text.documents import collect_request_texts
 from proxy.types.guard import Detector, GuardRule, PromptContext
 from tests.for_each import for_each
 from tests.guards.doubles import EchoOfPrompt, SlowService, Ticks, rule
@@ -56,13 +56,13 @@ def test_context_contains_texts_of_a_prompt(body: dict[str, Any], question: Prom
 def test_static_rules_are_not_copied() -> None:
     rules = [rule("secret"), SERVICE]
 
-    assert bind_rules(rules, {"prompt": "Hi"}) is rules
+    assert bind_to_prompt(rules, {"prompt": "Hi"}) is rules
 
 
 async def test_rule_is_bound_to_the_prompt() -> None:
     body = {"prompt": "hippo"}
     inspection = await Engine(Ticks()).inspect(
-        bind_rules([REQUEST], body), request_texts(body).texts
+        bind_to_prompt([REQUEST], body), collect_request_texts(body).texts
     )
 
     assert [result.verdict for result in inspection.results] == ["blocked"]
@@ -71,7 +71,7 @@ async def test_rule_is_bound_to_the_prompt() -> None:
 async def test_rule_without_context_is_not_applicable() -> None:
     body = {"suffix": "a text"}
     inspection = await Engine(Ticks()).inspect(
-        bind_rules([REQUEST], body), request_texts(body).texts
+        bind_to_prompt([REQUEST], body), collect_request_texts(body).texts
     )
 
     [result] = inspection.results
@@ -90,8 +90,8 @@ class Clumsy:
 @pytest.mark.parametrize(("on_error", "stops"), [("closed", True), ("open", False)])
 async def test_rule_that_raises_when_bound_has_failed(on_error: Any, stops: bool) -> None:
     body = {"prompt": "hippo"}
-    rules = bind_rules([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
-    inspection = await Engine(Ticks()).inspect(rules, request_texts(body).texts)
+    rules = bind_to_prompt([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
+    inspection = await Engine(Ticks()).inspect(rules, collect_request_texts(body).texts)
 
     assert inspection.results[0].error == "ZeroDivisionError"
     assert (inspection.blocked is not None) is stops

@@ -168,7 +168,7 @@ def capturing(*rules: GuardRule, maximum: int = 100) -> Capturing:
 def test_text_that_cannot_be_redacted_is_withheld() -> None:
     captured = capturing(GuardRule("mask", Broken(), action="mask")).captured()
 
-    assert [text.text for text in captured.asked] == ["[WITHHELD]"]
+    assert [text.text for text in captured.prompt] == ["[WITHHELD]"]
 
 
 def test_capture_of_endless_response_is_bounded() -> None:
@@ -178,7 +178,7 @@ def test_capture_of_endless_response_is_bounded() -> None:
         stored.feed(frame)
 
     assert sum(len(part) for parts in stored._responses.values() for part in parts) <= 9000
-    assert [len(text.text) for text in stored.captured().answered] == [101]
+    assert [len(text.text) for text in stored.captured().response] == [101]
 
 
 SHAPES: dict[str, Callable[[str], Any]] = {
@@ -199,7 +199,7 @@ def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
     capture = compile_capture(CaptureConfig.model_validate({"share": "100%"}))
     stored = Capturing(capture, capture.redact, body, lambda: 0.0)
 
-    output = "".join(text.text for text in stored.captured().asked)
+    output = "".join(text.text for text in stored.captured().prompt)
 
     assert TOKEN not in output
     if name in ("input", "prompt") and shape in ("string", "strings", "content"):
@@ -246,7 +246,7 @@ def test_choices_and_calls_are_captured_separately() -> None:
     for frame in made.read(*docs, {"choices": [{"index": 0, "delta": {"content": "c"}}]}):
         stored.feed(frame)
 
-    answered = [text.text for text in stored.captured().answered]
+    answered = [text.text for text in stored.captured().response]
     assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]
 
 
@@ -264,5 +264,5 @@ def test_frame_parts_are_captured_by_kind() -> None:
     for frame in frames:
         stored.feed(frame)
 
-    answered = [text.text for text in stored.captured().answered]
+    answered = [text.text for text in stored.captured().response]
     assert answered == ["abc", "find", '{"city": "Oslo"}']

@@ -16,7 +16,7 @@ import pytest
 from proxy.dialects.wire.strict_json import read_json
 from proxy.errors import GuardBlocked, InvalidField
 from proxy.guards.engine import Engine
-from proxy.guards.text.documents import answer_texts, request_texts
+from proxy.guards.text.documents import collect_request_texts, collect_response_texts
 from proxy.guards.text.walk import SILENT
 from proxy.types.events import Frame
 from proxy.types.guard import GuardRule
@@ -81,7 +81,7 @@ def contains_text(body: Json, text: str) -> bool:
 
 async def silent_rules(body: Json, name: str) -> set[str]:
     """Return the rules that should find the text in a request but do not."""
-    inspection = await Engine(Ticks()).inspect(RULES, request_texts(body).texts)
+    inspection = await Engine(Ticks()).inspect(RULES, collect_request_texts(body).texts)
     blind = {result.guard for result in inspection.results if not result.findings}
     return blind - ({"secrets"} if name in WORDS_ONLY else set())
 
@@ -217,7 +217,7 @@ def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
 def released_text(documents: list[Json]) -> str:
     """Join the released texts except names."""
     return "".join(
-        text.text for doc in documents for text in answer_texts(doc, is_event=True).texts
+        text.text for doc in documents for text in collect_response_texts(doc, is_event=True).texts
     )
 
 

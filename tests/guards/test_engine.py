@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.text.documents import STEP, in_steps, request_texts
-from proxy.guards.text.replace import replaced
-from proxy.guards.text.walk import request_walk
+from proxy.guards.text.documents import STEP, collect_in_steps, collect_request_texts
+from proxy.guards.text.replace import replace_texts
+from proxy.guards.text.walk import walk_request
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Broken, Ticks, rule, stream_inspector
@@ -43,7 +43,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 async def inspected(*rules: GuardRule, body: dict[str, Any] = BODY, **keys: Any) -> Inspection:
-    return await Engine(Ticks(), **keys).inspect(rules, request_texts(body).texts)
+    return await Engine(Ticks(), **keys).inspect(rules, collect_request_texts(body).texts)
 
 
 async def test_block_has_the_message_of_its_rule() -> None:
@@ -96,7 +96,7 @@ async def test_deadline_covers_all_texts() -> None:
     engine = Engine(Ticks(step=0.3))
     delayed = rule("absent", deadline_s=0.8)
 
-    inspection = await engine.inspect([delayed], request_texts(BODY).texts)
+    inspection = await engine.inspect([delayed], collect_request_texts(BODY).texts)
 
     assert inspection.results[0].error == "deadline"
     assert inspection.blocked is not None
@@ -125,7 +125,7 @@ async def test_long_texts_are_inspected_in_threads(pool: ThreadPoolExecutor) -> 
     rules = [patient, delayed, rule("word", action="flag")]
     engine = Engine(time.thread_time, pool, above=100)
 
-    inspection = await engine.inspect(rules, request_texts({"prompt": "word " * 100}).texts)
+    inspection = await engine.inspect(rules, collect_request_texts({"prompt": "word " * 100}).texts)
 
     assert threading.current_thread().name not in threads
     assert [result.verdict for result in inspection.results] == ["passed", "failed", "flagged"]
@@ -148,7 +148,7 @@ async def test_body_of_many_small_texts_yields_to_others(pool: ThreadPoolExecuto
             await asyncio.sleep(0)
 
     task = asyncio.ensure_future(others())
-    read = await in_steps(request_walk(body))
+    read = await collect_in_steps(walk_request(body))
     read_turns = turns
     rules = [
         GuardRule("slow", Slow(0, threads), deadline_s=600),
@@ -156,7 +156,7 @@ async def test_body_of_many_small_texts_yields_to_others(pool: ThreadPoolExecuto
     ]
     inspection = await engine.inspect(rules, read)
     changed = await engine.offload(
-        len(inspection.changes), partial(replaced, body, inspection.changes), "somebody"
+        len(inspection.changes), partial(replace_texts, body, inspection.changes), "somebody"
     )
     task.cancel()
 
@@ -170,7 +170,7 @@ async def test_late_reading_fails_all_rules(pool: ThreadPoolExecutor) -> None:
     body = {"messages": [{"role": "user", "content": "\uff41" * 100}] * 50}
     engine = Engine(Ticks(step=1), pool, above=100)
 
-    inspection = await engine.inspect([rule("absent")], request_texts(body).texts)
+    inspection = await engine.inspect([rule("absent")], collect_request_texts(body).texts)
 
     assert inspection.results[0].error == "deadline"
     assert inspection.blocked is not None
@@ -188,7 +188,7 @@ async def test_masked_text_has_no_finding(text: str) -> None:
     inspection = await inspected(
         rule("secret", "cr", action="mask", kind="x"), body={"prompt": text}
     )
-    body = replaced({"prompt": text}, inspection.changes)
+    body = replace_texts({"prompt": text}, inspection.changes)
 
     repeated = await inspected(rule("secret", action="flag"), body=body)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.errors import BlockedByUpstream, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.guards.run import error_texts, rewrite, withhold
-from proxy.telemetry.log import canonical
+from proxy.guards.run import list_error_texts, remove_error_texts, rewrite_error
+from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy
 from tests.doubles import Script, ScriptedUpstream, answer, chat_events, legacy, stream
 from tests.guards.calls import EMAIL, ask, decision_metric, verdicts
@@ -80,7 +80,7 @@ async def test_error_message_is_logged_only_if_captured(
         upstream.answer_with(script)
         reply = await ask(proxy, "a secret", stream=streamed)
         [record] = await proxy.sink.wait()
-        line = canonical(record)
+        line = build_call_line(record)
         explained = await explanation(proxy, record)
         proxy.sink.forget()
 
@@ -118,7 +118,7 @@ async def test_results_for_an_error_are_recorded(
     await ask(proxy, "A question")
 
     [record] = await proxy.sink.wait()
-    logged = canonical(record)["guards"]
+    logged = build_call_line(record)["guards"]
     metrics = await proxy.metrics()
     assert {item["guard"]: item["verdict"] for item in logged} == expected
     assert {item["stage"] for item in logged} <= {"output"}
@@ -177,9 +177,9 @@ async def test_error_of_all_models_is_one_text(guard: Guard, upstream: ScriptedU
 def test_own_message_is_not_inspected() -> None:
     timeout = UpstreamTimeout("idle")
 
-    withhold(timeout)
+    remove_error_texts(timeout)
 
-    assert error_texts(timeout) == []
+    assert list_error_texts(timeout) == []
     assert timeout.message == "The upstream timed out (idle timeout)."
 
 
@@ -189,9 +189,9 @@ def test_withheld_message_leaves_the_error() -> None:
     busy = UpstreamUnavailable(upstream_status=429).with_code(None, "b", "a hippo")
 
     for error in (refused, denied, busy):
-        assert error_texts(error)[0].text == "a hippo"
-        withhold(error)
+        assert list_error_texts(error)[0].text == "a hippo"
+        remove_error_texts(error)
         assert error.message == error.own_message
         assert "hippo" not in f"{error!r} {error} {error.param}"
-    rewrite(denied, {("error", "message"): "so"})
+    rewrite_error(denied, {("error", "message"): "so"})
     assert denied.message == "so"

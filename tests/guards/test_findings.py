@@ -19,7 +19,7 @@ from proxy.guards.findings import (
     replace_by_kind,
 )
 from proxy.guards.stream.window import Window
-from proxy.guards.text.normalize import View, variants
+from proxy.guards.text.normalize import View, build_views
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Detector, Finding, GuardRule, NotReady
 from tests.for_each import for_each
@@ -85,7 +85,7 @@ def test_finding_in_several_readings_counts_once() -> None:
     text = "a secret, a \uff53ecret and s e c r e t"
     (tally,) = tallies(rule("secret"))
 
-    matches = find_matches(tally, 0, variants(text))
+    matches = find_matches(tally, 0, build_views(text))
 
     assert [text[match.start : match.end] for match in matches] == [
         "secret",

@@ -18,9 +18,9 @@ from proxy.call.record import new_record
 from proxy.guards.engine import ABOVE, Engine
 from proxy.guards.guard_threads import MODEL_CALLS, MODEL_THREADS, GuardThreads, ModelPool
 from proxy.guards.output import StreamInspector, ValueRestorer
-from proxy.guards.stream.placeholders import Masks, placeholder_key
-from proxy.guards.text.documents import LIGHT, SHEET, request_texts
-from proxy.guards.text.walk import request_walk
+from proxy.guards.stream.placeholders import Masks, derive_key
+from proxy.guards.text.documents import LIGHT, SHEET, collect_request_texts
+from proxy.guards.text.walk import walk_request
 from proxy.runtime.fair_queue import LARGE_BYTES, FairSemaphore
 from proxy.types.guard import Busy, GuardRule, StageRules
 from tests.for_each import for_each
@@ -41,11 +41,11 @@ def patient() -> GuardRule:
 
 
 def inspect_request(engine: Engine) -> Awaitable[object]:
-    return engine.inspect([patient()], request_texts(LONG).texts, caller="one")
+    return engine.inspect([patient()], collect_request_texts(LONG).texts, caller="one")
 
 
 def inspect_response(engine: Engine) -> Awaitable[object]:
-    return engine.inspect([patient()], request_texts(LONG).texts, caller="many")
+    return engine.inspect([patient()], collect_request_texts(LONG).texts, caller="many")
 
 
 def inspect_stream(engine: Engine) -> Awaitable[object]:
@@ -55,18 +55,18 @@ def inspect_stream(engine: Engine) -> Awaitable[object]:
 
 
 def restore_stream(engine: Engine) -> Awaitable[object]:
-    masks = Masks.of(placeholder_key(), "key")
-    masks.replacement(patient(), "word", "word")
+    masks = Masks.for_key(derive_key(), "key")
+    masks.replace(patient(), "word", "word")
     return ValueRestorer(masks, engine, "many", call_of("chat")).restore([HEAVY])
 
 
 def restore_response(engine: Engine) -> Awaitable[object]:
-    masks, call = Masks.of(placeholder_key(), "key"), call_of("chat", stream=False)
+    masks, call = Masks.for_key(derive_key(), "key"), call_of("chat", stream=False)
     return ValueRestorer(masks, engine, "many", call).restore([HEAVY])
 
 
 def read(engine: Engine) -> Awaitable[object]:
-    return engine.read(request_walk, LONG, LARGE_BYTES + 1, caller="many")
+    return engine.read_texts(walk_request, LONG, LARGE_BYTES + 1, caller="many")
 
 
 def join_messages(engine: Engine) -> Awaitable[object]:
@@ -75,7 +75,7 @@ def join_messages(engine: Engine) -> Awaitable[object]:
 
 def bind_context(engine: Engine) -> Awaitable[object]:
     calls = engine.service_calls({}, new_record())
-    return engine.ask_services([], request_texts(LONG), calls, caller="many")
+    return engine.ask_services([], collect_request_texts(LONG), calls, caller="many")
 
 
 @for_each(
@@ -112,7 +112,7 @@ async def test_small_caller_does_not_wait_for_a_large_one(work: Work) -> None:
 
 
 async def test_without_threads_work_is_inline() -> None:
-    assert await GuardThreads(None, FairSemaphore(0).of("key"))(lambda: 1) == 1
+    assert await GuardThreads(None, FairSemaphore(0).slot_of("key"))(lambda: 1) == 1
 
 
 def test_guards_use_no_other_threads() -> None:
@@ -133,13 +133,13 @@ async def test_full_queue_refuses_its_own_caller() -> None:
     with ExitStack() as calls:
         for caller, maximum in (("a", MODEL_CALLS), ("b", MODEL_CALLS // 2)):
             for _ in range(maximum):
-                calls.enter_context(pool.call(caller))
+                calls.enter_context(pool.reserve_threads(caller))
         for caller in ("a", "b"):
-            with pytest.raises(Busy), pool.call(caller):
+            with pytest.raises(Busy), pool.reserve_threads(caller):
                 raise AssertionError
-        with pool.call("c") as threads:
+        with pool.reserve_threads("c") as threads:
             assert await threads(lambda: 7) == 7
-    with pool.call("a") as threads:
+    with pool.reserve_threads("a") as threads:
         assert await threads(lambda: 7) == 7
 
 
@@ -153,10 +153,10 @@ async def test_busy_caller_delays_others_by_one_slot() -> None:
         pending.wait(30)
 
     async def work(caller: str) -> None:
-        with pool.call(caller) as threads:
+        with pool.reserve_threads(caller) as threads:
             await threads(lambda: order.append(caller))
 
-    with pool.call("busy") as first_threads:
+    with pool.reserve_threads("busy") as first_threads:
         holding = asyncio.create_task(first_threads(hold))
         await event.wait()
         waiting = [asyncio.create_task(work("busy")) for _ in range(20)]
@@ -170,7 +170,7 @@ async def test_busy_caller_delays_others_by_one_slot() -> None:
 
 async def test_two_models_do_not_wait_for_each_other() -> None:
     pool, other_pool, event = ModelPool(), ModelPool(), threading.Event()
-    with pool.call("a") as threads, other_pool.call("a") as extra:
+    with pool.reserve_threads("a") as threads, other_pool.reserve_threads("a") as extra:
         holding = [
             asyncio.create_task(threads(lambda: event.wait(30))) for _ in range(MODEL_THREADS)
         ]
@@ -182,7 +182,7 @@ async def test_two_models_do_not_wait_for_each_other() -> None:
 
 async def test_threads_end_with_the_pool() -> None:
     pool = ModelPool()
-    with pool.call("a") as threads:
+    with pool.reserve_threads("a") as threads:
         thread = await threads(threading.current_thread)
     assert thread.is_alive()
 

@@ -14,7 +14,7 @@ from proxy.guards.inspector import replace_document, restore_placeholders
 from proxy.guards.kinds.keywords import Keywords
 from proxy.guards.run import PolicyGuards
 from proxy.guards.stream.placeholders import Masks
-from proxy.guards.text.documents import collect_texts, native_walk
+from proxy.guards.text.documents import collect_texts, walk_non_chat
 from proxy.ports import OutputGuards
 from proxy.types import Json, Plan, ResponseHead
 from proxy.types.events import Delta, FamilyName, Fault, Frame
@@ -149,8 +149,8 @@ async def test_service_gets_one_text_per_kind(family: FamilyName) -> None:
 @pytest.mark.parametrize("family", DOCUMENTS)
 def test_values_are_restored(family: FamilyName) -> None:
     masks = Masks(short_digests())
-    masks.placeholder("word", "secret")
-    name = masks.placeholder("word", "secret")
+    masks.make_placeholder("word", "secret")
+    name = masks.make_placeholder("word", "secret")
     document = orjson.loads(orjson.dumps(DOCUMENTS[family]).replace(b"secret", name.encode()))
 
     frame = restore_placeholders(whole(family, document), masks, call_of(family, stream=False))
@@ -192,8 +192,8 @@ def test_document_keeps_the_index_of_its_response() -> None:
 @pytest.mark.parametrize("family", DOCUMENTS)
 async def test_every_family_is_read_in_time_slices(family: FamilyName) -> None:
     document = DOCUMENTS[family]
-    walk = partial(native_walk, family=family, is_event=False)
+    walk = partial(walk_non_chat, family=family, is_event=False)
 
-    texts = await Engine(Ticks()).read(walk, document, 0)
+    texts = await Engine(Ticks()).read_texts(walk, document, 0)
 
     assert texts == collect_texts(walk(document))

@@ -11,8 +11,8 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.settings import LedgerAt
-from proxy.telemetry.log import canonical
+from proxy.settings import LedgerLocation
+from proxy.telemetry.log import build_call_line
 from tests.conftest import policies_for
 from tests.doubles import ScriptedUpstream, answer, chat, hang
 from tests.guards.calls import ask
@@ -95,7 +95,7 @@ async def test_inspected_text_is_in_no_log_or_metric(
         await ask(running.proxy, f"{canary} of a {animal}")
 
     records = await running.proxy.sink.wait(4 if kind == "judge" else 2)
-    lines = b"\n".join(orjson.dumps(canonical(record)) for record in records).decode()
+    lines = b"\n".join(orjson.dumps(build_call_line(record)) for record in records).decode()
     for output in (await running.proxy.metrics(), lines):
         assert canary not in output
         assert "sk-upstream-secret" not in output
@@ -104,7 +104,7 @@ async def test_inspected_text_is_in_no_log_or_metric(
 async def test_judge_has_its_own_row_of_cost(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("Sure.")))
     file = tmp_path / "calls.db"
-    ledger = LedgerAt("sqlite", file)
+    ledger = LedgerLocation("sqlite", file)
     async with remotely_guarded(tmp_path, upstream, "judge", ledger=ledger) as running:
         await ask(running.proxy, "A horse?")
         judged, client = await running.proxy.sink.wait(2)

@@ -8,7 +8,12 @@ import pytest
 
 from proxy.call.attempts import Attempt
 from proxy.call.record import new_record
-from proxy.guards.signed_thoughts import MAX_THOUGHTS, ShownThoughts, ThoughtReader, without_broken
+from proxy.guards.signed_thoughts import (
+    MAX_THOUGHTS,
+    ShownThoughts,
+    ThoughtReader,
+    remove_changed_thoughts,
+)
 from proxy.policy.schema.guards import Kind
 from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.types.events import Begin
@@ -180,7 +185,7 @@ def test_thought_is_known_by_key_and_upstream(
     output.add("a", "one", THINKING["thinking"], THINKING["signature"])
     body = {"messages": [{"role": "assistant", "content": [block]}]}
 
-    paths = output.known_blocks(body, plan_of(*upstreams), key)
+    paths = output.find_shown_blocks(body, plan_of(*upstreams), key)
 
     assert paths == ({("messages", 0, "content", 0)} if is_known else set())
 
@@ -192,7 +197,7 @@ def test_oldest_thoughts_are_forgotten() -> None:
     blocks = [{"type": "redacted_thinking", "data": item} for item in ("0", "1")]
     body = {"messages": [{"role": "assistant", "content": blocks}]}
 
-    assert output.known_blocks(body, plan_of("one"), "a") == {("messages", 0, "content", 1)}
+    assert output.find_shown_blocks(body, plan_of("one"), "a") == {("messages", 0, "content", 1)}
 
 
 def test_thoughts_of_frames_are_noted() -> None:
@@ -211,7 +216,7 @@ def test_thoughts_of_frames_are_noted() -> None:
         reader.feed(frame)
 
     body = {"messages": [{"role": "assistant", "content": [THINKING, REDACTED, CHANGED]}]}
-    paths = output.known_blocks(body, plan_of("one"), "a")
+    paths = output.find_shown_blocks(body, plan_of("one"), "a")
     assert paths == {("messages", 0, "content", 0), ("messages", 0, "content", 1)}
 
 
@@ -241,4 +246,4 @@ MASKED_TEXT = {**TEXT, "text": "[EMAIL_1]"}
     ],
 )
 def test_masked_signed_blocks_are_dropped(body: Json, masked: Json, expected: Json) -> None:
-    assert without_broken(body, masked) == expected
+    assert remove_changed_thoughts(body, masked) == expected

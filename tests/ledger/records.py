@@ -19,7 +19,7 @@ from proxy.ledger.rows import CallEntry
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
 from proxy.ledger.writer import Ledger
 from proxy.money.usage import Price
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, usage
@@ -74,7 +74,7 @@ class FakeLog(EventLog):
 
 
 def ledger_at(path: Path, fake_log: FakeLog, keep_days: int | None = None) -> Ledger:
-    position = LedgerAt("sqlite", path, keep_days)
+    position = LedgerLocation("sqlite", path, keep_days)
     return ledger.open_ledger(
         position, "1", fake_log.dropped, fake_log.failed, fake_log.replaced, cast(Any, fake_log)
     )
@@ -127,7 +127,7 @@ async def proxy_with_ledger(
     )
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {text}\n")
     path = folder / "ledger"
-    position = LedgerAt(kind, path)
+    position = LedgerLocation(kind, path)
     async with running_proxy(folder / "policies", policies, ledger=position) as proxy:
         yield proxy, proxy.client, path
 

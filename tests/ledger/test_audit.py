@@ -11,7 +11,7 @@ import pytest
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import CHECKS, CHECKS_OF_LAG, audit
 from proxy.ledger.schema import FIRST_VERSION
-from proxy.ledger.sqlite import reading
+from proxy.ledger.sqlite import open_for_reading
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace
 from tests.ledger.records import (
@@ -188,7 +188,7 @@ def test_old_ledger_is_polled_without_migration(path: Path) -> None:
 
 def test_full_temporary_folder_is_named(path: Path) -> None:
     with pytest.raises(Unusable, match="no space for temporary files"):  # noqa: SIM117
-        with reading(path) as file:
+        with open_for_reading(path) as file:
             file.execute("CREATE TEMP TABLE sorted (text)")
             file.execute("PRAGMA temp.max_page_count = 2")
             file.execute("INSERT INTO sorted VALUES (zeroblob(1000000))")

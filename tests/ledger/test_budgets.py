@@ -25,9 +25,9 @@ from proxy.ledger.store import Unusable
 from proxy.limits import Limiter
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.policy.catalog import budgets
+from proxy.policy.catalog import list_budgets
 from proxy.policy.store import read_folder
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target
 from proxy.types.limit import BudgetQuery, Claim, Limit
 from proxy.types.windows import Calendar
@@ -64,7 +64,7 @@ RULED = BudgetQuery(MONTH, ("tag.team",), None)
 
 
 async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     policies = policies_for(upstream.url) + BUDGET
     upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
     async with running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy:
@@ -246,7 +246,7 @@ async def test_budget_of_a_rule_is_recalled(
         async with running_proxy(
             tmp_path / "policies",
             policies_for(upstream.url) + RULES,
-            ledger=LedgerAt("sqlite", path),
+            ledger=LedgerLocation("sqlite", path),
         ) as proxy:
             assert [await call_team(proxy.client, team) for team in teams] == [200] * len(teams)
             snapshots.append(await gauges(proxy, proxy.client))
@@ -256,7 +256,7 @@ async def test_budget_of_a_rule_is_recalled(
     expected = {"house": sums["support"], "support-all": sums["support"]}
     assert snapshots[-1] == {**expected, "research": sums["research"]}
     assert audit(path).violations == ()
-    known_values = budgets(read_folder(tmp_path / "policies", None))
+    known_values = list_budgets(read_folder(tmp_path / "policies", None))
     for name, nano in snapshots[-1].items():
         spend = (
             await read_budget_spend(path, known_values[name], known_values[name].scopes, 0) or {}
@@ -352,7 +352,7 @@ async def test_counters_and_ledger_agree(seed: int, tmp_path: Path) -> None:
     assert len(queries) >= 6
     for query in queries:
         [scope] = query.scopes
-        [standing] = house.store.check([Claim(query.limit, scope, 0)]).standings
+        [standing] = house.store.check([Claim(query.limit, scope, 0)]).counter_states
         assert await read_budget_spend(house.path, query, [scope], 0) == {scope: standing.used}, (
             query
         )

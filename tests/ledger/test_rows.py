@@ -20,8 +20,8 @@ from proxy.errors import ClientDisconnected
 from proxy.errors.words import MAX_WORD, MAX_WORDS
 from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters, counters_folder
-from proxy.ledger.jsonl import refused_path
-from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, rows_of
+from proxy.ledger.jsonl import get_refused_path
+from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, make_rows
 from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, VERSION
 from proxy.ledger.sqlite import prune_ledger
 from proxy.ledger.store import Unusable, Unwritten
@@ -47,7 +47,7 @@ from tests.ledger.test_sqlite import files_of_at_most
 
 
 def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    [call], attempts, _ = rows_of(call_entry(1, record))
+    [call], attempts, _ = make_rows(call_entry(1, record))
     by_column = [dict(zip(ATTEMPT, row, strict=True)) for row in attempts]
     return dict(zip(CALL, call, strict=True)), by_column
 
@@ -70,7 +70,7 @@ def test_one_hour_writes_and_searches_have_columns() -> None:
     used["prompt_tokens_details"] = {"cache_write_tokens": 6}
     used["cache_creation"] = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 4}
     used["server_tool_use"] = {"web_search_requests": 2}
-    record.attempts[0].meter.report(read_usage(used))
+    record.attempts[0].meter.add_usage(read_usage(used))
 
     call, [attempt] = rows(record)
 
@@ -307,7 +307,7 @@ def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
     book(keeping, *[finished_record(PRICED) for _ in range(3)])
     keeping.close()
 
-    lines = [json.loads(line) for line in refused_path(path).read_text().splitlines()]
+    lines = [json.loads(line) for line in get_refused_path(path).read_text().splitlines()]
     assert [line["call"]["cost_nano_usd"] for line in lines] == [22_000] * 3
     assert fake_log.drops == {"refused": 3}
     assert fake_log.failures == []

@@ -15,8 +15,8 @@ import pytest
 
 from proxy.call.attempts import AttemptReason, BudgetCharge, LossReason, SpendUse
 from proxy.ledger.audit import audit
-from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
-from proxy.ledger.rows import Rows, joined, rows_of
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_path
+from proxy.ledger.rows import Rows, join_rows, make_rows
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.money.usage import Source
 from tests.for_each import for_each
@@ -25,7 +25,7 @@ from tests.ledger.records import PRICED, call_entry, finished_record, stored_row
 
 
 def batch(*seqs: int) -> Rows:
-    return joined(rows_of(call_entry(seq, finished_record(PRICED, PRICED))) for seq in seqs)
+    return join_rows(make_rows(call_entry(seq, finished_record(PRICED, PRICED))) for seq in seqs)
 
 
 def counted(ended: int, dropped: int = 0) -> Counts:
@@ -198,7 +198,7 @@ def test_call_and_attempt_lines_share_the_request_id(tmp_path: Path) -> None:
 def test_call_line_has_its_charges(tmp_path: Path) -> None:
     record = finished_record(PRICED)
     record.charges = [BudgetCharge("month", "tag.team:support", 22_000)]
-    JsonlStore(tmp_path / "ledger", "abc").write(rows_of(call_entry(1, record)), NOTHING)
+    JsonlStore(tmp_path / "ledger", "abc").write(make_rows(call_entry(1, record)), NOTHING)
 
     call, _ = lines(tmp_path / "ledger")
     assert call["charges"] == [
@@ -266,13 +266,13 @@ def test_foreign_file_is_not_changed(content: bytes, tmp_path: Path) -> None:
 def add(path: Path, status: int = 200, tag: str = "support") -> None:
     record = finished_record(PRICED)
     record.status = status
-    rows = rows_of(call_entry(7, record))
+    rows = make_rows(call_entry(7, record))
     rows.calls[0] = (*rows.calls[0][:-1], tag)
     RefusedRows(path, "run").add("SQLITE_CONSTRAINT", rows)
 
 
 def test_refused_rows_are_readable(tmp_path: Path) -> None:
-    path = refused_path(tmp_path / "ledger.db")
+    path = get_refused_path(tmp_path / "ledger.db")
     add(path, status=2**70, tag="\ud800")
     add(path)
 

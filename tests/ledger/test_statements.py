@@ -18,11 +18,11 @@ import pytest
 
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import audit
-from proxy.ledger.render import BAR, as_csv, as_json, table
-from proxy.ledger.rows import CHARGE, Row, Rows, joined, rows_of
+from proxy.ledger.render import BAR, as_csv, as_json, format_table
+from proxy.ledger.rows import CHARGE, Row, Rows, join_rows, make_rows
 from proxy.ledger.spending import SpendingLine, SpendingReport
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore
-from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, prune_limit_ms
+from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, get_prune_limit_ms
 from proxy.ledger.store import Counts
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying, Stores
@@ -113,8 +113,8 @@ def filled(
 ) -> SqliteStore:
     run = ProcessRun("0" * 16, "1", path.parent, clock, keep * DAY_MS)
     store = dying(SqliteStore(path, run, lambda crash: None, lambda log: None))
-    rows = joined(
-        rows_of(call_entry(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1)
+    rows = join_rows(
+        make_rows(call_entry(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1)
     )
     store.write(rows, Counts(len(ages), len(ages), 0, 0))
     return store
@@ -204,8 +204,8 @@ def test_without_retention_rows_stay(path: Path, dying: Dying) -> None:
 def test_prune_limit_keeps_budget_windows(now: str, begin: str) -> None:
     index = ms(datetime.fromisoformat(now).replace(tzinfo=UTC))
 
-    assert prune_limit_ms(index, index) == ms(datetime.fromisoformat(begin).replace(tzinfo=UTC))
-    assert prune_limit_ms(5, index) == 5
+    assert get_prune_limit_ms(index, index) == ms(datetime.fromisoformat(begin).replace(tzinfo=UTC))
+    assert get_prune_limit_ms(5, index) == 5
 
 
 async def test_writer_prunes_in_background(path: Path) -> None:
@@ -254,7 +254,7 @@ REPORT = SpendingReport(("tag.team",), SINCE, UNTIL, (SUPPORT, SEARCH, UNKNOWN),
 
 
 def test_table_has_groups_bars_and_total() -> None:
-    time, heads, support, search, unknown, total = table(REPORT).splitlines()
+    time, heads, support, search, unknown, total = format_table(REPORT).splitlines()
 
     assert time == "2026-01-01 00:00 to 2026-01-31 00:00 UTC"
     assert heads.split("  ")[0] == "tag.team"
@@ -280,18 +280,18 @@ def test_table_has_groups_bars_and_total() -> None:
 def test_bars_show_calls_without_costs() -> None:
     report = SpendingReport(("key",), SINCE, UNTIL, (UNKNOWN,), UNKNOWN)
 
-    assert table(report).splitlines()[2].endswith("█" * BAR)
+    assert format_table(report).splitlines()[2].endswith("█" * BAR)
 
 
 def test_without_groups_the_table_has_one_line() -> None:
-    assert len(table(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 3
+    assert len(format_table(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 3
     assert len(as_csv(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 2
 
 
 def test_terminal_control_characters_are_removed() -> None:
     odd = SpendingLine(("a\x1b[2J",), 1, 0, 0, 0, 0, 0, 0, 0, 0)
 
-    assert "\x1b" not in table(SpendingReport(("tag.feature",), SINCE, UNTIL, (odd,), odd))
+    assert "\x1b" not in format_table(SpendingReport(("tag.feature",), SINCE, UNTIL, (odd,), odd))
 
 
 def test_csv_leaves_unknown_values_empty() -> None:

@@ -14,7 +14,7 @@ import pytest
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun
 from proxy.runtime.redis import connect
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.limits.sample_limits import Clock
@@ -53,7 +53,7 @@ async def replicas(
     async with AsyncExitStack() as opened:
         proxies = []
         for number in range(count):
-            ledger = LedgerAt("sqlite", folder / f"{number}.db") if ledgers else None
+            ledger = LedgerLocation("sqlite", folder / f"{number}.db") if ledgers else None
             running = running_proxy(
                 folder / str(number), policies, replicas=count, ledger=ledger, **shared
             )

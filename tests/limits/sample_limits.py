@@ -41,4 +41,4 @@ def amounts(call_claims: Sequence[Claim]) -> list[int]:
 
 def would_refuse(outcome: LimitDecision) -> tuple[str, ...]:
     """Return the shadow limits that would have refused a call."""
-    return tuple(s.limit.name for s in outcome.standings if s.would_refuse and s.limit.shadow)
+    return tuple(s.limit.name for s in outcome.counter_states if s.would_refuse and s.limit.shadow)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import ClientSession
 
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from proxy.types.limit import LEASE_S
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, running_proxy
@@ -186,7 +186,7 @@ async def test_killed_proxy_loses_and_repeats_no_charge(
 async def test_exit_books_the_last_bill(
     tmp_path: Path, upstream: ScriptedUpstream, server: Server
 ) -> None:
-    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     proxy_with_shared_store: Any = {
         "redis": server.at,
         "cache_secret": "a secret of tests",

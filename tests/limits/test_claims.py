@@ -16,12 +16,17 @@ from proxy.call.meter import Meter
 from proxy.call.record import Record, TraceIds
 from proxy.fields.token_bounds import ASSUMED_TOKENS
 from proxy.guards.kinds.resources import Length
-from proxy.limits.claims import actual_usage, estimate_claims, estimate_tokens, hidden_output
+from proxy.limits.claims import (
+    estimate_claims,
+    estimate_hidden_output,
+    estimate_tokens,
+    list_actual_usage,
+)
 from proxy.limits.kinds import KINDS
-from proxy.limits.kinds.usd import max_cost
+from proxy.limits.kinds.usd import estimate_max_cost
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput
 from proxy.money.usage import BILLED_COUNTS, IMAGES, TOKEN_TYPES, Price, Tier, Tokens, read_usage
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import Call, ModelCall, ParameterOverrides, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
@@ -41,7 +46,7 @@ AT_ONCE = Limit("c", KINDS["concurrency"], 2)
 
 
 def chat_call(**body: Any) -> Call:
-    return sample_call({"model": "m", **body}, {}, CALL_TIME)
+    return build_sample_call({"model": "m", **body}, {}, CALL_TIME)
 
 
 def plan(
@@ -84,7 +89,7 @@ def test_claim_and_length_guard_count_equal_tokens() -> None:
 
 
 def test_embeddings_claim_no_output() -> None:
-    call = sample_call({"model": "m", "input": "x" * 40}, {}, CALL_TIME, "/v1/embeddings")
+    call = build_sample_call({"model": "m", "input": "x" * 40}, {}, CALL_TIME, "/v1/embeddings")
 
     assert estimate_tokens(call, CHEAP) == (10, 0)
 
@@ -162,7 +167,7 @@ def record_of(call: Call, *, price: bool = True) -> Record:
     record.call = call
     attempt = record.start_attempt(CHEAP if price else Target(UP, "m"), 0)
     attempt.response_at, attempt.finished = 0.0, True
-    _, attempt.most_answered = estimate_tokens(call, attempt.target) or (0, 0)
+    _, attempt.max_output_tokens = estimate_tokens(call, attempt.target) or (0, 0)
     record.use_attempt(0, attempt)
     record.meter(whole_frame(legacy()))
     return record
@@ -173,23 +178,23 @@ def test_hidden_output_requires_reasoning_or_no_stream() -> None:
     [attempt] = record_of(call).attempts
     attempt.meter = Meter()
     attempt.sent_at, attempt.ended = 100.0, 103.5
-    hidden = HiddenOutput(3.5, answers=3, most=60)
+    hidden = HiddenOutput(3.5, responses=3, max_tokens=60)
 
-    assert hidden_output(plan(), call, attempt) == NOTHING_HIDDEN
+    assert estimate_hidden_output(plan(), call, attempt) == NOTHING_HIDDEN
     for options in ({"reasoning_effort": "low"}, {"thinking_budget": 9}, {"stream": False}):
         other_call = chat_call(**{**call.body, "stream": True, **options})
-        assert hidden_output(plan(), other_call, attempt) == hidden
+        assert estimate_hidden_output(plan(), other_call, attempt) == hidden
     multimodel = replace(UP, dialect="multimodel")  # never streams
     for target in (replace(CHEAP, model="o3-mini"), replace(CHEAP, upstream=multimodel)):
         attempt.target = target
-        assert hidden_output(plan(), call, attempt) == hidden
+        assert estimate_hidden_output(plan(), call, attempt) == hidden
     attempt.target = CHEAP
     details = {"reasoning_tokens": 1}
-    attempt.meter.report(read_usage(usage(5, 3) | {"completion_tokens_details": details}))
-    assert hidden_output(plan(), call, attempt) == hidden
+    attempt.meter.add_usage(read_usage(usage(5, 3) | {"completion_tokens_details": details}))
+    assert estimate_hidden_output(plan(), call, attempt) == hidden
     [frame] = stream_frames(legacy_events("Hi")[0], family="completions")
     attempt.meter.feed(frame, 102.0)
-    assert hidden_output(plan(), call, attempt) == hidden._replace(seconds=2.0)
+    assert estimate_hidden_output(plan(), call, attempt) == hidden._replace(seconds=2.0)
 
 
 def test_actual_usage_follows_the_record() -> None:
@@ -197,14 +202,14 @@ def test_actual_usage_follows_the_record() -> None:
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
     claims = estimate_claims(plan(*bounds), call)
 
-    assert actual_usage(claims, record_of(call)) == [1, 8, 5000 + 3 * 2000, 0]
+    assert list_actual_usage(claims, record_of(call)) == [1, 8, 5000 + 3 * 2000, 0]
 
 
 def test_unknown_cost_settles_at_the_estimate() -> None:
     call = chat_call(prompt="x" * 40, max_tokens=20)
     claims = estimate_claims(plan(ScopedLimit(MONEY)), call)
 
-    assert actual_usage(claims, record_of(call, price=False)) == [claims[0].amount]
+    assert list_actual_usage(claims, record_of(call, price=False)) == [claims[0].amount]
 
 
 @pytest.mark.parametrize("spend", [0, 1000], ids=["alone", "beside more than was claimed"])
@@ -214,14 +219,14 @@ def test_unknown_usage_settles_at_the_claim(spend: int) -> None:
         plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call
     )
     record = record_of(call)
-    record.attempts[0].meter.report(read_usage(usage(spend, 0)))
+    record.attempts[0].meter.add_usage(read_usage(usage(spend, 0)))
     silent = record.start_attempt(DEAR, 0, "fallback")
     silent.meter = Meter(estimates=False, unreported="unknown")
     silent.response_at, silent.finished = record.now(), True
 
     tokens, money = (claim.amount for claim in claims[:2])
     cost = record.billing.bills[0].cost or 0
-    assert actual_usage(claims, record) == [max(tokens, spend), max(money, cost), 0]
+    assert list_actual_usage(claims, record) == [max(tokens, spend), max(money, cost), 0]
     assert (spend > tokens, cost > money) == (bool(spend), bool(spend))
 
 
@@ -270,7 +275,7 @@ MAXIMUM = 40  # output tokens
 
 
 def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
-    call = sample_call(
+    call = build_sample_call(
         {"model": "m", "max_tokens": MAXIMUM, **body}, {}, CALL_TIME, "/v1/chat/completions"
     )
     legs = (
@@ -328,7 +333,7 @@ def test_claim_is_the_most_expensive_mix(price: Price, prompt: int, answer: int,
     ]
     of_text = price.cost(Tokens(input=prompt, output=answer))
 
-    maximum = max_cost(price, prompt, answer, "m", body)
+    maximum = estimate_max_cost(price, prompt, answer, "m", body)
 
     assert maximum == (None if of_text is None else max(c for c in costs if c is not None))
 

@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import check_folder
-from proxy.telemetry.log import canonical
+from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
     ScriptedUpstream,
@@ -290,7 +290,7 @@ async def test_economics_guard_blocks_above_its_cost_cap(
 
     assert got_status == status
     assert [(r.guard, r.verdict) for _, r in record.guard_results()] == [("economics", verdict)]
-    assert canonical(record)["guards"][0]["verdict"] == verdict
+    assert build_call_line(record)["guards"][0]["verdict"] == verdict
     if status == 400:
         assert body["error"]["code"] == "guardrail_blocked"
         assert body["error"]["message"].endswith("it may cost more than the policy allows.")

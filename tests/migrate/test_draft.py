@@ -17,7 +17,7 @@ from proxy.migrate.draft import (
     redact_url,
     to_slug,
 )
-from proxy.policy.files.load import packaged_prices
+from proxy.policy.files.load import read_packaged_prices
 from proxy.policy.schema import TargetConfig
 from tests.for_each import for_each
 
@@ -124,7 +124,7 @@ def test_url_has_no_secret(text: str, bare: tuple[str, bool]) -> None:
 
 
 AZURE, GROQ = {"dialect": "azure"}, {"dialect": "openai", "provider": "groq"}
-ROWS = packaged_prices().prices
+ROWS = read_packaged_prices().prices
 
 
 @for_each(
@@ -145,7 +145,7 @@ def test_provider_price_or_target_price_applies(
     assert result is not None
     assert result.price == ROWS[provider][row]
     assert result.price is not ROWS[provider][row]
-    assert result.as_of == packaged_prices().price_table.as_of
+    assert result.as_of == read_packaged_prices().price_table.as_of
     target = TargetConfig.model_validate({"upstream": "u", "model": "m", "price": result.price})
     assert target.price
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from proxy.money.estimate import estimate_quarters, text_quarters, to_tokens, value_quarters
+from proxy.money.estimate import estimate_body, estimate_text, estimate_value, to_tokens
 from tests.for_each import for_each
 
 BIG = "x" * 195_000
@@ -30,13 +30,13 @@ BIG = "x" * 195_000
     ],
 )
 def test_characters_count_by_script(text: str, tokens: int) -> None:
-    assert to_tokens(text_quarters(text)) == tokens
+    assert to_tokens(estimate_text(text)) == tokens
 
 
 def test_parts_of_a_text_add_up() -> None:
     text = "Wo bleibt 私の注文? Где мой заказ 😀"
 
-    assert sum(map(text_quarters, text)) == text_quarters(text)
+    assert sum(map(estimate_text, text)) == estimate_text(text)
 
 
 @for_each(
@@ -57,14 +57,14 @@ def test_parts_of_a_text_add_up() -> None:
 def test_strings_of_all_fields_count(fields: dict[str, Any]) -> None:
     plain = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
-    assert estimate_quarters({**plain, **fields}) - estimate_quarters(plain) >= len(BIG)
+    assert estimate_body({**plain, **fields}) - estimate_body(plain) >= len(BIG)
 
 
 def test_numbers_count_only_in_prompts() -> None:
     parameters = {"max_tokens": 900, "temperature": 0.5, "stream": True, "n": None}
 
-    assert estimate_quarters({"prompt": [[1, 2], [3]]}) == 3 * 4
-    assert estimate_quarters(parameters) == 0
+    assert estimate_body({"prompt": [[1, 2], [3]]}) == 3 * 4
+    assert estimate_body(parameters) == 0
 
 
 VALUES: tuple[Any, ...] = (
@@ -88,29 +88,29 @@ PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
 def test_values_count_at_least_their_json(place: str, value: Any) -> None:
     body = PLACES[place](value)
 
-    assert estimate_quarters(body) >= len(json.dumps(body, separators=(",", ":"))) - 80
+    assert estimate_body(body) >= len(json.dumps(body, separators=(",", ":"))) - 80
 
 
 def test_long_numbers_count_their_digits() -> None:
-    assert to_tokens(estimate_quarters({"prompt": [10**18]})) >= 19
-    assert to_tokens(estimate_quarters({"input": [0.1234567890123456]})) >= 18
+    assert to_tokens(estimate_body({"prompt": [10**18]})) >= 19
+    assert to_tokens(estimate_body({"input": [0.1234567890123456]})) >= 18
 
 
 def test_each_prompt_counts_at_least_one_token() -> None:
-    assert estimate_quarters({"input": [""] * 500}) == 500 * 4
+    assert estimate_body({"input": [""] * 500}) == 500 * 4
 
 
 def test_messages_add_a_few_tokens_each() -> None:
     words = "How long does an order take until it is here? " * 20
     chat = {"messages": [{"role": "user", "content": words}] * 10, "temperature": 0.25}
 
-    assert 0 <= estimate_quarters(chat) - 10 * len(words) <= 10 * 9 * 4
+    assert 0 <= estimate_body(chat) - 10 * len(words) <= 10 * 9 * 4
 
 
 def test_model_name_does_not_count() -> None:
-    assert estimate_quarters({"model": "x" * 100, "prompt": "y" * 8}) == 8
+    assert estimate_body({"model": "x" * 100, "prompt": "y" * 8}) == 8
 
 
 def test_output_counts_texts_and_numbers() -> None:
-    assert value_quarters([True, None, {}, ""]) == 0
-    assert value_quarters({"arguments": {"price": 1.5, "name": "tea"}}) == 3 * 4 + 3
+    assert estimate_value([True, None, {}, ""]) == 0
+    assert estimate_value({"arguments": {"price": 1.5, "name": "tea"}}) == 3 * 4 + 3

@@ -18,9 +18,9 @@ from proxy.money.usage import (
     Price,
     Tier,
     Tokens,
-    nano_usd,
+    format_usd,
     read_usage,
-    usd_text,
+    to_nano_usd,
 )
 from tests.fakes import PriceBook
 from tests.for_each import for_each
@@ -94,17 +94,17 @@ used = st.builds(Tokens, *[st.integers(0, 60) | st.integers(0, MAX_TOKENS)] * 7)
 def test_cost_is_a_sum_rounded_once(price: Price, tokens: Tokens) -> None:
     reached = [tier for tier in price.tiers if tokens.prompt_total > tier.above]
     if reached:
-        price = price.in_tier(max(reached, key=lambda tier: tier.above))
+        price = price.with_tier(max(reached, key=lambda tier: tier.above))
     counted = {name: n for name in TOKEN_TYPES if (n := getattr(tokens, name))}
     products = [n * price.rate(name) for name, n in counted.items() if price.rate(name) is not None]
-    sums = [nano_usd(sum(products[:end], Decimal(0))) for end in range(len(products) + 1)]
+    sums = [to_nano_usd(sum(products[:end], Decimal(0))) for end in range(len(products) + 1)]
 
     assert price.cost(tokens) == (sums[-1] if len(products) == len(counted) else None)
     if len(products) == len(counted):
         parts: dict[str, int] = {}
         for name, initial, upto in zip(counted, sums, sums[1:], strict=False):
             parts[COST_TYPES[name]] = parts.get(COST_TYPES[name], 0) + upto - initial
-        assert price.parts(tokens) == {kind: part for kind, part in parts.items() if part}
+        assert price.cost_by_type(tokens) == {kind: part for kind, part in parts.items() if part}
 
 
 @for_each(
@@ -112,7 +112,7 @@ def test_cost_is_a_sum_rounded_once(price: Price, tokens: Tokens) -> None:
     [("0.0005", 0), ("0.0015", 2), ("0.0025", 2), ("0.00251", 3), ("285", 285_000), ("0", 0)],
 )
 def test_cost_is_rounded_half_to_even(cost: str, expected: int) -> None:
-    assert nano_usd(Decimal(cost)) == expected
+    assert to_nano_usd(Decimal(cost)) == expected
 
 
 @for_each(
@@ -128,7 +128,7 @@ def test_cost_is_rounded_half_to_even(cost: str, expected: int) -> None:
     ],
 )
 def test_usd_text_is_exact(nano: int, text: str) -> None:
-    assert usd_text(nano) == text
+    assert format_usd(nano) == text
 
 
 DETAILS = {"cached_tokens": 30, "cache_write_tokens": 20, "audio_tokens": 10}

@@ -14,9 +14,9 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
-from proxy.money.estimate import estimate_quarters, to_tokens
-from proxy.settings import LedgerAt
-from proxy.telemetry.log import canonical
+from proxy.money.estimate import estimate_body, to_tokens
+from proxy.settings import LedgerLocation
+from proxy.telemetry.log import build_call_line
 from tests.conftest import KEY, metric_total, running_proxy
 from tests.doubles import (
     ReceivedRequest,
@@ -95,7 +95,7 @@ WAYS: dict[str, Way] = {
     "broken": Way(answer({}, 500), "nothing"),
 }
 BODY = {"prompt": "q" * 400}
-ESTIMATE = to_tokens(estimate_quarters(BODY)) * 5000
+ESTIMATE = to_tokens(estimate_body(BODY)) * 5000
 
 
 class Price(NamedTuple):
@@ -201,7 +201,9 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     calls = [(name, way, method) for name in PRICES for way in WAYS for method in ("GET", "POST")]
     async with (
         running_proxy(
-            tmp_path / "policies", priced_policies(upstream.url), ledger=LedgerAt("sqlite", path)
+            tmp_path / "policies",
+            priced_policies(upstream.url),
+            ledger=LedgerLocation("sqlite", path),
         ) as proxy,
         ClientSession(base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
@@ -227,7 +229,7 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     money = sum(record.billing.cost or 0 for record in records)
     assert money == round(metric_total(metrics, "headrace_cost_usd_total") * 10**9)
     assert money == sum(row["cost_nano_usd"] or 0 for row in stored_rows(path))
-    lines = [canonical(record)["cost_usd"] for record in records]
+    lines = [build_call_line(record)["cost_usd"] for record in records]
     assert money == sum(Decimal(str(charge or 0)) for charge in lines) * 10**9
     unknown = [record for record in records if record.billing.cost is None]
     unused = [record for record in records if record.billing.source == "none"]

@@ -29,7 +29,7 @@ def snapshot_of(text: str) -> Snapshot:
 
 
 def key_in(snapshot: Snapshot, name: str) -> VirtualKey:
-    key = snapshot.key_named(name)
+    key = snapshot.find_key(name)
     assert key is not None
     return key
 

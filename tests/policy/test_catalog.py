@@ -10,10 +10,10 @@ import pytest
 
 from proxy.policy.catalog import (
     ActiveBudgets,
-    budgets,
-    cache_stores,
+    list_budgets,
+    list_cache_stores,
     list_labels,
-    shared_response_stores,
+    list_shared_response_stores,
 )
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
@@ -151,7 +151,7 @@ deployments:
 
 
 def test_cache_stores_of_deployments_and_rules_are_listed(tmp_path: Path) -> None:
-    assert cache_stores(read_text(tmp_path, CACHES)) == {
+    assert list_cache_stores(read_text(tmp_path, CACHES)) == {
         "sqlite": ["kept", "ruled"],
         "redis": ["ruled"],
     }
@@ -189,7 +189,7 @@ def test_shares_stored_objects(
     single: str, other_item: str, shared: list[str], tmp_path: Path
 ) -> None:
     text = RESPONSES.replace("ONE", single).replace("OTHER", other_item)
-    assert shared_response_stores(read_text(tmp_path, text)) == shared
+    assert list_shared_response_stores(read_text(tmp_path, text)) == shared
 
 
 async def test_start_reports_unsealed_ids(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
 
 
 def test_budget_lists_deployments_unless_rules_change_it(snapshot: Snapshot) -> None:
-    result = budgets(snapshot)
+    result = list_budgets(snapshot)
 
     assert sorted(result) == ["all", "brought", "month", "own", "taken", "users"]
     assert result["own"].deployments == frozenset({"legacy-only"})
@@ -241,7 +241,7 @@ def test_budget_lists_deployments_unless_rules_change_it(snapshot: Snapshot) -> 
 
 
 def test_budgets_have_no_scopes_chosen_by_callers(snapshot: Snapshot) -> None:
-    result = budgets(snapshot)
+    result = list_budgets(snapshot)
 
     assert result["all"].scopes == {""} == result["brought"].scopes == result["taken"].scopes
     assert result["users"].scopes == set()
@@ -255,13 +255,13 @@ def test_budgets_have_no_scopes_chosen_by_callers(snapshot: Snapshot) -> None:
 async def test_budgets_are_computed_once_per_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
     now = [snapshot]
     in_force = ActiveBudgets(lambda: now[0])
-    first_item, same_value = await asyncio.gather(in_force.all(), in_force.all())
+    first_item, same_value = await asyncio.gather(in_force.read_budgets(), in_force.read_budgets())
     now[0] = read_folder(tmp_path, None)
-    other_item = await in_force.all()
+    other_item = await in_force.read_budgets()
 
     assert first_item is same_value
     assert first_item is not other_item
-    assert first_item == other_item == budgets(snapshot)
+    assert first_item == other_item == list_budgets(snapshot)
 
 
 def test_budgets_are_computed_off_the_event_loop(tmp_path: Path) -> None:
@@ -269,6 +269,6 @@ def test_budgets_are_computed_off_the_event_loop(tmp_path: Path) -> None:
         sizes = {name: size * times for name, size in SIZES.items()}
         snapshot = read_folder(folder(tmp_path / str(times), **sizes), None)
         in_force = ActiveBudgets(lambda: snapshot)
-        return lines(lambda: asyncio.run(in_force.all()))
+        return lines(lambda: asyncio.run(in_force.read_budgets()))
 
     assert steps(4) < 1.25 * steps(1)

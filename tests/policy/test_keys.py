@@ -240,19 +240,20 @@ def test_explanation_says_why_key_is_invalid(
 ) -> None:
     snapshot = read_folder(write_folder(tmp_path, ENDED), {})
 
-    assert snapshot.rejection_reason(name, moment) == why
+    assert snapshot.find_rejection_reason(name, moment) == why
 
 
 def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
     snapshot = read_folder(write_folder(tmp_path, f"{TWO}revoked: [{OTHER_DIGEST}]"), {})
 
-    assert snapshot.rejection_reason("box", BEFORE_END) == "revoked"
-    assert snapshot.rejection_reason("widget", AFTER_END) is None
+    assert snapshot.find_rejection_reason("box", BEFORE_END) == "revoked"
+    assert snapshot.find_rejection_reason("widget", AFTER_END) is None
     assert (
-        snapshot.rejection_reason("widget", AFTER_END, OLD[:8]) == "expired at 2026-07-01 00:00 UTC"
+        snapshot.find_rejection_reason("widget", AFTER_END, OLD[:8])
+        == "expired at 2026-07-01 00:00 UTC"
     )
-    assert snapshot.rejection_reason("box", BEFORE_END, OTHER_DIGEST[:8]) == "revoked"
-    assert snapshot.rejection_reason("widget", BEFORE_END, "f" * 8) == "unknown"
+    assert snapshot.find_rejection_reason("box", BEFORE_END, OTHER_DIGEST[:8]) == "revoked"
+    assert snapshot.find_rejection_reason("widget", BEFORE_END, "f" * 8) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -303,13 +304,13 @@ def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
 
     report = replay(snapshot, revoking, lines)
     assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 2, [("key", "")])
-    assert "key widget -> revoked" in "".join(report.lines())
+    assert "key widget -> revoked" in "".join(report.format_lines())
     report = replay(snapshot, ending, lines)
     assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 1, [("key", "")])
-    assert "key widget -> expired at" in "".join(report.lines())
+    assert "key widget -> expired at" in "".join(report.format_lines())
     report = replay(ending, snapshot, lines)
     assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 1, [("key", "")])
-    assert "expired at 2026-07-01 00:00 UTC -> key widget" in "".join(report.lines())
+    assert "expired at 2026-07-01 00:00 UTC -> key widget" in "".join(report.format_lines())
     report = replay(revoking, revoking, lines)
     assert (report.calls, report.unknown_key) == (0, 2)
 

@@ -18,7 +18,7 @@ from proxy.policy.decide import KeyCaller, decide
 from proxy.policy.decide.provenance import PLAN_FIELDS
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Given
 from proxy.policytest.harness import run_case, run_simulated
@@ -147,9 +147,9 @@ def calls(draw: Callable[[Any], Any]) -> Given:
 @given(snapshots(), calls())
 @settings(max_examples=150, deadline=None)
 def test_decisions_are_total_and_deterministic(snapshot: Snapshot, config: Given) -> None:
-    key = snapshot.key_named(config.key)
+    key = snapshot.find_key(config.key)
     assert key is not None
-    call = sample_call(config.body or {}, config.headers, config.at)
+    call = build_sample_call(config.body or {}, config.headers, config.at)
 
     outcomes: list[Plan | tuple[int, str]] = []
     for _ in range(2):
@@ -174,9 +174,9 @@ def outcome(decided: Callable[[Call], Plan], call: Call) -> Json | tuple[int, st
 @settings(max_examples=150, deadline=None)
 def test_shared_plan_equals_own_plan(snapshot: Snapshot, series: list[Given]) -> None:
     for item in [*series, *series]:
-        key = snapshot.key_named(item.key)
+        key = snapshot.find_key(item.key)
         assert key is not None
-        call = sample_call(item.body or {}, item.headers, item.at)
+        call = build_sample_call(item.body or {}, item.headers, item.at)
 
         shared = outcome(KeyCaller(snapshot, key).decide, call)
 
@@ -186,9 +186,11 @@ def test_shared_plan_equals_own_plan(snapshot: Snapshot, series: list[Given]) ->
 @given(snapshots(), calls())
 @settings(max_examples=150, deadline=None)
 def test_explanation_equals_the_decision(snapshot: Snapshot, config: Given) -> None:
-    key = snapshot.key_named(config.key)
+    key = snapshot.find_key(config.key)
     assert key is not None
-    explanation = explain(snapshot, key, sample_call(config.body or {}, config.headers, config.at))
+    explanation = explain(
+        snapshot, key, build_sample_call(config.body or {}, config.headers, config.at)
+    )
     last_item = explanation.decisions[-1]
 
     played = run_simulated(run_case(snapshot, config))

@@ -160,7 +160,7 @@ def held_memory() -> HeldMemory:
 async def served_from(store: PolicyStore, sink: RecordSink) -> AsyncIterator[str]:
     """Serve like ``app``, but with a store and clock of the test."""
     calls, metrics = Calls(), Metrics("1")
-    health = Health(time.monotonic, metrics.circuit)
+    health = Health(time.monotonic, metrics.set_circuit)
     async with HttpClient(TRUST) as http:
         pipeline = Pipeline(
             policies=store,

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.files.source import PolicyError
-from proxy.policy.schema import schema_of
+from proxy.policy.schema import build_schema
 from proxy.policytest import run_cases
 from proxy.policytest.cases import Suite, read_cases
 from proxy.policytest.harness import run_simulated
@@ -150,13 +150,13 @@ def test_failure_is_one_sentence(expect: dict[str, Any], difference: str, tmp_pa
     [result] = play(tmp_path, {"deployment": "chat"}, expect).results
 
     assert result.differences == (difference,)
-    assert (result.name, result.at) == ("it works", "tests/t.yaml:2")
+    assert (result.name, result.location) == ("it works", "tests/t.yaml:2")
 
 
 def test_uncovered_rules_have_a_location(tmp_path: Path) -> None:
     report = play(tmp_path, {"deployment": "chat"}, {"status": 200})
 
-    assert [(part.kind, part.name, part.at) for part in report.parts if not part.covered] == [
+    assert [(part.kind, part.name, part.location) for part in report.parts if not part.covered] == [
         ("deployment", "sturdy", "p.yaml:17"),
         ("rule", "public/quiet", "p.yaml:11"),
     ]
@@ -218,7 +218,7 @@ def test_example_policies_are_covered() -> None:
 def test_committed_schema_is_current() -> None:
     committed = (TOP / "policies" / "tests" / "schema.json").read_bytes()
 
-    assert orjson.loads(committed) == schema_of(Suite, "Headrace policy tests")
+    assert orjson.loads(committed) == build_schema(Suite, "Headrace policy tests")
 
 
 def test_played_call_sends_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 
-from proxy.money.usage import find_listed
+from proxy.money.usage import find_listed_name
 from proxy.policy.files.load import PRICE_TABLE, load
 from proxy.prices import refresh
 from tests.cli.test_init import headrace
@@ -33,11 +33,11 @@ def write_outdated(folder: Path) -> None:
 
 def test_new_folder_gets_prices_and_license(tmp_path: Path) -> None:
     renewed = refresh.prepare_refresh(tmp_path, TODAY)
-    refresh.write(tmp_path, renewed)
+    refresh.write_refresh(tmp_path, renewed)
 
     loaded = load(tmp_path).policies
     assert loaded.price_table.as_of == TODAY
-    assert find_listed(loaded.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
+    assert find_listed_name(loaded.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
     assert "MIT" in (tmp_path / refresh.LICENCE).read_text()
     assert refresh.prepare_refresh(tmp_path, date(2027, 1, 1)).is_current
     assert sorted(file.name for file in tmp_path.iterdir()) == [refresh.LICENCE, refresh.FILE]
@@ -47,7 +47,7 @@ def test_changed_price_gets_a_row(tmp_path: Path) -> None:
     write_outdated(tmp_path)
 
     renewed = refresh.prepare_refresh(tmp_path, TODAY)
-    refresh.write(tmp_path, renewed)
+    refresh.write_refresh(tmp_path, renewed)
 
     assert renewed.changes.changed == ("openai gpt-4o-mini",)
     rows = load(tmp_path).policies.prices["openai"]["gpt-4o-mini"]

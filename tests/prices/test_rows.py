@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.policy import schema
-from proxy.prices.rows import Row, Rows, Table, current_row, merge_tables, row_of, table_lines
+from proxy.prices.rows import PriceRow, Rows, Table, current_row, merge_tables, table_lines, to_row
 from tests.for_each import for_each
 
 TODAY = date(2026, 6, 1)
@@ -29,21 +29,37 @@ def merge(old: Rows, new: Rows) -> Rows:
 @for_each(
     ("old", "new", "rows"),
     [
-        ((Row(None, OLD),), (Row(None, OLD),), (Row(None, OLD),)),
-        ((Row(None, OLD),), (Row(None, NEW),), (Row(None, OLD), Row(TODAY, NEW))),
-        ((Row(None, OLD),), (Row(EARLIER, NEW),), (Row(None, OLD), Row(TODAY, NEW))),
-        ((Row(None, OLD),), (Row(None, OLD), Row(LATER, NEW)), (Row(None, OLD), Row(LATER, NEW))),
+        ((PriceRow(None, OLD),), (PriceRow(None, OLD),), (PriceRow(None, OLD),)),
         (
-            (Row(None, OLD), Row(LATER, NEW)),
-            (Row(None, OLD), Row(LATER, NEXT)),
-            (Row(None, OLD), Row(LATER, NEXT)),
+            (PriceRow(None, OLD),),
+            (PriceRow(None, NEW),),
+            (PriceRow(None, OLD), PriceRow(TODAY, NEW)),
         ),
         (
-            (Row(None, NEXT), Row(EARLIER, OLD)),
-            (Row(None, NEW), Row(EARLIER, OLD)),
-            (Row(None, NEXT), Row(EARLIER, OLD)),
+            (PriceRow(None, OLD),),
+            (PriceRow(EARLIER, NEW),),
+            (PriceRow(None, OLD), PriceRow(TODAY, NEW)),
         ),
-        ((Row(None, OLD), Row(TODAY, NEW)), (Row(None, NEXT),), (Row(None, OLD), Row(TODAY, NEXT))),
+        (
+            (PriceRow(None, OLD),),
+            (PriceRow(None, OLD), PriceRow(LATER, NEW)),
+            (PriceRow(None, OLD), PriceRow(LATER, NEW)),
+        ),
+        (
+            (PriceRow(None, OLD), PriceRow(LATER, NEW)),
+            (PriceRow(None, OLD), PriceRow(LATER, NEXT)),
+            (PriceRow(None, OLD), PriceRow(LATER, NEXT)),
+        ),
+        (
+            (PriceRow(None, NEXT), PriceRow(EARLIER, OLD)),
+            (PriceRow(None, NEW), PriceRow(EARLIER, OLD)),
+            (PriceRow(None, NEXT), PriceRow(EARLIER, OLD)),
+        ),
+        (
+            (PriceRow(None, OLD), PriceRow(TODAY, NEW)),
+            (PriceRow(None, NEXT),),
+            (PriceRow(None, OLD), PriceRow(TODAY, NEXT)),
+        ),
     ],
     ids=["same", "dearer", "dearer-since", "announced", "otherwise", "corrected", "twice-a-day"],
 )
@@ -52,8 +68,12 @@ def test_new_price_applies_from_today(old: Rows, new: Rows, rows: Rows) -> None:
 
 
 def test_changes_are_listed() -> None:
-    old = table(stays=(Row(None, OLD),), moves=(Row(None, OLD),), goes=(Row(None, OLD),))
-    new = table(stays=(Row(None, OLD),), moves=(Row(None, NEW),), comes=(Row(None, NEW),))
+    old = table(
+        stays=(PriceRow(None, OLD),), moves=(PriceRow(None, OLD),), goes=(PriceRow(None, OLD),)
+    )
+    new = table(
+        stays=(PriceRow(None, OLD),), moves=(PriceRow(None, NEW),), comes=(PriceRow(None, NEW),)
+    )
 
     result, changes = merge_tables(old, new, TODAY)
 
@@ -68,7 +88,7 @@ def test_changes_are_listed() -> None:
 DAYS = st.dates(date(2026, 1, 1), date(2026, 12, 31))
 ROWS = st.dictionaries(st.none() | DAYS, st.sampled_from([OLD, NEW, NEXT]), min_size=1).map(
     lambda rows: tuple(
-        Row(day, text) for day, text in sorted(rows.items(), key=lambda e: e[0] or date.min)
+        PriceRow(day, text) for day, text in sorted(rows.items(), key=lambda e: e[0] or date.min)
     )
 )
 
@@ -98,14 +118,18 @@ def test_prices_survive_a_round_trip() -> None:
         }
     )
 
-    assert row_of(price) == Row(
+    assert to_row(price) == PriceRow(
         EARLIER, "input: 2, output: 10.5, tiers: [{above: 200000, input: 4}]"
     )
     assert price.output == Decimal("10.5")
 
 
 def test_latest_row_is_first() -> None:
-    rows = {"smol": (Row(None, OLD),), "gpt*": (Row(None, OLD), Row(TODAY, NEW)), "4x": ()}
+    rows = {
+        "smol": (PriceRow(None, OLD),),
+        "gpt*": (PriceRow(None, OLD), PriceRow(TODAY, NEW)),
+        "4x": (),
+    }
 
     assert list(table_lines({"openai": {n: r for n, r in rows.items() if r}})) == [
         "prices:",

@@ -141,7 +141,7 @@ async def test_responses_are_read_counted_and_priced(
     assert record.head is not None
     assert (record.outcome, record.billing.source) == ("success", "provider")
     assert record.billing.tokens == item.tokens
-    rates = dict(zip(TOKEN_TYPES, item.tokens.counts(), strict=True))
+    rates = dict(zip(TOKEN_TYPES, item.tokens.counts_by_type(), strict=True))
     price = price_on(target.prices, record.head.received_at.date())
     assert price is not None
     micro = sum(count * (price.rate(kind) or 0) for kind, count in rates.items())

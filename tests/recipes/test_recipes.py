@@ -101,12 +101,12 @@ def test_limit_kind_is_added_by_one_file_and_one_line(tmp_path: Path) -> None:
     assert "this call reserves 1024" in explained
     assert "rejected with 429 by limit written" in explained
     limit = schema["$defs"]["LimitConfig"]
-    assert limit["properties"]["acme"]["description"] == "Tokens per time, of answers alone."
+    assert limit["properties"]["acme"]["description"] == "Output tokens per time."
     assert {"required": ["acme"], "properties": {"acme": {"not": {"type": "null"}}}} in (
         limit["allOf"][0]["oneOf"]
     )
     assert "`tokens`, `concurrency`, `acme` |" in copy.read("docs/errors.md")
-    row = "| `acme` | Tokens per time, of answers alone. | a rate | 429 `rate_limit_exceeded` |"
+    row = "| `acme` | Output tokens per time. | a rate | 429 `rate_limit_exceeded` |"
     assert row in copy.read("docs/policies.md")
 
 
@@ -163,7 +163,7 @@ def test_policy_key_is_added_by_its_recipe(tmp_path: Path) -> None:
     )
     copy.add_at_end(
         "proxy/policy/review/lint_deployments.py",
-        "findings",
+        "lint_deployment",
         "if deployment.acme_notice.isupper():",
         '    yield (*path, "acme_notice"), "is all in capitals"',
     )
@@ -185,9 +185,11 @@ def test_policy_key_is_added_by_its_recipe(tmp_path: Path) -> None:
     assert '"description": "What its answers warn of."' in schema
 
 
-NOTES = '_row("acme_notes", {"chat responses": string()}, text="content", unknown="refuse")'
-STYLE = '_row("acme_style", {"chat": string()}, elsewhere={"messages": "output_config.acme_style"})'
-SESSION = '_row("acme_session", {"chat": string()}, cache="caller")'
+NOTES = '_field("acme_notes", {"chat responses": string()}, text="content", unknown="refuse")'
+STYLE = (
+    '_field("acme_style", {"chat": string()}, path_by_api={"messages": "output_config.acme_style"})'
+)
+SESSION = '_field("acme_session", {"chat": string()}, cache="caller")'
 DATA = 'Member("acme_data", text="arguments", free_form=("tools[]",))'
 
 

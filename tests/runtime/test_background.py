@@ -10,14 +10,14 @@ from functools import partial
 
 import pytest
 
-from proxy.runtime.background import STEPS_S, SideTasks, between_calls, run_in_background
+from proxy.runtime.background import STEPS_S, SideTasks, run_between_calls, run_in_background
 from proxy.runtime.fair_queue import (
     LARGE_BYTES,
     MAX_CHARGED,
     SLICE_S,
+    CallerPlaces,
     FairSemaphore,
     Offload,
-    Places,
     TimeSlice,
     TimeSlices,
 )
@@ -90,7 +90,7 @@ async def test_background_work_pauses_between_steps(is_busy: bool, remainder: fl
     long, short = Clock(3 * STEPS_S), Clock(STEPS_S / 2)
 
     for clock in (long, short):
-        await between_calls(clock.steps(4), lambda: is_busy, clock.now, clock.sleep)
+        await run_between_calls(clock.steps(4), lambda: is_busy, clock.now, clock.sleep)
 
     assert long.slept == pytest.approx([remainder * 3 * STEPS_S] * 4)
     assert short.slept == pytest.approx([remainder * STEPS_S] * 2)
@@ -99,7 +99,7 @@ async def test_background_work_pauses_between_steps(is_busy: bool, remainder: fl
 async def test_background_work_ends_with_its_owner() -> None:
     clock = Clock(STEPS_S)
 
-    async with run_in_background(between_calls(cycle_of(clock), lambda: False, clock.now)):
+    async with run_in_background(run_between_calls(cycle_of(clock), lambda: False, clock.now)):
         await asyncio.sleep(0)
 
     assert clock.time <= 2 * STEPS_S
@@ -205,7 +205,7 @@ def work_for(turn: TimeSlice, clock: Ticks, seconds: float) -> bool:
 def test_time_slice_ends_after_total_work() -> None:
     clock = Ticks()
     turn = TimeSlice(clock)
-    turn.begin()
+    turn.start()
 
     assert not work_for(turn, clock, SLICE_S * 0.6)
     assert work_for(turn, clock, SLICE_S * 0.6)
@@ -217,19 +217,19 @@ def test_waiting_does_not_use_the_time_slice() -> None:
 
     for _ in range(10):
         clock.now += 1.0
-        turn.begin()
+        turn.start()
         assert not work_for(turn, clock, SLICE_S / 20)
 
 
 async def test_pause_lets_others_run_and_starts_a_new_slice() -> None:
     clock = Ticks()
     turn = TimeSlice(clock)
-    turn.begin()
+    turn.start()
     other_event = asyncio.Event()
     asyncio.get_running_loop().call_soon(other_event.set)
     assert work_for(turn, clock, 2 * SLICE_S)
 
-    await turn.rest()
+    await turn.pause()
 
     assert other_event.is_set()
     assert not work_for(turn, clock, SLICE_S / 2)
@@ -237,7 +237,7 @@ async def test_pause_lets_others_run_and_starts_a_new_slice() -> None:
 
 async def rounds(turns: TimeSlices, caller: str, went_on: list[str], *, times: int = 1) -> None:
     for _ in range(times):
-        await turns.rest(caller)
+        await turns.pause(caller)
         went_on.append(caller)
 
 
@@ -268,7 +268,7 @@ async def test_work_cancelled_during_a_pause_delays_nobody() -> None:
 
 
 async def take(turns: FairSemaphore, caller: str, order: list[str]) -> None:
-    async with turns.of(caller):
+    async with turns.slot_of(caller):
         order.append(caller)
         await asyncio.sleep(0)
 
@@ -290,7 +290,7 @@ async def test_cancelled_waiters_lose_no_slot() -> None:
     tasks[0].cancel()
     tasks[2].cancel()
     await asyncio.sleep(0)
-    turns.give_back("a")
+    turns.release("a")
     tasks[1].cancel()  # which already has the slot
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -300,7 +300,7 @@ async def test_cancelled_waiters_lose_no_slot() -> None:
 
 
 async def work(turns: FairSemaphore, caller: str, seconds: float, order: list[str]) -> None:
-    async with turns.of(caller) as turn:
+    async with turns.slot_of(caller) as turn:
         order.append(caller)
         turn.charge(seconds)
         await asyncio.sleep(0)
@@ -327,7 +327,7 @@ async def test_idle_caller_saves_no_credit() -> None:
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         for caller in [*"nbnbnbnbnbnbnbnbnbnb"]:
             group.create_task(work(turns, {"n": "new", "b": "busy"}[caller], 1, order))
-    turns.give_back("holder")
+    turns.release("holder")
 
     assert order[100:110].count("new") in (4, 5, 6)
 
@@ -335,14 +335,14 @@ async def test_idle_caller_saves_no_credit() -> None:
 async def test_charges_of_idle_callers_are_dropped() -> None:
     turns = FairSemaphore(1)
     for number in range(3 * MAX_CHARGED):
-        async with turns.of(number) as turn:
+        async with turns.slot_of(number) as turn:
             turn.charge(1)
 
     assert not turns._charged
 
 
 def test_queue_is_bounded_and_each_caller_has_one_slot() -> None:
-    places = Places(32)
+    places = CallerPlaces(32)
     taken_items: list[int] = []
     for caller in range(100):
         taken_items.append(0)
@@ -351,5 +351,5 @@ def test_queue_is_bounded_and_each_caller_has_one_slot() -> None:
             taken_items[caller] += 1
 
     assert (taken_items[:3], min(taken_items), sum(taken_items)) == ([32, 16, 10], 1, 187)
-    places.give_back(99)
+    places.release(99)
     assert not places.is_full("another")

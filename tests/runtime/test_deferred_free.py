@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.runtime.deferred_free import MIN_FROZEN, drop_tracebacks, without_collection
+from proxy.runtime.deferred_free import MIN_FROZEN, drop_tracebacks, pause_collection
 
 FREES = """
 import ctypes, re
 from pathlib import Path
-from proxy.runtime.deferred_free import release
+from proxy.runtime.deferred_free import release_free_memory
 
 def resident_kib():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
@@ -26,7 +26,7 @@ for block in blocks:
 for block in blocks[:-1]:  # the last one, on top of all others, stays
     library.free(block)
 before = resident_kib()
-release()
+release_free_memory()
 print(before - resident_kib())
 """
 
@@ -57,7 +57,7 @@ def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
     rounds: list[object] = []
     gc.callbacks.append(lambda phase, info: rounds.append(phase))
     try:
-        with without_collection():
+        with pause_collection():
             stored_items = [[number] for number in range(count)]
     finally:
         gc.callbacks.pop()
@@ -71,7 +71,7 @@ def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
 def test_disabled_collection_stays_disabled() -> None:
     count_before = gc.get_freeze_count()
     gc.disable()
-    with without_collection():
+    with pause_collection():
         stored_items = [[number] for number in range(2 * MIN_FROZEN)]
 
     assert not gc.isenabled()

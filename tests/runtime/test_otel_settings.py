@@ -9,7 +9,7 @@ from pathlib import Path
 from opentelemetry import environment_variables as api_variables
 from opentelemetry.sdk import environment_variables as sdk_variables
 
-from proxy.runtime.otel_settings import BatchBounds, OtelSettings, otel_settings
+from proxy.runtime.otel_settings import BatchBounds, OtelSettings, read_otel_settings
 from tests.for_each import for_each
 
 TOP = Path(__file__).parents[2]
@@ -18,8 +18,8 @@ HTTP, GRPC = "otlp_proto_http", "otlp_proto_grpc"
 
 
 def test_without_a_collector_there_are_no_exporters() -> None:
-    assert otel_settings({}) == OtelSettings()
-    assert otel_settings({"OTEL_SERVICE_NAME": "gateway"}) == OtelSettings()
+    assert read_otel_settings({}) == OtelSettings()
+    assert read_otel_settings({"OTEL_SERVICE_NAME": "gateway"}) == OtelSettings()
 
 
 @for_each(
@@ -27,8 +27,8 @@ def test_without_a_collector_there_are_no_exporters() -> None:
     ["HEADRACE_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"],
 )
 def test_endpoint_selects_otlp_over_http(name: str) -> None:
-    assert otel_settings({name: "http://c"}) == OtelSettings((HTTP,))
-    assert otel_settings({name: ""}) == OtelSettings()
+    assert read_otel_settings({name: "http://c"}) == OtelSettings((HTTP,))
+    assert read_otel_settings({name: ""}) == OtelSettings()
 
 
 @for_each(
@@ -47,20 +47,20 @@ def test_endpoint_selects_otlp_over_http(name: str) -> None:
     ],
 )  # fmt: skip
 def test_exporters_are_selected(environ: dict[str, str], exporters: tuple[str, ...]) -> None:
-    settings = otel_settings(environ)
+    settings = read_otel_settings(environ)
 
     assert settings.exporters == exporters
     assert settings.warnings == ()
 
 
 def test_small_queue_limits_batches() -> None:
-    settings = otel_settings({**ENDPOINT, "OTEL_BSP_MAX_QUEUE_SIZE": "10"})
+    settings = read_otel_settings({**ENDPOINT, "OTEL_BSP_MAX_QUEUE_SIZE": "10"})
 
     assert (settings.bounds.max_batch, settings.warnings) == (10, ())
 
 
 def test_batch_is_no_larger_than_the_queue() -> None:
-    settings = otel_settings({**ENDPOINT, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4096"})
+    settings = read_otel_settings({**ENDPOINT, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4096"})
 
     assert settings.bounds.max_batch == settings.bounds.max_spans == 2048
     assert settings.warnings == (
@@ -87,7 +87,7 @@ def test_batch_is_no_larger_than_the_queue() -> None:
     ],
 )
 def test_invalid_or_unused_variable_is_warned_of(name: str, value: str) -> None:
-    settings = otel_settings({**ENDPOINT, name: value})
+    settings = read_otel_settings({**ENDPOINT, name: value})
 
     [warning] = settings.warnings
     assert name in warning
@@ -102,7 +102,7 @@ def test_invalid_or_unused_variable_is_warned_of(name: str, value: str) -> None:
 def test_invalid_ratio_is_replaced(argument: str, used: str) -> None:
     environ = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": argument}
 
-    settings = otel_settings(ENDPOINT | environ)
+    settings = read_otel_settings(ENDPOINT | environ)
 
     assert (settings.sampler, settings.sampler_arg) == ("traceidratio", used)
     assert bool(settings.warnings) == (argument != used)
@@ -120,7 +120,7 @@ def test_invalid_ratio_is_replaced(argument: str, used: str) -> None:
     ],
 )
 def test_used_or_disabled_variables_have_no_warning(name: str, value: str) -> None:
-    assert otel_settings({**ENDPOINT, name: value}).warnings == ()
+    assert read_otel_settings({**ENDPOINT, name: value}).warnings == ()
 
 
 METRICS = {"OTEL_METRICS_EXPORTER": "otlp"}
@@ -137,16 +137,16 @@ VALID = {
 
 
 def test_metrics_are_off_unless_an_exporter_is_named() -> None:
-    assert otel_settings(ENDPOINT).metric_exporters == ()
-    assert otel_settings(ENDPOINT | METRICS).metric_exporters == (HTTP,)
-    assert otel_settings(METRICS) == OtelSettings(metric_exporters=(HTTP,))
-    assert otel_settings({**METRICS, "OTEL_SDK_DISABLED": "true"}) == OtelSettings()
+    assert read_otel_settings(ENDPOINT).metric_exporters == ()
+    assert read_otel_settings(ENDPOINT | METRICS).metric_exporters == (HTTP,)
+    assert read_otel_settings(METRICS) == OtelSettings(metric_exporters=(HTTP,))
+    assert read_otel_settings({**METRICS, "OTEL_SDK_DISABLED": "true"}) == OtelSettings()
 
 
 def test_intervals_of_metrics_are_read() -> None:
     environ = {"OTEL_METRIC_EXPORT_INTERVAL": "500", "OTEL_METRIC_EXPORT_TIMEOUT": "0"}
 
-    settings = otel_settings(METRICS | environ)
+    settings = read_otel_settings(METRICS | environ)
 
     assert (settings.metric_interval_ms, settings.metric_timeout_ms) == (500, 30_000)
     [warning] = settings.warnings
@@ -169,7 +169,7 @@ def test_page_lists_each_variable_as_used() -> None:
     assert len(names) > 60
     for name in sorted(names):
         value = VALID.get(name, "1")
-        warnings = otel_settings(ENDPOINT | METRICS | {name: value}).warnings
+        warnings = read_otel_settings(ENDPOINT | METRICS | {name: value}).warnings
         patterns = [(len(item), row) for row in rows for item in row if fnmatch(name, item)]
         assert patterns, name
         is_unused = max(patterns, key=lambda item: item[0])[1] is rows[-1]

@@ -16,7 +16,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.runtime.redis import REDIS_ERRORS, RedisServer, connect
-from proxy.runtime.redis_settings import RedisAt, redis_at
+from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 from tests import servers
 from tests.for_each import for_each
 from tests.servers import Cluster, eventually, running_cluster, running_server
@@ -27,7 +27,7 @@ PATIENCE_S = 20
 
 
 @asynccontextmanager
-async def connected(position: RedisAt, timeout_s: float = 5.0) -> AsyncIterator[RedisServer]:
+async def connected(position: RedisLocation, timeout_s: float = 5.0) -> AsyncIterator[RedisServer]:
     server = connect(position.urls, timeout_s, cluster=position.cluster)
     try:
         yield server
@@ -64,17 +64,21 @@ async def test_connects_with_tls_and_users(certificate: Path) -> None:
         server.command("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get", "+set")
         place, known_text = f"localhost:{port}", f"?ssl_ca_certs={certificate}/cert.pem"
 
-        async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0{known_text}")) as mine:
-            await mine.run("headrace:a", "SET", "headrace:a", "kept")
-            assert await mine.run("headrace:a", "GET", "headrace:a") == b"kept"
+        async with connected(
+            parse_redis_url(f"rediss://limits:{WORD}@{place}/0{known_text}")
+        ) as mine:
+            await mine.run_command("headrace:a", "SET", "headrace:a", "kept")
+            assert await mine.run_command("headrace:a", "GET", "headrace:a") == b"kept"
             with pytest.raises(NoPermissionError):
-                await mine.run("other", "GET", "other")
-        async with connected(redis_at(f"rediss://limits:wrong@{place}/0{known_text}")) as wrong:
+                await mine.run_command("other", "GET", "other")
+        async with connected(
+            parse_redis_url(f"rediss://limits:wrong@{place}/0{known_text}")
+        ) as wrong:
             with pytest.raises(AuthenticationError):
-                await wrong.run("headrace:a", "GET", "headrace:a")
-        async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0")) as strange:
+                await wrong.run_command("headrace:a", "GET", "headrace:a")
+        async with connected(parse_redis_url(f"rediss://limits:{WORD}@{place}/0")) as strange:
             with pytest.raises(REDIS_ERRORS, match="certificate"):
-                await strange.run("headrace:a", "GET", "headrace:a")
+                await strange.run_command("headrace:a", "GET", "headrace:a")
 
 
 CAUSES = {
@@ -99,7 +103,7 @@ async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
         ports = {"tls": port, "free": servers.free_port()}
         ports["silent"] = silent.getsockname()[1]
         for expected, form in CAUSES.items():
-            position = redis_at(form.format(word=WORD, folder=certificate, **ports))
+            position = parse_redis_url(form.format(word=WORD, folder=certificate, **ports))
             store = RedisStore(connect(position.urls, 1.0, cluster=position.cluster), time.time)
             async with store:
                 with pytest.raises(StoreUnavailable) as caught:
@@ -116,7 +120,7 @@ def test_missing_certificate_fails(option: str, scheme: str, certificate: Path) 
     place = f"{scheme}://u:{WORD}@localhost/0?{option.replace('KNOWN', known_text)}=/missing.pem"
 
     with pytest.raises(ValueError, match=r"^cannot load ") as caught:
-        connect(redis_at(place).urls, 1.0)
+        connect(parse_redis_url(place).urls, 1.0)
 
     assert "/missing.pem: No such file or directory" in str(caught.value)
     assert WORD not in str(caught.value)
@@ -134,23 +138,23 @@ async def test_connects_to_cluster_with_tls_and_users(certificate: Path) -> None
         member.command("ACL", "SETUSER", "limits", "on", f">{WORD}", *rights)
         known_text = f"?ssl_ca_certs={certificate}/cert.pem"
 
-        position = redis_at(f"rediss+cluster://limits:{WORD}@localhost:{port}{known_text}")
+        position = parse_redis_url(f"rediss+cluster://limits:{WORD}@localhost:{port}{known_text}")
         async with connected(position) as mine:
-            await mine.run("headrace:a", "SET", "headrace:a", "kept")
-            assert await mine.run("headrace:a", "GET", "headrace:a") == b"kept"
-        async with connected(redis_at(position.urls[0].replace(WORD, "wrong"))) as wrong:
+            await mine.run_command("headrace:a", "SET", "headrace:a", "kept")
+            assert await mine.run_command("headrace:a", "GET", "headrace:a") == b"kept"
+        async with connected(parse_redis_url(position.urls[0].replace(WORD, "wrong"))) as wrong:
             with pytest.raises(REDIS_ERRORS):
-                await wrong.run("headrace:a", "GET", "headrace:a")
+                await wrong.run_command("headrace:a", "GET", "headrace:a")
     finally:
         member.kill()
 
 
 async def test_cluster_is_found_by_any_of_its_servers(cluster: Cluster) -> None:
     for member in cluster.members:
-        async with connected(redis_at(f"redis+cluster://127.0.0.1:{member.port}")) as server:
+        async with connected(parse_redis_url(f"redis+cluster://127.0.0.1:{member.port}")) as server:
             for number in range(20):
                 name = f"{member.port}:{number}"
-                assert await server.run(name, "SET", name, number)
+                assert await server.run_command(name, "SET", name, number)
 
     stored_items = [int(member.command("DBSIZE")) for member in cluster.members]
     assert sum(stored_items) == 60
@@ -160,16 +164,16 @@ async def test_cluster_is_found_by_any_of_its_servers(cluster: Cluster) -> None:
 async def test_cluster_is_found_with_some_servers_away(cluster: Cluster) -> None:
     absent = f"127.0.0.1:{servers.free_port()}"
     async with connected(
-        redis_at(f"redis+cluster://{absent},127.0.0.1:{cluster.members[0].port}")
+        parse_redis_url(f"redis+cluster://{absent},127.0.0.1:{cluster.members[0].port}")
     ) as s:
-        assert await s.run("a", "SET", "a", 1) is True
+        assert await s.run_command("a", "SET", "a", 1) is True
 
 
 async def test_moved_slot_is_followed(cluster: Cluster) -> None:
     """Old and new keys, during and after the migration of a slot."""
     async with connected(cluster.at) as server:
         for name in ("{s}:kept", "{s}:gone"):
-            await server.run(name, "SET", name, 1)
+            await server.run_command(name, "SET", name, 1)
         owner = cluster.owner("{s}")
         to = next(member for member in cluster.members if member is not owner)
         result = 0
@@ -177,7 +181,7 @@ async def test_moved_slot_is_followed(cluster: Cluster) -> None:
         async def count() -> None:
             nonlocal result
             while True:
-                await server.run("{s}:kept", "EVAL", SECOND, 1, "{s}:kept")
+                await server.run_command("{s}:kept", "EVAL", SECOND, 1, "{s}:kept")
                 result += 1
 
         counting = asyncio.ensure_future(count())
@@ -190,14 +194,14 @@ async def test_moved_slot_is_followed(cluster: Cluster) -> None:
             await counting
 
         assert cluster.owner("{s}") is to
-        assert int(await server.run("{s}:kept", "GET", "{s}:kept")) - 1 - result in (0, 1)
+        assert int(await server.run_command("{s}:kept", "GET", "{s}:kept")) - 1 - result in (0, 1)
 
 
 async def test_promoted_replica_is_found(cluster: Cluster) -> None:
     owner = cluster.owner("{s}")
     replica = cluster.replica(owner)
     async with connected(cluster.at, timeout_s=1.0) as server:
-        await server.run("{s}", "SET", "{s}", "kept")
+        await server.run_command("{s}", "SET", "{s}", "kept")
         cluster.wait_for_replica(owner, replica)  # otherwise writes could be lost with the owner
         owner.kill()
 
@@ -205,7 +209,7 @@ async def test_promoted_replica_is_found(cluster: Cluster) -> None:
             result = None
             while result is None:
                 with suppress(*REDIS_ERRORS):
-                    result = await server.run("{s}", "GET", "{s}")
+                    result = await server.run_command("{s}", "GET", "{s}")
                 await asyncio.sleep(0.05)
 
     assert result == b"kept"
@@ -214,7 +218,7 @@ async def test_promoted_replica_is_found(cluster: Cluster) -> None:
 @for_each("scheme", ["redis", "redis+cluster"])
 @for_each("text", ["?colour=green", "?socket_timeout=soon"])
 def test_error_of_invalid_url_does_not_quote_it(scheme: str, text: str) -> None:
-    position = redis_at(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{text}")
+    position = parse_redis_url(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{text}")
     with pytest.raises(ValueError, match="option after the") as info:
         connect(position.urls, 1.0, cluster=position.cluster)
     assert WORD not in str(info.value)

@@ -34,7 +34,7 @@ class Desk:
         if self.breaks_at and self.breaks_at in batch:
             raise RecursionError
         self.written += batch
-        self.spool.done(len(batch))
+        self.spool.mark_written(len(batch))
 
     def dropped(self, reason: str, count: int) -> None:
         self.losses[reason] += count
@@ -59,34 +59,34 @@ def test_items_are_written_in_order_and_in_batches() -> None:
     desk = Desk()
     spool = spooled(desk)
     for item in items(10):
-        spool.put(item)
+        spool.add(item)
     desk.open.set()
     spool.close(10)
 
     assert desk.written == items(10)
     assert max(desk.batches) <= 4
-    assert (spool.waiting, spool.lost, desk.losses) == (0, 0, Counter())
+    assert (spool.pending_count, spool.lost_count, desk.losses) == (0, 0, Counter())
 
 
 def test_items_beyond_the_bound_are_dropped_together() -> None:
     desk = Desk()
     spool = spooled(desk)
-    spool.put(*items(8))
-    spool.put(b"a", b"b", b"c")
-    spool.put(b"d", b"e")
+    spool.add(*items(8))
+    spool.add(b"a", b"b", b"c")
+    spool.add(b"d", b"e")
     desk.open.set()
     spool.close(10)
 
     assert desk.written == [*items(8), b"d", b"e"]
-    assert (desk.losses, spool.lost) == ({"queue_full": 3}, 3)
+    assert (desk.losses, spool.lost_count) == ({"queue_full": 3}, 3)
 
 
 def test_waiting_items_are_bounded_by_bytes() -> None:
     desk = Desk()
     spool = spooled(desk)
-    spool.put(b"x" * 60)
-    spool.put(b"y" * 41)
-    spool.put(b"z" * 40)
+    spool.add(b"x" * 60)
+    spool.add(b"y" * 41)
+    spool.add(b"z" * 40)
     assert desk.losses == {"queue_full": 1}
     desk.open.set()
     spool.close(10)
@@ -98,7 +98,7 @@ def test_waiting_items_are_bounded_by_bytes() -> None:
 def test_item_that_fails_is_dropped_and_others_written() -> None:
     desk = Desk(breaks_at=b"1")
     spool = spooled(desk)
-    spool.put(*items(4))
+    spool.add(*items(4))
     desk.open.set()
     spool.close(10)
 
@@ -114,14 +114,14 @@ def test_unconfirmed_items_are_written_again() -> None:
     def write(batch: list[bytes]) -> None:
         values.append(batch)
         if len(values) == 1:
-            spool.done(1)
+            spool.mark_written(1)
             return
-        spool.done(len(batch))
+        spool.mark_written(len(batch))
         event.set()
 
     desk = Desk()
     spool: Spool[bytes] = Spool(SMALL, write, desk.dropped, desk.failures.append)
-    spool.put(b"a", b"b", b"c")
+    spool.add(b"a", b"b", b"c")
     assert event.wait(10)
     spool.close(10)
 
@@ -132,7 +132,7 @@ def test_unconfirmed_items_are_written_again() -> None:
 def test_close_waits_for_the_batch_and_counts_the_rest() -> None:
     desk = Desk()
     spool = spooled(desk)
-    spool.put(*items(10))
+    spool.add(*items(10))
     assert desk.asked.wait(10)
     timer = threading.Timer(0.2, desk.open.set)
     timer.start()
@@ -146,12 +146,12 @@ def test_close_waits_for_the_batch_and_counts_the_rest() -> None:
 def test_items_lost_after_close_are_not_counted_twice() -> None:
     desk = Desk(breaks_at=b"0")
     spool = spooled(desk)
-    spool.put(*items(3))
+    spool.add(*items(3))
     assert desk.asked.wait(10)
     spool.close(0.01)
     desk.open.set()
     spool._thread.join(10)
-    spool.put(b"late")
+    spool.add(b"late")
 
     assert desk.losses == {"shutdown": 3, "closed": 1}
 
@@ -163,7 +163,7 @@ def test_exception_while_idle_is_reported() -> None:
     desk = Desk()
     desk.open.set()
     spool = spooled(desk, idle=broken, finish=broken)
-    spool.put(b"a")
+    spool.add(b"a")
     spool.close(10)
 
     assert desk.written == [b"a"]

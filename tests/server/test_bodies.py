@@ -16,7 +16,7 @@ from proxy import server
 from proxy.app.telemetry import LibraryLogHandler
 from proxy.errors import Overloaded
 from proxy.server.request import Bodies, BodyShare
-from proxy.telemetry.lines import line_logger
+from proxy.telemetry.lines import build_line_logger
 from proxy.telemetry.log import BURST, LogLevel
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
@@ -38,7 +38,7 @@ def test_one_caller_may_take_half_of_the_remainder() -> None:
     assert bodies.held == 100
 
     for share in shares:
-        share.give_back()
+        share.release()
 
     assert bodies.held == 0
     BodyShare(bodies, "a").take(50)
@@ -48,7 +48,7 @@ def test_parsed_size_counts_except_for_a_single_body() -> None:
     bodies = Bodies(100)
     first_share, second = BodyShare(bodies, "a"), BodyShare(bodies, "a")
     first_share.take(20)
-    first_share.take_read(1000)
+    first_share.count_read_bytes(1000)
     assert bodies.held == 50
     with pytest.raises(Overloaded):
         second.take(1)
@@ -58,10 +58,10 @@ def test_parsed_size_is_refused_if_another_body_exists() -> None:
     bodies = Bodies(100)
     first_share, second = BodyShare(bodies, "a"), BodyShare(bodies, "a")
     first_share.take(20)
-    first_share.take_read(20)
+    first_share.count_read_bytes(20)
     second.take(5)
     with pytest.raises(Overloaded):
-        second.take_read(6)
+        second.count_read_bytes(6)
 
 
 def half_sent(size: int, key: str = KEY) -> bytes:
@@ -202,7 +202,7 @@ async def test_invalid_coding_logs_no_traceback(tmp_path: Path, upstream: Script
 
 def test_library_log_becomes_a_line_without_its_text() -> None:
     lines: list[bytes] = []
-    log = line_logger(lines.append, LogLevel("info", lambda: 0.0))
+    log = build_line_logger(lines.append, LogLevel("info", lambda: 0.0))
     library, handler = logging.getLogger("aiohttp.server"), LibraryLogHandler(log, lambda: 0.0)
     library.addHandler(handler)
     bug = ValueError("hr-secret-inside")

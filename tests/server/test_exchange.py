@@ -95,7 +95,7 @@ async def test_internal_error_is_a_500_with_only_its_id(
         limits=unlimited(),
         guards=Unguarded(),
         cache=NullCache(),
-        upstreams=Upstreams(HttpClient(TRUST), "via", Health(time.monotonic, metrics.circuit)),
+        upstreams=Upstreams(HttpClient(TRUST), "via", Health(time.monotonic, metrics.set_circuit)),
         emitter=Emitters((metrics,), lambda sink, error: None),
         start_record=new_record,
     )
@@ -221,10 +221,10 @@ async def test_stalled_upload_times_out() -> None:
     incoming = Incoming(cast("Any", Silent()), bounds, BodyShare(bounds.bodies))
     upload = RequestUpload(incoming, incoming.read_content_length())
 
-    assert (upload.length, upload.begun) == (9, False)
+    assert (upload.length, upload.has_begun) == (9, False)
     with pytest.raises(RequestTimeout):
         await upload.read()
-    assert upload.begun
+    assert upload.has_begun
 
 
 async def test_broken_chunks_end_an_upload(proxy: Proxy, upstream: ScriptedUpstream) -> None:

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from proxy.dialects import ROUTES as DIALECT_ROUTES
 from proxy.server.server import SLICE, HttpServer
-from proxy.types.passthrough import sample_request
+from proxy.types.passthrough import make_sample_request
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, piece
 from tests.for_each import for_each
@@ -310,7 +310,7 @@ async def test_endless_framing_after_a_body_is_cut() -> None:
     assert sent_value < MOST_SENT, "nobody minds how much is sent"
 
 
-PATHS = sorted({sample_request(route).path for _, route in DIALECT_ROUTES})
+PATHS = sorted({make_sample_request(route).path for _, route in DIALECT_ROUTES})
 
 
 async def upgrade(proxy: Proxy, path: str, protocol: str, key: str = "") -> tuple[int, str, str]:

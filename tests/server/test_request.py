@@ -18,12 +18,12 @@ from multidict import CIMultiDict
 from proxy.call.summary import summarize
 from proxy.dialects.vendors.other_gateways import MEANINGS
 from proxy.errors import BadRequest, Overloaded
-from proxy.ledger.rows import CALL, rows_of
+from proxy.ledger.rows import CALL, make_rows
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.server.request import Parsing
-from proxy.telemetry.attributes import call_attributes
-from proxy.telemetry.decisions import decision
-from proxy.telemetry.log import canonical
+from proxy.telemetry.attributes import get_call_attributes
+from proxy.telemetry.decisions import make_decision_entry
+from proxy.telemetry.log import build_call_line
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
@@ -190,13 +190,13 @@ async def test_unparseable_request_is_recorded_with_its_id(
     ):
         name = response.headers["x-request-id"]
     [record] = await proxy.sink.wait()
-    [call] = rows_of(call_entry(1, record)).calls
-    line, row = canonical(record), dict(zip(CALL, call, strict=True))
+    [call] = make_rows(call_entry(1, record)).calls
+    line, row = build_call_line(record), dict(zip(CALL, call, strict=True))
 
     assert (response.status, name) == (status, text or name)
     assert (line["request_id"], row["request_id"]) == (name, name)
-    assert decision(summarize(record))["request_id"] == name
-    assert call_attributes(summarize(record))["headrace.request.id"] == name
+    assert make_decision_entry(summarize(record))["request_id"] == name
+    assert get_call_attributes(summarize(record))["headrace.request.id"] == name
 
 
 async def test_valid_request_id_is_kept(proxy: Proxy) -> None:

@@ -18,7 +18,7 @@ from pytest_aiohttp.plugin import AiohttpRawServer
 from proxy.errors import ClientDisconnected
 from proxy.limits.kinds import KINDS as LIMIT_KINDS
 from proxy.server import response as response_module
-from proxy.server.response import PIECE, ResponseWriter, limit_headers
+from proxy.server.response import PIECE, ResponseWriter, make_limit_headers
 from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, to_decision
 from tests.conftest import KEY, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
@@ -147,7 +147,7 @@ async def test_client_that_stopped_reading_is_disconnected(
                 await out.write(LARGE)
         except ClientDisconnected as gone:
             ended.set_result(type(gone))
-        assert (out.gone, out.served) == (True, False)
+        assert (out.is_client_gone, out.served) == (True, False)
         return out.outcome
 
     url = (await aiohttp_raw_server(ours)).make_url("/")
@@ -279,7 +279,7 @@ def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
     """Return the rate of a kind with the smallest remaining share."""
     standings = [
         standing
-        for standing in admission.standings
+        for standing in admission.counter_states
         if standing.limit.kind is kind and not standing.limit.shadow
     ]
     return min(
@@ -299,5 +299,5 @@ def test_headers_show_the_tightest_rate_of_each_kind(counted: list[tuple[Limit, 
             events = str(rate.limit.capacity), str(rate.remaining), f"{rate.reset_s or 0:g}s"
             headers |= zip(kind.headers, events, strict=True)
 
-    assert limit_headers(admission) == headers
-    assert [*limit_headers(admission)] == [*headers]
+    assert make_limit_headers(admission) == headers
+    assert [*make_limit_headers(admission)] == [*headers]

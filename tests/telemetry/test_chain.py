@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.telemetry.chain import FIRST, MAX_LINE, BadChain, ChainFile, sealed, verify
+from proxy.telemetry.chain import FIRST, MAX_LINE, BadChain, ChainFile, seal_entry, verify
 from tests.for_each import for_each
 
 
@@ -36,7 +36,7 @@ def test_unchanged_chain_is_valid(log: Path) -> None:
     verified = verify(log)
 
     assert (verified.lines, verified.broken, verified.torn) == (5, None, 0)
-    assert verified.text().endswith("valid: no line was changed, removed or inserted")
+    assert verified.describe().endswith("valid: no line was changed, removed or inserted")
 
 
 def change_line(lines: list[bytes]) -> None:
@@ -52,7 +52,7 @@ def move_line(lines: list[bytes]) -> None:
 
 
 def insert_line(lines: list[bytes]) -> None:
-    lines.insert(2, sealed({"event": "x"}, 3, json.loads(lines[1])["hash"])[0])
+    lines.insert(2, seal_entry({"event": "x"}, 3, json.loads(lines[1])["hash"])[0])
 
 
 def repeat_line(lines: list[bytes]) -> None:
@@ -205,7 +205,7 @@ def test_full_disk_loses_no_line(room: int, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FILL, str(path), str(room)], check=True)
 
     verified = verify(path)
-    assert verified.broken is None, verified.text()
+    assert verified.broken is None, verified.describe()
     assert [e for e in lines_of(path) if e != "resumed"] == [str(n) for n in range(10)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.call.record import new_record
-from proxy.settings import LogAs
+from proxy.settings import LogSettings
 from proxy.telemetry.chain import BadChain, verify
 from proxy.telemetry.decisions import MAX_ENTRIES, Decisions
 from tests.conftest import policies_for, running_proxy
@@ -49,7 +49,7 @@ policies:
 
 async def test_each_decision_has_reason(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "decisions.log"
-    how = {"log": LogAs(decisions=path)}
+    how = {"log": LogSettings(decisions=path)}
     async with running_proxy(tmp_path / "policies", guarded(upstream), **how) as proxy:
         await proxy.complete()
         await proxy.complete(messages=[{"role": "user", "content": "a forbidden word"}])
@@ -71,7 +71,7 @@ async def test_each_decision_has_reason(upstream: ScriptedUpstream, tmp_path: Pa
 async def test_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "decisions.log"
     for _ in range(2):
-        how = {"log": LogAs(decisions=path)}
+        how = {"log": LogSettings(decisions=path)}
         async with running_proxy(tmp_path / "policies", policies_for(upstream.url), **how) as proxy:
             await proxy.complete()
             await proxy.sink.wait(1)
@@ -82,7 +82,7 @@ async def test_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path:
 
 async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "decisions.log"
-    how = {"log": LogAs(decisions=path)}
+    how = {"log": LogSettings(decisions=path)}
     async with running_proxy(tmp_path / "policies", policies_for(upstream.url), **how) as proxy:
         (proxy.policies / "policies.yaml").write_text("keys: 1")
         reply = await proxy.complete({**BEARER, "x-headrace-refresh-cache": "true"})
@@ -99,7 +99,7 @@ def test_last_hash_is_logged_on_close(tmp_path: Path) -> None:
     log, path = EventLog(), tmp_path / "decisions.log"
     decisions = Decisions(path, Drops(), raising, nothing, log)
 
-    decisions.policy("in_force", "abc")
+    decisions.add_policy_entry("in_force", "abc")
     decisions.close()
 
     assert log.entries[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
@@ -120,14 +120,14 @@ def test_other_file_is_not_changed(content: str, tmp_path: Path) -> None:
 async def test_deleted_file_is_reported_and_recreated(how: str, tmp_path: Path) -> None:
     path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", EventLog(), list[int]()
     decisions = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
-    decisions.policy("in_force", "abc")
+    decisions.add_policy_entry("in_force", "abc")
     await eventually(lambda: path.stat().st_size > 0)
     head = verify(path).head
     path.rename(moved)
     if how == "deleted":
         moved.unlink()
 
-    decisions.policy("in_force", "def")
+    decisions.add_policy_entry("in_force", "def")
     decisions.close()
 
     assert [entry["policy"] for entry in entries(path)] == ["def"]
@@ -156,9 +156,9 @@ def test_unserializable_decision_is_counted_and_skipped(tmp_path: Path) -> None:
     drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
     decisions = Decisions(path, drops, failures.append, nothing, EventLog())
 
-    decisions.policy("in_force", "abc")
+    decisions.add_policy_entry("in_force", "abc")
     decisions.put({"event": object()})
-    decisions.policy("in_force", "def")
+    decisions.add_policy_entry("in_force", "def")
     decisions.close()
 
     assert [entry["policy"] for entry in entries(path)] == ["abc", "def"]

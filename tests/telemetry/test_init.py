@@ -88,7 +88,7 @@ async def test_records_are_emitted_in_batches_and_once() -> None:
             pass
     assert (len(steps), "end" in first_sink.seen) == (1, False)
     steps.pop()()
-    emitters.tell()
+    emitters.emit_pending()
 
     assert first_sink.seen == second.seen == ONE_CALL[:2] * 3 + ["end"] * 3
     with emitters.emit_on_exit(new_record()):

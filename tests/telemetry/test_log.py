@@ -18,7 +18,7 @@ import pytest
 from proxy.call.attempts import CacheSavings
 from proxy.call.record import Record, new_record
 from proxy.errors import UpstreamUnavailable
-from proxy.errors.words import Word
+from proxy.errors.words import BoundedText
 from proxy.money.usage import NANO, Tokens
 from proxy.policy.schema.rules import Cap
 from proxy.telemetry.lines import (
@@ -27,10 +27,10 @@ from proxy.telemetry.lines import (
     SCHEMAS,
     LineWriter,
     Schema,
-    line_logger,
-    native,
+    build_line_logger,
+    to_native,
 )
-from proxy.telemetry.log import PARAMETERS, CallLog, LogLevel, canonical
+from proxy.telemetry.log import PARAMETERS, CallLog, LogLevel, build_call_line
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
 from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
@@ -157,7 +157,7 @@ def test_call_without_upstream_has_nulls() -> None:
     record = new_record()
     record.ended = record.started
 
-    line = canonical(record)
+    line = build_call_line(record)
 
     assert line["tokens"] is line["cost_usd"] is line["deployment"] is None
     assert line["usage_source"] == "none"
@@ -169,7 +169,7 @@ def test_cost_is_an_exact_decimal_number(nano: int) -> None:
     record.ended = record.started
     record.saved = CacheSavings(Tokens(), nano)
 
-    line = orjson.dumps(canonical(record))
+    line = orjson.dumps(build_call_line(record))
 
     assert json.loads(line, parse_float=Decimal)["saved_usd"] * NANO == nano
 
@@ -182,7 +182,7 @@ def test_only_numeric_parameters_are_logged() -> None:
     record.call = Call(head, body, requested_models=("smol",))
     record.ended = record.started
 
-    assert canonical(record)["parameters"] == {"max_tokens": 20, "temperature": 0.5}
+    assert build_call_line(record)["parameters"] == {"max_tokens": 20, "temperature": 0.5}
     assert {*Cap.model_fields} <= {*PARAMETERS}
 
 
@@ -194,7 +194,7 @@ def test_client_values_are_truncated_to_one_line() -> None:
     record.ended = record.started
     lines: list[bytes] = []
 
-    CallLog(line_logger(lines.append, INFO), INFO).end(record)
+    CallLog(build_line_logger(lines.append, INFO), INFO).end(record)
 
     assert lines[0].count(b"\n") == 1
     [model] = json.loads(lines[0])["models"]
@@ -208,10 +208,10 @@ def test_warnings_for_the_client_are_logged() -> None:
     record.set_head(head)
     record.call = Call(head, {}, requested_models=("m",), warnings=("of call",))
     record.plan = Plan("r", "k", "d", {}, (), warnings=("tag team dropped",))
-    record.warn(["of upstream"])
+    record.add_warnings(["of upstream"])
     record.ended = record.started
 
-    fields = canonical(record)["warnings"]
+    fields = build_call_line(record)["warnings"]
 
     assert sorted(fields) == ["of call", "of head", "of upstream", "tag team dropped"]
 
@@ -219,10 +219,10 @@ def test_warnings_for_the_client_are_logged() -> None:
 def test_too_long_line_drops_its_longest_lists() -> None:
     record = new_record()
     record.ended = record.started
-    record.warnings = [Word("w" * 1000)] * 100
+    record.warnings = [BoundedText("w" * 1000)] * 100
     lines: list[bytes] = []
 
-    CallLog(line_logger(lines.append, INFO), INFO).end(record)
+    CallLog(build_line_logger(lines.append, INFO), INFO).end(record)
 
     line = json.loads(lines[0])
     assert len(lines[0]) <= MAX_LINE
@@ -232,7 +232,7 @@ def test_too_long_line_drops_its_longest_lists() -> None:
 def test_events_have_time_and_level() -> None:
     lines: list[bytes] = []
 
-    line_logger(lines.append, INFO).info("policy.in_force", revision="abc")
+    build_line_logger(lines.append, INFO).info("policy.in_force", revision="abc")
 
     fields = orjson.loads(lines[0])
     assert (fields["event"], fields["level"], fields["revision"]) == (
@@ -246,7 +246,7 @@ def test_events_have_time_and_level() -> None:
 def test_event_has_only_its_fields() -> None:
     lines: list[bytes] = []
 
-    line_logger(lines.append, INFO).warning("bug", place=Path("a"), names=["x" * MAX_LINE])
+    build_line_logger(lines.append, INFO).warning("bug", place=Path("a"), names=["x" * MAX_LINE])
 
     line = orjson.loads(lines[0])
     assert lines[0].endswith(b"}\n")
@@ -257,10 +257,10 @@ def test_event_has_only_its_fields() -> None:
 def test_log_level_may_change() -> None:
     lines: list[bytes] = []
     levels = LogLevel("error", lambda: 0.0)
-    log = line_logger(lines.append, levels)
+    log = build_line_logger(lines.append, levels)
 
     log.warning("bug")
-    levels.put("debug", 60)
+    levels.set_for("debug", 60)
     log.debug("bug")
 
     assert [orjson.loads(line)["level"] for line in lines] == ["debug"]
@@ -276,10 +276,10 @@ def ended(error: Exception | None = None) -> Record:
 
 
 def logged(
-    record: Record, levels: LogLevel = INFO, ratio: float = 1.0, schema: Schema = native
+    record: Record, levels: LogLevel = INFO, ratio: float = 1.0, schema: Schema = to_native
 ) -> list[dict[str, Any]]:
     lines: list[bytes] = []
-    CallLog(line_logger(lines.append, levels, schema), levels, ratio).end(record)
+    CallLog(build_line_logger(lines.append, levels, schema), levels, ratio).end(record)
     return [json.loads(line) for line in lines]
 
 
@@ -312,7 +312,7 @@ def test_successes_are_sampled_and_failures_are_not() -> None:
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_events_and_calls_use_the_names_of_the_schema(schema: str) -> None:
     lines: list[bytes] = []
-    line_logger(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
+    build_line_logger(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
     [call] = logged(ended(), schema=SCHEMAS[schema])
 
     event = json.loads(lines[0])

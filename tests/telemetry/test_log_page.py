@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from proxy.call.record import new_record
-from proxy.telemetry.lines import ecs, line_logger, native, otel, redacted
+from proxy.telemetry.lines import build_line_logger, redact_line, to_ecs, to_native, to_otel
 from proxy.telemetry.log import MAX_S, CallLog, LogLevel, Quota
 from tests.cli.test_init import serving
 from tests.conftest import policies_for
@@ -139,7 +139,7 @@ async def test_call_lines_have_documented_fields(
 def test_suppressed_count_is_logged_only_if_not_zero() -> None:
     lines: list[bytes] = []
     levels = LogLevel("info", lambda: 0.0)
-    log = CallLog(line_logger(lines.append, levels), levels)
+    log = CallLog(build_line_logger(lines.append, levels), levels)
     for suppressed in (0, 3):
         record = new_record()
         record.ended, record.unreported = record.started, suppressed
@@ -236,7 +236,7 @@ SECRETS = [
 def test_redacted_line_is_valid_json(secret: str) -> None:
     line = json.dumps({"event": "bug", "said": f"before {secret} after"}).encode()
 
-    fields = json.loads(redacted(line))["said"]
+    fields = json.loads(redact_line(line))["said"]
 
     assert "[redacted]" in fields
     assert fields.startswith("before ")
@@ -249,7 +249,7 @@ def test_lines_without_credentials_are_unchanged() -> None:
         {"key": "support-widget", "request_id": "req_0123456789abcdef", "url": "http://here:80/v1"}
     ).encode()
 
-    assert redacted(line) == line
+    assert redact_line(line) == line
 
 
 LINE = {
@@ -268,11 +268,11 @@ LINE = {
 
 
 def test_own_names_are_not_redacted() -> None:
-    assert native(LINE) == LINE
+    assert to_native(LINE) == LINE
 
 
 def test_ecs_schema_has_nanoseconds_and_two_outcomes() -> None:
-    line = ecs(LINE)
+    line = to_ecs(LINE)
 
     assert line["@timestamp"] == LINE["time"]
     assert (line["log.level"], line["message"]) == ("warning", "call")
@@ -284,7 +284,7 @@ def test_ecs_schema_has_nanoseconds_and_two_outcomes() -> None:
 
 
 def test_otel_schema_has_attributes() -> None:
-    line = otel(LINE)
+    line = to_otel(LINE)
 
     assert line["Timestamp"] == "1795255200250000000"
     assert (line["SeverityText"], line["SeverityNumber"], line["Body"]) == ("WARNING", 13, "call")
@@ -296,9 +296,9 @@ def test_otel_schema_has_attributes() -> None:
 def test_event_without_call_has_no_trace() -> None:
     event = {"time": LINE["time"], "level": "info", "event": "listening", "version": "1"}
 
-    assert "TraceId" not in otel(event)
-    assert "trace.id" not in ecs(event)
-    assert ecs(event)["service.version"] == "1"
+    assert "TraceId" not in to_otel(event)
+    assert "trace.id" not in to_ecs(event)
+    assert to_ecs(event)["service.version"] == "1"
 
 
 class Clock:
@@ -312,7 +312,7 @@ def test_temporary_level_ends_after_its_time() -> None:
     clock = Clock()
     levels = LogLevel("info", clock)
 
-    levels.put("debug", 600)
+    levels.set_for("debug", 600)
     assert (levels.name, levels.left_s, levels.allows("debug")) == ("debug", 600, True)
 
     clock.now = 600
@@ -334,7 +334,7 @@ def test_invalid_level_or_time_is_refused(level: str, seconds: float) -> None:
     levels = LogLevel("info", lambda: 0.0)
 
     with pytest.raises(ValueError, match="must be"):
-        levels.put(level, seconds)
+        levels.set_for(level, seconds)
 
     assert levels.name == "info"
 

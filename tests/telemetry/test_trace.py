@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.call.record import Captured
-from proxy.telemetry.attributes import Attributes, number
-from proxy.telemetry.trace import Traces, exported
+from proxy.telemetry.attributes import Attributes, to_number
+from proxy.telemetry.trace import Traces, to_exportable
 from tests.conftest import Proxy, Reply, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, response
 from tests.for_each import for_each
@@ -239,14 +239,14 @@ async def test_missing_collector_affects_no_call(
 def test_number_beyond_otlp_is_omitted() -> None:
     numbers = [2**63 - 1, 2**63, -(2**63), 0.5, True, "1", None]
 
-    assert [number(value) for value in numbers] == [2**63 - 1, None, None, 0.5, None, None, None]
+    assert [to_number(value) for value in numbers] == [2**63 - 1, None, None, 0.5, None, None, None]
 
 
 @for_each("secret", SECRETS)
 def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
     described: Attributes = {"list": ["a", secret], "text": secret, "size": 1, "unknown": None}
 
-    [values] = exported([described])
+    [values] = to_exportable([described])
 
     assert values.keys() == {"list", "text", "size"}
     assert secret not in str(values)
@@ -254,4 +254,4 @@ def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
 
 
 def test_lone_surrogate_loses_no_span() -> None:
-    assert exported([{"text": "a\ud800"}]) == [{"text": "a?"}]
+    assert to_exportable([{"text": "a\ud800"}]) == [{"text": "a?"}]

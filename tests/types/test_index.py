@@ -13,7 +13,7 @@ from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.errors import UpstreamInvalid
 from proxy.guards.capture import Capturing
-from proxy.types.events import index_of
+from proxy.types.events import get_index
 from proxy.types.guard import Capture
 from tests.doubles import Json
 from tests.for_each import for_each
@@ -27,16 +27,16 @@ HOSTILE = [*HOSTILE_NUMBERS, *HOSTILE_TEXTS, None, [], [0], {}, {"a": 1}]
 
 @for_each("index", [1, 1.0, "1", "01", "+1", " 1", "1e0", "0x1", "\u0661", "0" * 500 + "1"])
 def test_index_is_read_leniently(index: object) -> None:
-    assert index_of({"index": index}, 0) == 1
+    assert get_index({"index": index}, 0) == 1
 
 
 def test_missing_index_is_the_position() -> None:
-    assert index_of({"index": None}, 5) == index_of({}, 5) == index_of("no object", 5) == 5
+    assert get_index({"index": None}, 5) == get_index({}, 5) == get_index("no object", 5) == 5
 
 
 @for_each("index", [1.5, "one", "nan", "inf", "9" * 5000, [], [0], {}, {"a": 1}])
 def test_other_values_identify_their_item(index: object) -> None:
-    first_index, second_index = (index_of({"index": index}, position) for position in (0, 2))
+    first_index, second_index = (get_index({"index": index}, position) for position in (0, 2))
 
     assert first_index == second_index
     assert first_index not in (0, 1, 2)
@@ -44,7 +44,7 @@ def test_other_values_identify_their_item(index: object) -> None:
 
 @for_each("index", HOSTILE, ids=lambda index: repr(index)[:12])
 def test_all_readers_of_an_index_agree(index: object) -> None:
-    number = index_of({"index": index}, 0)
+    number = get_index({"index": index}, 0)
     pieces = [
         {"index": index, "text": "Hydro"},
         {"index": number, "text": "gen", "finish_reason": "stop"},
@@ -66,7 +66,7 @@ def captured(pieces: list[Json]) -> list[str]:
     for piece in pieces:
         for frame in reader.read({"choices": [piece]}, b""):
             capturing.feed(frame)
-    return [text.text for text in capturing.captured().answered]
+    return [text.text for text in capturing.captured().response]
 
 
 def metered(pieces: list[Json]) -> dict[int, Any]:

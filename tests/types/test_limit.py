@@ -90,7 +90,7 @@ def test_states_show_debt_or_spend() -> None:
     requests = claims((seven, 1), (MONTH, 5), (PLACES, 1))
     readings = [60_001, -1, 0, WARNED, 120, 5000, 0, FRESH, 3, -1, 0, 0]
 
-    rate, money, places = to_decision(requests, readings).standings
+    rate, money, places = to_decision(requests, readings).counter_states
 
     assert (rate.used, rate.remaining, rate.reset_s, rate.is_warned) == (2, 5, 8.572, True)
     assert (money.used, money.remaining, money.reset_s, money.is_fresh) == (120, 0, 5.0, True)
@@ -108,7 +108,7 @@ def test_summary_without_states_is_equal(counted: list[tuple[int, int]], is_shad
 
     decided = to_decision(requests, readings)
 
-    states = decided.standings
+    states = decided.counter_states
     assert decided.decisions() == [(state.limit, state.would_refuse) for state in states]
     assert decided.used_amounts() == [state.used for state in states]
 

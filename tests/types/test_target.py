@@ -15,7 +15,12 @@ from proxy.config.scalars import Name
 from proxy.dialects import DIALECTS
 from proxy.policy.schema.upstreams import AZURE
 from proxy.types import StateRef, Target, Upstream
-from proxy.types.passthrough import PassthroughPath, PassthroughPaths, fill, sample_request
+from proxy.types.passthrough import (
+    PassthroughPath,
+    PassthroughPaths,
+    fill_route,
+    make_sample_request,
+)
 from proxy.types.providers import BY_WORD, is_reasoning_model, key_variable
 from proxy.types.roster import LabelCatalog, ListedDeployment
 from tests.for_each import for_each
@@ -66,7 +71,7 @@ def of_upstream(upstream: str, deployment: str = "support-chat") -> StateRef:
 def test_states_of_one_target_are_compatible(
     ref: StateRef, other_ref: StateRef, is_beside: bool
 ) -> None:
-    assert ref.is_beside(other_ref) is other_ref.is_beside(ref) is is_beside
+    assert ref.is_same_target(other_ref) is other_ref.is_same_target(ref) is is_beside
 
 
 def test_state_matches_target_or_upstream() -> None:
@@ -187,8 +192,8 @@ def test_values_replace_parameters() -> None:
     match = FILES.match_path("/v1/files/a")
 
     assert match is not None
-    assert fill("/v2/{id}/content", match.groupdict()) == "/v2/a/content"
-    assert sample_request("/v1/files/{id}").path == FILES.sample == "/v1/files/x"
+    assert fill_route("/v2/{id}/content", match.groupdict()) == "/v2/a/content"
+    assert make_sample_request("/v1/files/{id}").path == FILES.sample == "/v1/files/x"
 
 
 def test_only_safe_methods_are_repeatable() -> None:

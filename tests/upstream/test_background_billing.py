@@ -16,7 +16,7 @@ import pytest
 
 from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from tests.conftest import KEY
 from tests.dialects.test_stored_state import OTHER_KEY, StatefulProxy, policy, stateful_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, cut_before_head, response, text_item
@@ -352,7 +352,7 @@ async def test_background_false_changes_nothing(asker: Asker) -> None:
 
 async def test_ledger_finds_cost_by_id(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    policy_text, stored = policy(upstream.url), LedgerAt("sqlite", path)
+    policy_text, stored = policy(upstream.url), LedgerLocation("sqlite", path)
     async with stateful_proxy(
         tmp_path / "policies", upstream, policy_text, ledger=stored
     ) as running:

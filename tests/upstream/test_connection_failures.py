@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from proxy.settings import LedgerAt
+from proxy.settings import LedgerLocation
 from proxy.upstream.wire.dialing import load_system_context
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import (
@@ -319,7 +319,7 @@ async def calls(
             folder / "p",
             policy,
             log_fd=descriptor,
-            ledger=LedgerAt("sqlite", ledger),
+            ledger=LedgerLocation("sqlite", ledger),
             otlp_endpoint=collector.url,
             **settings,
         ) as proxy:

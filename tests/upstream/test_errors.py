@@ -10,17 +10,17 @@ import pytest
 
 from proxy.errors import UpstreamFinding, UpstreamNotFound, UpstreamRejected
 from proxy.errors.words import MAX_ID, MAX_TEXT
-from proxy.telemetry.log import canonical
+from proxy.telemetry.log import build_call_line
 from proxy.types import Call, Endpoint, RequestHead, Secret, StateRef, Target, Upstream
 from proxy.types.passthrough import PassthroughRequest
 from proxy.upstream.errors import (
     MAX_RETRY_AFTER_S,
     MAX_VALUES,
     attribute_fault,
+    parse_retry_after,
     read_error,
-    redact,
     redact_credentials,
-    retry_after,
+    redact_text,
 )
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer
@@ -50,7 +50,7 @@ NOW = {"date": "Sat, 31 Jan 2026 12:00:00 GMT"}
     ],
 )
 def test_retry_after_is_bounded(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers) == seconds
+    assert parse_retry_after(headers) == seconds
 
 
 class ErrorReply:
@@ -276,7 +276,7 @@ PARTS = [
 @for_each("part", PARTS)
 @for_each("context", ["{}", "You sent {}.", "({0}) and: {0}", "{}*****"])
 def test_parts_of_a_credential_are_redacted(part: str, context: str) -> None:
-    text = redact(context.format(part), UPSTREAM)
+    text = redact_text(context.format(part), UPSTREAM)
 
     assert text == context.format("***")
 
@@ -297,11 +297,11 @@ def test_code_containing_a_credential_is_dropped(part: str) -> None:
     ["Your key is of sk-proj", "Support is at the desk", "context_length_exceeded", KEY[:7], ""],
 )
 def test_other_text_is_not_redacted(text: str) -> None:
-    assert redact(text, UPSTREAM) == text
+    assert redact_text(text, UPSTREAM) == text
 
 
 def test_configured_header_is_redacted_as_a_whole() -> None:
-    assert redact("to Support desk", UPSTREAM) == "to ***"
+    assert redact_text("to Support desk", UPSTREAM) == "to ***"
 
 
 ERROR: dict[str, Any] = {"message": f"bad {OURS[:12]}", "type": OURS[:16], "code": f"x.{OURS[3:]}"}
@@ -317,6 +317,6 @@ async def test_client_and_log_get_no_part_of_our_key(
     reply = await proxy.complete(stream=streamed)
 
     [record] = await proxy.sink.wait()
-    for words in (reply.raw.decode(), json.dumps(canonical(record), default=str)):
+    for words in (reply.raw.decode(), json.dumps(build_call_line(record), default=str)):
         assert OURS[:8] not in words
         assert OURS[8:16] not in words.replace("upstream_", "")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.telemetry.log import canonical
+from proxy.telemetry.log import build_call_line
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import (
     ReceivedRequest,
@@ -83,7 +83,7 @@ async def test_detections_are_joined(
     assert event["output_guardrails"]["summary"] == {"nsfw": 0}
     await guarded.sink.wait()
     assert findings_of(guarded) == [("toxicity", True), ("nsfw", False)]
-    assert canonical(guarded.records[0])["upstream_guards"][0] == {
+    assert build_call_line(guarded.records[0])["upstream_guards"][0] == {
         "upstream": "enkrypt",
         "guard": "toxicity",
         "stage": "input",

@@ -49,15 +49,15 @@ class Watched:
         endpoint: Endpoint = "chat",
         caller: str = FIRST_CALLER,
     ) -> None:
-        slot = self.health.take(target, endpoint, caller)
+        slot = self.health.take_slot(target, endpoint, caller)
         slot.has_worked = True
         if error is not None:
             slot.fail(error)
-        slot.give_back()
+        slot.release()
 
     def refuses(self, caller: str = FIRST_CALLER) -> bool:
         try:
-            self.health.take(NEAR_TARGET, "chat", caller)
+            self.health.take_slot(NEAR_TARGET, "chat", caller)
         except CircuitOpen:
             return True
         return False
@@ -110,10 +110,10 @@ def test_errors_of_others_never_open_the_circuit(failure: ProxyError) -> None:
 def test_one_probe_decides_after_the_pause() -> None:
     watched = open_circuit(now=10.0)
 
-    probe = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
+    probe = watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER)
     assert watched.refuses(FIRST_CALLER)
     probe.fail(DOWN)
-    probe.give_back()
+    probe.release()
     assert watched.refuses(FIRST_CALLER)
     watched.now = 20.0
     watched.ask()
@@ -127,7 +127,7 @@ def test_one_probe_decides_after_the_pause() -> None:
 def test_abandoned_probe_leaves_the_decision_to_the_next() -> None:
     watched = open_circuit(now=10.0)
 
-    watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER).give_back()
+    watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER).release()
 
     watched.ask()
     assert watched.transitions[-1] == ("here", "closed")
@@ -136,19 +136,19 @@ def test_abandoned_probe_leaves_the_decision_to_the_next() -> None:
 def test_probe_with_response_head_admits_others() -> None:
     watched = open_circuit(now=10.0)
 
-    probe = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
+    probe = watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER)
     probe.end_probe()
-    watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
-    watched.health.take(NEAR_TARGET, "chat", SECOND_CALLER)
+    watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER)
+    watched.health.take_slot(NEAR_TARGET, "chat", SECOND_CALLER)
 
     assert watched.transitions[-1] == ("here", "closed")
-    probe.give_back()
+    probe.release()
     assert watched.transitions[-1] == ("here", "closed")
 
 
 def test_slow_probe_is_replaced_after_a_pause() -> None:
     watched = open_circuit(now=10.0)
-    watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
+    watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.now = 19.0
     assert watched.refuses(FIRST_CALLER)
     watched.now = 20.0
@@ -167,10 +167,10 @@ def test_failures_of_one_caller_do_not_affect_others(failures: int) -> None:
         watched.now = float(moment)
         with suppress(CircuitOpen):
             watched.ask(target, DOWN)
-        watched.health.take(target, "chat", SECOND_CALLER).give_back()  # a slot without a result
+        watched.health.take_slot(target, "chat", SECOND_CALLER).release()  # a slot without a result
 
     with pytest.raises(CircuitOpen):
-        watched.health.take(target, "chat", FIRST_CALLER)
+        watched.health.take_slot(target, "chat", FIRST_CALLER)
     assert set(watched.transitions) == {("here", "half_open")}
     watched.now += 10
     watched.ask(target)
@@ -226,7 +226,7 @@ def test_slow_probe_of_a_failed_caller_delays_no_other() -> None:
         watched.ask(error=DOWN, caller=caller)
     watched.now = 10.0
 
-    slow = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
+    slow = watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER)
     assert watched.refuses(FIRST_CALLER)
     watched.ask(caller=THIRD_CALLER)
 
@@ -237,12 +237,12 @@ def test_slow_probe_of_a_failed_caller_delays_no_other() -> None:
 
 def test_late_failure_does_not_extend_the_pause() -> None:
     watched = Watched()
-    slow = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
+    slow = watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.ask(error=DOWN)
     watched.ask(error=DOWN)
     watched.now = 9.0
     slow.fail(DOWN)
-    slow.give_back()
+    slow.release()
     watched.now = 10.0
 
     watched.ask()

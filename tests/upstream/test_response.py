@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 from proxy.call.attempts import Attempt
 from proxy.dialects.document import make_document_frame
 from proxy.dialects.responses.sealing import ResponseIds
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import ModelCall, Plan, StateRef, Target, Upstream
 from proxy.types.events import (
     STOP,
@@ -319,7 +319,7 @@ COUNT = "/v1/messages/count_tokens"
 
 def count_call(content: Any, path: str = COUNT, **fields: Any) -> Any:
     body = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
-    return sample_call(body, {}, CALL_TIME, path)
+    return build_sample_call(body, {}, CALL_TIME, path)
 
 
 def plan(dialect: str) -> Plan:

@@ -25,7 +25,7 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Retry
-from proxy.upstream.errors import choose_most_useful_error, retry_cause, retry_delay
+from proxy.upstream.errors import choose_most_useful_error, compute_retry_delay, get_retry_cause
 from tests.conftest import running_proxy
 from tests.dialects.test_stored_state import policy, stateful_proxy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response
@@ -62,12 +62,12 @@ def unavailable(status: int | None, request: float | None = None) -> UpstreamUna
     ids=lambda error_item: str(error_item)[:20],
 )
 def test_failures_have_policy_names(failure: ProxyError, name: int | str | None) -> None:
-    assert retry_cause(failure) == name
+    assert get_retry_cause(failure) == name
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 0.5), (2, 1.0), (3, 1.5)])
 def test_wait_doubles_up_to_its_bound_with_jitter(tries: int, seconds: float) -> None:
-    assert retry_delay(RETRY, unavailable(503), tries, lambda: 0.5) == seconds
+    assert compute_retry_delay(RETRY, unavailable(503), tries, lambda: 0.5) == seconds
 
 
 @for_each(
@@ -80,18 +80,18 @@ def test_wait_doubles_up_to_its_bound_with_jitter(tries: int, seconds: float) ->
     ],
 )
 def test_never_waits_without_reason(values: tuple[Retry | None, ProxyError, int]) -> None:
-    assert retry_delay(*values, lambda: 0.5) is None
+    assert compute_retry_delay(*values, lambda: 0.5) is None
 
 
 def test_retry_after_is_the_minimum_wait() -> None:
-    assert retry_delay(RETRY, unavailable(429, request=2.5), 1, lambda: 0.5) == 2.5
+    assert compute_retry_delay(RETRY, unavailable(429, request=2.5), 1, lambda: 0.5) == 2.5
 
 
 def test_upstream_may_forbid_retries() -> None:
     failure = unavailable(429)
     failure.should_retry = False
 
-    assert retry_delay(RETRY, failure, 1, lambda: 0.5) is None
+    assert compute_retry_delay(RETRY, failure, 1, lambda: 0.5) is None
 
 
 Send = Callable[[], Awaitable[int]]

@@ -17,13 +17,13 @@ from proxy.dialects.family import (
     Check,
     ReadOptions,
     Shape,
+    allow_null,
     has_shape,
-    is_counts,
+    is_count_tree,
     is_empty,
     is_number,
     is_text,
-    nullable,
-    one_of,
+    make_word_check,
 )
 from proxy.dialects.wire.strict_json import MOST_VALUES, is_name
 from proxy.errors import ResponseTooLarge
@@ -42,7 +42,7 @@ from proxy.types.events import (
     Part,
     Slot,
     ToolCall,
-    index_of,
+    get_index,
 )
 
 CHOICES: Final = "choices"
@@ -90,22 +90,22 @@ COMPLETIONS: Final = ChatForm(
 SILENT_MEMBERS: Final[Shape] = {
     **dict.fromkeys(("id", "object", "model", "system_fingerprint", "service_tier"), is_name),
     "created": is_number,
-    "usage": is_counts,
+    "usage": is_count_tree,
     "choices": lambda value: type(value) is list,
 }
 """Shapes of the members of a document that guards need not read."""
 SILENT_OF_CHOICE: Final[Mapping[str, Check]] = {
     "index": is_number,
-    "finish_reason": one_of(*FINISHES, "error", "timeout", "eos", "abort", ""),
+    "finish_reason": make_word_check(*FINISHES, "error", "timeout", "eos", "abort", ""),
     "logprobs": lambda value: not value,
 }
 """Shapes of the members of a choice that guards need not read."""
 SILENT_CALL: Final[Shape] = {
     "id": is_name,
     "index": is_number,
-    "type": one_of(*INNER, ""),
+    "type": make_word_check(*INNER, ""),
     **{
-        kind: nullable({"name": is_empty, member: nullable(is_text)})
+        kind: allow_null({"name": is_empty, member: allow_null(is_text)})
         for kind, member in INNER.items()
     },
 }
@@ -115,7 +115,7 @@ _MAY_BE_EMPTY = frozenset(
     | {"refusal", "text", "tool_calls"}
 )
 """Members of a message that guards need not read if they are empty."""
-_IS_ROLE = one_of("assistant", "")
+_IS_ROLE = make_word_check("assistant", "")
 
 
 class Unit(NamedTuple):
@@ -170,20 +170,16 @@ class ChoiceReader:
         self._homes: dict[tuple[int, Kind], Slot] = {}  # member that had the first text of a kind
 
     @property
-    def begun(self) -> set[int]:
+    def begun_choices(self) -> set[int]:
         """The numbers of the choices that have parts."""
         return {*self._counts}
-
-    def close(self, number: int) -> None:
-        """Read no more of a choice of a crossing stream, whose `Finish` the client gets."""
-        self.finished.add(number)
 
     def claim_home(self, part: Part, members: Slot) -> bool:
         """Use the members of the first text of a part for it. Return False for other members."""
         return self._homes.setdefault((part.choice, part.kind), members) == members
 
     def read(self, value: Json, position: int, response_id: object) -> Choice:
-        number, holder = index_of(value, position), self._form.holder
+        number, holder = get_index(value, position), self._form.holder
         message = value.get(holder) if holder else value
         is_native = self._inspect and not self._is_textless(value, message, number)
         if number in self.finished:
@@ -201,7 +197,7 @@ class ChoiceReader:
                 joined = self._read_texts(join_text_parts(message), number, value, slot)
                 units += [unit._replace(is_changed=True) for unit in joined]
             if "tool_calls" in message or "function_call" in message:
-                units += self._calls(message, number, slot, response_id)
+                units += self._read_calls(message, number, slot, response_id)
         finish = self._read_finish(value, number)
         return Choice(number, value, units=units, finish=finish, is_native=is_native)
 
@@ -228,7 +224,9 @@ class ChoiceReader:
         if texts:
             yield Unit("content", None, parts, texts=texts)
 
-    def _calls(self, message: Json, number: int, slot: Slot, response_id: object) -> Iterator[Unit]:
+    def _read_calls(
+        self, message: Json, number: int, slot: Slot, response_id: object
+    ) -> Iterator[Unit]:
         calls, old_call = message.get("tool_calls"), message.get("function_call")
         indexes: set[object] = set()  # indexes of the tool calls read so far
         for position, call in enumerate(calls if type(calls) is list else ()):
@@ -383,8 +381,7 @@ class ChoiceReader:
         reason = value.get("finish_reason")
         if not reason or len(self.finished) >= self._max_parts:  # some servers send ""
             return None
-        if self._is_whole or not self._crossing:
-            self.finished.add(number)
+        self.finished.add(number)
         native = str(reason)
         return Finish(number, FINISHES.get(native, "other"), native)
 

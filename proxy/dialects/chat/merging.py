@@ -19,7 +19,7 @@ from proxy.dialects.family import WriteOptions
 from proxy.dialects.wire.strict_json import as_int, as_objects
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
-from proxy.types.events import FamilyName, index_of
+from proxy.types.events import FamilyName, get_index
 
 CHUNK, WHOLE = "chat.completion.chunk", "chat.completion"
 _CONSTANTS = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
@@ -38,9 +38,9 @@ def merge_chunks(chunks: Iterable[Json]) -> Json:
         added = chunk.get("choices")
         for position, choice in enumerate(added if isinstance(added, list) else ()):
             if isinstance(choice, dict):
-                calls = numbers.setdefault(index_of(choice, position), CallNumbers(sys.maxsize))
+                calls = numbers.setdefault(get_index(choice, position), CallNumbers(sys.maxsize))
                 index = as_int(choice.get("index"))
-                choices[index] = _merge(
+                choices[index] = _merge_values(
                     "choice", choices.get(index), _renumber_tool_calls(choice, calls)
                 )
         for name, value in chunk.items():
@@ -93,33 +93,33 @@ class _Items:
         self.items = [*values]
         self._positions: dict[Any, int] = {}
         for position, value in enumerate(values):
-            self._positions.setdefault(_index(value), position)
+            self._positions.setdefault(_get_index(value), position)
 
     def add(self, value: Any) -> None:
-        index = _index(value)
+        index = _get_index(value)
         position = None if index is None else self._positions.get(index)
         if index is None and self.items and _is_continued_part(self.items[-1], value):
-            self.items[-1] = _merge("part", self.items[-1], value)
+            self.items[-1] = _merge_values("part", self.items[-1], value)
         elif position is None:
             self._positions.setdefault(index, len(self.items))
             self.items.append(value)
         else:
-            self.items[position] = _merge("item", self.items[position], value)
+            self.items[position] = _merge_values("item", self.items[position], value)
 
 
-def _index(item: Any) -> Any:
+def _get_index(item: Any) -> Any:
     index = item.get("index") if isinstance(item, dict) else None
     return None if isinstance(index, list | dict) else index
 
 
-def _merge(name: str, old: Any, new: Any) -> Any:
+def _merge_values(name: str, old: Any, new: Any) -> Any:
     # Values of the chunks are not changed.
     if old is None or new is None:
         return old if new is None else new
     if isinstance(old, dict) and isinstance(new, dict):
         fields = old if isinstance(old, _Fields) else _Fields(old)
         for key, value in new.items():
-            fields[key] = _merge(key, fields.get(key), value)
+            fields[key] = _merge_values(key, fields.get(key), value)
         return fields
     if _is_list(old) and isinstance(new, list):
         items = old if isinstance(old, _Items) else _Items(old)
@@ -127,13 +127,13 @@ def _merge(name: str, old: Any, new: Any) -> Any:
             items.add(value)
         return items
     if _is_text(old) and isinstance(new, str):
-        return (new or old) if name in _CONSTANTS else _continue(old, new)
+        return (new or old) if name in _CONSTANTS else _append_text(old, new)
     if name in _PART_LISTS and all(_is_text(value) or _is_list(value) for value in (old, new)):
-        return _merge(name, _wrap_text_in_part(old), _wrap_text_in_part(new)) if new else old
+        return _merge_values(name, _wrap_text_in_part(old), _wrap_text_in_part(new)) if new else old
     return old if _is_text(old) and name not in _CONSTANTS else new
 
 
-def _continue(old: str | _Text, new: str) -> _Text:
+def _append_text(old: str | _Text, new: str) -> _Text:
     text = old if isinstance(old, _Text) else _Text((old,))
     text.append(new)
     return text
@@ -261,7 +261,7 @@ class _TextLengths:
 
     def _add(self, choice: Json, text: Any) -> int:
         """Return the position of the first character of a text."""
-        number = index_of(choice, 0)
+        number = get_index(choice, 0)
         begin = self._lengths.get(number, 0)
         self._lengths[number] = begin + (len(text) if isinstance(text, str) else 0)
         return begin
@@ -311,7 +311,7 @@ class LegacyToChat:
         kind, holder = (CHUNK, "delta") if self._streamed else (WHOLE, "message")
         choices: list[Json] = []
         for choice in get_choices(doc):
-            number = index_of(choice, 0)
+            number = get_index(choice, 0)
             message: Json = {"content": choice.get("text") or ""}
             if not self._streamed or number not in self._begun:
                 self._begun.add(number)

@@ -19,7 +19,7 @@ from proxy.dialects.chat.choices import (
 )
 from proxy.dialects.chat.merging import split_into_chunks
 from proxy.dialects.chat.same_shape import NEW, SameShape
-from proxy.dialects.chat.splitting import split
+from proxy.dialects.chat.splitting import split_document
 from proxy.dialects.chat.tool_calls import EMPTY
 from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream_error
 from proxy.dialects.findings import DETECTIONS, HOOKS
@@ -41,7 +41,7 @@ from proxy.types.events import (
     Part,
     Start,
     UsageReport,
-    index_of,
+    get_index,
     replace_at_slot,
 )
 
@@ -56,7 +56,7 @@ class ChatReader:
     """
 
     __slots__ = (
-        *("_choices", "_crossing", "_finish", "_form", "_held", "_inspect", "_is_started"),
+        *("_choices", "_crossing", "_form", "_held", "_inspect", "_is_started"),
         *("_only_choice", "_options", "_shape", "_splits"),
     )
 
@@ -70,7 +70,6 @@ class ChatReader:
         self._inspect = options.inspect and not options.crossing
         self._choices = ChoiceReader(form, options)
         self._is_started = False
-        self._finish: Frame | None = None  # frame that finishes a choice unless text follows
         self._only_choice: int | None = None  # number of the choice if the client gets only one
         self._shape: SameShape | None = None
         self._held: dict[Part, str] = {}  # held placeholder arguments (``{}``), by tool call
@@ -90,10 +89,12 @@ class ChatReader:
         if options.finishes:
             doc, raw = _convert_finish_reasons(doc, raw, dict(options.finishes))
         if not options.whole:
-            return self._read(doc, raw)
+            return self._read_document(doc, raw)
         if options.stream:
             frames = [
-                frame for chunk in split_into_chunks(doc) for frame in self._read(chunk, None)
+                frame
+                for chunk in split_into_chunks(doc)
+                for frame in self._read_document(chunk, None)
             ]
             return [*frames, *self.end(done=True)]
         events = self._make_start(doc)
@@ -103,12 +104,11 @@ class ChatReader:
         return [self._make_frame((*events, STOP), doc, raw)]
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
-        frames = self._release_finish()
         finished = self._choices.finished
         if not done and not finished:
             raise make_incomplete_stream_error()
-        frames += self._release_held()
-        missing = sorted(self._choices.begun - finished) or ([] if finished else [0])
+        frames = self._release_held()
+        missing = sorted(self._choices.begun_choices - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]
         return [*frames, self._make_frame((*events, STOP))]
 
@@ -118,7 +118,7 @@ class ChatReader:
         model_call = self._options.model_call
         return Frame(events, self._form.family, doc, raw=raw, model_call=model_call)
 
-    def _read(self, doc: Json, raw: bytes | None) -> list[Frame]:
+    def _read_document(self, doc: Json, raw: bytes | None) -> list[Frame]:
         self._shape = None
         head = self._make_start(doc)
         choices = self._read_choices(doc)
@@ -137,7 +137,7 @@ class ChatReader:
             frames = [self._make_frame((*head, *_collect_choice_events(choices), *tail), doc, raw)]
         if self._inspect:
             frames = [moved for frame in frames for moved in self._move_text(frame)]
-        if not tail and frames and frames[-1].doc is not None:
+        if not tail and frames[-1].doc is not None:
             self._store_shape(doc, choices)
         return frames
 
@@ -166,7 +166,7 @@ class ChatReader:
             if type(value) is not dict:
                 choices.append(value)
                 continue
-            number = index_of(value, position)
+            number = get_index(value, position)
             if gets_one:
                 if number != first_number:
                     continue
@@ -186,7 +186,7 @@ class ChatReader:
         """Return the number of the only choice, of the first listed one until one has content."""
         if self._only_choice is not None:
             return self._only_choice
-        choices = [(index_of(v, n), v) for n, v in enumerate(values) if type(v) is dict]
+        choices = [(get_index(v, n), v) for n, v in enumerate(values) if type(v) is dict]
         self._only_choice = next((n for n, v in choices if self._has_content(v)), None)
         return choices[0][0] if self._only_choice is None and choices else self._only_choice
 
@@ -223,9 +223,9 @@ class ChatReader:
         units = [unit for choice in choices for unit in choice.units]
         finishes = [choice.finish for choice in choices if choice.finish is not None]
         is_single = len(units) == 1 and not (finishes or units[0].is_changed or self._held)
-        frames = self._release_finish(has_text=bool(units))
         if is_single and not _is_placeholder(units[0]):
-            return [*frames, self._make_frame((*head, *units[0].texts[0], *tail), doc, raw)]
+            return [self._make_frame((*head, *units[0].texts[0], *tail), doc, raw)]
+        frames: list[Frame] = []
         for unit in units:
             events = unit.texts[0]
             if unit.name == "tool_calls":
@@ -238,25 +238,9 @@ class ChatReader:
         if finishes:
             frames += self._release_held()
         remaining = (*head, *finishes, *tail)
-        if finishes:
-            self._finish = self._make_frame(remaining, None if units else doc)
-        elif remaining or not frames:
+        if remaining or not frames:
             frames.append(self._make_frame(remaining, None if units else doc))
         return frames
-
-    def _release_finish(self, *, has_text: bool = False) -> list[Frame]:
-        """Return the frame that finishes a choice, without its `Finish` if text follows.
-
-        Some servers send a finish reason with every chunk.
-        """
-        frame, self._finish = self._finish, None
-        if frame is None:
-            return []
-        for event in frame.events if not has_text else ():
-            if type(event) is Finish:
-                self._choices.close(event.choice)
-        events = (e for e in frame.events if not (has_text and type(e) is Finish))
-        return [frame._replace(events=tuple(events))]
 
     def _hold_placeholder(self, unit: Unit) -> tuple[Event, ...]:
         """Return the events of a tool call without a placeholder, which is held or dropped."""
@@ -283,7 +267,7 @@ class ChatReader:
         natives = tuple(event for event in tail if type(event) is Native)
         other_events = tuple(event for event in tail if type(event) is not Native)
         frames: list[Frame] = []
-        for events, part in split(doc, choices, self._form):
+        for events, part in split_document(doc, choices, self._form):
             frames.append(self._make_frame((*head, *events, *natives), part))
             head = []
         if not other_events:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from proxy.dialects.chat.choices import IDENTITY, ChatForm, Choice, Unit
+from proxy.dialects.chat.choices import CHOICES, IDENTITY, ChatForm, Choice, Unit
 from proxy.types import Json
 from proxy.types.events import Attach, Begin, Delta, Event, Slot
 
@@ -18,12 +18,12 @@ Split = tuple[tuple[Event, ...], Json]
 """The events of a frame and its document."""
 
 
-def split(doc: Json, choices: Sequence[Choice], form: ChatForm) -> Iterator[Split]:
+def split_document(doc: Json, choices: Sequence[Choice], form: ChatForm) -> Iterator[Split]:
     """Yield a document for each text of the choices, and one for each finish reason."""
-    head = {name: value for name, value in doc.items() if name not in ("choices", "usage")}
+    head = {name: value for name, value in doc.items() if name not in (CHOICES, "usage")}
     for choice in choices:
         for events, value in _split_choice(choice, form.holder):
-            yield events, {**head, "choices": [value]}
+            yield events, {**head, CHOICES: [value]}
             head = {name: doc[name] for name in IDENTITY if name in doc}
 
 

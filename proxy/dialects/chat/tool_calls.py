@@ -23,7 +23,7 @@ from proxy.dialects.frames.sequencer import SPACE, ObjectEnd
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import ResponseTooLarge
 from proxy.types import Json
-from proxy.types.events import index_of
+from proxy.types.events import get_index
 
 EMPTY = "{}"
 """Placeholder that some servers send as arguments in the first fragment of a call."""
@@ -121,7 +121,7 @@ class CallNumbers:
         `position` is its place in the chunk, `numbers` are the call numbers of earlier fragments in
         the chunk. Raises ``ResponseTooLarge`` for more than `max_calls`.
         """
-        index, id_ = index_of(fragment, position), _to_comparable_id(fragment.get("id"))
+        index, id_ = get_index(fragment, position), _to_comparable_id(fragment.get("id"))
         text = get_call_text(fragment)[1].strip(SPACE)
         call, part = self._find_call_to_continue(fragment, index, id_), fragment
         if call is not None:
@@ -160,7 +160,7 @@ def _continue_call(
         return None, _set_call_text(with_name, get_call_text(fragment)[1])
     if _begins_another_call(call, id_, name, text, is_in_chunk):
         return None, fragment
-    if id_ is None and call.end.is_over and isinstance(name, str):
+    if id_ is None and call.end.is_object_complete and isinstance(name, str):
         call.is_repeated = True
     return call, fragment
 
@@ -170,7 +170,9 @@ def _begins_another_call(
 ) -> bool:
     """Return True if a fragment with a name begins another call than the one it may continue."""
     has_same_id = id_ is not None and id_ == call.id
-    is_complete = call.end.is_over and not (has_same_id and call.is_bare and text != EMPTY)
+    is_complete = call.end.is_object_complete and not (
+        has_same_id and call.is_bare and text != EMPTY
+    )
     if text and (is_complete or (is_in_chunk and not has_same_id)):
         return True
     if id_ is not None and call.id is not None:

@@ -64,7 +64,7 @@ class ChunkMaker:
         self._counts: dict[int, int] = {}  # number of tool calls, by choice
         self._templates: dict[Part, tuple[Json, Slot]] = {}
 
-    def note(self, frame: Frame) -> None:
+    def note_frame(self, frame: Frame) -> None:
         """Store values that later chunks repeat.
 
         These are the identity of the response, the indexes of its calls, and unusual names of text
@@ -231,17 +231,17 @@ class _ChatWriter:
         self._makers: dict[int, ChunkMaker] = {}
         self._findings: Json = {}  # results of the upstream's guards
 
-    def maker(self, frame: Frame) -> ChunkMaker:
+    def get_maker(self, frame: Frame) -> ChunkMaker:
         maker = self._makers.get(frame.model_call)
         if maker is None:
             created = int(self._options.call.head.received_at.timestamp())
             maker = self._makers[frame.model_call] = ChunkMaker(created)
         return maker
 
-    def documents(self, frame: Frame) -> Iterator[Json]:
+    def make_documents(self, frame: Frame) -> Iterator[Json]:
         """Yield the documents of a frame in the form of the client."""
-        maker = self.maker(frame)
-        maker.note(frame)
+        maker = self.get_maker(frame)
+        maker.note_frame(frame)
         if frame.family in KIN and frame.doc is not None:
             family, documents = frame.family, [frame.doc]
         else:
@@ -294,7 +294,7 @@ class ChatStreamWriter(_ChatWriter):
         else:
             event = b"data: " + raw + b"\n\n"
             if len(frame.events) > 1:
-                self.maker(frame).note(frame)
+                self.get_maker(frame).note_frame(frame)
         return event + END if frame.last and self.client.done else event
 
     def fail(self, document: bytes) -> bytes:
@@ -309,7 +309,7 @@ class ChatStreamWriter(_ChatWriter):
             if document is not None:
                 return document
         return b"".join(
-            [self._serialize_event(document, frame) for document in self.documents(frame)]
+            [self._serialize_event(document, frame) for document in self.make_documents(frame)]
         )
 
     def _serialize_text_frame(self, frame: Frame) -> bytes | None:
@@ -318,7 +318,7 @@ class ChatStreamWriter(_ChatWriter):
         [event] = frame.events
         if type(event) is not Delta or event.part.choice or event.part.kind not in MEMBERS:
             return None
-        document = self.maker(frame).make_text_chunk(event) if event.text else b""
+        document = self.get_maker(frame).make_text_chunk(event) if event.text else b""
         return b"data: %b\n\n" % document if document else document
 
     def _serialize_event(self, document: Json, frame: Frame) -> bytes:
@@ -382,7 +382,7 @@ class ChatWholeWriter(_ChatWriter):
             error = {"message": fault.message, "code": fault.code}
             self._answers[call] = {"choices": [choice], "error": error}
             return
-        documents: Sequence[Json] = [*self.documents(frame)]
+        documents: Sequence[Json] = [*self.make_documents(frame)]
         is_whole = frame.doc is not None and bool(events) and type(events[-1]) is Stop
         if is_whole and frame.family in KIN:
             self._answers[call] = documents[0] if documents else frame.doc or {}

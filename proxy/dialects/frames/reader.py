@@ -13,7 +13,7 @@ from typing import Protocol
 
 import orjson
 
-from proxy.call.meter import frame_quarters
+from proxy.call.meter import estimate_frame_quarters
 from proxy.dialects.base import UpstreamDialect
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.sequencer import Sequencer
@@ -119,7 +119,7 @@ class FamilyFrameReader:
         # Estimating its tokens takes long, so it is done here, in a thread.
         if len(raw) > LARGE_BYTES:
             frames = [
-                frame._replace(size=len(raw), quarters=frame_quarters(frame))
+                frame._replace(size=len(raw), quarters=estimate_frame_quarters(frame))
                 if frame.quarters is None
                 else frame._replace(size=len(raw))
                 for frame in frames

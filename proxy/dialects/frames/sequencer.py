@@ -52,7 +52,7 @@ class ObjectEnd:
         self._escaped = False
 
     @property
-    def is_over(self) -> bool:
+    def is_object_complete(self) -> bool:
         """True if the object is whole, and nothing but space follows it."""
         return self._begun and self._depth == 0 and not self._broken
 
@@ -242,7 +242,7 @@ class Sequencer:
         for event in events:
             if type(event) is Delta:
                 json.feed(part.kind, event.text)
-        if json.is_over:
+        if json.is_object_complete:
             self._end_open_part(out)
 
     def _end_open_part(self, out: list[Frame]) -> None:

@@ -58,7 +58,7 @@ def find_lost_fields(body: Json) -> list[str]:
     return names
 
 
-def tidy(body: Json) -> Json:
+def prepare_messages_request(body: Json) -> Json:
     """Rename fields that rules set under chat's names. The lowest output bound applies.
 
     Thinking blocks without a signature are removed: another upstream wrote them, or a guard masked

@@ -100,7 +100,11 @@ class MessageReader:
         if kind == schema.MESSAGE_STOP:
             return self._read_message_stop(doc, raw)
         if kind in _BLOCK_EVENTS and not self._has_finished:
-            if self._options.inspect and block_index(doc) is None and doc.get("index") is not None:
+            if (
+                self._options.inspect
+                and get_block_index(doc) is None
+                and doc.get("index") is not None
+            ):
                 raise UpstreamInvalid("The upstream sent a content block with an invalid index.")
             if kind == schema.BLOCK_START:
                 return self._read_block_start(doc, raw)
@@ -237,7 +241,7 @@ class MessageReader:
         return (*events, *map(End, closed))
 
     def _read_block_start(self, doc: Json, raw: bytes) -> list[Frame]:
-        index, block = block_index(doc), as_object(doc.get("content_block"))
+        index, block = get_block_index(doc), as_object(doc.get("content_block"))
         kind = block.get("type")
         block_type = kind if kind.__class__ is str and kind in schema.KINDS else ""
         number = len(self._open) if index is None else index
@@ -284,7 +288,7 @@ class MessageReader:
         return [frame._replace(raw=None) for frame in frames]
 
     def _read_block_delta(self, doc: Json, raw: bytes) -> list[Frame]:
-        index, delta = block_index(doc), as_object(doc.get("delta"))
+        index, delta = get_block_index(doc), as_object(doc.get("delta"))
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
         member, part_kind = schema.DELTAS.get(kind, ("", "opaque"))
@@ -325,7 +329,7 @@ class MessageReader:
         return self._members.setdefault(part, member) == member
 
     def _read_block_stop(self, doc: Json, raw: bytes) -> list[Frame]:
-        index = block_index(doc)
+        index = get_block_index(doc)
         part = self._open.pop(index, None)
         if part is not None:
             self._members.pop(part, None)
@@ -371,7 +375,7 @@ def _set_document_slot(event: Event) -> Event:
     return event._replace(slot=()) if isinstance(event, Begin | Delta | Attach) else event
 
 
-def block_index(event: Json) -> int | None:
+def get_block_index(event: Json) -> int | None:
     """Return the index of the block of an event, None unless it is an integer."""
     index = event.get("index")
     return index if type(index) is int else None

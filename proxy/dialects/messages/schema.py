@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import Shape, is_empty, is_number, is_text, one_of
+from proxy.dialects.family import Shape, is_empty, is_number, is_text, make_word_check
 from proxy.dialects.wire.strict_json import MOST_SHALLOW, is_name, wrap_in_writer_levels
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, Tokens
@@ -82,7 +82,7 @@ USAGE: Mapping[str, Shape] = {
     },
     "output_tokens_details": {"thinking_tokens": is_number},
     "server_tool_use": {"web_fetch_requests": is_number, "web_search_requests": is_number},
-    "service_tier": one_of("standard", "priority", "batch"),
+    "service_tier": make_word_check("standard", "priority", "batch"),
 }
 _INDEX: Shape = is_number
 
@@ -91,8 +91,8 @@ USUAL_EVENTS: Mapping[str, Shape] = {
         "type": is_text,
         "message": {
             "id": is_name,
-            "type": one_of("message"),
-            "role": one_of("assistant"),
+            "type": make_word_check("message"),
+            "role": make_word_check("assistant"),
             "model": is_name,
             "content": is_empty,
             "stop_reason": is_empty,
@@ -103,7 +103,7 @@ USUAL_EVENTS: Mapping[str, Shape] = {
     BLOCK_STOP: {"type": is_text, "index": _INDEX},
     MESSAGE_DELTA: {
         "type": is_text,
-        "delta": {"stop_reason": one_of(*FINISHES), "stop_sequence": is_empty},
+        "delta": {"stop_reason": make_word_check(*FINISHES), "stop_sequence": is_empty},
         "usage": USAGE,
     },
     MESSAGE_STOP: {"type": is_text},
@@ -119,7 +119,7 @@ _BLOCK_MEMBERS: Mapping[str, Mapping[str, Shape]] = {
         "id": is_name,
         "name": is_text,
         "input": is_empty,
-        "caller": {"type": one_of("direct")},
+        "caller": {"type": make_word_check("direct")},
     },
 }
 USUAL_BLOCKS: Mapping[str, Shape] = {

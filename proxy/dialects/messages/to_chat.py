@@ -16,11 +16,11 @@ from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.checks import (
     Fields,
+    any_of,
     check_member,
-    either,
+    make_required,
     mapping,
-    objects,
-    required,
+    object_array,
     string,
 )
 from proxy.fields.field_table import PATHS, Conversions, from_api
@@ -28,31 +28,31 @@ from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
 from proxy.types.providers import is_reasoning_model
 
-_CONTENT = required(either(string(), objects()))
-_TEXT: Fields = {"text": required(string())}
-_SOURCE: Fields = {"source": required(mapping())}
+_CONTENT = make_required(any_of(string(), object_array()))
+_TEXT: Fields = {"text": make_required(string())}
+_SOURCE: Fields = {"source": make_required(mapping())}
 
 BLOCKS: Mapping[str, Fields] = {
     "text": _TEXT,
     "image": _SOURCE,
     "document": _SOURCE,
-    "thinking": {"thinking": required(string()), "signature": string()},
-    "redacted_thinking": {"data": required(string())},
-    "search_result": {"content": required(objects())},
-    "tool_reference": {"tool_name": required(string())},
+    "thinking": {"thinking": make_required(string()), "signature": string()},
+    "redacted_thinking": {"data": make_required(string())},
+    "search_result": {"content": make_required(object_array())},
+    "tool_reference": {"tool_name": make_required(string())},
     "tool_use": {
-        "id": required(string()),
-        "name": required(string()),
-        "input": required(mapping()),
+        "id": make_required(string()),
+        "name": make_required(string()),
+        "input": make_required(mapping()),
     },
     "tool_result": {
-        "tool_use_id": required(string()),
-        "content": either(string(), objects()),
+        "tool_use_id": make_required(string()),
+        "content": any_of(string(), object_array()),
     },
 }
 """Members of blocks by type."""
 
-_TYPE = required(string())
+_TYPE = make_required(string())
 
 
 def check_blocks(body: Json) -> None:

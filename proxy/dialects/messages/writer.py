@@ -267,7 +267,7 @@ class WholeMessageWriter:
         else:
             for event in self._composer.compose(frame):
                 self._message.add(event)
-        return dump(self._message.message(), self._size) if frame.last else b""
+        return dump(self._message.build_message(), self._size) if frame.last else b""
 
     def fail(self, document: bytes) -> bytes:
         return b""
@@ -303,7 +303,7 @@ class MessageAccumulator:
             elif member != "type" and isinstance(value, str):
                 self._texts.setdefault((index, member), []).append(value)
 
-    def message(self) -> Json:
+    def build_message(self) -> Json:
         for (index, member), texts in self._texts.items():
             text, block = "".join(texts), self._blocks[index]
             if member == "partial_json":

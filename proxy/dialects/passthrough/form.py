@@ -15,8 +15,8 @@ from unicodedata import normalize
 from proxy.dialects.requests.field_filter import MODEL, check_fields
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_ALLOWED, NOT_DECLARED
-from proxy.errors.words import ascii_word
-from proxy.fields.spelling import squeezed
+from proxy.errors.words import shorten_to_ascii
+from proxy.fields.spelling import normalize_name
 from proxy.types import Target
 from proxy.types.passthrough import Upload
 
@@ -88,8 +88,8 @@ class FormUpload:
         return self._upload.length
 
     @property
-    def begun(self) -> bool:
-        return self._upload.begun
+    def has_begun(self) -> bool:
+        return self._upload.has_begun
 
     async def read(self) -> bytes:
         """Return the next bytes after the bytes that follow them have been checked."""
@@ -205,8 +205,8 @@ class FormParts:
         if disposition is None or not encodings <= _NO_ENCODINGS or is_form(media_type):
             raise InvalidField("form", _MALFORMED)
         name = disposition[1] or disposition[2]
-        if squeezed(name) == "charset":  # servers may decode other fields by it
-            raise InvalidField(ascii_word(name), NOT_ALLOWED)
+        if normalize_name(name) == "charset":  # servers may decode other fields by it
+            raise InvalidField(shorten_to_ascii(name), NOT_ALLOWED)
         if disposition["file"]:
             check_form_field(name, "a file", self._target, self._declared)
             if name.removesuffix("[]") in FILES:
@@ -214,13 +214,13 @@ class FormParts:
         else:
             self._lacks_model &= name != MODEL
         if _OTHER_CHARSET.search(media_type):
-            raise InvalidField(ascii_word(name), "must be UTF-8")
+            raise InvalidField(shorten_to_ascii(name), "must be UTF-8")
         return name
 
     def _check_field(self, value: bytes) -> None:
         name, self._name = self._name, ""
         if name:
-            check_form_field(name, _parse(name, value), self._target, self._declared)
+            check_form_field(name, _parse_field(name, value), self._target, self._declared)
 
 
 def check_form_field(
@@ -229,9 +229,9 @@ def check_form_field(
     """Raise ``InvalidField`` unless clients may set a field, such as ``tools[0][server_url]``."""
     paths = [[*_split_field_name(separators, name)] for separators in _SEPARATORS]
     if declared is not None and not any(step in declared for step in paths[0][:1]):
-        raise InvalidField(ascii_word(name), NOT_DECLARED)
+        raise InvalidField(shorten_to_ascii(name), NOT_DECLARED)
     for path in filter(None, paths):
-        if squeezed(path[0]) == MODEL:
+        if normalize_name(path[0]) == MODEL:
             if value != target.model:
                 raise _make_wrong_model_error(target)
             continue
@@ -244,34 +244,36 @@ def check_form_field(
 def _split_field_name(separators: re.Pattern[str], name: str) -> Iterator[str]:
     """Yield the parts of a nested field name, such as ``a[b][0]``, without numbers."""
     for step in separators.split(normalize("NFKC", name)):
-        letters = squeezed(step)
+        letters = normalize_name(step)
         if letters and not letters.isdecimal():
             yield step
 
 
 def _make_wrong_model_error(target: Target) -> InvalidField:
-    model = ascii_word(target.model)
+    model = shorten_to_ascii(target.model)
     problem = f'must be "{model}", the model of the target: forms are forwarded unchanged'
     return InvalidField(MODEL, problem)
 
 
-def _parse(name: str, value: bytes) -> Any:
+def _parse_field(name: str, value: bytes) -> Any:
     """Return the text of a field, or the object or list that lenient parsers read in it."""
     text = value.decode("utf-8", "replace")
     start, is_long = _JSON_START.match(text), len(value) > MAX_JSON_BYTES
     if start is None or not (is_long or start[1]):
         return text
     if is_long:
-        raise InvalidField(ascii_word(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON")
+        raise InvalidField(
+            shorten_to_ascii(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON"
+        )
     try:
         return _decode_json(text[start.start(1) :])
     except RecursionError:
-        raise InvalidField(ascii_word(name), "is nested too deeply") from None
+        raise InvalidField(shorten_to_ascii(name), "is nested too deeply") from None
     except ValueError:
-        if squeezed(name) in TEXTS:
+        if normalize_name(name) in TEXTS:
             return text
         raise InvalidField(
-            ascii_word(name), "must be valid JSON if it begins with { or ["
+            shorten_to_ascii(name), "must be valid JSON if it begins with { or ["
         ) from None
 
 

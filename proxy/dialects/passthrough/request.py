@@ -22,9 +22,9 @@ from proxy.dialects.requests.field_filter import filter_fields, list_declared_fi
 from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest, make_url_and_headers
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import BadRequest, InvalidField
-from proxy.errors.words import ascii_word
+from proxy.errors.words import shorten_to_ascii
 from proxy.fields.checks import check_spelling
-from proxy.money.estimate import field_quarters
+from proxy.money.estimate import estimate_fields
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
 from proxy.types.endpoints import MODEL_FREE_METHODS
@@ -34,7 +34,7 @@ from proxy.types.passthrough import (
     PassthroughPath,
     PassthroughRequest,
     Upload,
-    fill,
+    fill_route,
 )
 
 MAX_QUERY_PARAMETERS = 64
@@ -70,7 +70,7 @@ def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str =
         timeout_s=head.timeout_s,
         warnings=warnings,
         size=size,
-        field_quarters=field_quarters(body) if size > LARGE_BYTES else {},
+        field_quarters=estimate_fields(body) if size > LARGE_BYTES else {},
         scheduling_key=caller,
     )
 
@@ -130,10 +130,10 @@ def build_passthrough(
         body=body,
         endpoint="passthrough",
         dropped=(*dropped, *(["query parameters"] if dropped_query else [])),
-        most_answered=0,
+        max_output_tokens=0,
         method=call.head.method,
         upload=None if upload is None else BoundedUpload(upload, path.most_bytes),
-        fresh=not path.may_repeat(call.head.method),
+        needs_new_connection=not path.may_repeat(call.head.method),
     )
 
 
@@ -143,7 +143,7 @@ def _make_body(
     body, dropped = filter_fields(call.body, target.upstream, target.model)
     declared = list_declared_fields(path, target.upstream)
     if declared is not None:
-        dropped += [ascii_word(name) for name in body if name not in declared]
+        dropped += [shorten_to_ascii(name) for name in body if name not in declared]
         body = {name: value for name, value in body.items() if name in declared}
     if requires_model or "model" in body:
         body["model"] = target.model
@@ -184,7 +184,7 @@ def _make_url_and_headers(
         parts = urlsplit(base)
         match = path.match_path(route)
         values = match.groupdict() if match is not None else {}
-        base, route = f"{parts.scheme}://{parts.netloc}", fill(path.upstream_route, values)
+        base, route = f"{parts.scheme}://{parts.netloc}", fill_route(path.upstream_route, values)
     return base + route + query, headers
 
 

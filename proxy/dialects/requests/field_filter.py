@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_ALLOWED
-from proxy.errors.words import ascii_word
+from proxy.errors.words import shorten_to_ascii
 from proxy.fields.field_table import FIELDS
 from proxy.fields.member_table import FREE_FORM, MEMBERS
-from proxy.fields.rules import FieldRule, FieldRules, field_rules
-from proxy.fields.spelling import squeezed
+from proxy.fields.rules import FieldRule, FieldRules, compile_field_rules
+from proxy.fields.spelling import normalize_name
 from proxy.fields.token_bounds import GROUPS
 from proxy.types import Json, Upstream
 from proxy.types.passthrough import PassthroughPath
 
-SQUEEZED = {name: squeezed(name) for name in FIELDS}
+SQUEEZED = {name: normalize_name(name) for name in FIELDS}
 """Squeezed names of the fields of most requests."""
-FREE = field_rules({"accept": FREE_FORM}, anywhere=())
-SCHEMA_NAMES = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema)
-MAPS = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema_map)
+FREE = compile_field_rules({"accept": FREE_FORM}, anywhere=())
+SCHEMA_NAMES = frozenset(normalize_name(each.name) for each in MEMBERS.values() if each.is_schema)
+MAPS = frozenset(normalize_name(each.name) for each in MEMBERS.values() if each.is_schema_map)
 CODE_OUTPUTS = frozenset({"bash_code_execution_output", "code_execution_output"})
 ID, LIST, MODEL, SCHEMA = "id", "[]", "model", "schema"
 MAX_STEPS = 8  # steps of a path in a message
@@ -102,7 +102,7 @@ def find_listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterat
                 rules_of_name = rules_by_name.get(name)
                 if rules_of_name is None:
                     rules_of_name = rules_by_name[name] = rules.get(
-                        SQUEEZED.get(name) or squeezed(name), ()
+                        SQUEEZED.get(name) or normalize_name(name), ()
                     )
                 is_set = rules_of_name and value is not None
                 listed = (
@@ -129,7 +129,7 @@ def _collect_objects(values: list[Any]) -> list[Json]:
 
 
 def _add_place(inner: dict[str, Place], outer: Place, name: str, step: str) -> Place:
-    end = SQUEEZED.get(name) or squeezed(name)
+    end = SQUEEZED.get(name) or normalize_name(name)
     is_group = outer.is_group and name in GROUPS
     is_free = outer.depth_in_free > 0 or (outer.is_schema and end in MAPS)
     is_free = is_free or any(_matches_place(rule, outer) for rule in FREE.get(end, ()))
@@ -150,7 +150,7 @@ def _matches_place(rule: FieldRule, place: Place) -> bool:
         return False
     outer: Place | None = place
     for step in rule.steps[1:]:
-        if outer is None or squeezed(outer.name.removesuffix(LIST)) != step:
+        if outer is None or normalize_name(outer.name.removesuffix(LIST)) != step:
             return False
         outer = outer.outer
     return True
@@ -181,7 +181,7 @@ def _is_harmless(listed: ListedField, model: str) -> bool:
     """Return True for a value that has no effect, such as the target's own model."""
     rule, value = listed.rule, listed.value
     if rule.verdict == "limit":
-        return not isinstance(value, str) or value in FIELDS[rule.name].allowed
+        return not isinstance(value, str) or value in FIELDS[rule.name].client_values
     is_harmless = HARMLESS.get(rule.steps[0])
     return is_harmless is not None and is_harmless(value, listed.parent, model)
 
@@ -189,14 +189,14 @@ def _is_harmless(listed: ListedField, model: str) -> bool:
 def _is_target_model(value: Any, _: Json, model: str) -> bool:
     """Return True for the target's model, and for an object without the id of another model."""
     if isinstance(value, dict):
-        return all(member == model for name, member in value.items() if squeezed(name) == ID)
+        return all(member == model for name, member in value.items() if normalize_name(name) == ID)
     return bool(value == model)
 
 
 HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
     MODEL: _is_target_model,
-    squeezed("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
-    squeezed("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
+    normalize_name("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
+    normalize_name("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
 }
 """Tests for values without effect, by the last name of a rule. Such values are the target's own
 model, a file in an output, and a skill that Anthropic publishes."""
@@ -205,15 +205,15 @@ model, a file in an output, and a skill that Anthropic publishes."""
 def _make_refusal(listed: ListedField, model: str) -> InvalidField:
     rule = listed.rule
     if rule.verdict == "limit":
-        allowed = ", ".join(sorted(FIELDS[rule.name].allowed))
+        allowed = ", ".join(sorted(FIELDS[rule.name].client_values))
         problem = f"only {allowed} may be set: other values can cost more than the model's price"
     elif rule.steps[0] == MODEL and model:
-        problem = f'must be "{ascii_word(model)}"'
+        problem = f'must be "{shorten_to_ascii(model)}"'
     else:
         problem = NOT_ALLOWED
     step = rule.name.rpartition(".")[2]
     if not rule.is_text and listed.name not in (step, step.removesuffix(LIST)):
-        problem += f', also not as "{ascii_word(listed.name)}"'
+        problem += f', also not as "{shorten_to_ascii(listed.name)}"'
     if rule.verdict != "drop":
         problem += f', unless the upstream accepts "{rule.name}"'
     return InvalidField(_spell_field_path(listed), problem)
@@ -226,7 +226,7 @@ def _spell_field_path(listed: ListedField) -> str:
     for _ in listed.rule.steps[1:]:
         place = place and place.outer
     while place is not None and place.outer is not None:
-        names.append(ascii_word(place.name))
+        names.append(shorten_to_ascii(place.name))
         place = place.outer
     return ".".join(reversed(names[: MAX_STEPS + 1]))
 

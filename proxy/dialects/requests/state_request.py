@@ -52,7 +52,7 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
         body=raw,
         endpoint=head.endpoint,
         dropped=dropped,
-        most_answered=0,
+        max_output_tokens=0,
         method=head.method,
     )
 

@@ -66,7 +66,7 @@ def translate(
         known_here = {**OPENAI.fields["chat"], **known_here}
     body, left_out = _convert_form(families, endpoints, allowed, upstream.traits)
     body, bound = _add_required_limit(families, body, upstream)
-    body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
+    body = apply_parameters(to_endpoint, body, changes, obeyed, accepts_zero=zero)
     body, unfit = _convert_from_chat(
         families, to_dialect.server, to_endpoint, body, upstream.traits
     )
@@ -89,8 +89,8 @@ def translate(
         accepts_zero_bound=zero,
         max_output_tokens=0
         if from_endpoint in UNANSWERED
-        else token_bounds.most_tokens(result, obeyed, takes_zero=zero)
-        * token_bounds.prompts_of(result),
+        else token_bounds.max_output_tokens(result, obeyed, accepts_zero=zero)
+        * token_bounds.count_prompts(result),
     )
 
 
@@ -108,12 +108,14 @@ def _split_supported(
             problem = None if value is None else target_fields[name].check(value)
             if problem is None:
                 result[name] = value
-            elif not _is_neutral_value(value, target_fields[name].default, default, *row.nothing):
+            elif not _is_neutral_value(
+                value, target_fields[name].default, default, *row.neutral_values
+            ):
                 raise InvalidField(name, f"{problem} for the upstream that serves this model")
         elif name in upstream.accepts or not (name in client_fields or upstream.is_gateway):
             result[name] = value
         elif row.unknown == "fulfill" or _is_neutral_value(
-            value, implied.get(name, default), *row.nothing
+            value, implied.get(name, default), *row.neutral_values
         ):
             continue
         elif row.unknown == "refuse":
@@ -244,25 +246,28 @@ def apply_parameters(
     changes: ParameterOverrides,
     obeyed: Collection[str],
     *,
-    takes_zero: bool = False,
+    accepts_zero: bool = False,
 ) -> Json:
     """Return the body as changed by rules, the same object if they change nothing.
 
     ``endpoint`` is the target's, ``obeyed`` are the fields that the target is known to obey. A cap
-    leaves a bound of at least 1 unless the target ``takes_zero``: other servers read 0 as no bound.
+    leaves a bound of at least 1 unless the target ``accepts_zero``: other servers read 0 as no
+    bound.
     """
     if not (changes.set or changes.cap) or endpoint not in OPENAI.fields:
         return body  # token counts and other endpoints have no parameters
     for name, value in changes.set.items():
         body = _set_parameter(endpoint, body, name, value)
     for name, maximum in changes.cap.items():
-        minimum = 0 if takes_zero else 1
+        minimum = 0 if accepts_zero else 1
         body = _cap_parameter(endpoint, body, name, (minimum, maximum), obeyed)
     return body
 
 
 def _set_parameter(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
-    is_known = name in OPENAI.fields[endpoint] or endpoint in FIELDS.get(name, UNDECLARED).elsewhere
+    is_known = (
+        name in OPENAI.fields[endpoint] or endpoint in FIELDS.get(name, UNDECLARED).path_by_api
+    )
     if not is_known and name not in token_bounds.BOUNDS:
         return body
 
@@ -317,7 +322,7 @@ def _map_numbers(body: Json, name: str, change: Change, path: str = "") -> Json:
     changed: Json = {}
     for field, value in body.items():
         if field in names and type(value) in (int, float):
-            if (new := change(token_bounds.counts_as(path, field), value)) is not None:
+            if (new := change(token_bounds.get_count_role(path, field), value)) is not None:
                 changed[field] = new
         elif field in token_bounds.GROUPS and isinstance(value, dict):
             changed[field] = _map_numbers(value, name, change, f"{path}{field}.")
@@ -346,11 +351,11 @@ def _compute_lowest_limit(endpoint: Endpoint, body: Json, maximum: float) -> flo
     completions, but at least 1.
     """
     lowest = min(maximum, token_bounds.LEGACY_DEFAULT) if endpoint == "completions" else maximum
-    for path, group in token_bounds.groups(body):
+    for path, group in token_bounds.list_option_groups(body):
         for name in token_bounds.BOUNDS.keys() & group.keys():
             if (
                 group[name] is not None
-                and token_bounds.counts_as(path, name) in token_bounds.BOUNDS
+                and token_bounds.get_count_role(path, name) in token_bounds.BOUNDS
             ):
                 lowest = min(lowest, group[name])
     return max(1, lowest)

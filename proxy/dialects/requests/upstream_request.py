@@ -33,7 +33,7 @@ from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_i
 from proxy.dialects.wire.large_json import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import no_endpoint
-from proxy.fields.token_bounds import GROUPS, most_tokens, prompts_of
+from proxy.fields.token_bounds import GROUPS, count_prompts, max_output_tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import (
@@ -68,8 +68,9 @@ class UpstreamRequest:
     """A request to an upstream.
 
     ``endpoint`` is the target's. ``headers`` are shared by all requests of a route and must not be
-    modified. ``most_answered`` is the token bound of all choices. ``upload`` is a streamed body.
-    ``fresh`` requires a new connection, because the upstream may have processed an earlier request.
+    modified. ``max_output_tokens`` is the token bound of all choices. ``upload`` is a streamed
+    body. ``needs_new_connection`` requires a new connection, because the upstream may have
+    processed an earlier request.
     """
 
     url: str
@@ -77,14 +78,16 @@ class UpstreamRequest:
     body: bytes
     endpoint: Endpoint
     dropped: tuple[str, ...]
-    most_answered: int
+    max_output_tokens: int
     method: str = "POST"
     upload: BoundedUpload | None = None
-    assumed: tuple[str, ...] = ()
-    fresh: bool = False
+    default_fields: tuple[str, ...] = ()
+    needs_new_connection: bool = False
 
 
-def route_for(client_endpoint: Endpoint, from_dialect: Dialect, target: Target) -> TargetRoute:
+def make_target_route(
+    client_endpoint: Endpoint, from_dialect: Dialect, target: Target
+) -> TargetRoute:
     """Return the route from a client's endpoint to a target.
 
     Raises ``InvalidField`` if there is none.
@@ -182,7 +185,7 @@ def translate_request(
         if cached_target is target and cached_changes is changes:
             return cached
     endpoint, dialect = call.head.endpoint, DIALECTS[call.head.dialect]
-    route = route_for(endpoint, dialect, target)
+    route = make_target_route(endpoint, dialect, target)
     result = forward_fields(route, endpoint, call.body, target.model, changes)
     if result is None:
         try:
@@ -221,7 +224,7 @@ def forward_fields(
         dropped_fields=(),
         supported_fields=route.obeyed,
         accepts_zero_bound=route.takes_zero,
-        max_output_tokens=max_output * prompts_of(result) if "prompt" in result else max_output,
+        max_output_tokens=max_output * count_prompts(result) if "prompt" in result else max_output,
     )
 
 
@@ -252,7 +255,7 @@ def serialize_changed_fields(
         {"model": model, **fields},
         changes,
         route.obeyed,
-        takes_zero=route.takes_zero,
+        accepts_zero=route.takes_zero,
     )
     changed = {name: value for name, value in result.items() if name != "model"}
     is_fit = result["model"] == model and route.passed.issuperset(changed)
@@ -262,7 +265,7 @@ def serialize_changed_fields(
         for name, value in changed.items()
         if name in route.checks and value is not None
     )
-    most = most_tokens(changed, route.obeyed, takes_zero=route.takes_zero) if is_fit else 0
+    most = max_output_tokens(changed, route.obeyed, accepts_zero=route.takes_zero) if is_fit else 0
     if len(cached) >= MAX_CACHED:
         cached.clear()
     cached[numbers] = ChangedFields(changed, most) if is_fit else None
@@ -293,7 +296,7 @@ def build_request(
 
     Raises ``InvalidField`` when the target's dialect cannot express it.
     """
-    route = route_for(call.head.endpoint, DIALECTS[call.head.dialect], target)
+    route = make_target_route(call.head.endpoint, DIALECTS[call.head.dialect], target)
     translated = translate_request(call, target, changes)
     body, dropped = translated.body, translated.dropped_fields
     if call.stream and route.asked_for_usage:
@@ -329,8 +332,8 @@ def build_request(
         body=raw,
         endpoint=route.endpoint,
         dropped=dropped,
-        most_answered=translated.max_output_tokens,
-        assumed=translated.default_fields,
+        max_output_tokens=translated.max_output_tokens,
+        default_fields=translated.default_fields,
     )
 
 

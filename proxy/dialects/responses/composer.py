@@ -67,15 +67,15 @@ class _OpenText:
         self.middle = b"," + orjson.dumps(self.location)[1:-1] + b',"delta":'
 
     @property
-    def done(self) -> Json:
+    def whole_text_members(self) -> Json:
         """The members with the whole text."""
         members: Json = {self.type.member: "".join(self.pieces)}
         return members | ({"logprobs": self.logprobs} if self.type.kind == "text" else {})
 
     @property
-    def part(self) -> Json:
+    def content_part(self) -> Json:
         annotations: Json = {"annotations": []} if self.type.kind == "text" else {}
-        return {"type": self.type.part_type, **annotations, **self.done}
+        return {"type": self.type.part_type, **annotations, **self.whole_text_members}
 
 
 class Composer:
@@ -139,7 +139,7 @@ class Composer:
         }
         started = {**self.response, "status": "in_progress", "output": [], "usage": None}
         kinds = ("response.created", "response.in_progress")
-        return b"".join([self._out.event(kind, {"response": started}) for kind in kinds])
+        return b"".join([self._out.encode(kind, {"response": started}) for kind in kinds])
 
     def _write_delta(self, event: Delta, events: tuple[Event, ...]) -> bytes:
         part, text = event.part, event.text
@@ -187,9 +187,9 @@ class Composer:
             index = len(self._items)
             out += self._add_item(item)
         opened = self._open = _OpenText(index, item, text_type)
-        item["content"].append(opened.part)
-        added = {**opened.location, "part": opened.part}
-        return out + self._out.event("response.content_part.added", added)
+        item["content"].append(opened.content_part)
+        added = {**opened.location, "part": opened.content_part}
+        return out + self._out.encode("response.content_part.added", added)
 
     def _begin_call(self, part: Part, call: ToolCall, events: tuple[Event, ...]) -> bytes:
         if part.choice:
@@ -215,19 +215,21 @@ class Composer:
         response_id = str(self.response.get("id")).removeprefix("msg_")
         item["id"] = f"{item['id']}_{schema.UNSTORED}{response_id}_{index}"
         self._items.append(item)
-        return self._out.event(schema.ADDED, {schema.OUTPUT: index, "item": item})
+        return self._out.encode(schema.ADDED, {schema.OUTPUT: index, "item": item})
 
     def _close_text(self) -> bytes:
         opened, self._part = self._open, None
         if opened is None:
             return b""
-        out = self._out.event(f"{opened.type.event}.done", {**opened.location, **opened.done})
+        out = self._out.encode(
+            f"{opened.type.event}.done", {**opened.location, **opened.whole_text_members}
+        )
         if not opened.type.part_type:
-            opened.item |= opened.done
+            opened.item |= opened.whole_text_members
             return out
-        part = opened.item["content"][opened.part_index] = opened.part
+        part = opened.item["content"][opened.part_index] = opened.content_part
         event = {**opened.location, "part": part}
-        return out + self._out.event("response.content_part.done", event)
+        return out + self._out.encode("response.content_part.done", event)
 
     def _close_item(self) -> bytes:
         out, opened = self._close_text(), self._open
@@ -236,7 +238,7 @@ class Composer:
         self._open = None
         if "status" in opened.item:
             opened.item["status"] = "completed"
-        return out + self._out.event(
+        return out + self._out.encode(
             schema.DONE, {schema.OUTPUT: opened.index, "item": opened.item}
         )
 
@@ -251,7 +253,7 @@ class Composer:
         status = make_status_members(self._reason)
         usage = make_response_usage(self._tokens)
         self.response = {**self.response, **status, "output": self._items, "usage": usage}
-        return out + self._out.event(f"response.{status['status']}", {"response": self.response})
+        return out + self._out.encode(f"response.{status['status']}", {"response": self.response})
 
 
 def _find_attached_value(part: Part, events: tuple[Event, ...], name: AttachName) -> Any:

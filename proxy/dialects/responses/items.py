@@ -99,7 +99,7 @@ class OpenItems:
     def is_done(self, index: int) -> bool:
         return index in self._items and self._items[index] is None
 
-    def for_text(self, index: int, text_type: TextType) -> OpenItem | None:
+    def open_for_text(self, index: int, text_type: TextType) -> OpenItem | None:
         """Return the item of a text. Begin the item if no event has.
 
         Returns None if the item has ended. If the stream crosses, also if an item of this type

@@ -11,10 +11,10 @@ from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbers, ItemIds, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
     TextType,
-    end_events,
-    is_silent,
-    is_silent_object,
-    start_event,
+    is_textless,
+    is_textless_object,
+    make_end_events,
+    make_start,
 )
 from proxy.dialects.wire.strict_json import as_object, as_text, dump
 from proxy.errors import UpstreamInvalid
@@ -49,7 +49,7 @@ class _DeltaShape(NamedTuple):
     location: tuple[object, ...]
     part: Part
 
-    def fits(self, doc: Json, *, exact: bool) -> bool:
+    def matches(self, doc: Json, *, exact: bool) -> bool:
         """Return True for an event of the same text. `exact` also compares the types of indexes."""
         location = self.locate(doc)
         return location == self.location and not (
@@ -90,7 +90,7 @@ class ResponsesReader:
         if shape is not None and doc.keys() == shape.keys:
             text, sequence = doc["delta"], doc[schema.SEQUENCE]
             is_plain = type(text) is str and type(sequence) is int and not doc.get("logprobs")
-            if is_plain and shape.fits(doc, exact=self._inspects):
+            if is_plain and shape.matches(doc, exact=self._inspects):
                 self._numbers.sequence = sequence
                 if self._inspects and schema.OBFUSCATION in doc:
                     doc = doc.copy()
@@ -192,7 +192,7 @@ class ResponsesReader:
     def _add_native(self, item: OpenItem | None, *inspected: str) -> None:
         """Add `Native` for text outside of ``inspected`` members, or if there is no event."""
         is_silent_doc = not self._inspects or all(
-            [name in inspected or is_silent(name, value) for name, value in self._doc.items()]
+            [name in inspected or is_textless(name, value) for name, value in self._doc.items()]
         )
         if not (self._events and is_silent_doc):
             self._events.append(Native(None if item is None else item.part))
@@ -202,7 +202,7 @@ class ResponsesReader:
     def _read_text_delta(self, text_type: TextType) -> None:
         doc = self._doc
         index = doc[schema.OUTPUT]
-        item = self._items.for_text(index, text_type)
+        item = self._items.open_for_text(index, text_type)
         if item is None:
             if self._splits and self._items.is_done(index):
                 raise UpstreamInvalid("The upstream continued an output item that had ended.")
@@ -224,7 +224,7 @@ class ResponsesReader:
 
     def _read_text_done(self, text_type: TextType) -> None:
         doc = self._doc
-        item = self._items.for_text(doc[schema.OUTPUT], text_type)
+        item = self._items.open_for_text(doc[schema.OUTPUT], text_type)
         if item is None:
             self._add_native(None)
             return
@@ -235,7 +235,9 @@ class ResponsesReader:
     def _read_content_part(self, kind: str, part: Json) -> None:
         doc = self._doc
         text_type = schema.BY_PART.get(as_text(part.get("type")))
-        item = None if text_type is None else self._items.for_text(doc[schema.OUTPUT], text_type)
+        item = (
+            None if text_type is None else self._items.open_for_text(doc[schema.OUTPUT], text_type)
+        )
         if item is None or text_type is None:
             self._add_native(self._items.get(doc[schema.OUTPUT]))
             return
@@ -283,7 +285,7 @@ class ResponsesReader:
             item = self._read_first_text(open_item.open_text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
         unnamed = {**item, "name": ""} if isinstance(item.get("name"), str) else item
-        is_silent_item = text_type is not None and is_silent_object(unnamed)
+        is_silent_item = text_type is not None and is_textless_object(unnamed)
         self._add_native(open_item, *(("item",) if is_silent_item else ()))
 
     def _read_item_done(self, item: Json) -> None:
@@ -324,7 +326,7 @@ class ResponsesReader:
     def _read_response(self, kind: str, response: Json) -> None:
         if not self._has_started:
             self._has_started = True
-            self._events.append(start_event(response))
+            self._events.append(make_start(response))
         inspected = response
         if kind in schema.ENDS:
             output = response.get("output")
@@ -334,14 +336,14 @@ class ResponsesReader:
                 "output": [self._read_final_item(n, item) for n, item in enumerate(items)],
             }
             self._items.end_all()
-            self._events += [*end_events(response, has_calls=self._items.has_calls), STOP]
+            self._events += [*make_end_events(response, has_calls=self._items.has_calls), STOP]
             self._has_stopped = True
         if not self._inspects:
             return
         inspected = {name: value for name, value in inspected.items() if name not in schema.ECHOED}
         self._doc = {**self._doc, "response": inspected}
         if not (
-            is_silent_object(inspected)
+            is_textless_object(inspected)
             and self._doc.keys() <= {"type", "response", schema.SEQUENCE}
         ):
             self._events.insert(len(self._events) - (kind in schema.ENDS), Native(None))

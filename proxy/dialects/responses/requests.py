@@ -12,7 +12,7 @@ from typing import Any
 from proxy.dialects.wire.strict_json import as_object, as_objects
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
-from proxy.fields.field_table import PATHS, from_api, has_other, to_api
+from proxy.fields.field_table import PATHS, from_api, has_other_members, to_api
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
 from proxy.types.providers import is_reasoning_model
@@ -101,7 +101,7 @@ class _ResponsesConversion:
             raise InvalidField(f"tools.{index}", unsupported_type(kind))
         custom = ("name", "description", "format")
         names = tuple(TOOL_MEMBERS) if kind == "function" else custom
-        if has_other(tool, {"type", *names}):
+        if has_other_members(tool, {"type", *names}):
             self.dropped.add("tools")
         inner = {name: tool[name] for name in names if tool.get(name) is not None}
         return {"type": kind, kind: inner}
@@ -126,7 +126,7 @@ class _ResponsesConversion:
             message["reasoning_content"] = message.get("reasoning_content", "") + self._thought
             self._thought = ""
 
-    def call(self, item: Json, place: str) -> None:
+    def add_call(self, item: Json, place: str) -> None:
         """Add a tool call to the last assistant message, or to a new one."""
         is_custom = item["type"] == "custom_tool_call"
         kind, argument = ("custom", "input") if is_custom else ("function", "arguments")
@@ -165,9 +165,9 @@ class _ResponsesConversion:
 
 ITEMS: Mapping[str, Callable[[_ResponsesConversion, Json, str], None]] = {
     "message": _ResponsesConversion.add_message,
-    "function_call": _ResponsesConversion.call,
+    "function_call": _ResponsesConversion.add_call,
     "function_call_output": _ResponsesConversion.add_tool_result,
-    "custom_tool_call": _ResponsesConversion.call,
+    "custom_tool_call": _ResponsesConversion.add_call,
     "custom_tool_call_output": _ResponsesConversion.add_tool_result,
     "reasoning": _ResponsesConversion.add_reasoning,
 }
@@ -258,10 +258,10 @@ def convert_from_chat(body: Json) -> Json:
         ]
     if isinstance(choice, dict):
         request["tool_choice"] = _flatten_tool(choice, "tool_choice")
-    return tidy(request)
+    return prepare_responses_request(request)
 
 
-def tidy(body: Json) -> Json:
+def prepare_responses_request(body: Json) -> Json:
     """Rename fields that rules set under chat's names. The lowest output bound applies."""
     request = dict(body)
     bounds = [request.pop(name) for name in BOUNDS if request.get(name) is not None]

@@ -131,7 +131,7 @@ NUMBERS = (
 """Members whose numbers, and lists and objects of numbers, are not inspected."""
 
 
-def is_silent(name: str, value: Any) -> bool:
+def is_textless(name: str, value: Any) -> bool:
     """Return True if a member of an event has no text that a guard must inspect."""
     if name in TEXT_MEMBERS:
         return value is None or value == ""
@@ -140,12 +140,12 @@ def is_silent(name: str, value: Any) -> bool:
     if isinstance(value, str):
         return not value or value in WORDS.get(name, ()) or (name in NAMES and is_name(value))
     if isinstance(value, list):
-        return all([is_silent(name, element) for element in value])
-    return not isinstance(value, dict) or is_silent_object(value)
+        return all([is_textless(name, element) for element in value])
+    return not isinstance(value, dict) or is_textless_object(value)
 
 
-def is_silent_object(value: Json) -> bool:
-    return all([is_silent(name, inner) for name, inner in value.items()])
+def is_textless_object(value: Json) -> bool:
+    return all([is_textless(name, inner) for name, inner in value.items()])
 
 
 # Requests
@@ -200,7 +200,7 @@ class EventBytes:
         self.is_whole = is_whole
         self.number = 0
 
-    def event(self, kind: str, doc: Json, size: int = 0) -> bytes:
+    def encode(self, kind: str, doc: Json, size: int = 0) -> bytes:
         if self.is_whole:
             return b""
         numbered = {"type": kind, SEQUENCE: 0, **doc}
@@ -231,7 +231,7 @@ _FINISHES: Mapping[str, FinishReason] = {
 _REASONS: Mapping[str, str] = {finish: reason for reason, finish in _FINISHES.items()}
 
 
-def start_event(response: Json) -> Start:
+def make_start(response: Json) -> Start:
     created = response.get("created_at")
     return Start(
         as_text(response.get("id")) or None,
@@ -240,7 +240,7 @@ def start_event(response: Json) -> Start:
     )
 
 
-def end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
+def make_end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
     """Return the finish of a response, then its usage if reported.
 
     `has_calls` is True if its stream had tool calls.

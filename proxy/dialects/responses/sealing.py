@@ -82,13 +82,13 @@ class StateKind(NamedTuple):
     hex_tag: bytes
     text_tag: bytes
 
-    def prefix_of(self, provider_id: str) -> str:
+    def get_prefix(self, provider_id: str) -> str:
         """Return the prefix by which clients recognize the type of an object."""
         match = _ITEM_PREFIX.match(provider_id)
         return self.prefix or ("item_" if match is None else match[0])
 
     def pack(self, provider_id: str) -> bytes:
-        prefix = self.prefix_of(provider_id)
+        prefix = self.get_prefix(provider_id)
         digits = provider_id.removeprefix(prefix)
         if digits != provider_id and _HEX.fullmatch(digits):
             item_prefix = b"" if self.prefix else prefix.encode("ascii")
@@ -134,15 +134,15 @@ class ResponseIds:
             return provider_id
         plain = _pack(deployment) + _pack(target) + kind.pack(provider_id)
         sealed = self.secrets[0].seal(key, plain)
-        text = kind.prefix_of(provider_id) + urlsafe_b64encode(sealed).decode().rstrip("=")
+        text = kind.get_prefix(provider_id) + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MAX_SEALED_LENGTH else provider_id
 
     def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> StateRef | None:
         """Return the object of a sealed id, None if the id was not sealed for the key."""
-        prefix = kind.prefix_of(text)
+        prefix = kind.get_prefix(text)
         contents = self._open_packed(text, prefix, key)
         provider_id = None if contents is None else kind.unpack(contents[2])
-        if contents is None or provider_id is None or kind.prefix_of(provider_id) != prefix:
+        if contents is None or provider_id is None or kind.get_prefix(provider_id) != prefix:
             return None
         deployment, target, _ = contents
         return StateRef(

@@ -25,7 +25,7 @@ from proxy.dialects.responses.sealing import (
 )
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.field_problems import STORED_AT_PROVIDER, conflicts_with, missing
-from proxy.errors.words import MAX_ID, ascii_word
+from proxy.errors.words import MAX_ID, shorten_to_ascii
 from proxy.types import Call, Endpoint, Json, RequestHead, StateRef
 
 DERIVED_ID_BYTES = 24  # long enough that nobody finds a text with a given id
@@ -133,7 +133,7 @@ def _check_no_reference(items: list[Json]) -> None:
 def _merge_refs(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRef:
     if call_ref is None:
         return replace(ref, id="", param=place)
-    if not call_ref.is_beside(ref):
+    if not call_ref.is_same_target(ref):
         raise InvalidField(place, OTHER_TARGET)
     return call_ref
 
@@ -170,7 +170,7 @@ def _derive_id(key: str, client_id: str) -> str:
     """Return the id that an upstream gets instead of one that was not sealed for a key."""
     text = f"{len(key)} {key}{client_id}".encode("utf-8", "surrogatepass")
     digest = blake2b(text, digest_size=DERIVED_ID_BYTES, person=b"headrace item id").hexdigest()
-    return ITEMS.prefix_of(client_id) + digest
+    return ITEMS.get_prefix(client_id) + digest
 
 
 def restore_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
@@ -197,7 +197,7 @@ def resolve_page(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the item in the query parameter ``after``, if the call's target stores it."""
     cursor, call_ref = call.head.parameter(AFTER), call.state_ref
     ref = None if cursor is None or ids is None else ids.open(cursor, call.scheduling_key, ITEMS)
-    if ref is None or call_ref is None or not call_ref.is_beside(ref):
+    if ref is None or call_ref is None or not call_ref.is_same_target(ref):
         return call
     parameters = tuple(
         (name, ref.id if (name, value) == (AFTER, cursor) else value)
@@ -221,7 +221,7 @@ def make_unknown_id_error(head: RequestHead, client_id: str, param: str | None =
     path_param, label = _PATH_IDS.get(head.endpoint, (PREVIOUS, "Previous response"))
     if param is not None:
         label = "Conversation" if param == CONVERSATION else "Item"
-    message = f"{label} with id '{ascii_word(client_id, MAX_ID)}' not found."
+    message = f"{label} with id '{shorten_to_ascii(client_id, MAX_ID)}' not found."
     if param is None and head.endpoint == "responses":
         message += hint_at_unstored_response(client_id, RESPONSES.prefix)
     return NotFound(message, param=param or path_param)

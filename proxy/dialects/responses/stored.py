@@ -28,15 +28,15 @@ from proxy.dialects.responses.state_refs import (
 )
 from proxy.errors import InvalidField, NotFound, UpstreamInvalid
 from proxy.fields.checks import check_body
-from proxy.fields.field_table import fields_of
+from proxy.fields.field_table import get_fields
 from proxy.fields.token_bounds import SPELLINGS
-from proxy.money.estimate import value_quarters
+from proxy.money.estimate import estimate_value
 from proxy.money.usage import read_usage
 from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.events import UsageReport
 
 CONVERSATIONS_PATH = "/conversations"
-FIELDS = fields_of("conversations")
+FIELDS = get_fields("conversations")
 MAX_INCLUDED = 16
 NOT_STREAMED = "streaming is not supported for stored responses"
 
@@ -166,7 +166,7 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
         call = use_stored_state(call, ref)
         if item_id is not None:
             item_ref = ids.open(item_id, call.scheduling_key, ITEMS)
-            if item_ref is None or not ref.is_beside(item_ref):
+            if item_ref is None or not ref.is_same_target(item_ref):
                 raise make_unknown_id_error(head, item_id, "item_id")
             call = replace(call, item_ids=((item_id, item_ref.id),))
         call = resolve_page(call, ids)
@@ -177,7 +177,7 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
     return call
 
 
-def read_stored(doc: Json, options: ReadOptions) -> Content:
+def read_operation_result(doc: Json, options: ReadOptions) -> Content:
     """Read the usage of a response, and estimate its output or the size of a list.
 
     Raises ``UpstreamInvalid`` for a document that is not the result of the operation.
@@ -197,7 +197,7 @@ def read_stored(doc: Json, options: ReadOptions) -> Content:
         return Content()
     usage = to_chat_usage(doc) if result == "response" else None
     report = None if usage is None else UsageReport(read_usage(usage), doc["usage"])
-    return Content(report, value_quarters(items))
+    return Content(report, estimate_value(items))
 
 
 _CHECKS: Mapping[str, tuple[Callable[[Json], bool], str]] = {

@@ -8,7 +8,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import begin_item
 from proxy.dialects.responses.reader import ResponsesReader
-from proxy.dialects.responses.schema import TextType, end_events, start_event
+from proxy.dialects.responses.schema import TextType, make_end_events, make_start
 from proxy.dialects.wire.strict_json import as_object, as_text
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
@@ -39,9 +39,9 @@ class WholeResponseReader:
             return [
                 frame for event in _make_stream_events(doc) for frame in reader.read_event(event)
             ]
-        events: list[Event] = [start_event(doc), *self._make_item_events(items)]
+        events: list[Event] = [make_start(doc), *self._make_item_events(items)]
         if not is_unfinished:
-            events += [*end_events(doc), STOP]
+            events += [*make_end_events(doc), STOP]
         if options.inspect:
             doc = {name: value for name, value in doc.items() if name not in schema.ECHOED}
         return [Frame(tuple(events), schema.FAMILY, doc, raw=raw, model_call=options.model_call)]

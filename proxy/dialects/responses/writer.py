@@ -47,7 +47,7 @@ class _SentText:
         self.logprobs: list[Json] = []
         self.logprobs_count = 0
 
-    def fill(self, value: Json, name: str) -> Json:
+    def complete_value(self, value: Json, name: str) -> Json:
         """Return a value that repeats the text, with the text that the client received."""
         if not self.pieces:
             return value
@@ -106,7 +106,7 @@ class ResponsesWriter:
             if not self._response:  # SDKs require `response.created` to be the first event
                 return KEEPALIVE
             self._rewrites = True
-            out = self._out.event("keepalive", {})
+            out = self._out.encode("keepalive", {})
         elif self._is_native or frame.family == schema.FAMILY:
             out = self._write_events(frame)
         else:
@@ -133,8 +133,8 @@ class ResponsesWriter:
         failed["error"] = {name: details[name] for name in ("code", "message")}
         if details["code"] == GuardBlocked.code:
             failed["error"]["code"] = "invalid_prompt"  # Codex retries other codes
-        out = self._out.event("error", {**details, "error": error})
-        return out + self._out.event("response.failed", {"response": failed})
+        out = self._out.encode("error", {**details, "error": error})
+        return out + self._out.encode("response.failed", {"response": failed})
 
     # Streams of the family
 
@@ -151,7 +151,7 @@ class ResponsesWriter:
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
             return encode_named_event(kind, raw)
-        return self._out.event(kind, self._complete_event(doc, kind), frame.size)
+        return self._out.encode(kind, self._complete_event(doc, kind), frame.size)
 
     def _write_events(self, frame: Frame) -> bytes:
         # Deltas in frames of the family are not written: a later document repeats their texts.
@@ -177,7 +177,7 @@ class ResponsesWriter:
         item = part.parent or part
         location: Json = {"item_id": item.id, schema.OUTPUT: item.number}
         location |= {text_type.index_member: part.number} if text_type.part_type else {}
-        return self._out.event(f"{text_type.event}.delta", {**location, "delta": event.text})
+        return self._out.encode(f"{text_type.event}.delta", {**location, "delta": event.text})
 
     def _store_texts(self, events: tuple[Event, ...]) -> None:
         for event in events:
@@ -216,11 +216,11 @@ class ResponsesWriter:
             text_type = schema.BY_KIND[kind]
             item = self._items.get(index)
             if item is not None and text_type.part_type and not item.get(text_type.list_member):
-                part = text.fill({"type": text_type.part_type}, text_type.member)
+                part = text.complete_value({"type": text_type.part_type}, text_type.member)
                 self._items[index] = {**item, text_type.list_member: [part]}
         status = make_status_members(self._reason)
         self._response |= {**status, "output": self._complete_output(), "usage": self._usage}
-        return self._out.event(f"response.{status['status']}", {"response": self._response})
+        return self._out.encode(f"response.{status['status']}", {"response": self._response})
 
     def _complete_event(self, doc: Json, kind: str) -> Json:
         index = as_int(doc.get(schema.OUTPUT))
@@ -254,4 +254,4 @@ class ResponsesWriter:
 
     def _complete_text(self, value: Json, text_type: TextType, index: int, part_index: int) -> Json:
         text = self._text_by_key.get((index, text_type.kind, part_index))
-        return value if text is None else text.fill(value, text_type.member)
+        return value if text is None else text.complete_value(value, text_type.member)

@@ -22,8 +22,8 @@ from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, POLICY_BLOCKED, QUO
 from proxy.dialects.vendors import openai
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, MAX_TEXT
-from proxy.fields.checks import Fields, tokens
-from proxy.fields.field_table import fields_of
+from proxy.fields.checks import Fields, token_count
+from proxy.fields.field_table import get_fields
 from proxy.fields.token_bounds import without_ranges
 from proxy.types import Call, Endpoint, Json, RequestHead
 
@@ -43,9 +43,9 @@ THREADS_UNSUPPORTED = {"error_code": "thread_unsupported_request"}
 OVERLOADED_STATUS = 529
 REQUEST_ID = "request-id"
 
-MESSAGES: Fields = fields_of("messages")
-COUNT_TOKENS: Fields = fields_of("count_tokens")
-LENIENT_MESSAGES: Fields = {**without_ranges(MESSAGES), **fields_of("messages.open")}
+MESSAGES: Fields = get_fields("messages")
+COUNT_TOKENS: Fields = get_fields("count_tokens")
+LENIENT_MESSAGES: Fields = {**without_ranges(MESSAGES), **get_fields("messages.open")}
 """Fields for a client whose upstream may be of another vendor: only the lower bounds of
 Messages."""
 
@@ -74,7 +74,7 @@ def check_thinking(body: Json) -> None:
     """Raise ``InvalidField`` for an invalid thinking budget."""
     thinking = body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    problem = None if budget is None else tokens(1).check(budget)
+    problem = None if budget is None else token_count(1).check(budget)
     if problem is not None:
         raise errors.InvalidField("thinking.budget_tokens", problem)
 
@@ -104,7 +104,9 @@ def refuse(
     if isinstance(error, errors.InvalidField) and error.param == "thread":
         inner["details"] = THREADS_UNSUPPORTED
     body = {"type": "error", "error": inner, "request_id": request_id}
-    return ErrorResponse(status, body, ((REQUEST_ID, request_id), *openai.retry_headers(error)))
+    return ErrorResponse(
+        status, body, ((REQUEST_ID, request_id), *openai.make_retry_headers(error))
+    )
 
 
 def check_page_size(head: RequestHead) -> None:

@@ -14,13 +14,13 @@ from proxy.dialects.findings import DETECTIONS, join_detections, make_enkrypt_de
 from proxy.dialects.vendors import openai
 from proxy.errors import ProxyError, Unauthorized
 from proxy.fields.checks import Fields
-from proxy.fields.field_table import fields_of
+from proxy.fields.field_table import get_fields
 from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.guard import GuardResults
 
 FIELDS: dict[Endpoint, Fields] = {
-    "completions": fields_of("completions", "enkrypt"),
-    "chat": fields_of("chat", "enkrypt"),
+    "completions": get_fields("completions", "enkrypt"),
+    "chat": get_fields("chat", "enkrypt"),
 }
 
 
@@ -54,7 +54,7 @@ def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> 
     if isinstance(error, Unauthorized):
         return base.ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
     body = add_verdicts({"error": openai.make_error_object(error)}, ())
-    return base.ErrorResponse(error.status, body, openai.retry_headers(error))
+    return base.ErrorResponse(error.status, body, openai.make_retry_headers(error))
 
 
 ENKRYPT = base.Dialect(

@@ -12,7 +12,7 @@ from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import conflicts_with
 from proxy.fields.checks import Fields
-from proxy.fields.field_table import fields_of
+from proxy.fields.field_table import get_fields
 from proxy.types import Endpoint, Json
 
 
@@ -49,7 +49,9 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     return body | {"response_format": {"type": "json_object", "schema": schema.get("schema")}}
 
 
-def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[str, str], ...]:
+def make_answer_headers(
+    data: Json | None, attempts: int, cache: str
+) -> tuple[tuple[str, str], ...]:
     """Return the prompt tokens of a whole response."""
     usage = data.get("usage") if data else None
     count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
@@ -57,9 +59,9 @@ def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[
 
 
 FIELDS: dict[Endpoint, Fields] = {
-    "completions": fields_of("completions", "fireworks", "fireworks.completions"),
-    "chat": fields_of("chat", "fireworks"),
-    "embeddings": fields_of("embeddings"),
+    "completions": get_fields("completions", "fireworks", "fireworks.completions"),
+    "chat": get_fields("chat", "fireworks"),
+    "embeddings": get_fields("embeddings"),
 }
 
 FIREWORKS = Dialect(
@@ -75,7 +77,7 @@ FIREWORKS = Dialect(
         },
         ruled=frozenset({"max_completion_tokens", "stream_options"}),
         to_chat=to_chat,
-        headers=answer_headers,
+        headers=make_answer_headers,
         always_usage=True,
     ),
     server=UpstreamDialect(

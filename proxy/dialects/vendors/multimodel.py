@@ -14,7 +14,7 @@ from typing import Any
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField
-from proxy.fields.field_table import fields_of
+from proxy.fields.field_table import get_fields
 from proxy.types import Call, Endpoint, Json
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -127,7 +127,7 @@ def convert_response_to_chat(data: Json) -> Json:
 
 MULTIMODEL = Dialect(
     name="multimodel",
-    fields={"completions": fields_of("multimodel")},
+    fields={"completions": get_fields("multimodel")},
     client=ClientDialect(
         routes={("POST", "/v1/completion"): "completions"},
         refuse=openai.refuse,

@@ -19,13 +19,14 @@ from proxy.dialects.vendors import other_gateways
 from proxy.errors import GuardBlocked, InvalidField, ProxyError
 from proxy.errors.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
-from proxy.fields.field_table import fields_of
+from proxy.fields.field_table import get_fields
 from proxy.fields.token_bounds import without_ranges
 from proxy.types import Endpoint, Json
 from proxy.types.events import FamilyName
 
 FIELDS: dict[Endpoint, Fields] = {
-    endpoint: fields_of(endpoint) for endpoint in ("completions", "chat", "responses", "embeddings")
+    endpoint: get_fields(endpoint)
+    for endpoint in ("completions", "chat", "responses", "embeddings")
 }
 
 
@@ -70,10 +71,12 @@ def make_error_object(error: ProxyError) -> Json:
 
 def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> ErrorResponse:
     """Return the ``error`` object that SDKs read."""
-    return ErrorResponse(error.status, {"error": make_error_object(error)}, retry_headers(error))
+    return ErrorResponse(
+        error.status, {"error": make_error_object(error)}, make_retry_headers(error)
+    )
 
 
-def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
+def make_retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
     """Return the headers that control retries of SDKs."""
     headers = [*error.headers]
     if error.retry_after_s is not None:

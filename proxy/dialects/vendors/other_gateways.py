@@ -20,21 +20,21 @@ import orjson
 
 from proxy.dialects.base import Headers
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, check_tags, make_header_error
-from proxy.dialects.wire.strict_json import read_distinct
+from proxy.dialects.wire.strict_json import read_without_duplicates
 from proxy.errors.words import (
     MAX_ID,
     MAX_NAME,
     MAX_WORD,
-    Word,
-    ascii_word,
+    BoundedText,
     first_items,
-    listed,
-    word,
+    join_names,
+    shorten,
+    shorten_to_ascii,
 )
 from proxy.types import Call, Json, RequestHead
 
 Meaning = Literal["user", "session", "tags", "seconds", "milliseconds", "metadata", "cache"]
-Property = tuple[Word, Word]
+Property = tuple[BoundedText, BoundedText]
 
 MEANINGS: dict[str, Meaning] = {
     "x-litellm-end-user-id": "user",
@@ -86,7 +86,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
     )
     headers = head.headers
     meanings = {name: MEANINGS[name] for name in headers if name in MEANINGS}
-    warning = f"headers ignored because the policy decides: {listed(ignored)}"
+    warning = f"headers ignored because the policy decides: {join_names(ignored)}"
     session = _find_header("session", headers, meanings)
     user_header = None if head.user else _find_header("user", headers, meanings)
     user = headers[user_header] if user_header else head.user
@@ -96,7 +96,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
         head,
         tags=head.tags + _read_tags(headers, meanings),
         user=user,
-        session=word(headers[session], MAX_ID) if session else None,
+        session=shorten(headers[session], MAX_ID) if session else None,
         timeout_s=_read_timeout_s(headers, meanings) if head.timeout_s is None else head.timeout_s,
         properties=tuple(first_items(_iter_properties(headers, meanings))),
         warnings=(*head.warnings, *([warning] if ignored else ())),
@@ -162,12 +162,15 @@ def _iter_properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator
     for part in first_items(headers.get(PROPERTIES_HEADER, "").split(",")):
         name, _, value = part.partition("=")
         if name.strip():
-            yield ascii_word(name.strip(), MAX_WORD), word(value.strip(), MAX_NAME)
+            yield shorten_to_ascii(name.strip(), MAX_WORD), shorten(value.strip(), MAX_NAME)
     for name, value in headers.items():
         if name in PROPERTIES:
-            yield Word(PROPERTIES[name]), word(value, MAX_NAME)
+            yield BoundedText(PROPERTIES[name]), shorten(value, MAX_NAME)
         elif name.startswith(PROPERTY_PREFIX) and name != PROPERTY_PREFIX:
-            yield ascii_word(name.removeprefix(PROPERTY_PREFIX), MAX_WORD), word(value, MAX_NAME)
+            yield (
+                shorten_to_ascii(name.removeprefix(PROPERTY_PREFIX), MAX_WORD),
+                shorten(value, MAX_NAME),
+            )
         elif meanings.get(name) == "metadata":
             yield from _iter_metadata(value)
 
@@ -175,13 +178,13 @@ def _iter_properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator
 def _iter_metadata(header: str) -> Iterator[Property]:
     """Yield the scalar members of a JSON object. Malformed JSON is ignored."""
     try:
-        members = read_distinct(header.encode())
+        members = read_without_duplicates(header.encode())
     except ValueError:
         return
     for name, value in first_items(members.items() if isinstance(members, dict) else ()):
         if name.strip() and isinstance(value, (str, int, float)):
             text = value if isinstance(value, str) else orjson.dumps(value).decode()
-            yield ascii_word(name, MAX_WORD), word(text, MAX_NAME)
+            yield shorten_to_ascii(name, MAX_WORD), shorten(text, MAX_NAME)
 
 
 def make_model_info(call: Call, parts: Mapping[int, Json]) -> Json:

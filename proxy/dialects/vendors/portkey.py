@@ -21,9 +21,9 @@ from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks, make_hook
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, make_header_error
 from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.dialects.vendors import openai
-from proxy.dialects.wire.strict_json import read_distinct
+from proxy.dialects.wire.strict_json import read_without_duplicates
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
-from proxy.errors.words import MAX_NAME, listed
+from proxy.errors.words import MAX_NAME, join_names
 from proxy.types import Json, RequestHead
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
@@ -67,12 +67,12 @@ def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHea
     )
 
 
-def _object(name: str, headers: base.Headers) -> dict[str, Any]:
+def _parse_object_header(name: str, headers: base.Headers) -> dict[str, Any]:
     text = headers.get(name, "").strip()
     if not text:
         return {}
     try:
-        value = read_distinct(text.encode())
+        value = read_without_duplicates(text.encode())
     except ValueError:
         value = None
     if not isinstance(value, dict):
@@ -87,7 +87,7 @@ def _read_deployments(
     text = headers.get(CONFIG, "").strip()
     if not text.startswith("{"):
         return ((text,) if text else ()), ()
-    config = _object(CONFIG, headers)
+    config = _parse_object_header(CONFIG, headers)
     warning = f"{CONFIG}: cache, retry and timeout ignored because the policy decides"
     warnings = () if config.keys().isdisjoint(_IGNORED_KEYS) else (warning,)
     targets = config.get("targets")
@@ -98,7 +98,7 @@ def _read_deployments(
         config = {**shared, **targets[0]}
     refused = sorted(config.keys() - _IGNORED_KEYS - {"virtual_key"})
     if refused:
-        problem = f"an inline config may not set {listed(refused)}, because the policy does"
+        problem = f"an inline config may not set {join_names(refused)}, because the policy does"
         raise make_header_error(CONFIG, problem)
     target = config.get("virtual_key")
     if target is not None and not isinstance(target, str):
@@ -117,7 +117,7 @@ def _draw_target(config: dict[str, Any], targets: list[Any], call_id: str) -> tu
         raise make_header_error(CONFIG, problem)
     refused = sorted(config.keys() - _IGNORED_KEYS - {"strategy", "targets"})
     if refused:
-        raise make_header_error(CONFIG, f"must not set {listed(refused)} together with targets")
+        raise make_header_error(CONFIG, f"must not set {join_names(refused)} together with targets")
     if len(targets) > MAX_TARGETS:
         raise make_header_error(CONFIG, f"must have at most {MAX_TARGETS} targets")
     weights = [_read_weight(index, target) for index, target in enumerate(targets)]
@@ -135,7 +135,7 @@ def _read_weight(index: int, target: Any) -> float:
         raise make_header_error(CONFIG, f"{place}.virtual_key must be the name of a deployment")
     refused = sorted(target.keys() - {"virtual_key", "weight"})
     if refused:
-        raise make_header_error(CONFIG, f"{place} may not set {listed(refused)}")
+        raise make_header_error(CONFIG, f"{place} may not set {join_names(refused)}")
     weight = target.get("weight", 1)
     if type(weight) not in (int, float) or not 0 <= weight <= MAX_WEIGHT:
         problem = f"{place}.weight must be a number between 0 and {MAX_WEIGHT}"
@@ -156,7 +156,7 @@ def _read_timeout_s(headers: base.Headers) -> float | None:
 
 def _read_metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
     name = "x-portkey-metadata"
-    values = _object(name, headers)
+    values = _parse_object_header(name, headers)
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
         raise make_header_error(name, "must have only strings and numbers as values")
     texts = {
@@ -169,7 +169,9 @@ def _read_metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, 
     return user, request_headers.check_tags(name, [*texts.items()])
 
 
-def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[str, str], ...]:
+def make_answer_headers(
+    data: Json | None, attempts: int, cache: str
+) -> tuple[tuple[str, str], ...]:
     retries = max(0, attempts - 1)
     return (
         ("x-portkey-cache-status", _CACHE_STATUS.get(cache, "DISABLED")),
@@ -252,7 +254,7 @@ PORTKEY = base.Dialect(
             refuse=refuse,
             rules=openai.OPENAI.client.rules,
             ruled=openai.OPENAI.client.ruled,
-            headers=answer_headers,
+            headers=make_answer_headers,
             add_verdicts=add_verdicts,
             status=choose_status,
         )

@@ -15,7 +15,7 @@ from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField, ProxyError, UpstreamRejected
 from proxy.errors.field_problems import conflicts_with
 from proxy.fields.checks import Fields
-from proxy.fields.field_table import fields_of
+from proxy.fields.field_table import get_fields
 from proxy.types import Endpoint, Json
 
 MAX_STOPS = 4
@@ -29,8 +29,8 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NEVER_INJECTED_PREFIXES = ("proxy-", "x-forwarded-", "x-headrace-", "x-portkey-", "x-enkrypt-")
 
 FIELDS: dict[Endpoint, Fields] = {
-    "completions": fields_of("completions", "scale", "scale.completions"),
-    "chat": fields_of("chat", "scale"),
+    "completions": get_fields("completions", "scale", "scale.completions"),
+    "chat": get_fields("chat", "scale"),
 }
 
 
@@ -101,7 +101,7 @@ def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> 
         message = error.message.removeprefix(f"{error.param}: ")
         return ErrorResponse(422, {"detail": _make_detail(error.param, message), **body})
     return ErrorResponse(
-        error.status, {"detail": error.message, **body}, openai.retry_headers(error)
+        error.status, {"detail": error.message, **body}, openai.make_retry_headers(error)
     )
 
 

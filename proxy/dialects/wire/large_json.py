@@ -97,7 +97,7 @@ class PieceReader:
                 value_end = self._read_short(position)
             else:
                 value_end = self._read_numbers(position) if mark == "[" else None
-            read = self._object if mark == "{" else self._read_array
+            read = self._read_object if mark == "{" else self._read_array
             return value_end or read(position + 1, depth + 1)
         word, value = _WORDS.get(mark, ("", None))
         if word and self.text.startswith(word, position):
@@ -149,7 +149,7 @@ class PieceReader:
                 return values, position
             position = self._next_member(mark, position)
 
-    def _object(self, position: int, depth: int) -> tuple[Any, int]:
+    def _read_object(self, position: int, depth: int) -> tuple[Any, int]:
         members: list[tuple[str, Any]] = []
         build = self.decoder.object_pairs_hook
         position = self._enter_container(position, depth)
@@ -252,20 +252,20 @@ def _is_light(container: dict[str, Any] | list[Any]) -> bool:
 
 @frozen
 class _Writer:
-    put: Callable[[bytes], None]
+    emit: Callable[[bytes], None]
     size: int
 
     def write(self, value: Any, depth: int) -> None:
         if isinstance(value, str):
-            self._text(value)
+            self._write_text(value)
         elif isinstance(value, dict | list) and depth < MOST_DEPTH and _is_light(value):
-            self.put(orjson.dumps(value))
+            self.emit(orjson.dumps(value))
         elif isinstance(value, dict):
             self._write_items(b"{", value.items(), b"}", self._write_member, depth + 1)
         elif isinstance(value, list | tuple):
             self._write_items(b"[", value, b"]", self.write, depth + 1)
         else:
-            self.put(orjson.dumps(value))
+            self.emit(orjson.dumps(value))
 
     def _write_items(
         self,
@@ -279,22 +279,22 @@ class _Writer:
             raise TypeError("too deep")
         mark = begin
         for item in items:
-            self.put(mark)
+            self.emit(mark)
             write(item, depth)
             mark = b","
-        self.put(end if mark is not begin else begin + end)
+        self.emit(end if mark is not begin else begin + end)
 
     def _write_member(self, member: tuple[str, Any], depth: int) -> None:
         name, value = member
-        self._text(name)
-        self.put(b":")
+        self._write_text(name)
+        self.emit(b":")
         self.write(value, depth)
 
-    def _text(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         if len(text) <= self.size:
-            self.put(orjson.dumps(text))
+            self.emit(orjson.dumps(text))
             return
-        self.put(b'"')
+        self.emit(b'"')
         for position in range(0, len(text), self.size):
-            self.put(orjson.dumps(text[position : position + self.size])[1:-1])
-        self.put(b'"')
+            self.emit(orjson.dumps(text[position : position + self.size])[1:-1])
+        self.emit(b'"')

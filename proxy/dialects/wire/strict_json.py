@@ -17,7 +17,7 @@ import orjson
 
 from proxy.dialects.wire import large_json
 from proxy.errors import BadRequest, ResponseTooLarge, UpstreamInvalid
-from proxy.errors.words import ascii_word
+from proxy.errors.words import shorten_to_ascii
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -87,7 +87,7 @@ def count_parsed_values(value: Any) -> int:
     return count
 
 
-def read_distinct(raw: bytes) -> Any:
+def read_without_duplicates(raw: bytes) -> Any:
     """Parse JSON. Raises ``ValueError``, also if an object has the same name twice."""
     document = orjson.loads(raw)
     try:
@@ -109,7 +109,9 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> Json:
     result = dict(pairs)
     if len(result) < len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise BadRequest(f'The body contains the field "{ascii_word(name)}" twice in one object.')
+        raise BadRequest(
+            f'The body contains the field "{shorten_to_ascii(name)}" twice in one object.'
+        )
     return result
 
 
@@ -289,7 +291,7 @@ class Documents:
         size = len(raw)
         try:
             if size <= LARGE_BYTES and size <= self.most_values:  # a value takes at least a byte
-                document = read_distinct(raw)
+                document = read_without_duplicates(raw)
                 if size > SHALLOW:
                     _check_depth(raw, document)
             else:
@@ -320,7 +322,7 @@ class Documents:
             if count > max_values:
                 raise large_json.make_too_many_values_error()
         if len(raw) <= LARGE_BYTES:
-            document = read_distinct(raw)
+            document = read_without_duplicates(raw)
             _check_depth(raw, document)
         else:
             allowance = large_json.ValueAllowance(self.most_values) if self.vectors else None

@@ -55,7 +55,7 @@ class Code:
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encode_utf8(text)
-        hits = self._pattern_set.matching_indexes(data)
+        hits = self._pattern_set.find_matching(data)
         if not hits:
             return ()
         blocks = list(self._find_fenced_blocks(data)) if hits[0] == 0 else []

@@ -199,7 +199,7 @@ class EntailmentCheck:
         """
         if max(len(self.context), sum(len(piece.text) for piece in texts)) > MAX_CHARACTERS:
             raise CannotClassify
-        with self.by.model.pool.call(outside.caller) as in_thread:
+        with self.by.model.pool.reserve_threads(outside.caller) as in_thread:
             sources = await in_thread(lambda: list(english.split_sentences(self.context)))
             return [
                 await self._judge_sentences(replace_surrogates(piece.text), sources, in_thread)

@@ -237,7 +237,7 @@ class RuleBook:
 
     def _find_candidate_languages(self, data: bytes) -> list[int]:
         """Return the indexes of English and of the languages that a text may contain."""
-        return [0, *(index + 1 for index in self.openings.matching_indexes(data))]
+        return [0, *(index + 1 for index in self.openings.find_matching(data))]
 
     def may_find(self, lines: bytes) -> bool:
         return any(

@@ -14,7 +14,7 @@ from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.partial_match import PartialMatchers
 from proxy.guards.matching.patterns import NamedPattern, Patterns, resolve_overlaps
 from proxy.guards.matching.re2set import build_prefilter
-from proxy.guards.text.normalize import folded
+from proxy.guards.text.normalize import normalize_word
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 from proxy.types.hold import PartialMatcher
@@ -106,7 +106,9 @@ class KeywordsConfig(Section):
 
 def _make_keywords(keys: KeywordsConfig, context: GuardContext) -> Keywords:
     lines = context.texts[keys.words_from].splitlines() if keys.words_from else []
-    words = [form for word in (*keys.words, *parse_words(lines)) for form in (word, folded(word))]
+    words = [
+        form for word in (*keys.words, *parse_words(lines)) for form in (word, normalize_word(word))
+    ]
     return Keywords("word", words, keys.patterns, whole_words=keys.whole_words)
 
 

@@ -108,7 +108,7 @@ class Onnx:
 
         Raises ``CannotClassify``, and ``Busy`` if too many calls wait.
         """
-        with self._model.pool.call(outside.caller) as in_thread:
+        with self._model.pool.reserve_threads(outside.caller) as in_thread:
             return [
                 await self._classify_text(replace_surrogates(piece.text), in_thread)
                 for piece in texts

@@ -121,7 +121,7 @@ class Pii:
             if finding.score >= self.threshold
         )
 
-    def is_cut(self, text: str, finding: Finding, ends: Ends) -> bool:
+    def is_split_value(self, text: str, finding: Finding, ends: Ends) -> bool:
         """Return True if a finding across messages is one identifier, not two separate numbers."""
         base = max(0, finding.start - AFTER_NUMBER)
         translated = text[base : finding.end + AFTER_NUMBER].translate(TRANSLATION)

@@ -31,7 +31,7 @@ from proxy.guards.matching.re2set import (
     PatternSet,
     Span,
     build_prefilter,
-    compile_each,
+    compile_lazy_patterns,
     encode_utf8,
 )
 from proxy.runtime.frozen import frozen
@@ -109,11 +109,11 @@ class Secrets:
                 rule.compiled.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        yield from compile_each((self._assignment, self._key_begun))
-        yield from compile_each(
+        yield from compile_lazy_patterns((self._assignment, self._key_begun))
+        yield from compile_lazy_patterns(
             chain.from_iterable((long.opening, long.full_pattern) for long in self._long)
         )
-        yield from compile_each(chain.from_iterable(rule.patterns for rule in self._rules))
+        yield from compile_lazy_patterns(chain.from_iterable(rule.patterns for rule in self._rules))
         yield from self.hold.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
@@ -129,13 +129,13 @@ class Secrets:
 
     def _find_matches(self, data: bytes) -> Iterator[SecretMatch]:
         long_group, known_group, own_group = self.groups
-        for hit in long_group.pattern_set.matching_indexes(data):
+        for hit in long_group.pattern_set.find_matching(data):
             if hit:
                 yield from self._find_long_secrets(self._long[hit - 1], data)
             else:
                 yield from self._find_assigned_secrets(data)
         for group, rules in ((known_group, self._known), (own_group, self._own)):
-            for rule in (rules[hit] for hit in group.pattern_set.matching_indexes(data)):
+            for rule in (rules[hit] for hit in group.pattern_set.find_matching(data)):
                 for spans in rule.compiled.find_all(data):
                     if secret := rule.find_secret(data, spans):
                         end = min(secret[1], secret[0] + self.lookback)
@@ -165,7 +165,7 @@ class Secrets:
         while match := self._assignment.search(data, start):
             begin, end = match[0]
             for rule in (
-                self._assigned[index] for index in self._names.matching_indexes(data[begin:end])
+                self._assigned[index] for index in self._names.find_matching(data[begin:end])
             ):
                 spans = rule.compiled.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
                 if spans is not None:

@@ -16,7 +16,7 @@ from proxy.config.scalars import Section, TextList
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import Shape, Shapes
 from proxy.guards.matching.re2set import CharacterOffsets, Pattern, build_prefilter, encode_utf8
-from proxy.guards.text.hosts import entry_of, hosts, is_listed, is_under
+from proxy.guards.text.hosts import is_at_or_below_entry, list_hosts, matches_entry, normalize_entry
 from proxy.types.guard import Finding
 
 LOOKBACK = 2048
@@ -43,8 +43,8 @@ class Urls:
     __slots__ = ("_allow", "_deny", "_pattern_set", "_url_rest", "_url_start", "hold", "may_find")
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
-        self._allow = frozenset(map(entry_of, allow))
-        self._deny = frozenset(map(entry_of, deny))
+        self._allow = frozenset(map(normalize_entry, allow))
+        self._deny = frozenset(map(normalize_entry, deny))
         self._url_start = Pattern(URL_START)
         self.hold = Shapes([Shape(URL_START)], open_parts={0: self._find_partial_url})
         self._pattern_set = self.hold.pattern_set
@@ -55,7 +55,7 @@ class Urls:
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encode_utf8(text)
-        if not self._pattern_set.matching_indexes(data):
+        if not self._pattern_set.find_matching(data):
             return ()
         characters = CharacterOffsets(text, data)
         findings, end = [], 0
@@ -82,10 +82,10 @@ class Urls:
         return len(data)
 
     def _classify_url(self, url: str) -> Kind | None:
-        names = hosts(url)
-        if any(is_under(name, self._deny) for name in names):
+        names = list_hosts(url)
+        if any(is_at_or_below_entry(name, self._deny) for name in names):
             return "denied"
-        if self._allow and not all(is_listed(name, self._allow) for name in names):
+        if self._allow and not all(matches_entry(name, self._allow) for name in names):
             return "unlisted"
         return None
 

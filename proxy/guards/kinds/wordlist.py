@@ -13,7 +13,7 @@ import orjson
 import re2
 
 from proxy.config.scalars import Section, Share
-from proxy.dialects.findings import TOXICITY, score_of
+from proxy.dialects.findings import TOXICITY, round_score
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phrase_rules import DATA, PhraseRule, PhraseRules, read_rules
@@ -135,7 +135,10 @@ NSFW_GUARD = GuardKind(
         DetectionFormat(
             "nsfw",
             "nsfw",
-            lambda results: {"sfw": score_of(1 - results.score), "nsfw": score_of(results.score)},
+            lambda results: {
+                "sfw": round_score(1 - results.score),
+                "nsfw": round_score(results.score),
+            },
         ),
     ),
 )

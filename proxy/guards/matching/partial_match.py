@@ -26,7 +26,13 @@ from proxy.guards.matching.pattern_syntax import (
     parse_pattern,
     relax_repetitions,
 )
-from proxy.guards.matching.re2set import SET_MEMORY, Pattern, PatternSet, compile_each, encode_utf8
+from proxy.guards.matching.re2set import (
+    SET_MEMORY,
+    Pattern,
+    PatternSet,
+    compile_lazy_patterns,
+    encode_utf8,
+)
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import is_preparable
 from proxy.types.hold import PartialMatcher
@@ -100,7 +106,7 @@ class Shapes:
         self._patterns = [shape.compiled or Pattern(shape.pattern, lazy=True) for shape in shapes]
 
     def may_match(self, data: bytes) -> bool:
-        return bool(self.pattern_set.matching_indexes(data))
+        return bool(self.pattern_set.find_matching(data))
 
     def encode_text(self, text: str) -> bytes:
         if self._translated is not None and not text.isascii():
@@ -147,9 +153,9 @@ class Shapes:
         self._load_unspaced_partials()
 
     def load_rest(self) -> Iterator[None]:
-        yield from compile_each(filter(None, chain.from_iterable(self._beginnings)))
+        yield from compile_lazy_patterns(filter(None, chain.from_iterable(self._beginnings)))
         with_context = [index for index, shape in enumerate(self.shapes) if shape.context_length]
-        yield from compile_each(self._patterns[index] for index in with_context)
+        yield from compile_lazy_patterns(self._patterns[index] for index in with_context)
 
     def _load_unspaced_partials(self) -> tuple[PatternSet, list[int]]:
         if self._unspaced is None:

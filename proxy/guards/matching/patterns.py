@@ -89,7 +89,7 @@ class Patterns:
         data = encode_utf8(text)
         return [
             finding
-            for index in self.pattern_set.matching_indexes(data)
+            for index in self.pattern_set.find_matching(data)
             for finding in self._singles[index].find(text, data)
         ]
 

@@ -18,7 +18,7 @@ from proxy.guards.matching.re2set import (
     CharacterOffsets,
     Pattern,
     PatternSet,
-    compile_each,
+    compile_lazy_patterns,
     encode_utf8,
 )
 from proxy.runtime.frozen import frozen
@@ -77,7 +77,7 @@ class PhraseRules:
         return any(pattern_set.may_match(lines) for pattern_set in self.sets)
 
     def load_rest(self) -> Iterator[None]:
-        return compile_each(pattern for _, pattern in self._singles)
+        return compile_lazy_patterns(pattern for _, pattern in self._singles)
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
@@ -86,7 +86,7 @@ class PhraseRules:
         for pattern_set, part in zip(
             self.sets, _split_evenly(self._singles, SET_SIZE), strict=True
         ):
-            for index in pattern_set.matching_indexes(data):
+            for index in pattern_set.find_matching(data):
                 rule, pattern = part[index]
                 characters = CharacterOffsets(text, data)
                 for spans in pattern.find_all(data):

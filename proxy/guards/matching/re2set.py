@@ -45,7 +45,7 @@ def encode_utf8(text: str) -> bytes:
 
 
 @contextmanager
-def limit_blocking() -> Iterator[None]:
+def throttle_compilation() -> Iterator[None]:
     """Limit how long a compilation inside this context blocks the event loop.
 
     Threads other than the main thread compile one at a time, and then sleep for as long as the
@@ -69,7 +69,7 @@ def compile_pattern(pattern: str, memory: int = PATTERN_MEMORY) -> re2._Regexp:
     more than ``memory`` bytes.
     """
     try:
-        with limit_blocking():
+        with throttle_compilation():
             return re2.compile(pattern, _re2_options(memory))
     except re2.error as error:
         message = error.args[0] if error.args else ""
@@ -122,7 +122,7 @@ class Pattern:
         return bool((self._regex or self.prepare()).groupindex)
 
 
-def compile_each(patterns: Iterable[Pattern]) -> Iterator[None]:
+def compile_lazy_patterns(patterns: Iterable[Pattern]) -> Iterator[None]:
     """Compile ``lazy`` patterns, one per step. Raises ``ValueError`` for invalid syntax."""
     for pattern in patterns:
         pattern.prepare()
@@ -142,7 +142,7 @@ class PatternSet:
     form, so that a hit is not always a match.
 
     ``open_ends`` are additional patterns for partial matches at the end of a text, which
-    ``matching_indexes`` omits. Raises ``ValueError`` for invalid syntax, and for patterns that
+    ``find_matching`` omits. Raises ``ValueError`` for invalid syntax, and for patterns that
     need more than ``memory`` bytes together.
     """
 
@@ -163,15 +163,15 @@ class PatternSet:
             _add_pattern(set_, relax_repetitions(pattern), pattern)
             self._all += 1
         try:
-            set_.Add(r"\z")  # matches every text: see ``matching_indexes``
-            with limit_blocking():
+            set_.Add(r"\z")  # matches every text: see ``find_matching``
+            with throttle_compilation():
                 set_.Compile()  # an uncompiled set matches nothing
         except re2.error:
             raise ValueError("the patterns of this guard are too large together") from None
         # The function in C, without the wrapper that also accepts text.
         self.shared_prefilter = SharedPrefilter(getattr(set_, "_set", set_).Match, [self._all])
 
-    def matching_indexes(self, data: bytes) -> Sequence[int]:
+    def find_matching(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, in order."""
         matched = self.shared_prefilter.match(data)
         if not matched:
@@ -232,7 +232,7 @@ class Prefilter:
     def __call__(self, lines: bytes) -> bool:
         if self.translation is not None and not lines.isascii():
             lines = lines.decode().translate(self.translation).encode()
-        if not any(pattern_set.matching_indexes(lines) for pattern_set in self.sets):
+        if not any(pattern_set.find_matching(lines) for pattern_set in self.sets):
             return False
         return self.confirm is None or self.confirm(lines)
 

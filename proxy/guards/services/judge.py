@@ -75,7 +75,7 @@ MAX_NUMBERED = 100  # places that a schema lists: servers limit its size
 SCORES = [number / 20 for number in range(21)]
 
 
-def schema(places: int) -> dict[str, Any]:
+def build_verdict_schema(places: int) -> dict[str, Any]:
     """Return the JSON schema of a verdict on ``places`` texts.
 
     Only ``ANSWER_TOKENS`` bounds the length of ``where``, because servers reject schemas that bound
@@ -150,17 +150,17 @@ class Judge:
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         places = list(self._select_texts(texts))
-        evidence = self.evidence(question)
+        evidence = self.build_evidence(question)
         if not places:
             return [[] for _ in texts]
         if len(places) > MAX_PLACES or sum(len(place.text) for place in places) > self.longest:
             raise wire.TooLong
         body = self._build_request(places, evidence)
         answer = await outside.complete(self.name, self.asked_deployment, body)
-        return self._to_findings(texts, places, wire.read(ANSWER, answer))
+        return self._to_findings(texts, places, wire.parse_answer(ANSWER, answer))
 
     def _select_texts(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
-        for number in wire.nonblank_indexes(texts):
+        for number in wire.list_nonblank_indexes(texts):
             piece = texts[number]
             if self.check == "criteria":
                 role = piece.role if piece.role in ROLES else None
@@ -174,7 +174,7 @@ class Judge:
                 for sentence in english.split_sentences(piece.text):
                     yield _build_judged_text(number, piece.text, sentence.start, sentence.end)
 
-    def evidence(self, question: PromptContext) -> str:
+    def build_evidence(self, question: PromptContext) -> str:
         """Return the evidence for the check, or an empty string."""
         if self.check == "grounded":
             return question.context.strip()
@@ -203,7 +203,11 @@ class Judge:
             "max_tokens": ANSWER_TOKENS,
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {"name": "verdict", "strict": True, "schema": schema(len(places))},
+                "json_schema": {
+                    "name": "verdict",
+                    "strict": True,
+                    "schema": build_verdict_schema(len(places)),
+                },
             },
         }
 
@@ -236,10 +240,10 @@ def _build_judged_text(
     return JudgedText(number=number, start=start, end=end, text=text[start:end], title=title)
 
 
-def response_judge(judge: Judge) -> ByContext[Judge]:
+def build_response_judge(judge: Judge) -> ByContext[Judge]:
     """Return a judge of responses that applies only to calls with evidence."""
     return ByContext(
-        lambda question: judge if judge.evidence(question) else None,
+        lambda question: judge if judge.build_evidence(question) else None,
         asked_deployment=judge.asked_deployment,
     )
 
@@ -296,16 +300,16 @@ def make_judge(
     )
 
 
-def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ByContext[Judge]:
+def _make_judge(keys: JudgeConfig, context: GuardContext) -> Judge | ByContext[Judge]:
     if keys.check == "criteria":
         return make_judge(keys, context, keys.criteria or "", "violation")
     if context.stage == "input":
         raise InvalidGuardKey("check", wrong_stage_message(keys.check, "output"))
     rule, kind = RESPONSE_CHECKS[keys.check]
-    return response_judge(make_judge(keys, context, rule, kind, keys.check))
+    return build_response_judge(make_judge(keys, context, rule, kind, keys.check))
 
 
-KIND = GuardKind(JudgeConfig, _make, fields=wire.MEANINGFUL_KINDS, asks=True)
+KIND = GuardKind(JudgeConfig, _make_judge, fields=wire.MEANINGFUL_KINDS, asks=True)
 
 
 class PolicyViolationConfig(ByModelConfig):

@@ -55,7 +55,7 @@ class Moderation:
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
-        numbers = wire.nonblank_indexes(texts)
+        numbers = wire.list_nonblank_indexes(texts)
         for start in range(0, len(numbers), MAX_TEXTS):
             part = numbers[start : start + MAX_TEXTS]
             results = await self._request_results([texts[number].text for number in part], outside)
@@ -66,7 +66,7 @@ class Moderation:
     async def _request_results(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = make_url_and_headers(self.upstream, PATH)
-        answer = wire.read(ANSWER, await wire.post(outside, url, body, headers))
+        answer = wire.parse_answer(ANSWER, await wire.post_json(outside, url, body, headers))
         if len(answer.results) != len(texts):
             raise wire.BadAnswer
         return answer.results
@@ -110,7 +110,7 @@ class ModerationConfig(Section):
     """Maximum time for all texts of a call. Default 3s."""
 
 
-def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:
+def _make_moderation(keys: ModerationConfig, context: GuardContext) -> Moderation:
     upstream = context.upstreams[keys.upstream]
     if upstream.dialect != "openai":
         message = f"must be an upstream with dialect openai, not {upstream.dialect}"
@@ -119,5 +119,9 @@ def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:
 
 
 KIND = GuardKind(
-    ModerationConfig, _make, fields=wire.MEANINGFUL_KINDS, asks=True, detections=(TOXICITY,)
+    ModerationConfig,
+    _make_moderation,
+    fields=wire.MEANINGFUL_KINDS,
+    asks=True,
+    detections=(TOXICITY,),
 )

@@ -12,7 +12,13 @@ from proxy.config.scalars import Duration, Reference, Section, Share, Url, match
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
-from proxy.guards.services.wire import BadAnswer, ServiceAnswer, nonblank_indexes, post, read
+from proxy.guards.services.wire import (
+    BadAnswer,
+    ServiceAnswer,
+    list_nonblank_indexes,
+    parse_answer,
+    post_json,
+)
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
@@ -53,7 +59,7 @@ class Presidio:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for number in nonblank_indexes(texts):
+                for number in list_nonblank_indexes(texts):
                     group.create_task(analyzed(number))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
@@ -66,7 +72,7 @@ class Presidio:
             "entities": self.entities,
             "score_threshold": self.threshold,
         }
-        analysis = read(ANALYSIS, await post(outside, f"{self.url}/analyze", body, {}))
+        analysis = parse_answer(ANALYSIS, await post_json(outside, f"{self.url}/analyze", body, {}))
         if not all(entity.start < entity.end <= len(text) for entity in analysis):
             raise BadAnswer
         kinds = {name: name.lower() for name in self.entities}

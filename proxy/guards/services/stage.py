@@ -75,7 +75,7 @@ class ServiceFindings:
         return self.findings[text]
 
 
-class Unfit(Exception):
+class MismatchedAnswer(Exception):
     """The response of a service does not match the texts that were sent."""
 
 
@@ -89,7 +89,7 @@ class ServiceCalls:
     clock: Clock
     now: Clock
 
-    async def tallies(
+    async def call_all(
         self, rules: Sequence[GuardRule], reads: Iterable[Reading]
     ) -> list[RuleTally]:
         """Call all services concurrently, each with the texts of its rule and its deadline.
@@ -111,7 +111,7 @@ class ServiceCalls:
         applicable = [read for read in reads if rule.applies_to(read.role, read.kind)]
         service = rule.detector
         if not applicable or not is_service(service):
-            return uncalled_tallies([rule], self.clock)[0]
+            return build_uncalled_tallies([rule], self.clock)[0]
         started_at = self.now()
         try:
             async with asyncio.timeout(rule.deadline_s):
@@ -135,15 +135,15 @@ class ServiceCalls:
         answers = await service.ask(pieces, self.question, outside)
         findings_by_text: dict[str, list[Finding]] = {}
         if len(answers) != len(applicable):
-            raise Unfit
+            raise MismatchedAnswer
         for read, findings in zip(applicable, answers, strict=True):
             if any(not 0 <= finding.start <= finding.end <= len(read.text) for finding in findings):
-                raise Unfit
+                raise MismatchedAnswer
             findings_by_text.setdefault(read.text, []).extend(findings)
         return findings_by_text
 
 
-def uncalled_tallies(
+def build_uncalled_tallies(
     rules: Iterable[GuardRule], clock: Clock, error: str | None = None
 ) -> list[RuleTally]:
     """Return the tallies of services that were not called.
@@ -192,7 +192,7 @@ class ServiceStage:
         self.holds = any(rule.enforces for rule in rules)
         self._kept: list[Frame] = []
         self._collected: list[Reading] = []
-        self._tallies = uncalled_tallies(rules, clock)
+        self._tallies = build_uncalled_tallies(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
         collectors = (_build_collecting_rule(kind, rules, self._collected) for kind in kinds)
         tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
@@ -213,10 +213,10 @@ class ServiceStage:
         return frames
 
     def _fail(self, error: str) -> None:
-        self._tallies = uncalled_tallies(self._rules, self._calls.clock, error)
+        self._tallies = build_uncalled_tallies(self._rules, self._calls.clock, error)
 
     async def _call_services(self) -> Sequence[Frame]:
-        self._tallies = await self._calls.tallies(self._rules, self._collected)
+        self._tallies = await self._calls.call_all(self._rules, self._collected)
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
             tally.most_texts = self._most_texts

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from proxy.config.scalars import Duration, Name, Reference, SecretRef, Section, Url
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
-from proxy.guards.services.wire import BadAnswer, StrictAnswer, post, read
+from proxy.guards.services.wire import BadAnswer, StrictAnswer, parse_answer, post_json
 from proxy.runtime.frozen import frozen
 from proxy.types import Secret
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
@@ -40,7 +40,7 @@ class WebhookFinding(StrictAnswer):
     score: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     @model_validator(mode="after")
-    def _whole_or_a_part(self) -> Self:
+    def _check_span(self) -> Self:
         if (self.start is None) != (self.end is None):
             raise ValueError("start and end must be set together")
         return self
@@ -86,11 +86,11 @@ class Webhook:
         moment, secret = str(int(self.now())), self.secret.reveal().encode()
         digest = hmac.new(secret, moment.encode() + b"." + body, hashlib.sha256).hexdigest()
         headers = {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
-        return self._parse_findings(texts, await post(outside, self.url, body, headers))
+        return self._parse_findings(texts, await post_json(outside, self.url, body, headers))
 
     def _parse_findings(self, texts: Sequence[Piece], body: bytes) -> list[list[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
-        for finding in read(ANSWER, body).findings:
+        for finding in parse_answer(ANSWER, body).findings:
             if finding.text >= len(texts):
                 raise BadAnswer
             findings[finding.text].append(self._to_finding(finding, len(texts[finding.text].text)))
@@ -121,9 +121,9 @@ class WebhookConfig(Section):
     """Maximum time for all texts of a call. Default 2s."""
 
 
-def _make(keys: WebhookConfig, context: GuardContext) -> Webhook:
+def _make_webhook(keys: WebhookConfig, context: GuardContext) -> Webhook:
     secret, kinds = context.secrets[keys.secret], frozenset(keys.kinds)
     return Webhook(context.name, context.stage, keys.url, secret=secret, kinds=kinds)
 
 
-KIND = GuardKind(WebhookConfig, _make, asks=True)
+KIND = GuardKind(WebhookConfig, _make_webhook, asks=True)

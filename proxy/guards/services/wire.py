@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from proxy.dialects.wire.strict_json import read_distinct
+from proxy.dialects.wire.strict_json import read_without_duplicates
 from proxy.types.guard import GuardClient, Piece
 
 MEANINGFUL_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
@@ -56,17 +56,19 @@ class StrictAnswer(ServiceAnswer):
 T = TypeVar("T")
 
 
-def read(form: TypeAdapter[T], body: bytes | str) -> T:
+def parse_answer(form: TypeAdapter[T], body: bytes | str) -> T:
     """Parse a response. Raises ``BadAnswer``."""
     raw = body.encode() if isinstance(body, str) else body
     try:
-        read_distinct(raw)
+        read_without_duplicates(raw)
         return form.validate_json(raw)
     except ValueError:
         raise BadAnswer from None  # the message of pydantic quotes the answer
 
 
-async def post(outside: GuardClient, url: str, payload: Any, headers: Mapping[str, str]) -> bytes:
+async def post_json(
+    outside: GuardClient, url: str, payload: Any, headers: Mapping[str, str]
+) -> bytes:
     """Send JSON and return the body of the response. Raises ``NoAnswer`` and ``OSError``."""
     data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
     status, body = await outside.post(url, {**HEADERS, **headers}, data)
@@ -75,5 +77,5 @@ async def post(outside: GuardClient, url: str, payload: Any, headers: Mapping[st
     return body
 
 
-def nonblank_indexes(texts: Sequence[Piece]) -> list[int]:
+def list_nonblank_indexes(texts: Sequence[Piece]) -> list[int]:
     return [number for number, piece in enumerate(texts) if piece.text.strip()]

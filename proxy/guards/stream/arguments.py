@@ -13,11 +13,11 @@ from typing import Self
 from proxy.guards.findings import Replace, RuleTally, replace_by_kind
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.stream.window import Window
-from proxy.guards.text.documents import TEXT_WEIGHT, weight_of
-from proxy.guards.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quoted
+from proxy.guards.text.documents import TEXT_WEIGHT, weigh
+from proxy.guards.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quote_bare_word
 
 
-def weight_of_parts(arguments: str) -> int:
+def weigh_arguments(arguments: str) -> int:
     """Return the approximate inspection weight of the texts in arguments.
 
     Each string and each word outside of strings is a text.
@@ -53,11 +53,11 @@ class ArgumentsWindow:
         return self._plain.lookback
 
     def weight(self, text: str) -> int:
-        return weight_of_parts(text) + max(self._string.weight(text), self._plain.weight(text))
+        return weigh_arguments(text) + max(self._string.weight(text), self._plain.weight(text))
 
     def weight_of_end(self) -> int:
         ends = self._string.weight_of_end() + self._plain.weight_of_end()
-        return ends + weight_of(self._bare)
+        return ends + weigh(self._bare)
 
     def feed(self, text: str) -> list[ReleasedPiece]:
         released: list[ReleasedPiece] = []
@@ -68,10 +68,10 @@ class ArgumentsWindow:
                 continue
             for piece in self._feed_part(kind, part):
                 if piece.changed:
-                    released += (*_joined(unchanged), piece)
+                    released += (*_join_unchanged(unchanged), piece)
                 else:
                     unchanged.append(piece.text)
-        return [*released, *_joined(unchanged)]
+        return [*released, *_join_unchanged(unchanged)]
 
     def _feed_part(self, kind: Kind, part: str) -> list[ReleasedPiece]:
         if kind == "string":
@@ -83,7 +83,7 @@ class ArgumentsWindow:
             pieces = self._close_string()
             for tally in self._tallies:
                 if tally.fields > tally.most_texts and tally.error is None:
-                    tally.fail("too_many_texts")
+                    tally.record_failure("too_many_texts")
             return pieces
         return []
 
@@ -104,10 +104,10 @@ class ArgumentsWindow:
         if not any(piece.changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)
-        return [ReleasedPiece(quoted("bare", text), len(bare), changed=True)]
+        return [ReleasedPiece(quote_bare_word("bare", text), len(bare), changed=True)]
 
 
-def _joined(unchanged: list[str]) -> list[ReleasedPiece]:
+def _join_unchanged(unchanged: list[str]) -> list[ReleasedPiece]:
     """Return the texts as one piece, and clear their list."""
     text = "".join(unchanged)
     unchanged.clear()

@@ -16,33 +16,40 @@ from itertools import chain
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from proxy.guards.findings import Replace, RuleTally, replace_by_kind
-from proxy.guards.stream.arguments import weight_of_parts
+from proxy.guards.stream.arguments import weigh_arguments
 from proxy.guards.stream.frame_texts import (
     CHAT,
     KIND_OF,
     FrameText,
     Place,
-    choice_of,
-    delta_texts,
+    get_choice,
+    get_place,
+    get_unknown_place,
     is_json,
-    other_texts,
-    place_of,
-    unknown_place,
-    with_changes,
+    iter_other_texts,
+    list_delta_texts,
+    replace_frame_texts,
 )
-from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, WaitingFrames, unsigned
+from proxy.guards.stream.part_stream import (
+    HeldGroup,
+    HeldText,
+    PartStream,
+    WaitingFrames,
+    close_streams,
+    remove_broken_signature,
+)
 from proxy.guards.stream.text_filter import TextFilter, TextFilters
 from proxy.guards.stream.texts import JoinableTexts, RuleFilters
 from proxy.guards.text.documents import (
     LIGHT,
     SHEET,
     TEXT_WEIGHT,
+    collect_in_steps,
     collect_texts,
-    in_steps,
     split_batches,
-    weight_of,
+    weigh,
 )
-from proxy.guards.text.replace import paths_in_copy
+from proxy.guards.text.replace import map_paths_to_copy
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
 from proxy.runtime.fair_queue import TimeSlice
 from proxy.types.events import (
@@ -74,7 +81,7 @@ class JobRunner(Protocol):
     def __call__(self, job: Callable[[], T]) -> Awaitable[T]: ...
 
 
-async def run_at_once(job: Callable[[], T]) -> T:
+async def run_on_loop(job: Callable[[], T]) -> T:
     """Run a job on the event loop."""
     return job()
 
@@ -99,7 +106,7 @@ class StreamFilter:
         *("_streams", "_unknown", "_waiting", "opaque"),
     )
 
-    def __init__(self, filters: TextFilters, run_job: JobRunner = run_at_once) -> None:
+    def __init__(self, filters: TextFilters, run_job: JobRunner = run_on_loop) -> None:
         self.opaque = False
         self._run_job = run_job
         self._filters = filters
@@ -119,7 +126,7 @@ class StreamFilter:
         cls,
         tallies: Sequence[RuleTally],
         replace: Replace = replace_by_kind,
-        run_job: JobRunner = run_at_once,
+        run_job: JobRunner = run_on_loop,
         *,
         to_last: bool = False,
     ) -> Self:
@@ -127,22 +134,22 @@ class StreamFilter:
 
     def feed(self, frame: Frame) -> list[Frame]:
         """Take the next frame and return the frames that it releases."""
-        return self.take(self.read(frame))
+        return self.feed_texts(self.read_texts(frame))
 
     async def inspect(self, frame: Frame) -> list[Frame]:
         """Take the next frame, and inspect it in a job if that is much work."""
         walked_texts = None
         if any(isinstance(event, _WALKED) for event in frame.events):
-            walked_texts = await in_steps(other_texts(frame))
+            walked_texts = await collect_in_steps(iter_other_texts(frame))
             self.opaque = self.opaque or bool(walked_texts.opaque)
         if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LIGHT:
-            texts = await self._run_job(partial(self.read, frame, walked_texts))
+            texts = await self._run_job(partial(self.read_texts, frame, walked_texts))
         else:
-            texts = self.read(frame, walked_texts)
+            texts = self.read_texts(frame, walked_texts)
         if texts.weight <= LIGHT:
-            return self.take(texts)
+            return self.feed_texts(texts)
         if all(len(going.text.text) <= SHEET for going in texts.going):
-            return await self._run_job(partial(self.take, texts))
+            return await self._run_job(partial(self.feed_texts, texts))
         # Each piece of a long text has a deadline of its own, as it would have in its own frame.
         steps = self.feed_in_steps(texts)
         released: list[Frame] = []
@@ -153,12 +160,12 @@ class StreamFilter:
     async def inspect_all(self, frames: Sequence[Frame], now: Callable[[], float]) -> list[Frame]:
         """Take many frames; other tasks run in between."""
         turn = TimeSlice(now)
-        turn.begin()
+        turn.start()
         released: list[Frame] = []
         for frame in frames:
             released += await self.inspect(frame)
             if turn.is_over():
-                await turn.rest()
+                await turn.pause()
         return released
 
     def try_inspect(self, frame: Frame) -> list[Frame] | None:
@@ -177,26 +184,27 @@ class StreamFilter:
         released = stream.feed(delta.text)
         return released if self._opening is None else self._start_first(released)
 
-    def read(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
+    def read_texts(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
         """Return a frame's texts. ``walked_texts`` are those outside of deltas, if known."""
-        concerns = self._filters.concerns
-        going = [delta_text for delta_text in delta_texts(frame) if concerns(delta_text.text)]
+        concerns = self._filters.has_filter
+        going = [delta_text for delta_text in list_delta_texts(frame) if concerns(delta_text.text)]
         complete: list[Text] = []
-        for text in filter(concerns, (walked_texts or collect_texts(other_texts(frame))).texts):
-            place = place_of(frame, text.path)
+        walked_texts = walked_texts or collect_texts(iter_other_texts(frame))
+        for text in filter(concerns, walked_texts.texts):
+            place = get_place(frame, text.path)
             if place is None:
                 complete.append(text)
             else:
                 going.append(FrameText(text, place))
-        ending = chain.from_iterable(map(self._streams_ended_by, frame.events))
+        ending = chain.from_iterable(map(self._list_ended_streams, frame.events))
         weight = sum(stream.filter.weight_of_end() for stream in ending)
-        weight += sum(map(self._weight, going))
+        weight += sum(map(self._weigh_text, going))
         for text in complete:
             repeated = LIGHT if self._joinable.may_repeat(frame, text) else 0
-            weight += TEXT_WEIGHT + weight_of(text.text) + repeated
+            weight += TEXT_WEIGHT + weigh(text.text) + repeated
         return FrameTexts(frame, going, complete=complete, weight=weight)
 
-    def take(self, step: FrameTexts) -> list[Frame]:
+    def feed_texts(self, step: FrameTexts) -> list[Frame]:
         """Take a frame with its texts, and return the frames that it releases."""
         return [*chain.from_iterable(self.feed_in_steps(step))]
 
@@ -213,12 +221,11 @@ class StreamFilter:
             yield self._start_first(released)
             yield from self._feed_texts(frame, going)
             finishes = (event for event in frame.events if isinstance(event, Finish))
-            finish = partial(self._finish, frame)
-            yield self._start_first([*chain.from_iterable(map(finish, finishes))])
+            yield self._start_first([f for finish in finishes for f in self._finish(frame, finish)])
             return
-        waiting = self._stream_before(frame)
+        waiting = self._get_blocking_stream(frame)
         if waiting is None:
-            released += unsigned(frame, self._edited)
+            released += remove_broken_signature(frame, self._edited)
         else:
             waiting.append(HeldText(frame, (), ""))
         yield self._start_first(released)
@@ -228,21 +235,21 @@ class StreamFilter:
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()
-        return self._start_first(_close_streams([*self._streams.values(), *self._idle.values()]))
+        return self._start_first(close_streams([*self._streams.values(), *self._idle.values()]))
 
-    def _weight(self, going: FrameText) -> int:
+    def _weigh_text(self, going: FrameText) -> int:
         text, stream = going.text.text, self._streams.get(going.place)
         if stream is not None:
             return TEXT_WEIGHT + stream.filter.weight(text)
-        parts = weight_of_parts(text) if is_json(going.place) else 0
-        return TEXT_WEIGHT + weight_of(text) + parts
+        parts = weigh_arguments(text) if is_json(going.place) else 0
+        return TEXT_WEIGHT + weigh(text) + parts
 
-    def _streams_ended_by(self, event: Event) -> Iterable[PartStream]:
+    def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
         """Return the streams that an event ends: of its part, of its choice, or all."""
         if isinstance(event, End):
             return filter(None, (self._streams.get(event.part),))
         if isinstance(event, Finish):
-            return self._streams_of(event.choice)
+            return self._list_choice_streams(event.choice)
         return self._streams.values() if isinstance(event, Stop | Fault) else ()
 
     def _mask_complete_texts(self, step: FrameTexts) -> tuple[Frame, list[FrameText]]:
@@ -252,18 +259,17 @@ class StreamFilter:
             masked_text = self._mask_text(frame, text)
             if masked_text is not None:
                 changes[text.path] = masked_text
-            if self._joinable.omits(frame, text):
+            if self._joinable.must_remove(frame, text):
                 changes[text.path] = ""
         for item in step.going:
-            if self._joinable.omits_going(frame, item):
+            if self._joinable.must_remove_continued(frame, item):
                 changes[item.text.path] = ""
             else:
                 going.append(item)
-        changed = with_changes(frame, changes)
+        changed = replace_frame_texts(frame, changes)
         if any(isinstance(path[-1], MemberName) for path in changes):
-            paths = paths_in_copy(
-                frame.doc or {}, changed.doc or {}, [item.text.path for item in going]
-            )
+            going_paths = [item.text.path for item in going]
+            paths = map_paths_to_copy(frame.doc or {}, changed.doc or {}, going_paths)
             going = [
                 item._replace(text=item.text._replace(path=path))
                 for item, path in zip(going, paths, strict=True)
@@ -276,10 +282,10 @@ class StreamFilter:
         Texts at one place of unknown events are also inspected as one text, because a client may
         join them.
         """
-        place = unknown_place(frame, text.path)
+        place = get_unknown_place(frame, text.path)
         text_filter = None if place is None else self._unknown.get(place)
         if text_filter is None:
-            text_filter = self._filters.text_filter(text, arguments=False, crowded=False)
+            text_filter = self._filters.make_filter(text, arguments=False, crowded=False)
         released = [*chain.from_iterable(map(text_filter.feed, split_batches(text.text)))]
         if place is not None and (place in self._unknown or len(self._unknown) < MAX_STREAMS):
             self._unknown[place] = text_filter
@@ -293,7 +299,7 @@ class StreamFilter:
     def _feed_texts(self, frame: Frame, going: Sequence[FrameText]) -> Iterator[list[Frame]]:
         """Feed the texts of a frame to their filters."""
         texts = [HeldText(frame, item.text.path, item.text.text) for item in going]
-        streams = [self._stream(item) for item in going]
+        streams = [self._get_stream(item) for item in going]
         group = HeldGroup(texts, streams) if len(texts) > 1 else None
         for held_text, stream in zip(texts, streams, strict=True):
             held_text.group = group
@@ -305,28 +311,28 @@ class StreamFilter:
             if item.place not in self._streams:
                 yield self._start_first(stream.close())
 
-    def _stream(self, going: FrameText) -> PartStream:
+    def _get_stream(self, going: FrameText) -> PartStream:
         """Return the stream of a text. Above `MAX_STREAMS` each text has its own."""
         place = going.place
         stream = self._streams.get(place)
         if stream is None and isinstance(place, Part):
             stream = self._idle.pop((place.choice, place.kind), None)
-        elif stream is None:
-            stream = self._ended_stream(choice_of(place), going.text.kind)
+        elif stream is None and not self._joinable.is_complete(going.text):
+            stream = self._get_ended_stream(get_choice(place), going.text.kind)
         names = () if isinstance(place, Part) else (s for s in place[1] if isinstance(s, str))
         crowded = len(self._streams) >= MAX_STREAMS or sum(map(len, names)) > MAX_NAME
         if stream is None:
             arguments = is_json(place)
-            text_filter = self._filters.text_filter(
+            text_filter = self._filters.make_filter(
                 going.text, arguments=arguments, crowded=crowded
             )
-            ends = self._joinable.ends(going.text)
+            ends = self._joinable.is_complete(going.text)
             stream = PartStream(text_filter, self._edited, self._waiting, ends=ends)
         if not crowded:
             self._streams[place] = stream
         return stream
 
-    def _ended_stream(self, choice: int, kind: str) -> PartStream | None:
+    def _get_ended_stream(self, choice: int, kind: str) -> PartStream | None:
         """Return the stream of a text that continues after its choice has finished."""
         if choice not in self._joinable.ended:
             return None
@@ -337,7 +343,7 @@ class StreamFilter:
         )
         return next(streams, None)
 
-    def _stream_before(self, frame: Frame) -> PartStream | None:
+    def _get_blocking_stream(self, frame: Frame) -> PartStream | None:
         """Return the stream whose waiting frames must be sent before a frame without text."""
         latest = self._latest
         is_untyped = frame.doc is not None and not frame.events
@@ -348,9 +354,9 @@ class StreamFilter:
                 stream = self._streams.get(latest if latest and is_parent else event.part)
         return stream if stream is not None and stream.head is not None else None
 
-    def _streams_of(self, choice: int) -> list[PartStream]:
+    def _list_choice_streams(self, choice: int) -> list[PartStream]:
         return [
-            *(stream for place, stream in self._streams.items() if choice_of(place) == choice),
+            *(stream for place, stream in self._streams.items() if get_choice(place) == choice),
             *(stream for place, stream in self._idle.items() if place[0] == choice),
         ]
 
@@ -360,10 +366,8 @@ class StreamFilter:
             return self._end_part(frame, event.part)
         if isinstance(event, Finish):
             self._joinable.ended.add(event.choice)
-            streams = self._streams_of(event.choice)
-            ending = (s for s in streams if s.ends and s not in carried)
-            release = PartStream.release if frame.family in CHAT else PartStream.close
-            return [*chain.from_iterable(map(release, ending))]
+            streams = self._list_choice_streams(event.choice)
+            return close_streams(s for s in streams if s.ends and s not in carried)
         return self.close() if isinstance(event, Stop | Fault) else []
 
     def _end_part(self, frame: Frame, part: Part) -> list[Frame]:
@@ -392,7 +396,3 @@ class StreamFilter:
             return []
         opening, self._opening = self._opening, None
         return [*starts, *(frame for frame in opening if frame not in starts)]
-
-
-def _close_streams(streams: Iterable[PartStream]) -> list[Frame]:
-    return [frame for stream in streams for frame in stream.close()]

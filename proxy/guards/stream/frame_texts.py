@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.wire.strict_json import is_name
-from proxy.guards.text.documents import native_walk, value_walk
+from proxy.guards.text.documents import walk_non_chat, walk_value
 from proxy.guards.text.members import is_in_choice
-from proxy.guards.text.replace import paths_in_copy, replaced
+from proxy.guards.text.replace import map_paths_to_copy, replace_texts
 from proxy.guards.text.walk import (
     Found,
     MemberName,
     Opaque,
     Path,
     Text,
-    logprobs_nodes,
-    parts_of,
+    iter_logprob_nodes,
+    joined_parts_depth,
 )
 from proxy.types import Json
 from proxy.types.events import (
@@ -31,7 +31,7 @@ from proxy.types.events import (
     Part,
     Start,
     UsageReport,
-    index_of,
+    get_index,
 )
 from proxy.types.events import replace_at_slot as put
 
@@ -67,7 +67,7 @@ def is_json(place: Part | Place) -> bool:
     return place[1][-1] in _ARGUMENTS
 
 
-def choice_of(place: Part | Place) -> int:
+def get_choice(place: Part | Place) -> int:
     """Return the index of the choice of a place."""
     return place.choice if isinstance(place, Part) else place[0]
 
@@ -79,11 +79,16 @@ class FrameText(NamedTuple):
     place: Part | Place
 
 
-def delta_texts(frame: Frame) -> list[FrameText]:
+def list_delta_texts(frame: Frame) -> list[FrameText]:
     """Return the texts of the deltas of a frame."""
     return [
         FrameText(
-            Text(path_of(frame, number), event.text, KIND_OF[event.part.kind], role="assistant"),
+            Text(
+                get_value_path(frame, number),
+                event.text,
+                KIND_OF[event.part.kind],
+                role="assistant",
+            ),
             event.part,
         )
         for number, event in enumerate(frame.events)
@@ -91,15 +96,15 @@ def delta_texts(frame: Frame) -> list[FrameText]:
     ]
 
 
-def delta_at(frame: Frame, path: Path) -> Delta | None:
+def get_delta(frame: Frame, path: Path) -> Delta | None:
     """Return the delta whose text is at a path."""
     for number, event in enumerate(frame.events):
-        if isinstance(event, Delta) and path_of(frame, number) == path:
+        if isinstance(event, Delta) and get_value_path(frame, number) == path:
             return event
     return None
 
 
-def other_texts(frame: Frame) -> Iterator[Found]:
+def iter_other_texts(frame: Frame) -> Iterator[Found]:
     """Walk over all other texts of a frame."""
     doc, natives = frame.doc, [event for event in frame.events if isinstance(event, Native)]
     is_walked = doc is not None and bool(natives)
@@ -108,7 +113,7 @@ def other_texts(frame: Frame) -> Iterator[Found]:
         delta_slots |= {
             event.slot for event in frame.events if isinstance(event, Delta) and event.slot
         }
-        for item in native_walk(doc, frame.family, is_event=True):
+        for item in walk_non_chat(doc, frame.family, is_event=True):
             path = item.path if isinstance(item, Text | Opaque) else ()
             # The path of a segment is the path of its arguments and its index.
             is_segment = path and isinstance(path[-1], int) and path[:-1] in delta_slots
@@ -116,14 +121,14 @@ def other_texts(frame: Frame) -> Iterator[Found]:
                 yield item
     for number, event in enumerate(frame.events):
         if isinstance(event, Start | Begin | Attach | Extension):
-            path = path_of(frame, number)
+            path = get_value_path(frame, number)
             if path == (number,) or not is_walked:
                 yield from _iter_event_texts(frame, path, event)
         if isinstance(event, Begin) and event.call is not None and not is_walked:
             yield from _iter_texts_in_ids((number,), id=event.call.id)
 
 
-def path_of(frame: Frame, number: int) -> Path:
+def get_value_path(frame: Frame, number: int) -> Path:
     """Return the path of an event's value.
 
     It starts with `number` if the document does not have the value.
@@ -138,20 +143,20 @@ def path_of(frame: Frame, number: int) -> Path:
     return (number,)
 
 
-def place_of(frame: Frame, path: Path) -> Place | None:
+def get_place(frame: Frame, path: Path) -> Place | None:
     """Return the place of a text in a document, None if no other document may continue the text."""
     doc = frame.doc or {}
-    if isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED or is_of_event(frame, path):
+    if isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED or is_in_event_value(frame, path):
         return None
     if frame.family in CHAT:
-        return numbered(doc, path) if is_in_choice(path) and path[2] not in _ENDS else None
+        return number_path(doc, path) if is_in_choice(path) and path[2] not in _ENDS else None
     return (0, (doc.get("type"), *_iter_delta_ids(doc), *path)) if path[0] == "delta" else None
 
 
-def unknown_place(frame: Frame, path: Path) -> Place | None:
+def get_unknown_place(frame: Frame, path: Path) -> Place | None:
     """Return the place of a text in a document without known events, None for other documents.
 
-    `place_of` returns the place of the text of a delta.
+    `get_place` returns the place of the text of a delta.
     """
     doc = frame.doc or {}
     if frame.family in CHAT or isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED:
@@ -160,17 +165,17 @@ def unknown_place(frame: Frame, path: Path) -> Place | None:
     return (0, (doc.get("type"), *path)) if is_unknown else None
 
 
-def is_of_event(frame: Frame, path: Path) -> bool:
+def is_in_event_value(frame: Frame, path: Path) -> bool:
     """Return True if a text is part of the value of an event."""
     for number, event in enumerate(frame.events):
         if isinstance(event, Begin | Attach | Extension):
-            of = path_of(frame, number)
+            of = get_value_path(frame, number)
             if path[: len(of)] == of:
                 return True
     return isinstance(path[0], int)
 
 
-def numbered(doc: Json, path: Path) -> Place:
+def number_path(doc: Json, path: Path) -> Place:
     """Return a path in a choice with the index of each item instead of its position.
 
     The parts of a message share one place.
@@ -179,9 +184,11 @@ def numbered(doc: Json, path: Path) -> Place:
     steps: list[Any] = []
     for step in path:
         value = value[step]
-        steps.append(index_of(value, step) if isinstance(step, int) else step)
+        steps.append(get_index(value, step) if isinstance(step, int) else step)
     choice_steps = tuple(steps[2:])
-    return (steps[1] if isinstance(steps[1], int) else -1), choice_steps[: parts_of(choice_steps)]
+    return (steps[1] if isinstance(steps[1], int) else -1), choice_steps[
+        : joined_parts_depth(choice_steps)
+    ]
 
 
 def _find_start_path(doc: Json, start: Start, number: int) -> Path:
@@ -209,15 +216,15 @@ def _iter_event_texts(
             name_path = (*path, "name") if isinstance(path[-1], int) else path
             yield Text(name_path, event.call.name, "tool", role="assistant")
     elif isinstance(event, Extension):
-        yield from value_walk(path, event.value, "other" if event.choice is None else "content")
+        yield from walk_value(path, event.value, "other" if event.choice is None else "content")
     elif event.name == "logprobs":
         delta_text = "".join(delta.text for delta in frame.events if isinstance(delta, Delta))
-        for node in logprobs_nodes(path, event.value, delta_text):
+        for node in iter_logprob_nodes(path, event.value, delta_text):
             yield Text(node.path, node.value, node.kind, role=node.role)
     else:
         if event.name == "audio":
             yield Opaque(path, "audio")
-        yield from value_walk(path, event.value, "content")
+        yield from walk_value(path, event.value, "content")
 
 
 def _iter_delta_ids(doc: Json) -> Iterator[object]:
@@ -234,7 +241,7 @@ def _iter_delta_ids(doc: Json) -> Iterator[object]:
 VALUED = (Start, Begin, Delta, Attach, Extension)
 
 
-def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
+def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
     """Return a frame with other texts at paths of its texts.
 
     A changed delta loses its log probabilities, because their tokens spell the text.
@@ -242,7 +249,7 @@ def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
     if not changes:
         return frame
     doc = frame.doc
-    deltas = [delta for path in changes if (delta := delta_at(frame, path)) is not None]
+    deltas = [delta for path in changes if (delta := get_delta(frame, path)) is not None]
     if doc is not None:
         for delta in deltas:
             if delta.slot:
@@ -252,15 +259,15 @@ def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
             for path, text in changes.items()
             if not isinstance(path[0], int) and _can_set_text(doc, path)
         }
-        frame = _rebuild_frame(frame, replaced(doc, in_doc), in_doc) if in_doc else frame
+        frame = _rebuild_frame(frame, replace_texts(doc, in_doc), in_doc) if in_doc else frame
     alone = {path: text for path, text in changes.items() if isinstance(path[0], int)}
     values: Any = {number: _get_read_value(event) for number, event in enumerate(frame.events)}
-    for number, value in replaced(values, alone).items() if alone else ():
+    for number, value in replace_texts(values, alone).items() if alone else ():
         frame = _replace_event_value(frame, int(number), value)
-    return without(frame, "logprobs") if deltas else frame
+    return remove_attachment(frame, "logprobs") if deltas else frame
 
 
-def without(frame: Frame, name: str) -> Frame:
+def remove_attachment(frame: Frame, name: str) -> Frame:
     """Return a frame without its attached values called ``name``.
 
     In the document, an empty string replaces a signature, and an empty value log probabilities.
@@ -290,11 +297,11 @@ def _rebuild_frame(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Fram
         if isinstance(event, UsageReport):
             events[number] = _update_usage(event, frame.doc or {}, doc)
             continue
-        slot = path_of(frame, number)
+        slot = get_value_path(frame, number)
         is_valued = isinstance(event, VALUED) and slot != (number,)
         if not is_valued or not _has_path(frame.doc, slot):
             continue
-        [place] = paths_in_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
+        [place] = map_paths_to_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
         value: Any = doc
         for step in place:
             value = value[step]

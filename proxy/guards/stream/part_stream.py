@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from proxy.errors import ResponseTooLarge
-from proxy.guards.stream.frame_texts import CHAT, delta_at, with_changes, without
+from proxy.guards.stream.frame_texts import CHAT, get_delta, remove_attachment, replace_frame_texts
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.text.walk import Path
 from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
@@ -135,17 +135,17 @@ class PartStream:
     def feed(self, text: str) -> list[Frame]:
         """Add characters and return the frames that they release."""
         pieces = self.filter.feed(text)
-        return self._released(pieces) if pieces or self._ready else []
+        return self._release_pieces(pieces) if pieces or self._ready else []
 
     def release(self) -> list[Frame]:
         """Return all waiting frames, because another frame follows. The text may continue."""
-        return self._released(self.filter.release())
+        return self._release_pieces(self.filter.release())
 
     def close(self) -> list[Frame]:
         """Return all waiting frames, because the text has ended."""
-        return self._released(self.filter.close())
+        return self._release_pieces(self.filter.close())
 
-    def _released(self, pieces: Sequence[ReleasedPiece]) -> list[Frame]:
+    def _release_pieces(self, pieces: Sequence[ReleasedPiece]) -> list[Frame]:
         held = self._held
         for text, size, is_changed in pieces:
             if is_changed:
@@ -161,7 +161,7 @@ class PartStream:
         if held and not self._ready:
             cleared = self._clear - (held[0].end - len(held[0].text))
             if cleared > self.filter.lookback:
-                out += _split(held[0], cleared)
+                out += _split_held_text(held[0], cleared)
         return out
 
     def _count(self, held_text: HeldText) -> None:
@@ -181,7 +181,7 @@ class PartStream:
             span = max(start, begin) - begin, min(end, held_text.end) - begin
             held_text.edits.append((*span, replacement))
             replacement = ""
-            delta = delta_at(held_text.frame, held_text.path)
+            delta = get_delta(held_text.frame, held_text.path)
             if delta is not None:
                 self._edited.add(delta.part)
 
@@ -213,9 +213,13 @@ class PartStream:
             if text.edits:
                 changes[text.path] = text.edited()
         if changes or self._edited:
-            out += unsigned(with_changes(frame, changes), self._edited)
+            out += remove_broken_signature(replace_frame_texts(frame, changes), self._edited)
         else:
             out.append(frame)
+
+
+def close_streams(streams: Iterable[PartStream]) -> list[Frame]:
+    return [frame for stream in streams for frame in stream.close()]
 
 
 def _has_content(held_text: HeldText) -> bool:
@@ -228,7 +232,7 @@ def _has_content(held_text: HeldText) -> bool:
     return type(events[0]) is not Delta or bool(events[0].text)
 
 
-def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
+def remove_broken_signature(frame: Frame, edited: set[Part]) -> list[Frame]:
     """Return a frame without the signature of a changed part, none if nothing else is in it.
 
     A frame with text keeps it: the id of a tool call carries the signature of the call.
@@ -237,24 +241,24 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
         return [frame]
     for event in frame.events:
         if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
-            return [] if len(frame.events) == 1 else [without(frame, "signature")]
+            return [] if len(frame.events) == 1 else [remove_attachment(frame, "signature")]
     return [frame]
 
 
-def _split(held_text: HeldText, cleared: int) -> list[Frame]:
+def _split_held_text(held_text: HeldText, cleared: int) -> list[Frame]:
     """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``.
 
     The rest has no document if the frame has other events than the text and its values. A
     writer of Responses puts a text without a document into the event that repeats it.
     """
     frame = held_text.frame
-    delta = None if held_text.group else delta_at(frame, held_text.path)
+    delta = None if held_text.group else get_delta(frame, held_text.path)
     is_delta = all(isinstance(event, Delta | Attach) for event in frame.events)
     if delta is None or delta.part.kind not in SHOWN | CALLS:
         return []
     if frame.family == "responses" and not is_delta:
         return []
-    clear_frame = with_changes(frame, {held_text.path: held_text.edited(cleared)})
+    clear_frame = replace_frame_texts(frame, {held_text.path: held_text.edited(cleared)})
     if not is_delta:
         events = (Delta(delta.part, ""),)
         held_text.frame = Frame(events, frame.family, model_call=frame.model_call, last=frame.last)

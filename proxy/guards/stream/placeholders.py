@@ -18,9 +18,9 @@ from urllib.parse import quote
 from proxy.guards.findings import RuleTally, replace_by_kind
 from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
-from proxy.guards.text.hosts import is_listed
+from proxy.guards.text.hosts import matches_entry
 from proxy.guards.text.link_addresses import MAILTO, Addresses, EscapedAddresses
-from proxy.guards.text.replace import replaced
+from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import Text, Texts
 from proxy.types import Json
 from proxy.types.guard import GuardRule
@@ -73,7 +73,7 @@ class PlaceholderNames:
         # An encoding may take three characters per letter, and there may be line breaks.
         self.longest = 3 * max(map(len, self._sorted), default=0) + 64 if self._sorted else 0
 
-    def occurrences(self, text: str, start_at: int) -> Iterator[RewrittenName]:
+    def find_names(self, text: str, start_at: int) -> Iterator[RewrittenName]:
         """Yield the placeholders in a text from ``start_at`` on.
 
         The character before ``start_at`` decides only whether a word starts there.
@@ -93,7 +93,7 @@ class PlaceholderNames:
             else:
                 position = start + 1
 
-    def pending(self, text: str, start_at: int) -> int:
+    def find_partial_name(self, text: str, start_at: int) -> int:
         """Return the start of a suffix that may become a placeholder, or the length of the text."""
         size = len(text)
         low = max(start_at, size - self.longest)
@@ -155,7 +155,7 @@ Values = dict[str, tuple[str, frozenset[str]]]
 """Values and their hosts, by the placeholder without its brackets."""
 
 
-def placeholder_key(secret: str | None = None) -> bytes:
+def derive_key(secret: str | None = None) -> bytes:
     """Return the key of placeholders: derived from the deployment's secret, or random."""
     if secret is None:
         return token_bytes(32)
@@ -163,7 +163,7 @@ def placeholder_key(secret: str | None = None) -> bytes:
     return blake2b(text, digest_size=32, person=b"headrace masks").digest()
 
 
-def keyed_digest(
+def digest_value(
     key: bytes, virtual_key: str | None, label: str, value: str, hosts: Collection[str]
 ) -> str:
     """Return the digest of a value of a virtual key. No two virtual keys share one."""
@@ -190,9 +190,9 @@ class Masks:
         self._names: PlaceholderNames | None = None
 
     @classmethod
-    def of(cls, key: bytes, virtual_key: str | None) -> Masks:
+    def for_key(cls, key: bytes, virtual_key: str | None) -> Masks:
         """Return the placeholders of a call of a virtual key."""
-        return cls(partial(keyed_digest, key, virtual_key))
+        return cls(partial(digest_value, key, virtual_key))
 
     def __len__(self) -> int:
         return len(self._values)
@@ -200,16 +200,16 @@ class Masks:
     def __repr__(self) -> str:
         return f"Masks({len(self)})"
 
-    def replacement(self, rule: GuardRule, kind: str, text: str) -> str:
+    def replace(self, rule: GuardRule, kind: str, text: str) -> str:
         """Return the replacement of a masked text.
 
         It is a placeholder if the rule restores values, else the name of the kind.
         """
         if not rule.restore:
             return replace_by_kind(rule, kind, text)
-        return self.placeholder(kind, text, rule.restore_hosts)
+        return self.make_placeholder(kind, text, rule.restore_hosts)
 
-    def placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
+    def make_placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
         """Return the placeholder of a value, which may be restored in addresses of ``hosts``."""
         label = NOT_IN_LABEL.sub("_", kind.upper()).strip("_") or "VALUE"
         name = f"{label}_{self._digest(label, value, hosts)}"
@@ -221,12 +221,12 @@ class Masks:
 
     def unmask(self, text: str, *, escaped: bool = False) -> str:
         """Restore the values in a whole text. An ``escaped`` text is inside of a JSON string."""
-        unmasker = self.unmasker(escaped=escaped)
-        if next(unmasker.names.occurrences(text, 0), None) is None:
+        unmasker = self.build_unmasker(escaped=escaped)
+        if next(unmasker.names.find_names(text, 0), None) is None:
             return text
         return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.close()))
 
-    def unmasked(self, data: Json, read: Texts) -> Json:
+    def unmask_document(self, data: Json, read: Texts) -> Json:
         """Return a whole response with the original values in place of placeholders.
 
         ``read`` are the texts of the response.
@@ -234,25 +234,25 @@ class Masks:
         changes = {
             text.path: restored
             for text in read.texts
-            if self.concerns(text)
+            if self.has_filter(text)
             and (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
         }
-        return replaced(data, changes)
+        return replace_texts(data, changes)
 
-    def unmasker(self, *, escaped: bool = False) -> Unmasker:
+    def build_unmasker(self, *, escaped: bool = False) -> Unmasker:
         """Return a filter that restores the values known so far in a stream of text."""
         if self._names is None:
             self._names = PlaceholderNames(self._values)
         return Unmasker(self._values, self._names, escaped=escaped)
 
-    def concerns(self, text: Text) -> bool:
+    def has_filter(self, text: Text) -> bool:
         """Return False for thoughts: providers sign them and verify them when they return."""
         return text.kind != "reasoning"
 
-    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
+    def make_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
         """Return the filter that restores the values in one text of a stream."""
-        plain = self.unmasker()
-        return ArgumentsWindow(self.unmasker(escaped=True), plain) if arguments else plain
+        plain = self.build_unmasker()
+        return ArgumentsWindow(self.build_unmasker(escaped=True), plain) if arguments else plain
 
 
 class Unmasker:
@@ -290,7 +290,7 @@ class Unmasker:
         context_size = len(self._before)
         text = self._before + self._held + text
         certain = self._find_open_mail_address(
-            text, context_size, self.names.pending(text, context_size)
+            text, context_size, self.names.find_partial_name(text, context_size)
         )
         self._held = text[certain:]
         return self._restore(text[:certain], context_size)
@@ -316,7 +316,7 @@ class Unmasker:
     def _restore(self, text: str, past: int) -> list[ReleasedPiece]:
         """Return the pieces of a text from ``past`` on, with values restored."""
         pieces: list[ReleasedPiece] = []
-        for occurrence in self.names.occurrences(text, past):
+        for occurrence in self.names.find_names(text, past):
             gap, placeholder = (
                 text[past : occurrence.start],
                 text[occurrence.start : occurrence.end],
@@ -325,7 +325,9 @@ class Unmasker:
             past = occurrence.end
             pieces.append(ReleasedPiece(gap, len(gap), changed=False))
             value, hosts = self._values[occurrence.name]
-            is_kept = self._addresses.within and not is_listed(self._addresses.host or "", hosts)
+            is_kept = self._addresses.within and not matches_entry(
+                self._addresses.host or "", hosts
+            )
             if text[max(occurrence.start - len(MAILTO), 0) : occurrence.start].lower() == MAILTO:
                 is_whole = _ENDS_MAIL_ADDRESS.match(text, occurrence.end) is not None
                 is_kept = not (is_whole and self._addresses.begins_mailto)

@@ -59,8 +59,8 @@ class TextFilters(Protocol):
     @property
     def to_last(self) -> bool: ...
 
-    def concerns(self, text: Text) -> bool:
+    def has_filter(self, text: Text) -> bool:
         """Return True if a text has a filter."""
 
-    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
+    def make_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
         """Return a new filter. ``crowded``: there are as many filters as are allowed."""

@@ -1,7 +1,7 @@
 """Texts of a stream: their filters, and texts that a client may join.
 
 If a rule may withhold findings, a place without a text filter passes only values that equal its
-first one. No text passes in a second form of a choice, or after the end of a message.
+first one. No text passes after its choice has finished, or in a second form of a choice.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from proxy.guards.stream.frame_texts import (
     CHAT,
     FrameText,
     Place,
-    choice_of,
-    is_of_event,
-    numbered,
+    get_choice,
+    is_in_event_value,
+    number_path,
 )
 from proxy.guards.stream.text_filter import TextFilter, TextFilters
 from proxy.guards.stream.window import Window
@@ -31,7 +31,6 @@ MAX_PLACES = 1024  # places of a stream whose first value is remembered
 _DIGEST_BYTES = 16  # digests bound the memory for long names and values
 _FORMS = frozenset({"delta", "message", "text"})
 _FORM_OF = {"chat": "delta", "completions": "text"}
-_USUAL = ("delta", "content"), ("text",)  # places of the content of a choice that has finished
 
 
 @frozen
@@ -42,32 +41,32 @@ class RuleFilters:
     replace: Replace = replace_by_kind
     to_last: bool = False
 
-    def concerns(self, text: Text) -> bool:
+    def has_filter(self, text: Text) -> bool:
         for tally in self.tallies:  # noqa: SIM110  # runs for each chunk, and a generator is slower
             if tally.rule.applies_to(text.role, text.kind):
                 return True
         return False
 
-    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        tallies = inspecting_rules(self.tallies, text)
+    def make_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
+        tallies = list_inspecting_rules(self.tallies, text)
         if crowded:
             for tally in tallies:
-                tally.fail("too_many_texts")
+                tally.record_failure("too_many_texts")
         if arguments:
             return ArgumentsWindow.for_rules(tallies, self.replace)
         return Window(tallies, replace=self.replace)
 
 
-def inspecting_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
+def list_inspecting_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
     """Return the rules that inspect a text."""
     return [tally for tally in tallies if tally.rule.applies_to(text.role, text.kind)]
 
 
-def enforcing_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
+def list_enforcing_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
     """Return the rules that may withhold findings in a text."""
     return [
         tally
-        for tally in inspecting_rules(tallies, text)
+        for tally in list_inspecting_rules(tallies, text)
         if tally.error is None and tally.rule.enforces
     ]
 
@@ -107,12 +106,12 @@ class JoinableTexts:
         self._first_values: dict[bytes, bytes] = {}  # by place, both as digests
         self._repeated: set[bytes] = set()  # places whose value was inspected as repeated
         self._forms: dict[int, str] = {}
-        self._content_places: dict[int, Part | Place | None] = {}  # by choice, None for parts
+        self._content_places: dict[int, Place | None] = {}  # by choice, None for parts
         self.ended: set[int] = set()
 
-    def ends(self, text: Text) -> bool:
+    def is_complete(self, text: Text) -> bool:
         """Return True if a text ends with its choice, although more may follow."""
-        return not self._to_last or bool(enforcing_rules(self._tallies, text))
+        return not self._to_last or bool(list_enforcing_rules(self._tallies, text))
 
     def may_repeat(self, frame: Frame, text: Text) -> bool:
         """Return True if copies of a complete text may have to be inspected together."""
@@ -120,17 +119,17 @@ class JoinableTexts:
         key = _digest(repr(place)) if place is not None else b""
         return key in self._first_values and key not in self._repeated
 
-    def omits(self, frame: Frame, text: Text) -> bool:
+    def must_remove(self, frame: Frame, text: Text) -> bool:
         """Return True if a complete text must be removed.
 
         If no rule may withhold findings, record that it was inspected without others.
         """
-        acting_rules = enforcing_rules(self._tallies, text)
+        acting_rules = list_enforcing_rules(self._tallies, text)
         if text.kind == "logprobs" and acting_rules:
             return True
         place, rules = (
             _get_repeated_place(frame, text.path),
-            acting_rules or inspecting_rules(self._tallies, text),
+            acting_rules or list_inspecting_rules(self._tallies, text),
         )
         if place is None or self._is_safe_copy(place, text.text, rules):
             return False
@@ -152,24 +151,23 @@ class JoinableTexts:
                 self._first_values[key] = b""
         return self._first_values.get(key) == digest
 
-    def omits_going(self, frame: Frame, going: FrameText) -> bool:
+    def must_remove_continued(self, frame: Frame, going: FrameText) -> bool:
         """Return True if a continued text must be removed.
 
         If no rule may withhold findings and its choice has finished, record that it was inspected
         in two parts.
         """
-        place, text, choice = going.place, going.text, choice_of(going.place)
-        has_ended = choice in self.ended and frame.family not in CHAT
-        if not enforcing_rules(self._tallies, text):
+        place, text, choice = going.place, going.text, get_choice(going.place)
+        has_ended = choice in self.ended
+        if not list_enforcing_rules(self._tallies, text):
             if has_ended and not self._to_last:
-                for tally in inspecting_rules(self._tallies, text):
-                    tally.fail("text_after_finish")
+                for tally in list_inspecting_rules(self._tallies, text):
+                    tally.record_failure("text_after_finish")
             return False
-        if frame.family not in CHAT:
+        if has_ended or frame.family not in CHAT:
             return has_ended
         if _is_content(place, text.path) and text.text:
-            is_usual = isinstance(place, Part) or (choice in self.ended and place[1] in _USUAL)
-            content_place = None if is_usual else place
+            content_place = None if isinstance(place, Part) else place
             if self._content_places.setdefault(choice, content_place) != content_place:
                 # Clients join all content, but each place has a filter of its own.
                 return True
@@ -200,10 +198,10 @@ def _get_repeated_place(frame: Frame, path: Path) -> tuple[object, ...] | None:
     if doc is None or isinstance(path[-1], MemberName):
         return None
     if frame.family in CHAT and is_in_choice(path) and path[-1] == "name":
-        return numbered(doc, path)  # clients join the names of all chunks
-    if is_of_event(frame, path):
+        return number_path(doc, path)  # clients join the names of all chunks
+    if is_in_event_value(frame, path):
         return None
     if frame.family in CHAT:
-        return numbered(doc, path) if is_in_choice(path) else path
+        return number_path(doc, path) if is_in_choice(path) else path
     kind = doc.get("type")
     return (kind, *path) if isinstance(kind, str) and kind.endswith("delta") else None

@@ -21,19 +21,19 @@ from proxy.guards.findings import (
     RuleTally,
     TextMatch,
     escape_replacement,
-    match_start_limit,
+    last_settled_start,
     replace_by_kind,
 )
 from proxy.guards.stream.text_filter import ReleasedPiece
 from proxy.guards.stream.word_scanner import (
     WORDS,
     WordScanner,
-    count_whole,
-    find_held,
-    is_torn,
-    last_end,
-    open_from,
-    word_scanner,
+    count_whole_text_matches,
+    find_last_word_end,
+    find_open_position,
+    find_undecided_matches,
+    make_word_scanner,
+    starts_in_base64,
 )
 from proxy.guards.text.base64_text import MOST_RUN
 from proxy.guards.text.documents import (
@@ -43,7 +43,7 @@ from proxy.guards.text.documents import (
     SHEET,
     split_batches,
 )
-from proxy.guards.text.normalize import beginning
+from proxy.guards.text.normalize import read_beginning
 from proxy.types.guard import has_weight
 
 MAX_WHOLE = 8 * 1024 * 1024  # maximum characters kept for a rule that needs the whole text
@@ -89,7 +89,7 @@ class Window:
         self._needs_whole = None in holding
         finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
         self.lookback = max((lookback for lookback in holding if lookback is not None), default=0)
-        self._words = word_scanner(self._cursors, escaped=escaped)
+        self._words = make_word_scanner(self._cursors, escaped=escaped)
         self._min_run = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._max_lookback = max(finite, default=0)
         self._min_pause = self.lookback // HELD_SHARE if holding else self._max_lookback // 4
@@ -162,7 +162,7 @@ class Window:
         self._new_size += size
         if self._words is not None:
             is_due = self._new_size >= WORDS or (
-                not self._is_ascii and self._new_size >= self._words.together(text)
+                not self._is_ascii and self._new_size >= self._words.get_step_size(text)
             )
             return self._inspect_words(self._words) if is_due else []
         return self._inspect_several_pieces()
@@ -186,7 +186,7 @@ class Window:
         """
         text, base, pending_start = self._text, self._text_start, self._decided - self._text_start
         pending_size = len(text) - pending_start
-        end = last_end(text, pending_start, len(text) - 1)
+        end = find_last_word_end(text, pending_start, len(text) - 1)
         moved = False
         if end > pending_start and self._credit + HELD_SHARE * self._new_size >= pending_size:
             self._credit += HELD_SHARE * self._new_size - pending_size
@@ -203,7 +203,7 @@ class Window:
                     self._inspect(unclear, max(0, start))
         if self._unread > self._max_unread or (
             self._unread > max(self._min_pause, self._pause)
-            and base + len(text) - words.decided() > self._max_lookback
+            and base + len(text) - words.get_final_position() > self._max_lookback
         ):
             self._inspect(self._cursors)
             moved = True
@@ -213,7 +213,7 @@ class Window:
         pieces = self._release()
         if len(self._text) > self._limit:
             for cursor in [cursor for cursor in self._cursors if cursor.is_incremental]:
-                cursor.tally.fail("too_long_to_hold")
+                cursor.tally.record_failure("too_long_to_hold")
             pieces += self._release()
         return pieces
 
@@ -234,7 +234,7 @@ class Window:
         self._parts = None
         for cursor in self._cursors:
             if cursor.lookback is None:
-                cursor.tally.fail("too_long")
+                cursor.tally.record_failure("too_long")
         if self._needs_whole:
             self._needs_whole = False
             self._text = "".join(parts[:-1])
@@ -250,7 +250,7 @@ class Window:
         pieces: list[ReleasedPiece] = []
         if self.held_size:
             preceding, text = self._preceding, self._text
-            matches = find_held(
+            matches = find_undecided_matches(
                 self._cursors, text, preceding, self._text_start, escaped=self._escaped
             )
             for match in sorted([*self._pending, *matches], key=_order):
@@ -271,7 +271,7 @@ class Window:
         if self._text:
             self._inspect(self._cursors, final=True)
         if whole_text and not self._needs_whole:
-            count_whole(self._cursors, whole_text, escaped=self._escaped)
+            count_whole_text_matches(self._cursors, whole_text, escaped=self._escaped)
         pieces = self._release()
         self._text = self._preceding = ""
         self._text_start = self._begin = self._decided = self._released = self._length
@@ -295,7 +295,7 @@ class Window:
         # The clock of the tallies is cheaper, but may include the work of others.
         cpu_clock = self._cpu_clock if self._words or self._last_weight > LIGHT else clock
         started_at, cpu_before = clock(), cpu_clock()
-        effort = self._read(cursors, start, final=final)
+        effort = self._read_text(cursors, start, final=final)
         cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
         self._last_weight = int(cpu_s * IN_A_SECOND)
         if self._words:  # the first inspection may compile patterns
@@ -308,24 +308,31 @@ class Window:
         if not start:
             self._unread = 0
 
-    def _read(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
+    def _read_text(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
         """Return the number of characters read one by one, at most twice the longest lookback."""
         text, escaped, base = self._text, self._escaped, self._text_start + start
         preceding = text[start - 1] if start else self._preceding
         text = text[start:] if start else text
-        torn = is_torn(preceding, text)
+        torn = starts_in_base64(preceding, text)
         max_run = None if self._needs_whole else MOST_RUN
-        read = beginning(
-            text, escaped=escaped, torn=torn, max_run=max_run, min_run=self._min_run, ends=final
+        read = read_beginning(
+            text,
+            escaped=escaped,
+            is_remainder=torn,
+            max_run=max_run,
+            min_run=self._min_run,
+            is_final=final,
         )
         for cursor in cursors:
             if cursor.lookback is None and not self._needs_whole:
                 continue
-            decided = len(text) if final else match_start_limit(read, cursor.lookback or 0)
+            decided = len(text) if final else last_settled_start(read, cursor.lookback or 0)
             floor = None
             if not final and self._words and cursor.hold is not None:
                 floor, decided_before = decided, max(0, cursor.decided - base)
-                decided = max(decided, open_from(read, cursor, cursor.hold, decided_before))
+                decided = max(
+                    decided, find_open_position(read, cursor, cursor.hold, decided_before)
+                )
             # A cursor that moved word by word updates how far back the text must be kept.
             if base + decided <= cursor.decided and floor is None:
                 continue
@@ -363,7 +370,7 @@ class Window:
         tally = self._tallies[match.rule]
         tally.count_finding(match.kind, match.score)
         if tally.rule.can_block:
-            raise tally.block_call(match.kind)
+            raise tally.build_block_error(match.kind)
         self._release_masked(match, pieces)
 
     def _release_masked(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:

@@ -13,21 +13,23 @@ from math import inf
 from proxy.guards.findings import MARGIN, RuleCursor, TextMatch, find_matches
 from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, find_last_unspaced_letter
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
-from proxy.guards.text.disguises import has_one_reading, open_mark_start
+from proxy.guards.text.disguises import find_trailing_marks, has_one_reading
 from proxy.guards.text.documents import SHEET
-from proxy.guards.text.normalize import Beginning, View, beginning, variants
+from proxy.guards.text.normalize import Beginning, View, build_views, read_beginning
 from proxy.types.hold import PartialMatcher
 
 
-def find_held(
+def find_undecided_matches(
     cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, escaped: bool
 ) -> list[TextMatch]:
     """Return the undecided matches in a held text, as if the text ended.
 
     The text begins at ``base`` and follows the character ``preceding``.
     """
-    torn = is_torn(preceding, text)
-    views = beginning(text, escaped=escaped, torn=torn, max_run=MOST_RUN, ends=True).views
+    torn = starts_in_base64(preceding, text)
+    views = read_beginning(
+        text, escaped=escaped, is_remainder=torn, max_run=MOST_RUN, is_final=True
+    ).views
     return [
         replace(match, start=match.start + base, end=match.end + base)
         for cursor in cursors
@@ -37,12 +39,12 @@ def find_held(
     ]
 
 
-def count_whole(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
+def count_whole_text_matches(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
     """Count the matches of rules that need the whole text and do not enforce.
 
     In a long text, these rules inspect only the first reading, as in whole responses.
     """
-    views = (View(text),) if len(text) > SHEET else variants(text, escaped=escaped)
+    views = (View(text),) if len(text) > SHEET else build_views(text, escaped=escaped)
     for cursor in cursors:
         if cursor.lookback is None:
             for match in find_matches(cursor.tally, cursor.rule, views):
@@ -63,11 +65,11 @@ class WordScanner:
         self._rules = [(cursor, cursor.hold) for cursor in cursors if cursor.hold is not None]
         self._escaped = escaped
 
-    def together(self, text: str) -> int:
+    def get_step_size(self, text: str) -> int:
         """Return the number of characters to inspect in one step."""
         return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
 
-    def decided(self) -> float:
+    def get_final_position(self) -> float:
         """Return the position before which every finding of the rules is final."""
         working = (cursor.decided for cursor, _ in self._rules if cursor.tally.error is None)
         return min(working, default=inf)
@@ -81,7 +83,7 @@ class WordScanner:
         start = max(0, start_at - MARGIN)
         tail = text[start : end + 1]
         plain = text[end + 1].isascii() and tail.isascii() and has_one_reading(tail.encode())
-        if not plain or open_mark_start(tail) < len(tail):
+        if not plain or find_trailing_marks(tail) < len(tail):
             return self._advance_in_views(text, start_at, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
             return []  # a single letter, which may start a longer word
@@ -109,9 +111,9 @@ class WordScanner:
         Return those whose rules must inspect it.
         """
         tail = text[start:]
-        torn = is_torn(text[start - 1 : start], tail)
-        read = beginning(tail, escaped=self._escaped, torn=torn, max_run=MOST_RUN)
-        end = last_end(tail, start_at - start, min(read.upto, read.run))
+        torn = starts_in_base64(text[start - 1 : start], tail)
+        read = read_beginning(tail, escaped=self._escaped, is_remainder=torn, max_run=MOST_RUN)
+        end = find_last_word_end(tail, start_at - start, min(read.upto, read.run))
         if end <= start_at - start:
             return []
         rules = [cursor for cursor, _ in self._rules if cursor.tally.error is None]
@@ -125,7 +127,7 @@ class WordScanner:
             if not cursor.ahead and _is_free_of_matches(read.views, cursor, hold, cursor_at, end):
                 cursor.decided = base + start + end
                 continue
-            place = open_from(read, cursor, hold, cursor_at)
+            place = find_open_position(read, cursor, hold, cursor_at)
             if place <= cursor_at:
                 continue
             if cursor.ahead or _may_match_any_view(read.views, cursor, hold, cursor_at, end):
@@ -135,7 +137,7 @@ class WordScanner:
         return unclear
 
 
-def word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner | None:
+def make_word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner | None:
     """Return a scanner, None if the rules allow none.
 
     Each enforcing rule needs a partial matcher, and a lookback too long to hold the text.
@@ -167,9 +169,9 @@ def _is_free_of_matches(
     views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
 ) -> bool:
     for view in views:
-        reading = _view_text(view, cursor)[: view.index(end + 1)]
-        part = reading[max(0, view.index(start_at) - 1) :]
-        if not is_end(reading[-1:]) or hold.is_text_open(part):
+        reading = _view_text(view, cursor)[: view.index_of_original(end + 1)]
+        part = reading[max(0, view.index_of_original(start_at) - 1) :]
+        if not is_word_end(reading[-1:]) or hold.is_text_open(part):
             return False
     return True
 
@@ -179,18 +181,20 @@ def _may_match_any_view(
 ) -> bool:
     """Return True if any reading may have a match, even if none is partial."""
     for view in views:
-        reading = _view_text(view, cursor)[max(0, view.index(start_at) - 1) : view.index(end + 1)]
+        reading = _view_text(view, cursor)[
+            max(0, view.index_of_original(start_at) - 1) : view.index_of_original(end + 1)
+        ]
         if hold.may_match(hold.encode_text(reading)):
             return True
     return False
 
 
-def is_end(character: str) -> bool:
+def is_word_end(character: str) -> bool:
     """Return True for white space and for a letter of a script without spaces."""
     return character in SPACES or UNSPACED_LETTER.match(character) is not None
 
 
-def last_end(text: str, start_at: int, end: int) -> int:
+def find_last_word_end(text: str, start_at: int, end: int) -> int:
     """Return the position of the last word end between ``start_at`` and ``end``, or -1."""
     space, line = text.rfind(" ", start_at, end), text.rfind("\n", start_at, end)
     position = space if space > line else line  # for each word
@@ -201,7 +205,9 @@ def last_end(text: str, start_at: int, end: int) -> int:
     )
 
 
-def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_at: int) -> int:
+def find_open_position(
+    read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_at: int
+) -> int:
     """Return the first position that may still become part of a finding.
 
     That is the start of a partial match, otherwise the end of the last settled white space, and
@@ -212,8 +218,8 @@ def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_a
         if view.whole is not None:
             continue
         reading = _view_text(view, cursor)
-        view_start = view.index(start_at)
-        end = last_end(reading, view_start, view.index(read.upto))
+        view_start = view.index_of_original(start_at)
+        end = find_last_word_end(reading, view_start, view.index_of_original(read.upto))
         if end <= view_start:
             return start_at
         start = max(0, view_start - MARGIN)
@@ -222,7 +228,7 @@ def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_a
     return max(start_at, min(places))
 
 
-def is_torn(preceding: str, text: str) -> bool:
+def starts_in_base64(preceding: str, text: str) -> bool:
     """Return True if a text begins within a run of base64."""
     return bool(preceding) and preceding in ALPHABET and text[:1] in ALPHABET
 

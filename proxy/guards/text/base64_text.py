@@ -28,7 +28,7 @@ _HEX_DIGITS = "0123456789abcdefABCDEF"
 _RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
 
 
-def runs(text: str, min_size: int = RUN) -> Iterator[re.Match[str]]:
+def find_base64_runs(text: str, min_size: int = RUN) -> Iterator[re.Match[str]]:
     """Yield base64 runs of at least ``min_size`` characters, and declared shorter ones."""
     if min_size == RUN and "64," in text and "base64," in text.lower():
         yield from _NAMED_RUNS.finditer(text)
@@ -43,14 +43,14 @@ def runs(text: str, min_size: int = RUN) -> Iterator[re.Match[str]]:
         position = running.find(long, match.end())
 
 
-def open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) -> int:
+def find_open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) -> int:
     """Return the start of a run at the end that may encode text, or the end of the text.
 
     A run of up to ``min_size`` characters is ignored, because that many are held anyway.
     """
     for start, decode in (
-        (len(text.rstrip("=").rstrip(ALPHABET)), partial(plain, cut=True)),
-        (len(text.rstrip(_HEX_DIGITS)), hex_text),
+        (len(text.rstrip("=").rstrip(ALPHABET)), partial(decode_base64, cut=True)),
+        (len(text.rstrip(_HEX_DIGITS)), decode_hex),
     ):
         size = len(text) - start
         if size <= min_size or (torn and not start) or (max_size is not None and size > max_size):
@@ -60,38 +60,38 @@ def open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) 
     return len(text)
 
 
-def decodings(
-    run: str, max_size: int | None = None, *, torn: bool = False
+def decode_run(
+    run: str, max_size: int | None = None, *, is_remainder: bool = False
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of base64 and hex in a run with their decoded text.
 
-    A decoded text has at most ``max_size`` characters. In a ``torn`` run, which is the rest of a
-    longer one, decodings that would begin before the run are skipped.
+    A decoded text has at most ``max_size`` characters. In a ``is_remainder`` run, which is the rest
+    of a longer one, decodings that would begin before the run are skipped.
     """
     size = len(run) if max_size is None else min(len(run), max_size)
-    if not torn and (text := plain(run[:size], cut=size < len(run))):
+    if not is_remainder and (text := decode_base64(run[:size], cut=size < len(run))):
         yield 0, size, text
     for match in _HEX.finditer(run):
         start, end = match.span()
         if max_size is not None:
             end = min(end, start + max_size)
-        if not (torn and start == 0) and (text := hex_text(run[start:end])):
+        if not (is_remainder and start == 0) and (text := decode_hex(run[start:end])):
             yield start, end, text
 
 
-def hex_text(run: str) -> str | None:
+def decode_hex(run: str) -> str | None:
     """Return the text of hex without half a byte at its end; None unless all of it is text."""
     return _decode_printable(bytes.fromhex(run[: len(run) - len(run) % 2]))
 
 
-def plain(run: str, *, cut: bool = False) -> str | None:
+def decode_base64(run: str, *, cut: bool = False) -> str | None:
     """Return the text of a run in either alphabet; None unless all of it is text."""
     run = run.rstrip("=")
     raw = _decode_base64_bytes(run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)])
     return None if raw is None else _decode_printable(raw)
 
 
-def wide_codec(raw: bytes) -> str | None:
+def detect_utf16(raw: bytes) -> str | None:
     """Return the UTF-16 codec that bytes seem to have, or None.
 
     It is recognized by a byte order mark, or because every other byte is zero.
@@ -106,7 +106,7 @@ def wide_codec(raw: bytes) -> str | None:
 
 def _decode_printable(raw: bytes) -> str | None:
     """Return bytes as text, None if some are not text. The last letter may be cut."""
-    codec = wide_codec(raw) or "utf-8"
+    codec = detect_utf16(raw) or "utf-8"
     try:
         text = codecs.getincrementaldecoder(codec)().decode(raw)
     except UnicodeDecodeError:
@@ -208,7 +208,7 @@ class Data:
     rough: bool = False
 
 
-def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
+def parse_data(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
     """Return the data of a data URL, or with ``bare`` of base64; None for any other string.
 
     ``claim`` is the declared type. Short data without one may be a text.
@@ -223,14 +223,14 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
     raw = _decode_base64_bytes(run)
     if raw is None:
         close = "".join(run.split())
-        tight = None if close == run else data_of(head + close, bare=bare, claim=claim)
+        tight = None if close == run else parse_data(head + close, bare=bare, claim=claim)
         text = tight.text if tight else None
         if tight is None or text is None:
             return None
         return Data(tight.payload, text, loose=True, rough=tight.rough)
     if url is None:
         charset = claim if isinstance(claim, str) else ""
-        text, rough = _read(raw, charset, is_text=bool(claim))
+        text, rough = _decode_bytes(raw, charset, is_text=bool(claim))
         payload = Payload("", charset=charset if charset in CHARSETS and not rough else "utf-8")
         exact = _is_plain_utf8(raw, text)
         return Data(
@@ -240,9 +240,9 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
             signed=raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp",
             rough=rough,
         )
-    itself = declared_type({"media_type": url["type"]}, None)
+    itself = get_declared_type({"media_type": url["type"]}, None)
     charset = (url["charset"] or "").lower()
-    text, rough = _read(raw, charset, is_text=bool(claim if itself is None else itself))
+    text, rough = _decode_bytes(raw, charset, is_text=bool(claim if itself is None else itself))
     is_known = url["type"] in MEDIA_TYPES
     odd = not is_known or charset not in CHARSETS | {""}
     return Data(
@@ -255,7 +255,7 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
     )
 
 
-def declared_type(item: Json, outer_claim: TextClaim) -> TextClaim:
+def get_declared_type(item: Json, outer_claim: TextClaim) -> TextClaim:
     """Return the declared type of an item's data.
 
     The item's type, format or media type declares it, otherwise the enclosing ``outer_claim``. An
@@ -292,14 +292,14 @@ def _decode_base64_bytes(encoded: str) -> bytes | None:
         return None
 
 
-def _read(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | None, bool]:
+def _decode_bytes(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | None, bool]:
     """Return bytes as text in the named or apparent charset, or None.
 
     The second value is True if a declared text could only be read byte by byte.
     """
     text = _decode_text(raw, charset) if charset in CHARSETS else None
     if text is None:
-        text = _decode_text(raw, wide_codec(raw) or "utf-8")
+        text = _decode_text(raw, detect_utf16(raw) or "utf-8")
     rough = text is None and is_text
     return ("".join(_decode_byte_by_byte(raw)) if rough else text), rough
 

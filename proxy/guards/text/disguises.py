@@ -82,7 +82,7 @@ def has_escapes(text: str) -> bool:
     return "&" in text or "%" in text or "\\" in text
 
 
-def unescaped(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tuple[int, int, str]]:
+def find_escapes(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of escapes with their characters."""
     for match in escapes.finditer(text):
         escape = match.group()
@@ -123,7 +123,7 @@ def _decode_percents(escapes: str, offset: int) -> Iterator[tuple[int, int, str]
         place += size
 
 
-def pending_escape(text: str, *, in_json: bool = False) -> int:
+def find_pending_escape(text: str, *, in_json: bool = False) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     tail = text[-_TAIL:]
     if has_escapes(tail):
@@ -186,7 +186,7 @@ class Compositions:
 
 
 @cache
-def compositions() -> Compositions:
+def get_compositions() -> Compositions:
     """Return the effects of NFKC in this version of Unicode.
 
     Computing them takes 15 ms. If there are guards, a thread computes them at the start.
@@ -217,21 +217,21 @@ _MARK = re.compile(f"[{MARKS}]")
 _ALL_MARKS = re.compile(f"[{MARKS}]+")
 
 
-def marked(text: str) -> bool:
+def has_marks(text: str) -> bool:
     """Return True if a text has combining marks."""
     return _MARK.search(text) is not None
 
 
-def singles(text: str) -> str:
+def replace_singles(text: str) -> str:
     """Replace each character that NFKC maps to exactly one character.
 
     Characters that become several, or that compose with neighbors, stay.
     """
-    table = compositions()
+    table = get_compositions()
     return table.single.sub(lambda match: match.group().translate(table.singles), text)
 
 
-def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
+def find_clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of all other changes of NFKC with their replacement.
 
     ``bare`` removes combining marks from Latin letters. Marks beyond ``MAX_MARKS`` stay, except in
@@ -239,12 +239,12 @@ def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
     """
     for run in _FOREIGN.finditer(text):
         piece = run.group()
-        if not is_normalized("NFKC", piece) or (bare and marked(piece)):
+        if not is_normalized("NFKC", piece) or (bare and has_marks(piece)):
             yield from _find_clusters_in_run(piece, run.start(), bare)
 
 
 def _find_clusters_in_run(piece: str, offset: int, bare: bool) -> Iterator[tuple[int, int, str]]:
-    for match in compositions().cluster.finditer(piece):
+    for match in get_compositions().cluster.finditer(piece):
         letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]
         start = offset + match.start()
         middle, end = start + len(letter), offset + match.end()
@@ -255,11 +255,11 @@ def _find_clusters_in_run(piece: str, offset: int, bare: bool) -> Iterator[tuple
             yield middle, end, remaining_marks
 
 
-def open_cluster(text: str) -> int:
+def find_open_cluster(text: str) -> int:
     """Return the start of the last letter with its marks, which a following mark may change."""
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
-    match = compositions().marks_before.match(text[: -MAX_MARKS - 2 : -1])
+    match = get_compositions().marks_before.match(text[: -MAX_MARKS - 2 : -1])
     marks = match.end() if match else 0
     return len(text) if marks > MAX_MARKS else max(0, len(text) - marks - 1)
 
@@ -326,24 +326,24 @@ def has_one_reading(raw: bytes) -> bool:
     return match(raw) == nothing
 
 
-def gaps(text: str) -> Iterator[tuple[int, int, str]]:
+def find_letter_gaps(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of white space between separated letters, as in ``s e c r e t``."""
     for match in _SEPARATED.finditer(text):
         yield from ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
 
 
-def marks_within_words(text: str) -> Iterator[tuple[int, int, str]]:
+def find_marks_in_words(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the edits that remove marks within words, such as ``**`` in ``pass**word``."""
     return ((match.start(), match.end(), "") for match in _WITHIN.finditer(text))
 
 
-def marks_keeping_hyphens(text: str) -> Iterator[tuple[int, int, str]]:
+def find_marks_but_hyphens(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the same edits, but keep a hyphen at a line end, which may belong to the word."""
-    for start, end, replacement in marks_within_words(text):
+    for start, end, replacement in find_marks_in_words(text):
         yield start + (text[start] == "-"), end, replacement
 
 
-def open_mark_start(text: str) -> int:
+def find_trailing_marks(text: str) -> int:
     """Return the start of trailing marks that may be within a word, or the length of the text."""
     if text[-1:].isalnum() and "<" not in text[-_LONGEST:]:
         return len(text)

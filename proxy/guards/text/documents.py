@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.dialects.wire.strict_json import is_name
 from proxy.fields.field_table import FIELDS
-from proxy.guards.text.members import CHOICES, NUMBERS, OPAQUE, is_silent
+from proxy.guards.text.members import CHOICES, NUMBERS, OPAQUE, is_ignored_member
 from proxy.guards.text.walk import (
     KNOWN,
     REQUEST,
@@ -22,10 +22,10 @@ from proxy.guards.text.walk import (
     Path,
     Text,
     Texts,
-    answer_walk,
-    logprobs_nodes,
-    members,
-    request_walk,
+    iter_logprob_nodes,
+    iter_members,
+    walk_request,
+    walk_response,
 )
 from proxy.guards.text.walk import walk_values as walk
 from proxy.types import Json
@@ -40,20 +40,20 @@ _IDENTIFIERS = frozenset({"call_id", "id", "item_id", "model", "object", "servic
 _CHAT_FORM = frozenset({"chat", "completions", "embeddings", "document"})
 
 
-def is_native(family: FamilyName) -> bool:
+def is_non_chat(family: FamilyName) -> bool:
     """Return True for a family whose documents are not chats: all their strings are texts."""
     return family not in _CHAT_FORM
 
 
-def native_walk(document: Json, family: FamilyName, *, is_event: bool) -> Iterator[Found]:
+def walk_non_chat(document: Json, family: FamilyName, *, is_event: bool) -> Iterator[Found]:
     """Walk over a document of a response. ``is_event``: it is an event of a stream."""
-    if is_native(family):
+    if is_non_chat(family):
         root = Node(path=(), value=document, kind="content", role="assistant")
         return walk(_iter_members(root, document), _iter_members, answer=True, is_event=False)
-    return answer_walk(document, is_event=is_event)
+    return walk_response(document, is_event=is_event)
 
 
-def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
+def walk_value(path: Path, value: Any, kind: str) -> Iterator[Found]:
     """Walk over a value of a document."""
     node = Node(path=path, value=value, kind=kind, role="assistant")
     return walk(iter((node,)), _iter_members, answer=True, is_event=False)
@@ -70,9 +70,9 @@ def _iter_members(place: Node, value: Json) -> Iterator[Node | Opaque]:
         }
     if place.kind == "content" and "logprobs" in remaining:
         path, shown_text = (*place.path, "logprobs"), value.get("text", value.get("delta"))
-        yield from logprobs_nodes(path, value["logprobs"], shown_text)
+        yield from iter_logprob_nodes(path, value["logprobs"], shown_text)
         remaining = {name: item for name, item in remaining.items() if name != "logprobs"}
-    yield from members(place, remaining, inside=True)
+    yield from iter_members(place, remaining, inside=True)
 
 
 STEP = 1024  # values that are read before other tasks run
@@ -84,7 +84,7 @@ BEYOND_ASCII = 4  # weight of a non-ASCII character
 IN_A_SECOND = 250_000  # weight that takes one second of CPU
 
 
-def weight_of(text: str) -> int:
+def weigh(text: str) -> int:
     return len(text) if text.isascii() else BEYOND_ASCII * len(text)
 
 
@@ -93,13 +93,13 @@ def split_batches(text: str) -> Iterator[str]:
     return (text[start : start + SHEET] for start in range(0, len(text) or 1, SHEET))
 
 
-def request_texts(body: Json) -> Texts:
-    return collect_texts(request_walk(body))
+def collect_request_texts(body: Json) -> Texts:
+    return collect_texts(walk_request(body))
 
 
-def answer_texts(data: Json, *, is_event: bool = False) -> Texts:
+def collect_response_texts(data: Json, *, is_event: bool = False) -> Texts:
     """Return all texts of a response; ``is_event``: of one event of a stream."""
-    return collect_texts(answer_walk(data, is_event=is_event))
+    return collect_texts(walk_response(data, is_event=is_event))
 
 
 def collect_texts(walk: Iterator[Found]) -> Texts:
@@ -107,7 +107,7 @@ def collect_texts(walk: Iterator[Found]) -> Texts:
     return walker.texts
 
 
-async def in_steps(walk: Iterator[Found], max_values: int = MOST_TEXTS) -> Texts:
+async def collect_in_steps(walk: Iterator[Found], max_values: int = MOST_TEXTS) -> Texts:
     """Return the texts of a walk. Yields to other tasks between its steps."""
     walker = TextWalker(walk, max_values)
     while walker.advance(STEP):  # noqa: ASYNC110  # lets other tasks run
@@ -171,7 +171,7 @@ _MEMBERS = _KINDS.keys() | {
 }  # fmt: skip
 
 
-def plain_request(body: Json) -> Texts | None:
+def read_plain_request(body: Json) -> Texts | None:
     """Return the texts of a chat whose messages are a role and a text, else None."""
     texts: list[Text] = []
     is_apart = True
@@ -219,7 +219,7 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
     return is_apart
 
 
-def plain_answer(data: Json) -> Texts | None:
+def read_plain_response(data: Json) -> Texts | None:
     """Return the texts of a response or chunk with one choice of plain texts, else None."""
     choices = data.get(CHOICES)
     if choices.__class__ is not list or len(choices) != 1:
@@ -227,7 +227,9 @@ def plain_answer(data: Json) -> Texts | None:
     choice = choices[0]
     if choice.__class__ is not dict or not choice.keys() <= _CHOICE:
         return None
-    if not all([name == CHOICES or is_silent((), name, value) for name, value in data.items()]):
+    if not all(
+        [name == CHOICES or is_ignored_member((), name, value) for name, value in data.items()]
+    ):
         return None
     texts: list[Text] = []
     for name, value in choice.items():
@@ -238,7 +240,7 @@ def plain_answer(data: Json) -> Texts | None:
 
 def _read_plain_message(form: str, message: Any, texts: list[Text]) -> bool:
     if form in _SILENT_CHOICE:
-        return is_silent(_LEVEL, form, message)
+        return is_ignored_member(_LEVEL, form, message)
     if form == "text" and message.__class__ is str:
         texts.append(Text((CHOICES, 0, form), message, "content", role="assistant"))
         return True
@@ -255,7 +257,7 @@ def _read_plain_message(form: str, message: Any, texts: list[Text]) -> bool:
 
 
 PLAIN_READERS: Mapping[Callable[[Json], Iterator[Found]], Callable[[Json], Texts | None]] = {
-    request_walk: plain_request,
-    answer_walk: plain_answer,
+    walk_request: read_plain_request,
+    walk_response: read_plain_response,
 }
 """The reader of plain documents for a walk."""

@@ -13,13 +13,15 @@ UNSEEN = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 
-def hosts(url: str) -> set[str]:
+def list_hosts(url: str) -> set[str]:
     """Return the hosts of a URL; two if parsers differ on whether a backslash ends the host."""
     authority = re.sub(r"(?i)^(?:[a-z][a-z0-9+.-]*:)?[/\\]*", "", url)
-    return {host(re.split(ends, authority, maxsplit=1)[0]) for ends in (r"[/?#\\]", r"[/?#]")}
+    return {
+        normalize_host(re.split(ends, authority, maxsplit=1)[0]) for ends in (r"[/?#\\]", r"[/?#]")
+    }
 
 
-def host(authority: str) -> str:
+def normalize_host(authority: str) -> str:
     """Return the normalized host of ``user:password@host:port``."""
     name = authority.rpartition("@")[2]
     if literal := re.match(r"\[([^\]]*)\]", name):
@@ -61,7 +63,7 @@ def _parse_ipv4_part(part: str) -> int:
     return int(part, 8 if part.startswith("0") else 10)
 
 
-def is_listed(name: str, entries: Collection[str]) -> bool:
+def matches_entry(name: str, entries: Collection[str]) -> bool:
     """Return True if a host matches one of the entries of a policy."""
     if name in entries:
         return True
@@ -69,20 +71,20 @@ def is_listed(name: str, entries: Collection[str]) -> bool:
     return any("*." + ".".join(labels[i:]) in entries for i in range(1, len(labels)))
 
 
-def is_under(name: str, entries: Collection[str]) -> bool:
+def is_at_or_below_entry(name: str, entries: Collection[str]) -> bool:
     """Return True if a host matches one of the entries of a policy, or is below one of them."""
-    if is_listed(name, entries):
+    if matches_entry(name, entries):
         return True
     labels = name.split(".")
     return any(".".join(labels[i:]) in entries for i in range(1, len(labels)))
 
 
-def entry_of(entry: str) -> str:
+def normalize_entry(entry: str) -> str:
     """Return the normalized entry of a policy. Raises ``ValueError`` if it is not a host."""
     prefix, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):
         raise ValueError(f"{entry[:80]!r} is not a host name")
-    name = _normalize_ip(bare.strip("[]")) if bare.count(":") > 1 else host(bare)
+    name = _normalize_ip(bare.strip("[]")) if bare.count(":") > 1 else normalize_host(bare)
     if not re.fullmatch(r"[a-z0-9_.:-]+", name):
         raise ValueError(f"{entry[:80]!r} is not a host name")
     return prefix + name

@@ -86,12 +86,12 @@ class Splitter:
         return (_END, piece) if ends else (piece,)
 
 
-def segments(arguments: str) -> Iterator[Segment]:
+def split_segments(arguments: str) -> Iterator[Segment]:
     """Yield the texts of whole arguments."""
-    return (segment for segment in values(arguments) if segment is not None)
+    return (segment for segment in split_values(arguments) if segment is not None)
 
 
-def values(arguments: str) -> Iterator[Segment | None]:
+def split_values(arguments: str) -> Iterator[Segment | None]:
     """Yield the values of whole arguments; None for an empty string, true, false and null."""
     position = start = 0
     open_kind: Kind | None = None
@@ -108,16 +108,16 @@ def values(arguments: str) -> Iterator[Segment | None]:
         position += len(part)
 
 
-def spliced(arguments: str, texts: Mapping[int, str]) -> str:
+def replace_segments(arguments: str, texts: Mapping[int, str]) -> str:
     """Replace segments by their index; strings must be escaped."""
     parts: list[str] = []
     past = 0
-    for number, segment in enumerate(segments(arguments)):
+    for number, segment in enumerate(split_segments(arguments)):
         if number in texts:
-            parts += (arguments[past : segment.start], quoted(segment.kind, texts[number]))
+            parts += (arguments[past : segment.start], quote_bare_word(segment.kind, texts[number]))
             past = segment.end
     return "".join([*parts, arguments[past:]])
 
 
-def quoted(kind: Kind, text: str) -> str:
+def quote_bare_word(kind: Kind, text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if kind == "bare" else text

@@ -221,9 +221,9 @@ class _Words:
             elif part[0] in "<>" or part[0].isspace():
                 self._end_word("")
             else:
-                self._take(part)
+                self._read_part(part)
 
-    def _take(self, part: str) -> None:
+    def _read_part(self, part: str) -> None:
         if self.address:
             self.within = self.within or _DELIMITER.search(part) is not None
             self.address += part[: HOST_WITHIN - len(self.address)]
@@ -266,10 +266,10 @@ class _Targets:
 
     def feed(self, text: str) -> None:
         for match in _IN_TARGETS.finditer(text):
-            self._take(match[0])
+            self._read_part(match[0])
             self._last = match[0][-1]
 
-    def _take(self, part: str) -> None:
+    def _read_part(self, part: str) -> None:
         character = part[0]
         if self._angle and ("\n" in part or (character == ">" and self._last != "\\")):
             self._angle = False

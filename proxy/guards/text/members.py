@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import COUNTS, is_counts, is_number, nullable, one_of
+from proxy.dialects.family import COUNTS, allow_null, is_count_tree, is_number, make_word_check
 from proxy.dialects.wire.strict_json import is_name
-from proxy.guards.text.base64_text import LEAST_OPAQUE, MEDIA_MEMBERS, data_of
+from proxy.guards.text.base64_text import LEAST_OPAQUE, MEDIA_MEMBERS, parse_data
 from proxy.types import Json
 
 OPAQUE = frozenset(
@@ -25,26 +25,26 @@ _NEVER_TEXT = frozenset(
 _SOURCE = "source"  # member with the content of a part
 
 
-def kind_of(name: str) -> str:
+def get_content_kind(name: str) -> str:
     """Return the kind of content that reports give for a member."""
     return name if name in OPAQUE else "file"
 
 
-def is_opaque(name: str, value: Any, item: Json) -> bool:
+def is_opaque_member(name: str, value: Any, item: Json) -> bool:
     """Return True if a member of an item is not text, by its name, type or value."""
-    if name in OPAQUE or is_data(value):
+    if name in OPAQUE or is_data_object(value):
         return True
     kind = item.get("type")
     return name == _SOURCE and isinstance(kind, str) and kind in OPAQUE
 
 
-def is_data(value: Any) -> bool:
+def is_data_object(value: Any) -> bool:
     """Return True if a value is an object with data and its media type."""
     names = value.keys() if isinstance(value, dict) else ()
     return not MEDIA_MEMBERS.isdisjoint(names) and not PAYLOAD.isdisjoint(names)
 
 
-def is_for_data(path: Sequence[object]) -> bool:
+def holds_data(path: Sequence[object]) -> bool:
     """Return True if the innermost name of a path is a member for data."""
     return next((step for step in reversed(path) if isinstance(step, str)), "") in FOR_DATA
 
@@ -80,7 +80,7 @@ OF_ITEMS = frozenset({
 """Members of items of Responses without texts."""
 
 
-def role_of_item(item: Mapping[str, Any]) -> str | None:
+def get_item_role(item: Mapping[str, Any]) -> str | None:
     """Return the role of a message or an item of a request, or None.
 
     Outputs belong to the tool, all other typed items to the assistant.
@@ -100,7 +100,7 @@ _CALLS = frozenset(
 """Types of blocks and items that call a tool."""
 
 
-def name_in_chat(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
+def get_chat_name(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
     """Return the chat name of a member of an item.
 
     Its texts have the same kind in every API family.
@@ -131,7 +131,7 @@ def _is_vector(value: Any) -> bool:
 
 def _is_opaque_base64(value: str) -> bool:
     """Return True if a value is base64 without a text."""
-    data = data_of(value, bare=True)
+    data = parse_data(value, bare=True)
     return data is not None and data.text is None and not value.startswith("data:")
 
 
@@ -141,7 +141,7 @@ def _is_signature(value: Any) -> bool:
 
 _FILTER = "content_filter_results"
 _IS_VERDICT = {
-    "severity": one_of("safe", "low", "medium", "high"),
+    "severity": make_word_check("safe", "low", "medium", "high"),
     **dict.fromkeys(("filtered", "detected"), lambda value: value.__class__ is bool),
 }
 _FINISHES = (
@@ -160,7 +160,7 @@ _CALL: Mapping[str, Silence] = {
     "id": _NAME,
     "index": _NUMBER,
     "extra_content": (
-        nullable({"google": {"thought_signature": _is_signature}}),
+        allow_null({"google": {"thought_signature": _is_signature}}),
         "only a thought signature of Gemini",
     ),
 }
@@ -169,17 +169,17 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
     (): {
         **dict.fromkeys(("id", "object", "model", "system_fingerprint", "service_tier"), _NAME),
         "created": _NUMBER,
-        "usage": (is_counts, "numbers under known names of usage"),
+        "usage": (is_count_tree, "numbers under known names of usage"),
     },
     (CHOICES,): {
         "index": _NUMBER,
         "finish_reason": (
-            one_of(*_FINISHES),
+            make_word_check(*_FINISHES),
             "null or a finish reason of a dialect",
         ),
         # https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter
         _FILTER: (
-            nullable(dict.fromkeys(_HARMS, _IS_VERDICT)),
+            allow_null(dict.fromkeys(_HARMS, _IS_VERDICT)),
             "null or a result of Azure's content filter",
         ),
     },
@@ -206,7 +206,7 @@ NO_TEXTS = (
 """Names of members whose numbers guards ignore."""
 
 
-def is_silent(level: Level, name: str, value: Any) -> bool:
+def is_ignored_member(level: Level, name: str, value: Any) -> bool:
     """Return True if guards ignore a member at a ``level`` (place) of a response."""
     silence = SILENT_ANSWER.get(level, {}).get(name)
     return silence is not None and silence[0](value)
@@ -218,13 +218,13 @@ _NAMES = frozenset(
 )
 
 
-def unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
+def list_unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
     """Return the texts of log probabilities that the text ``shown_text`` does not contain."""
     lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else [logprobs]
     chosen = [item for items in lists if isinstance(items, list) for item in items]
     tokens = [_read_token(entry) for entry in chosen]
     spelled = raw = "".join(tokens)
-    runs = [_bytes(entry) for entry in chosen]
+    runs = [_read_token_bytes(entry) for entry in chosen]
     if any(run is not None for run in runs):  # a character may be split over several tokens
         raw = b"".join(
             token.encode("utf-8", "surrogatepass") if run is None else run
@@ -251,7 +251,7 @@ def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Itera
         elif isinstance(value, list):
             stack += value
         elif isinstance(value, dict):
-            run = None if id(value) in chosen else _bytes(value)
+            run = None if id(value) in chosen else _read_token_bytes(value)
             if run is not None and run != _read_token(value).encode("utf-8", "surrogatepass"):
                 yield run.decode("utf-8", "replace")
             yield from (name for name in value if name not in tokens and name not in _NAMES)
@@ -263,7 +263,7 @@ def _read_token(item: Any) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _bytes(item: Any) -> bytes | None:
+def _read_token_bytes(item: Any) -> bytes | None:
     steps = item.get("bytes") if isinstance(item, dict) else None
     if not isinstance(steps, list):
         return None

@@ -73,7 +73,7 @@ class View:
         self._folded: str | None = None
 
     @classmethod
-    def of(cls, text: str, *, escaped: bool = False) -> View:
+    def normalized(cls, text: str, *, escaped: bool = False) -> View:
         """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
         return _compose(
             _remove_invisible(_decode_escapes(_decode_json_escapes(text, escaped))), bare=False
@@ -115,7 +115,7 @@ class View:
             return self.span(place, place + 1)[0]
         return self.span(place - 1, place)[1] if place else 0
 
-    def index(self, original: int) -> int:
+    def index_of_original(self, original: int) -> int:
         """Return the first position whose character starts at ``original`` or later."""
         if self.plain:
             return min(original, len(self.cased))
@@ -134,17 +134,19 @@ class View:
         )
 
 
-def variants(text: str, *, escaped: bool = False, max_run: int | None = None) -> tuple[View, ...]:
+def build_views(
+    text: str, *, escaped: bool = False, max_run: int | None = None
+) -> tuple[View, ...]:
     """Return the text and all other readings.
 
     Of a base64 run, ``max_run`` characters are decoded.
     """
-    return _read(text, escaped, torn=False, max_run=max_run)[0]
+    return _build_views(text, escaped, is_remainder=False, max_run=max_run)[0]
 
 
-def decoded(run: str, span: tuple[int, int]) -> Iterator[View]:
+def decode_run_views(run: str, span: tuple[int, int]) -> Iterator[View]:
     """Yield all readings of a run of base64, and of hex in it. ``span`` is the place of the run."""
-    for start, end, text in base64_text.decodings(run):
+    for start, end, text in base64_text.decode_run(run):
         yield from _iter_nested_views(text, (span[0] + start, span[0] + end), MOST_LAYERS)
 
 
@@ -162,35 +164,35 @@ class Beginning(NamedTuple):
     effort: int = 0
 
 
-def beginning(
+def read_beginning(
     text: str,
     *,
     escaped: bool = False,
-    torn: bool = False,
+    is_remainder: bool = False,
     max_run: int | None = None,
     min_run: int = 0,
-    ends: bool = False,
+    is_final: bool = False,
 ) -> Beginning:
     """Return the readings of a text that may continue.
 
-    If it ``ends``, base64 at its end is decoded. A ``torn`` text begins within base64, which is not
-    decoded. ``max_run`` bounds the characters of one run that are held and decoded; a run of up to
-    ``min_run`` is ignored, because that many are held anyway. More text may change the last
-    character (a mark may follow), an incomplete escape, and single letters.
+    If it ``is_final``, base64 at its end is decoded. If it ``is_remainder``, it begins within
+    base64, which is not decoded. ``max_run`` bounds the characters of one run that are held and
+    decoded; a run of up to ``min_run`` is ignored, because that many are held anyway. More text may
+    change the last character (a mark may follow), an incomplete escape, and single letters.
     """
-    views, bare, visible, opened = _read(
-        text, escaped, torn, max_run, min_run=None if ends else min_run
+    views, bare, visible, opened = _build_views(
+        text, escaped, is_remainder, max_run, min_run=None if is_final else min_run
     )
     end = _find_pending_escape(text, escaped)
     is_cut = end < len(text)
-    letter = disguises.open_cluster(
-        visible.cased[: visible.index(end)] if is_cut else visible.cased
+    letter = disguises.find_open_cluster(
+        visible.cased[: visible.index_of_original(end)] if is_cut else visible.cased
     )
-    sure = bare.cased[: bare.index(end)] if is_cut else bare.cased
-    run = base64_text.open_run(sure, torn=torn, max_size=max_run, min_size=min_run)
+    sure = bare.cased[: bare.index_of_original(end)] if is_cut else bare.cased
+    run = base64_text.find_open_run(sure, torn=is_remainder, max_size=max_run, min_size=min_run)
     marks = min(
         bare.original_start(_find_separated_letters(sure)),
-        bare.original_start(disguises.open_mark_start(sure)),
+        bare.original_start(disguises.find_trailing_marks(sure)),
     )
     tags = opened.original_start(len(opened.cased.rstrip(_TAGGED)))
     upto = min(end, visible.original_start(letter), marks, tags)
@@ -202,10 +204,10 @@ def beginning(
     return Beginning(views=views, upto=upto, run=bare.original_start(run), effort=effort)
 
 
-def _read(
+def _build_views(
     text: str,
     escaped: bool,
-    torn: bool,
+    is_remainder: bool,
     max_run: int | None,
     *,
     min_run: int | None = None,
@@ -229,24 +231,28 @@ def _read(
     views = [itself] if unquoted.plain else [View(text, written=True), unquoted]
     if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
         views.append(normal)
-    bare = _compose(visible, bare=True) if disguises.marked(visible.cased) else normal
-    hits = disguises.DISGUISES.matching_indexes(encode_utf8(bare.cased))
-    close = _edited(bare, disguises.gaps(bare.cased)) if disguises.SEPARATED in hits else bare
+    bare = _compose(visible, bare=True) if disguises.has_marks(visible.cased) else normal
+    hits = disguises.DISGUISES.find_matching(encode_utf8(bare.cased))
+    close = (
+        _apply_edits(bare, disguises.find_letter_gaps(bare.cased))
+        if disguises.SEPARATED in hits
+        else bare
+    )
     if close.cased != normal.cased:
         views.append(close)
     if disguises.MARKED in hits:
-        views += _joined(bare)
+        views += _iter_without_marks(bare)
     if disguises.ENCODED in hits:
-        views += _iter_decoded_views(bare, torn, max_run, min_run, layers)
+        views += _iter_decoded_views(bare, is_remainder, max_run, min_run, layers)
     for shadow in () if opened.cased.isascii() else _SHADOWS.finditer(opened.cased):
         tags = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
         views.append(View(tags, full_text=opened.span(*shadow.span())))
     return tuple(views), bare, visible, opened
 
 
-def folded(word: str) -> str:
+def normalize_word(word: str) -> str:
     """Return a word of a policy as in the normalized reading of a text."""
-    return View.of(word).folded
+    return View.normalized(word).folded
 
 
 def _fold_case(text: str) -> str:
@@ -260,7 +266,7 @@ def _fold_match(match: re.Match[str]) -> str:
     return next((form for form in forms if len(form) == len(text)), text)
 
 
-def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
+def _apply_edits(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     """Replace spans of a reading. Return the same reading if nothing changes."""
     text = view.cased
     parts: list[str] = []
@@ -284,22 +290,27 @@ def _decode_json_escapes(text: str, escaped: bool) -> View:
     view = View(text)
     if not (escaped and "\\" in text):
         return view
-    return _edited(view, disguises.unescaped(text, disguises.IN_JSON))
+    return _apply_edits(view, disguises.find_escapes(text, disguises.IN_JSON))
 
 
 def _decode_escapes(view: View) -> View:
     """Return a reading with its escapes decoded once."""
     has_escapes = disguises.has_escapes(view.cased)
-    return _edited(view, disguises.unescaped(view.cased)) if has_escapes else view
+    return _apply_edits(view, disguises.find_escapes(view.cased)) if has_escapes else view
 
 
 def _find_pending_escape(text: str, escaped: bool) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     if not (escaped and "\\" in text):
-        return disguises.pending_escape(text)
-    end = disguises.pending_escape(text, in_json=True)
+        return disguises.find_pending_escape(text)
+    end = disguises.find_pending_escape(text, in_json=True)
     view = _decode_json_escapes(text, escaped)
-    return min(end, view.original_start(disguises.pending_escape(view.cased[: view.index(end)])))
+    return min(
+        end,
+        view.original_start(
+            disguises.find_pending_escape(view.cased[: view.index_of_original(end)])
+        ),
+    )
 
 
 def _remove_invisible(view: View) -> View:
@@ -307,7 +318,7 @@ def _remove_invisible(view: View) -> View:
     text = view.cased
     if text.isascii() and len(text.encode().translate(None, _CONTROLS)) == len(text):
         return view
-    return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(text)))
+    return _apply_edits(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(text)))
 
 
 def _compose(view: View, *, bare: bool) -> View:
@@ -315,8 +326,8 @@ def _compose(view: View, *, bare: bool) -> View:
     text = view.cased
     if text.isascii():
         return view
-    text = disguises.singles(text)
-    composed = _edited(view.with_characters(text), disguises.clusters(text, bare=bare))
+    text = disguises.replace_singles(text)
+    composed = _apply_edits(view.with_characters(text), disguises.find_clusters(text, bare=bare))
     folded = composed.cased
     if _LOOKS.search(folded):
         folded = folded.translate(disguises.FOLDS)
@@ -324,36 +335,42 @@ def _compose(view: View, *, bare: bool) -> View:
     return View(folded, composed._edits, composed._below, normal=True)
 
 
-def _joined(view: View) -> Iterator[View]:
+def _iter_without_marks(view: View) -> Iterator[View]:
     """Drop marks within words, with and without a hyphen at the end of a line."""
-    changes = [*disguises.marks_within_words(view.cased)]
+    changes = [*disguises.find_marks_in_words(view.cased)]
     if changes:
-        yield _edited(view, changes)
+        yield _apply_edits(view, changes)
         if any(view.cased[start] == "-" for start, *_ in changes):
-            yield _edited(view, disguises.marks_keeping_hyphens(view.cased))
+            yield _apply_edits(view, disguises.find_marks_but_hyphens(view.cased))
 
 
 def _iter_decoded_views(
-    view: View, torn: bool, max_run: int | None, min_run: int | None, layers: int
+    view: View, is_remainder: bool, max_run: int | None, min_run: int | None, layers: int
 ) -> Iterator[View]:
     """Yield readings of base64 runs, with ``min_run`` except of a run that may continue."""
     if max_run == 0 or not layers:
         return
     upto = len(view.cased)
     if min_run is not None:
-        upto = base64_text.open_run(view.cased, torn=torn, max_size=max_run, min_size=min_run)
-    for match in base64_text.runs(view.cased):
+        upto = base64_text.find_open_run(
+            view.cased, torn=is_remainder, max_size=max_run, min_size=min_run
+        )
+    for match in base64_text.find_base64_runs(view.cased):
         run, offset = match.group(), match.start()
         if offset >= upto:
             return
-        for start, end, text in base64_text.decodings(run, max_run, torn=torn and offset == 0):
+        for start, end, text in base64_text.decode_run(
+            run, max_run, is_remainder=is_remainder and offset == 0
+        ):
             if offset + start < upto:
                 yield from _iter_nested_views(text, view.span(offset + start, offset + end), layers)
 
 
 def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
     """Yield all readings of a decoded text, which may contain further encodings."""
-    for view in _read(text, escaped=False, torn=False, max_run=None, layers=layers - 1)[0]:
+    for view in _build_views(
+        text, escaped=False, is_remainder=False, max_run=None, layers=layers - 1
+    )[0]:
         yield View(view.cased, view._edits, view._below, normal=view.normal, full_text=span)
 
 

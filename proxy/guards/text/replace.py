@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from proxy.guards.text.base64_text import Payload
-from proxy.guards.text.json_strings import spliced
+from proxy.guards.text.json_strings import replace_segments
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.walk import MemberName, Path
 from proxy.types import Json
 
 
-def replaced(document: Json, texts: Mapping[Path, str]) -> Json:
-    """Return a copy with other texts at paths of ``request_texts`` or ``answer_texts``.
+def replace_texts(document: Json, texts: Mapping[Path, str]) -> Json:
+    """Return a copy with other texts at paths of ``request_texts`` or ``response``.
 
     Without texts it returns the same object. Log probabilities of a changed choice are removed,
     because their tokens spell the text.
@@ -35,13 +35,13 @@ def replaced(document: Json, texts: Mapping[Path, str]) -> Json:
             parent[step] = text if isinstance(parent[step], str | int | float) else None
     for path, segments in arguments.items():
         parent = _copy_path(copies, path[:-1])
-        parent[path[-1]] = spliced(parent[path[-1]], segments)
+        parent[path[-1]] = replace_segments(parent[path[-1]], segments)
     _rename_members(copies, texts)
     _remove_logprobs(copies, texts)
     return root
 
 
-def paths_in_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[Path]:
+def map_paths_to_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[Path]:
     """Return the paths in ``new_doc``, a copy of ``old_doc`` in which members may be renamed."""
     names: dict[Path, dict[Any, str]] = {}
     moved_paths: list[Path] = []

@@ -17,25 +17,25 @@ from proxy.guards.text.base64_text import (
     LEAST_OPAQUE,
     Payload,
     TextClaim,
-    data_of,
-    declared_type,
+    get_declared_type,
+    parse_data,
 )
-from proxy.guards.text.json_strings import values
+from proxy.guards.text.json_strings import split_values
 from proxy.guards.text.members import (
     CHOICES,
     ITEM_LISTS,
     NO_TEXTS,
     PAYLOAD,
-    is_data,
-    is_for_data,
+    get_chat_name,
+    get_content_kind,
+    get_item_role,
+    holds_data,
+    is_data_object,
+    is_ignored_member,
     is_in_choice,
-    is_opaque,
-    is_silent,
-    kind_of,
+    is_opaque_member,
+    list_unshown_logprobs,
     may_be_text,
-    name_in_chat,
-    role_of_item,
-    unshown_logprobs,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -63,7 +63,7 @@ WORDS = ROLES | {  # and the types of parts and items
     "thinking", "tool_result", "tool_use",
 }  # fmt: skip
 KNOWN = NO_TEXTS.union(
-    (row.name for row in ROWS), (each.name for each in MEMBERS.values() if each.is_api_word)
+    (row.name for row in ROWS), (each.name for each in MEMBERS.values() if each.is_api_name)
 )
 """Known names of members; all others are inspected like values."""
 _DEEP = 6  # steps of a path; deeper members are never ignored
@@ -147,23 +147,25 @@ Found = Text | Opaque | Value | None
 Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
 
-def request_walk(body: Json, unknown: str = "other", role: str | None = None) -> Iterator[Found]:
+def walk_request(body: Json, unknown: str = "other", role: str | None = None) -> Iterator[Found]:
     """Walk over a request in order.
 
     Unknown fields have the kind ``unknown`` and the role ``role``.
     """
-    return walk_values(_fields(body, unknown, role), members, answer=False, is_event=False)
+    return walk_values(
+        _iter_request_fields(body, unknown, role), iter_members, answer=False, is_event=False
+    )
 
 
-def passed_request_walk(body: Json) -> Iterator[Found]:
+def walk_passthrough_request(body: Json) -> Iterator[Found]:
     """Walk over a request of an unknown form.
 
     Unknown fields are texts of the user, so that no rule for other roles skips them.
     """
-    return request_walk(body, "content", "user")
+    return walk_request(body, "content", "user")
 
 
-def parts_of(path: Path) -> int | None:
+def joined_parts_depth(path: Path) -> int | None:
     """Return the length of the path to a value whose parts form one text, else None."""
     if path[-1] in _IN_PARTS:
         return len(path)
@@ -174,15 +176,15 @@ def parts_of(path: Path) -> int | None:
     return None
 
 
-def answer_walk(data: Json, *, is_event: bool = False, unknown: str = "other") -> Iterator[Found]:
+def walk_response(data: Json, *, is_event: bool = False, unknown: str = "other") -> Iterator[Found]:
     """Walk over a response, or with ``is_event`` over one event of a stream."""
     nodes = _iter_response_members(data, unknown)
-    return walk_values(nodes, partial(members, answer=True), answer=True, is_event=is_event)
+    return walk_values(nodes, partial(iter_members, answer=True), answer=True, is_event=is_event)
 
 
 def _iter_response_members(data: Json, unknown: str) -> Iterator[Node]:
     for name, value in data.items():
-        if is_silent((), name, value):
+        if is_ignored_member((), name, value):
             continue
         kind = "content" if name == CHOICES else unknown
         if name not in KNOWN:
@@ -190,15 +192,17 @@ def _iter_response_members(data: Json, unknown: str) -> Iterator[Node]:
         yield Node(path=(name,), value=value, kind=kind, role="assistant")
 
 
-def _fields(body: Json, unknown: str, unknown_role: str | None) -> Iterator[Node | Opaque]:
-    plain = declared_type(body, None)
+def _iter_request_fields(
+    body: Json, unknown: str, unknown_role: str | None
+) -> Iterator[Node | Opaque]:
+    plain = get_declared_type(body, None)
     for name, value in body.items():
         if name in SILENT:
             continue
         kind, role = REQUEST.get(name, unknown), ROLE_OF.get(name, unknown_role)
-        sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
+        sealed = name != "audio" and kind not in _FORMS and is_opaque_member(name, value, body)
         if sealed and value:  # ``audio`` of a request names the voice of the response
-            yield Opaque((name,), kind_of(name))
+            yield Opaque((name,), get_content_kind(name))
         if name not in KNOWN:
             yield Node(path=(MemberName(name),), value=name, kind="other", role=None)
         yield Node(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
@@ -216,7 +220,7 @@ def walk_values(
         elif isinstance(place, Opaque):
             yield place
         elif isinstance(place.value, str):
-            yield from _read(place, answer, is_event)
+            yield from _read_string(place, answer, is_event)
         elif isinstance(place.value, dict):
             stack.append(members(place, place.value))
             yield None
@@ -241,18 +245,18 @@ def _read_number(place: Node, is_event: bool) -> Found:
     return Text(place.path, str(place.value), place.kind, role=place.role)
 
 
-def _read(place: Node, answer: bool, is_event: bool) -> Iterator[Found]:
+def _read_string(place: Node, answer: bool, is_event: bool) -> Iterator[Found]:
     text, path, role = place.value, place.path, place.role
     name = path[-1]
     if not text or (text in WORDS and name in _SAYS_TYPE):
         return
     decoded = placed = False
     bare = name in PAYLOAD and (place.sealed or bool(place.plain))
-    data = None if answer else data_of(text, bare=bare, claim=place.plain)
+    data = None if answer else parse_data(text, bare=bare, claim=place.plain)
     if data is not None:  # responses are inspected completely
         unsaid = place.plain is None and not data.signed and may_be_text(path)
         sure = not data.loose and (data.exact or not (place.plain or unsaid))
-        in_place = place.sealed and sure and not isinstance(name, MemberName) and is_for_data(path)
+        in_place = place.sealed and sure and not isinstance(name, MemberName) and holds_data(path)
         if in_place and data.odd_head:
             yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, role=role)
         if data.text is not None:
@@ -268,7 +272,7 @@ def _read(place: Node, answer: bool, is_event: bool) -> Iterator[Found]:
 
 def _read_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
     number = 0
-    for value in values(place.value):
+    for value in split_values(place.value):
         yield VALUE
         if value is None:
             continue
@@ -288,39 +292,39 @@ def _is_token_list(place: Node, value: list[Any]) -> bool:
 def _iter_items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
     for number, item in enumerate(value):
         path = (*place.path, number)
-        sealed = place.sealed or (place.kind not in _FORMS and is_data(item))
+        sealed = place.sealed or (place.kind not in _FORMS and is_data_object(item))
         if sealed and not place.sealed:
             yield Opaque(path, "file")
         kind = "content" if path[:-1] == ("input",) and isinstance(item, dict) else place.kind
         yield Node(path, item, kind, role=place.role, sealed=sealed, plain=place.plain)
 
 
-def members(
+def iter_members(
     place: Node, value: Json, *, answer: bool = False, inside: bool = False
 ) -> Iterator[Node | Opaque]:
     """Yield the members of an object. ``inside`` is True for a part of a message."""
     role = place.role
     if len(place.path) == 2 and place.path[0] in ("messages", "input"):
-        role = role_of_item(value) or role
-    plain = declared_type(value, place.plain)
+        role = get_item_role(value) or role
+    plain = get_declared_type(value, place.plain)
     level = _get_level(place.path) if answer and len(place.path) < _DEEP else ()
     for name, item in value.items():
         path = (*place.path, name)
-        if level and is_silent(level, name, item):
+        if level and is_ignored_member(level, name, item):
             continue
         if name == "logprobs" and is_in_choice(path):
             message = value.get("message") or value.get("delta") or value
             if not isinstance(message, dict):
                 message = {}
-            yield from logprobs_nodes(path, item, message.get("content", message.get("text")))
+            yield from iter_logprob_nodes(path, item, message.get("content", message.get("text")))
             continue
         if name not in KNOWN:
             key = (*place.path, MemberName(name))
             yield Node(key, name, kind=place.kind, role=role, sealed=place.sealed)
-        sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, item, value))
+        sealed = place.sealed or (place.kind not in _FORMS and is_opaque_member(name, item, value))
         if sealed and not place.sealed and item:
-            yield Opaque(path, kind_of(name))
-        chat_name = name_in_chat(name, value, place.path)
+            yield Opaque(path, get_content_kind(name))
+        chat_name = get_chat_name(name, value, place.path)
         has_kind = inside or place.path[0] in ITEM_LISTS
         has_kind = (has_kind and place.kind not in _FORMS) or chat_name == "arguments"
         kind = NESTED.get(chat_name, place.kind) if has_kind else place.kind
@@ -333,8 +337,8 @@ def _get_level(path: Path) -> tuple[str, ...]:
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
 
 
-def logprobs_nodes(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:
+def iter_logprob_nodes(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:
     """Yield the texts of log probabilities that ``shown_text`` does not contain, as one text."""
-    lines = unshown_logprobs(logprobs, shown_text)
+    lines = list_unshown_logprobs(logprobs, shown_text)
     if any(lines):
         yield Node(path=path, value="\n".join(lines), kind="logprobs", role="assistant")

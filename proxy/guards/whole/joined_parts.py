@@ -16,8 +16,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from proxy.guards.findings import TextMatch
-from proxy.guards.text.normalize import View, variants
-from proxy.guards.text.walk import Text, parts_of
+from proxy.guards.text.normalize import View, build_views
+from proxy.guards.text.walk import Text, joined_parts_depth
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 from proxy.types.hold import is_cuttable
@@ -87,9 +87,9 @@ class JoinedParts:
         """The indexes of the texts, in order."""
         return [cut.number for cut in self.cuts]
 
-    def views(self) -> tuple[View, ...]:
+    def build_views(self) -> tuple[View, ...]:
         """Return the readings of the joined text, without the decoded data of a single text."""
-        views = variants(self.text.text)
+        views = build_views(self.text.text)
         return tuple(
             view for view in views if view.whole is None or not self._is_in_data(*view.whole)
         )
@@ -98,7 +98,7 @@ class JoinedParts:
         place = bisect_right(self.starts, start) - 1
         return place in self.data and end <= self.starts[place] + len(self.cuts[place].text)
 
-    def in_parts(self, matches: Iterable[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
+    def split_matches(self, matches: Iterable[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
         """Yield each match as its pieces in the original texts, each with the index of its text."""
         for match in matches:
             pieces: list[tuple[int, TextMatch]] = []
@@ -113,7 +113,7 @@ class JoinedParts:
                 place += 1
             yield pieces
 
-    def is_one_finding(self, match: TextMatch, detector: object) -> bool:
+    def is_single_finding(self, match: TextMatch, detector: object) -> bool:
         """Return True if a match across texts is one finding.
 
         At a boundary of messages, a detector may decide that it is two values side by side.
@@ -127,9 +127,9 @@ class JoinedParts:
             for index in range(first_share, last_share)
         ]
         finding = Finding(start=match.start, end=match.end, kind=match.kind, score=match.score)
-        return detector.is_cut(self.text.text, finding, ends)
+        return detector.is_split_value(self.text.text, finding, ends)
 
-    def continued(
+    def pieces_outside(
         self,
         match: TextMatch,
         pieces: Sequence[tuple[int, TextMatch]],
@@ -146,7 +146,7 @@ class JoinedParts:
             return pieces
         if is_cuttable(detector):
             remaining = [(number, piece) for number, piece in pieces if number < text_number]
-            if not (remaining and self.is_one_finding(match, detector)):
+            if not (remaining and self.is_single_finding(match, detector)):
                 return ()
         else:
             remaining = [(number, piece) for number, piece in pieces if number >= text_number]
@@ -177,12 +177,12 @@ class FoundSpans:
                 ends.append(match.end)
         return cls(starts, ends)
 
-    def meets(self, match: TextMatch) -> bool:
+    def overlaps(self, match: TextMatch) -> bool:
         """Return True if a match overlaps a span."""
         index = bisect_right(self.ends, match.start)
         return index < len(self.starts) and self.starts[index] < match.end
 
-    def has(self, match: TextMatch) -> bool:
+    def contains(self, match: TextMatch) -> bool:
         """Return True if a match is within a span."""
         index = bisect_right(self.ends, match.start)
         return (
@@ -192,19 +192,19 @@ class FoundSpans:
         )
 
 
-def joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+def iter_joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the joined texts that are inspected in addition to the single texts."""
-    return chain(joined_parts(texts), message_boundaries(texts))
+    return chain(iter_joined_parts(texts), iter_message_boundaries(texts))
 
 
-def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+def iter_joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the messages with several parts, and the runs of several texts.
 
     In a run that is too long, only the characters near the ends of its texts are joined.
     """
     groups: dict[object, list[int]] = {}
     for number, text in enumerate(texts):
-        steps = parts_of(text.path)
+        steps = joined_parts_depth(text.path)
         if text.run is not None:
             groups.setdefault(text.run, []).append(number)
         elif steps is not None:
@@ -227,7 +227,7 @@ def _join_ends(texts: Sequence[Text], number: int, next_number: int) -> JoinedPa
     return JoinedParts.of(texts, [[Cut(number, skipped, text[skipped:]), next_cut]])
 
 
-def message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+def iter_message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the joined text around the boundaries between messages of one role.
 
     A short message is included whole, so that a value cut in three is found.
@@ -268,7 +268,7 @@ def _iter_message_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
             if len(run) > 1:
                 yield [*run]
             run, role, message = [], text.role, None
-        if role is None or parts_of(path) != _OF_CONTENT:
+        if role is None or joined_parts_depth(path) != _OF_CONTENT:
             continue
         if path[1] != message:
             run.append([])

@@ -13,8 +13,8 @@ from proxy.guards.text.disguises import has_one_reading
 from proxy.guards.text.documents import BEYOND_ASCII, TEXT_WEIGHT
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import Text, Texts
-from proxy.guards.whole.joined_parts import joined_texts
-from proxy.guards.whole.text_batches import views_of
+from proxy.guards.whole.joined_parts import iter_joined_texts
+from proxy.guards.whole.text_batches import read_views
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
 Lines = tuple[bytes, bytes, bool]
@@ -44,7 +44,7 @@ def prefilter_rules(
         joined = (
             ()
             if read.apart
-            else [joined_text.text.text for joined_text in joined_texts(read.texts)]
+            else [joined_text.text.text for joined_text in iter_joined_texts(read.texts)]
         )
         lines = "\n".join([*texts, *joined] if joined else texts)
         weight = len(lines) if joined else size
@@ -115,13 +115,13 @@ def _encode_readings(read: Texts) -> Lines:
     """
     views: list[View] = []
     for place, text in enumerate(read.texts):
-        part = views_of(place, text)
+        part = read_views(place, text)
         if part.long:
             raise ValueError("a long text is read piece by piece")
         views += part.views
     if not read.apart:
-        for joined in joined_texts(read.texts):
-            views += joined.views()
+        for joined in iter_joined_texts(read.texts):
+            views += joined.build_views()
     cased = "\n".join([view.cased for view in views])
     folded = "\n".join([view.folded for view in views])
     return cased.encode(), folded.encode(), False

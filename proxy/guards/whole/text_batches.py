@@ -17,11 +17,17 @@ from typing import NamedTuple
 from proxy.errors import GuardBlocked
 from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads
-from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, runs
+from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, find_base64_runs
 from proxy.guards.text.documents import SHEET, TEXT_WEIGHT
-from proxy.guards.text.normalize import Beginning, View, beginning, decoded, variants
+from proxy.guards.text.normalize import (
+    Beginning,
+    View,
+    build_views,
+    decode_run_views,
+    read_beginning,
+)
 from proxy.guards.text.walk import Text
-from proxy.guards.whole.joined_parts import FoundSpans, JoinedParts, joined_texts
+from proxy.guards.whole.joined_parts import FoundSpans, JoinedParts, iter_joined_texts
 from proxy.types.guard import GuardRule, is_detector
 
 
@@ -81,14 +87,14 @@ class RuleInspection:
         """True if the rule has failed."""
         return self.tally.error is not None
 
-    def see(self, batch: TextBatch, read_s: float = 0.0) -> None:
+    def inspect(self, batch: TextBatch, read_s: float = 0.0) -> None:
         """Inspect a batch within the remaining time of the rule.
 
         Reading the batch for all rules took ``read_s`` seconds.
         """
         self.tally.seconds += read_s
         if self._left_s < 0:
-            self.fail(findings.DEADLINE)
+            self.record_failure(findings.DEADLINE)
             return
         try:
             if isinstance(batch, LongTextPiece):
@@ -102,10 +108,10 @@ class RuleInspection:
         except GuardBlocked as blocked:
             self.failure = blocked
 
-    def fail(self, error: str) -> None:
+    def record_failure(self, error: str) -> None:
         """Record a failure of the rule."""
         try:
-            self.tally.fail(error)
+            self.tally.record_failure(error)
         except GuardBlocked as blocked:
             self.failure = blocked
 
@@ -144,10 +150,10 @@ class RuleInspection:
         """
         known_matches = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
         for start, end in joined.shares:
-            views = variants(joined.text.text[start:end])
+            views = build_views(joined.text.text[start:end])
             matches = findings.find_matches(self.tally, self.number, views, left_s=self._left_s)
             shifted = (replace(m, start=m.start + start, end=m.end + start) for m in matches)
-            for pieces in joined.in_parts(shifted):
+            for pieces in joined.split_matches(shifted):
                 for number, piece in pieces:
                     known_matches[number].append(piece)
         return known_matches
@@ -159,7 +165,7 @@ class RuleInspection:
         is_last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
         decided = piece.base + (
-            size if is_last else findings.match_start_limit(piece.read, cursor.lookback or 0)
+            size if is_last else findings.last_settled_start(piece.read, cursor.lookback or 0)
         )
         if decided > cursor.decided:
             matches = cursor.find_new_matches(piece.read.views, piece.base, decided, self._left_s)
@@ -205,19 +211,21 @@ def finds_spans(rule: GuardRule) -> bool:
     return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
-def views_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
+def read_views(place: int, text: Text, batch: int = SHEET) -> TextViews:
     """Return the readings of a text. A text longer than ``batch`` has only the original reading."""
     long = len(text.text) > batch
     max_run = 0 if text.decoded else None
     views = (
-        (View(text.text),) if long else variants(text.text, escaped=text.escaped, max_run=max_run)
+        (View(text.text),)
+        if long
+        else build_views(text.text, escaped=text.escaped, max_run=max_run)
     )
     ascii_only = text.text.isascii()
     size = len(text.text if ascii_only else text.text.encode("utf-8", "surrogatepass"))
     return TextViews(place=place, text=text, views=views, bytes=size, long=long)
 
 
-def batches(
+def split_into_batches(
     texts: Sequence[Text], inspections: Sequence[RuleInspection], size: int = SHEET
 ) -> Iterator[TextBatch]:
     """Yield the texts in batches of ``size`` characters.
@@ -227,10 +235,10 @@ def batches(
     result: list[TextViews] = []
     weight = 0
     joined_views = (
-        TextViews(place=-1, text=joined.text, views=joined.views(), bytes=0, joined=joined)
-        for joined in joined_texts(texts)
+        TextViews(place=-1, text=joined.text, views=joined.build_views(), bytes=0, joined=joined)
+        for joined in iter_joined_texts(texts)
     )
-    alone = (views_of(place, text, size) for place, text in enumerate(texts))
+    alone = (read_views(place, text, size) for place, text in enumerate(texts))
     for part in chain(alone, joined_views):
         result.append(part)
         weight += TEXT_WEIGHT + len(part.text.text)
@@ -238,15 +246,15 @@ def batches(
             yield result
             result, weight = [], 0
         if part.long:
-            yield from _runs(part)
+            yield from _iter_long_runs(part)
             yield from _iter_pieces(part, inspections, size)
     if result:
         yield result
 
 
-def _runs(part: TextViews) -> Iterator[Base64Run]:
-    for run in () if part.text.decoded else runs(part.text.text, MOST_RUN + 1):
-        for view in decoded(run.group(), run.span()):
+def _iter_long_runs(part: TextViews) -> Iterator[Base64Run]:
+    for run in () if part.text.decoded else find_base64_runs(part.text.text, MOST_RUN + 1):
+        for view in decode_run_views(run.group(), run.span()):
             yield Base64Run(part.place, part.text, view)
 
 
@@ -274,8 +282,13 @@ def _iter_pieces(
         torn = base > 0 and text[base - 1] in ALPHABET and piece[0] in ALPHABET
         is_last = base + size >= len(text)
         escaped = part.text.escaped
-        read = beginning(
-            piece, escaped=escaped, torn=torn, max_run=max_run, min_run=min_run, ends=is_last
+        read = read_beginning(
+            piece,
+            escaped=escaped,
+            is_remainder=torn,
+            max_run=max_run,
+            min_run=min_run,
+            is_final=is_last,
         )
         yield LongTextPiece(
             place=part.place,
@@ -310,12 +323,12 @@ def _find_joint_matches(
         return []
     spans = {number: FoundSpans.of(known_matches.get(number, ())) for number in joined.numbers}
     new: list[tuple[int, findings.TextMatch]] = []
-    for match, pieces in zip(matches, joined.in_parts(matches), strict=True):
-        new_pieces = [piece for piece in pieces if not spans[piece[0]].has(piece[1])]
-        known_in = next((number for number, part in pieces if spans[number].meets(part)), None)
+    for match, pieces in zip(matches, joined.split_matches(matches), strict=True):
+        new_pieces = [piece for piece in pieces if not spans[piece[0]].contains(piece[1])]
+        known_in = next((number for number, part in pieces if spans[number].overlaps(part)), None)
         if known_in is not None:
-            new += joined.continued(match, new_pieces, known_in, tally.detector)
-        elif joined.is_one_finding(match, tally.detector):
+            new += joined.pieces_outside(match, new_pieces, known_in, tally.detector)
+        elif joined.is_single_finding(match, tally.detector):
             tally.count_finding(match.kind, match.score)
             new += new_pieces
     return new
@@ -339,23 +352,23 @@ async def inspect_in_threads(
         return next(remaining, None), clock() - started_at
 
     inspections = [_new_inspection(tally, number) for number, tally in enumerate(tallies)]
-    remaining = batches(texts, inspections)
+    remaining = split_into_batches(texts, inspections)
     longest_s = max([tally.rule.deadline_s for tally in tallies], default=0)
     try:
         async with asyncio.timeout(longest_s + most_wait_s):
             while pending := [each for each in inspections if not each.has_failed]:
-                async with threads.hold_turn():
+                async with threads.wait_for_turn():
                     batch, seconds = await threads.run_in_turn(read)
                     if batch is None:
                         break
                     async with asyncio.TaskGroup() as group:
                         for inspection in pending:
-                            job = partial(inspection.see, batch, seconds)
+                            job = partial(inspection.inspect, batch, seconds)
                             group.create_task(threads.run_in_turn(job))
     except TimeoutError:  # a running thread continues with a tally that nobody reads
         for inspection in [each for each in inspections if not each.has_failed]:
             inspections[inspection.number] = _new_inspection(inspection.tally, inspection.number)
-            inspections[inspection.number].fail(findings.BUSY)
+            inspections[inspection.number].record_failure(findings.BUSY)
     return inspections
 
 

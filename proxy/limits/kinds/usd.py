@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from proxy.errors import BudgetExceeded
-from proxy.money.usage import BILLED_COUNTS, NANO, Price, Tokens, price_on, usd_text
+from proxy.money.usage import BILLED_COUNTS, NANO, Price, Tokens, format_usd, price_on
 from proxy.types.limit import MAX_AMOUNT, CallSize, Limit, LimitKind, LimitRefusal
 from proxy.types.providers import may_reason
 
@@ -34,13 +34,13 @@ class UsdBudget(LimitKind):
     scale = NANO
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
-        return highest_cost(sizes, day) or 0
+        return estimate_highest_cost(sizes, day) or 0
 
     def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return cost
 
     def format_number(self, amount: int) -> str:
-        return f"{usd_text(amount)} USD"
+        return f"{format_usd(amount)} USD"
 
     def format_amount(self, amount: int) -> str:
         return self.format_number(amount)
@@ -49,7 +49,7 @@ class UsdBudget(LimitKind):
         return f"{self.format_number(limit.amount)} per {limit.calendar.unit}"
 
     def make_error(self, refusal: LimitRefusal, at_ms: int) -> BudgetExceeded:
-        budget, remaining, limit = f"budget {refusal.named}", refusal.remaining, refusal.limit
+        budget, remaining, limit = f"budget {refusal.quoted_name}", refusal.remaining, refusal.limit
         if refusal.retry_after_s is None:
             text = f"This call may cost more than the whole {budget}. Request fewer output tokens."
         else:
@@ -64,19 +64,19 @@ class UsdBudget(LimitKind):
         return BudgetExceeded(text, limit.name, "insufficient_quota", refusal.retry_after_s)
 
 
-def highest_cost(sizes: Sequence[CallSize], day: date) -> int | None:
+def estimate_highest_cost(sizes: Sequence[CallSize], day: date) -> int | None:
     """Return the nano-USD of the most expensive target, or None if no target has a price."""
     highest: int | None = None
     for target, prompt_tokens, output_tokens, body, fixed_cost in sizes:
         price, cost = price_on(target.prices, day), fixed_cost
         if price is not None and (cost is None or price.is_free):
-            cost = max_cost(price, prompt_tokens, output_tokens, target.model, body)
+            cost = estimate_max_cost(price, prompt_tokens, output_tokens, target.model, body)
         if cost is not None and (highest is None or cost > highest):
             highest = cost
     return None if highest is None else min(highest, MAX_AMOUNT)
 
 
-def max_cost(
+def estimate_max_cost(
     price: Price, prompt_tokens: int, output_tokens: int, model: str, body: Mapping[str, Any]
 ) -> int | None:
     """Return the most nano-USD that a call may cost, or None if text has no price."""

@@ -208,5 +208,5 @@ Counter = Rate | Budget | Leases
 COUNTERS: Mapping[Counting, type[Counter]] = {"rate": Rate, "budget": Budget, "lease": Leases}
 
 
-def new_counter(limit: Limit) -> Counter:
+def make_counter(limit: Limit) -> Counter:
     return COUNTERS[limit.kind.counter_type]()

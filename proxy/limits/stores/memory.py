@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from proxy.limits.stores.counters import Budget, Charge, Counter, Leases, Rate, new_counter
+from proxy.limits.stores.counters import Budget, Charge, Counter, Leases, Rate, make_counter
 from proxy.limits.stores.store import BillingOwners
 from proxy.types.limit import READING, Claim, CounterState, Limit, LimitDecision, to_decision
 
@@ -70,7 +70,7 @@ class MemoryStore:
         """Do nothing. Unbooked bills end with the process."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
-        return self.check(claims).standings
+        return self.check(claims).counter_states
 
     @property
     def size(self) -> int:
@@ -120,7 +120,7 @@ class MemoryStore:
             limit = claim.limit
             key = (limit.key, claim.scope)
             if key not in counters:
-                counters[key] = new_counter(limit)
+                counters[key] = make_counter(limit)
             counter = counters[key]
             wait = counter.must_wait(limit, claim.amount, now, wall)
             if wait and claim.is_count_only:
@@ -141,7 +141,7 @@ class MemoryStore:
         readings: list[int] = []
         for claim in claims:
             limit = claim.limit
-            counter = self._counters.get((limit.key, claim.scope)) or new_counter(limit)
+            counter = self._counters.get((limit.key, claim.scope)) or make_counter(limit)
             wait = counter.must_wait(limit, claim.amount, now, wall)
             counter.read(limit, 0 if claim.is_count_only else wait, wall, readings)
         return to_decision(claims, readings)
@@ -168,7 +168,7 @@ class MemoryStore:
         _, wall = self._read_clocks()
         for claim in claims:
             key = (claim.limit.key, claim.scope)
-            counter = self._counters.setdefault(key, new_counter(claim.limit))
+            counter = self._counters.setdefault(key, make_counter(claim.limit))
             if isinstance(counter, Budget):
                 counter.add(claim, wall, is_backfill=is_backfill)
 
@@ -192,7 +192,7 @@ class MemoryStore:
 
     def _take(self, request_id: str, claim: Claim, now: int, wall: int) -> CounterCharge:
         limit, amount = claim.limit, claim.amount
-        counter = self._counters.setdefault((limit.key, claim.scope), new_counter(limit))
+        counter = self._counters.setdefault((limit.key, claim.scope), make_counter(limit))
         counter.must_wait(limit, amount, now, wall)
         mark = counter.take(limit, amount, request_id, wall, [])
         return counter, limit, (amount, mark, now, request_id)

@@ -23,12 +23,12 @@ from proxy.limits.stores.redis_script import (
     ClaimEncoder,
     Reply,
     ScriptCall,
-    encode,
+    encode_call,
     encode_list,
 )
 from proxy.limits.stores.store import BILL_TTL_S, NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.runtime.frozen import frozen
-from proxy.runtime.redis import REDIS_ERRORS, RedisServer, cause_of_fault
+from proxy.runtime.redis import REDIS_ERRORS, RedisServer, get_fault_cause
 from proxy.types.limit import LEASE_S, Claim, CounterState, LimitDecision, to_decision
 
 TIMEOUT_S = 0.1
@@ -58,7 +58,7 @@ class UnsettledCall:
 
 def _make_settlement_script(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
     verb, ttl_ms = SETTLE[call.state]
-    return ScriptCall(call.keys, encode(verb, ttl_ms, call.claims, encode_list(actuals)))
+    return ScriptCall(call.keys, encode_call(verb, ttl_ms, call.claims, encode_list(actuals)))
 
 
 @dataclass(slots=True)
@@ -84,16 +84,18 @@ class RedisStore:
 
     def __post_init__(self) -> None:
         self._encoder = ClaimEncoder(self.utc, self.prefix)
-        self._batcher = Batcher(self._flush)
+        self._batcher = Batcher(self._send_batch)
         self._script = files("proxy.limits.stores").joinpath("counters.lua").read_text()
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         """Check and charge all claims. After an error the call must be settled as well."""
-        keys = self._encoder.keys(request_id, claims)
-        text = self._encoder.claims(claims)
+        keys = self._encoder.encode_keys(request_id, claims)
+        text = self._encoder.encode_claims(claims)
         has_lease = any(claim.limit.is_leased for claim in claims)
-        script_call = ScriptCall(keys, encode("admit", CALL_TTL_MS, text, f'"{self.ledger.id}"'))
+        script_call = ScriptCall(
+            keys, encode_call("admit", CALL_TTL_MS, text, f'"{self.ledger.id}"')
+        )
         try:
             readings = await self._batcher.submit(script_call)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -139,7 +141,7 @@ class RedisStore:
                 on_error(reply)
 
         try:
-            self._batcher.piggyback(_make_settlement_script(call, actuals), callback)
+            self._batcher.submit_lingering(_make_settlement_script(call, actuals), callback)
         except StoreUnavailable as full:
             callback(full)
 
@@ -161,7 +163,7 @@ class RedisStore:
         for start in range(0, len(ids), BATCH_SIZE):
             calls = map(self._calls.get, ids[start : start + BATCH_SIZE])  # some have ended
             replies = [
-                self._batcher.submit(ScriptCall(call.keys, encode("renew", 0, call.claims)))
+                self._batcher.submit(ScriptCall(call.keys, encode_call("renew", 0, call.claims)))
                 for call in calls
                 if call
             ]
@@ -174,7 +176,10 @@ class RedisStore:
     async def charge(
         self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
     ) -> None:
-        keys, text = self._encoder.keys(charge_id, claims), self._encoder.claims(claims)
+        keys, text = (
+            self._encoder.encode_keys(charge_id, claims),
+            self._encoder.encode_claims(claims),
+        )
         amounts = [claim.amount for claim in claims]
         await self._batcher.submit(
             self._make_charge_call(keys, text, amounts, is_backfill=is_backfill)
@@ -184,7 +189,9 @@ class RedisStore:
         self, keys: tuple[str, ...], claims: str, amounts: Sequence[int], *, is_backfill: bool
     ) -> ScriptCall:
         verb, ledger = "whole" if is_backfill else "late", f'"{self.ledger.id}"'
-        return ScriptCall(keys, encode(verb, CHARGE_TTL_MS, claims, encode_list(amounts), ledger))
+        return ScriptCall(
+            keys, encode_call(verb, CHARGE_TTL_MS, claims, encode_list(amounts), ledger)
+        )
 
     async def bill_once(self, name: str, owner: str) -> bool:
         """Return True if ``owner`` is the first to bill ``name``.
@@ -213,17 +220,19 @@ class RedisStore:
         key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
         ttl_ms = 1000 * (LEASE_S if state == "charged" else BILL_TTL_S)
         dead = ",".join(f'"{run}"' for run in self.ledger.dead())
-        text = encode(state, ttl_ms, f'"{owner}"', f"[{dead}]")
+        text = encode_call(state, ttl_ms, f'"{owner}"', f"[{dead}]")
         try:
             reply = await self._run_script(key, 1, key, "", text)
         except REDIS_ERRORS as error:
-            raise StoreUnavailable(cause_of_fault(error), trip=object()) from None
+            raise StoreUnavailable(get_fault_cause(error), trip=object()) from None
         return bool(reply[0][0])
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
-        text = encode("read", 0, self._encoder.claims(claims), f'"{self.ledger.id}"')
-        readings = await self._batcher.submit(ScriptCall(self._encoder.keys("", claims), text))
-        return to_decision(claims, readings).standings
+        text = encode_call("read", 0, self._encoder.encode_claims(claims), f'"{self.ledger.id}"')
+        readings = await self._batcher.submit(
+            ScriptCall(self._encoder.encode_keys("", claims), text)
+        )
+        return to_decision(claims, readings).counter_states
 
     @property
     def is_consistent(self) -> bool:
@@ -238,7 +247,7 @@ class RedisStore:
             del self._calls[next(iter(self._calls))]  # stays charged; its lease expires
         self._calls[request_id] = call
 
-    async def _flush(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+    async def _send_batch(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         keys = [key for call in calls for key in call.keys]
         time = str(self.time_ms()) if self.time_ms else ""
         texts = [call.text for call in calls]
@@ -247,13 +256,13 @@ class RedisStore:
                 "list[Reply]", await self._run_script(keys[0], len(keys), *keys, time, *texts)
             )
         except REDIS_ERRORS as error:
-            return [StoreUnavailable(cause_of_fault(error), trip=object())] * len(calls)
+            return [StoreUnavailable(get_fault_cause(error), trip=object())] * len(calls)
 
     async def _run_script(self, key: str, *arguments: str | int) -> Any:
         try:
-            return await self.server.run(key, "EVALSHA", self._sha, *arguments)
+            return await self.server.run_command(key, "EVALSHA", self._sha, *arguments)
         except NoScriptError:  # the server has restarted
-            return await self.server.run(key, "EVAL", self._script, *arguments)
+            return await self.server.run_command(key, "EVAL", self._script, *arguments)
 
     async def ping(self) -> None:
         await self.read(())

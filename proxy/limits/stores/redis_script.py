@@ -47,13 +47,13 @@ class ClaimEncoder:
     _limits: dict[str, tuple[Limit, int, str]] = field(default_factory=dict)
     """Limit, end of its window in milliseconds, and its text, by key."""
 
-    def keys(self, request_id: str, claims: Sequence[Claim]) -> tuple[str, ...]:
+    def encode_keys(self, request_id: str, claims: Sequence[Claim]) -> tuple[str, ...]:
         """Return the key of the call, then the keys of the claimed counters."""
         start = f"{self.prefix}:{{limits}}:"
         names = [f"{start}{claim.limit.key}:{claim.scope}" for claim in claims]
         return (f"{start}call:{request_id}", *names)
 
-    def claims(self, claims: Sequence[Claim]) -> str:
+    def encode_claims(self, claims: Sequence[Claim]) -> str:
         now_ms = int(self.utc() * 1000)
         texts = []
         for claim in claims:
@@ -85,7 +85,7 @@ class ClaimEncoder:
         return entry
 
 
-def encode(verb: str, ttl_ms: int, *parts: str) -> str:
+def encode_call(verb: str, ttl_ms: int, *parts: str) -> str:
     """Return the JSON argument of a script call. ``parts`` are JSON."""
     return f'["{verb}",{ttl_ms},{",".join(parts)}]'
 
@@ -119,7 +119,7 @@ class Batcher:
         self._wake.set()
         return reply
 
-    def piggyback(self, call: ScriptCall, callback: Callback) -> None:
+    def submit_lingering(self, call: ScriptCall, callback: Callback) -> None:
         """Send a call with the next one submitted, or separately after ``LINGER_S``.
 
         Raises ``StoreUnavailable``.

@@ -13,7 +13,7 @@ from proxy.policy.compile.rules import RuleCompiler
 from proxy.policy.compile.targets import TargetCompiler, compile_upstream
 from proxy.policy.decide.snapshot import Snapshot, TagRule
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.files.load import Loaded, packaged_price_date
+from proxy.policy.files.load import Loaded, read_packaged_price_date
 from proxy.policy.files.source import PolicyError
 from proxy.policy.schema.keys import compile_pattern
 
@@ -42,7 +42,7 @@ def _compile(context: CompileContext) -> Snapshot:
     loaded, policies, document = context.loaded, context.policies, context.document
     context.tag_rules = context.compile_section("tags", _compile_tag)
     context.upstreams = context.compile_section(
-        "upstreams", lambda name, config: compile_upstream(name, config, context.secret)
+        "upstreams", lambda name, config: compile_upstream(name, config, context.read_secret)
     )
     targets = TargetCompiler(context)
     rules = RuleCompiler(context, targets)
@@ -52,9 +52,11 @@ def _compile(context: CompileContext) -> Snapshot:
     compiler.check_embeddings(deployments)
     targets.check_reachable(deployments.values())
     compiler.check_names()
-    key_compiler = KeyCompiler(context, deployments, targets.table_date or packaged_price_date())
+    key_compiler = KeyCompiler(
+        context, deployments, targets.table_date or read_packaged_price_date()
+    )
     keys = context.compile_section("keys", key_compiler.compile)
-    credentials = {c.digest: c for c in key_compiler.credentials(keys)}
+    credentials = {c.digest: c for c in key_compiler.list_credentials(keys)}
     sticky = [config.sticky for config in policies.deployments.values() if config.sticky]
     passthrough = [d.passthrough for d in deployments.values() if d.passthrough]
     locations = {p: place for p, place in document.locations.items() if p[:1] != ("prices",)}

@@ -9,7 +9,7 @@ from proxy.policy.decide.snapshot import TagRule
 from proxy.policy.files.cloud_tokens import CloudTokens, is_token
 from proxy.policy.files.load import Loaded, read_secret
 from proxy.policy.files.source import KeyPath
-from proxy.policy.files.validation import does_not_exist, not_allowed
+from proxy.policy.files.validation import describe_missing, describe_not_allowed
 from proxy.types import Secret, Upstream
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class CompileContext:
         names = self.document.data.get(section, {})
         if name not in names:
             hint = "" if names else f'. Add it under "{section}:".'
-            self.report(path, does_not_exist(kind, name, names) + hint)
+            self.report(path, describe_missing(kind, name, names) + hint)
 
     def check_tag(self, path: KeyPath, tag: str, *values: str) -> None:
         """Report a tag that is not declared, and values that it does not allow."""
@@ -58,16 +58,18 @@ class CompileContext:
             return
         for value in values:
             if not rule.allows(value):
-                self.report(path, not_allowed(value, rule.values))
+                self.report(path, describe_not_allowed(value, rule.values))
 
-    def secret(self, path: KeyPath, ref: str) -> Secret:
+    def read_secret(self, path: KeyPath, ref: str) -> Secret:
         """Return the secret of a reference. Report one that cannot be read."""
         if self._environ is None:
             return Secret("")
         if ref.startswith("file:") or is_token(ref):
             self.secret_files.add(ref.removeprefix("file:"))
         try:
-            value = self._tokens.text(ref) if is_token(ref) else read_secret(ref, self._environ)
+            value = (
+                self._tokens.get_token(ref) if is_token(ref) else read_secret(ref, self._environ)
+            )
         except ValueError as error:
             self.report(path, str(error))
             return Secret("")

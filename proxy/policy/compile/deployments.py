@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from proxy.config.scalars import iter_references
 from proxy.dialects import DIALECTS
-from proxy.dialects.requests.upstream_request import route_for
+from proxy.dialects.requests.upstream_request import make_target_route
 from proxy.errors import InvalidField
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.money.usage import NANO
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
@@ -42,22 +42,24 @@ class DeploymentCompiler:
         for tag, value in config.tags.items():
             self._context.check_tag((*path, "tags", tag), tag, value)
         policy = self._find_policy_name((*path, "policy"), config.policy)
-        limits = self._rules.limit_compiler.limits_at((*path, "limits"), config.limits)
-        cache = compile_cache(config.cache) or (self._rules.cache(policy) if policy else "off")
+        limits = self._rules.limit_compiler.compile_limits((*path, "limits"), config.limits)
+        cache = compile_cache(config.cache) or (
+            self._rules.compile_policy_cache(policy) if policy else "off"
+        )
         balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
         return Deployment(
             name=name,
             names=frozenset({name, *config.also_known_as}),
             tags=MappingProxyType(dict(sorted(config.tags.items()))),
-            routes=self._targets.routes((*path, "targets"), config.targets, balanced),
-            fallback=self._targets.targets((*path, "fallback"), config.fallback),
+            routes=self._targets.compile_routes((*path, "targets"), config.targets, balanced),
+            fallback=self._targets.compile_targets((*path, "fallback"), config.fallback),
             sticky=Sticky(sticky.by or "header", sticky.header or "") if sticky else None,
             retry=Retry(**{**retry.model_dump(), "on": frozenset(retry.on)}) if retry else None,
             hedge_after=config.hedge.after if config.hedge else None,
-            sections=self._rules.sections(policy) if policy else (),
-            limits=limits + (self._rules.scoped_limits(policy) if policy else ()),
+            sections=self._rules.compile_sections(policy) if policy else (),
+            limits=limits + (self._rules.compile_scoped_limits(policy) if policy else ()),
             cache=None if cache == "off" else cache,
-            guards=self._rules.guards(policy) if policy else NO_GUARDS,
+            guards=self._rules.compile_guards(policy) if policy else NO_GUARDS,
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
             passthrough=self._compile_passthrough((*path, "passthrough"), config.passthrough),
@@ -113,21 +115,21 @@ class DeploymentCompiler:
             for index, alias in enumerate(config.also_known_as):
                 owner = owners.setdefault(alias, name)
                 if owner != name or alias == name or alias in config.also_known_as[:index]:
-                    message = f"{quoted(alias)} is already a name of deployment {quoted(owner)}"
+                    message = f"{quote(alias)} is already a name of deployment {quote(owner)}"
                     path = ("deployments", name, "also_known_as", index)
                     self._context.report(path, message)
 
     def check_embeddings(self, deployments: Mapping[str, Deployment]) -> None:
         """Report deployments of semantic caches that compute no embeddings."""
-        for path, name in embedding_deployments(self._context.policies):
+        for path, name in iter_embedding_deployments(self._context.policies):
             self._context.check_name(path, "deployments", "deployment", name)
             deployment = deployments.get(name)
             if deployment is not None and not any(map(_can_embed, deployment.routes.targets)):
-                message = f"deployment {quoted(name)} has no target that serves embeddings"
+                message = f"deployment {quote(name)} has no target that serves embeddings"
                 self._context.report(path, message)
 
 
-def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, str]]:
+def iter_embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield the deployments that compute embeddings for caches, each with the path of its name."""
     for path, part in policies.parts():
         if part.cache is not None and part.cache.semantic is not None:
@@ -137,7 +139,7 @@ def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[Key
 
 def _can_embed(target: Target) -> bool:
     try:
-        route_for(EMBEDDINGS, DIALECTS["openai"], target)
+        make_target_route(EMBEDDINGS, DIALECTS["openai"], target)
     except InvalidField:
         return False
     return True

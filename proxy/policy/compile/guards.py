@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any, cast
 
 from proxy.config.scalars import iter_references, list_referring_keys
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.guards import guard_kind
 from proxy.guards.kinds import KINDS
-from proxy.guards.text.disguises import compositions
-from proxy.guards.text.hosts import entry_of
+from proxy.guards.text.disguises import get_compositions
+from proxy.guards.text.hosts import normalize_entry
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.targets import TargetCompiler
@@ -33,7 +33,7 @@ class UnicodeTables:
     """Loads tables that all guards need for text beyond ASCII."""
 
     def prepare(self) -> None:
-        compositions()
+        get_compositions()
 
     def load_rest(self) -> Iterator[None]:
         return iter(())
@@ -114,7 +114,7 @@ class GuardCompiler:
             if context is None:
                 return None
             detector = kind.make(config, context)
-            restore_hosts = frozenset(map(entry_of, config.restore_hosts or ()))
+            restore_hosts = frozenset(map(normalize_entry, config.restore_hosts or ()))
         except ValueError as error:
             key = (error.key,) if isinstance(error, guard_kind.InvalidGuardKey) else ()
             self._context.report((*path, *key), str(error))
@@ -155,7 +155,7 @@ class GuardCompiler:
             kind=config.guard,
             restore=config.restore,
             restore_hosts=restore_hosts,
-            route_targets=self._targets.targets((*path, "to"), config.to or []),
+            route_targets=self._targets.compile_targets((*path, "to"), config.to or []),
             detections=kind.detections,
             path=path,
         )
@@ -176,7 +176,7 @@ class GuardCompiler:
             self._context.check_name((*path, key), "deployments", "deployment", name)
             deployment = self._context.policies.deployments.get(name)
             if deployment is not None and deployment.only_passthrough:
-                message = f"deployment {quoted(name)} serves only passthrough paths, not chat"
+                message = f"deployment {quote(name)} serves only passthrough paths, not chat"
                 self._context.report((*path, key), message)
         upstreams = self._context.upstreams
         names = list(iter_references(config, "upstream"))
@@ -191,8 +191,8 @@ class GuardCompiler:
         return guard_kind.GuardContext(
             name=config.name or config.guard,
             stage=stage,
-            texts={name: document.text(name) for _, name in iter_references(config, "text")},
-            secrets={ref: self._context.secret((*path, key), ref) for key, ref in secrets},
+            texts={name: document.get_text(name) for _, name in iter_references(config, "text")},
+            secrets={ref: self._context.read_secret((*path, key), ref) for key, ref in secrets},
             upstreams={name: upstreams[name] for _, name in names},
         )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
 
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, VirtualKey
@@ -53,12 +53,12 @@ class KeyCompiler:
                 tags = MappingProxyType(dict(sorted({**tags, **config.tags}.items())))
             key_deployments[deployment_name] = deployment.for_key(name, tags, self._client_tags)
         chat = {n: d for n, d in key_deployments.items() if not d.deployment.only_passthrough}
-        by_model = deployments_by_model(chat)
+        by_model = group_by_model(chat)
         key = VirtualKey(
             name=name,
             deployments=MappingProxyType(key_deployments),
             by_model=MappingProxyType(by_model),
-            models=listed_models(chat, by_model, self._models_date),
+            models=list_models(chat, by_model, self._models_date),
             tags=MappingProxyType(dict(sorted(config.tags.items()))),
             may_refresh="refresh" in config.may,
             controls_sampling="trace" in config.may,
@@ -67,14 +67,14 @@ class KeyCompiler:
             self._equal_keys[properties] = key
         return key
 
-    def credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
+    def list_credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
         """Yield the credentials of all keys. Each expires with its key, or before."""
         owners: dict[str, str] = {}
         for name, config in self._context.policies.keys.items():
             for index, secret in enumerate(config.sha256):
                 if secret.digest in owners:
-                    path = self._context.document.path_in_files(("keys", name, "sha256", index))
-                    message = f"is already the digest of key {quoted(owners[secret.digest])}"
+                    path = self._context.document.get_source_path(("keys", name, "sha256", index))
+                    message = f"is already the digest of key {quote(owners[secret.digest])}"
                     self._context.report(path, message)
                 owners.setdefault(secret.digest, name)
                 times = [time for time in (secret.until, config.expires) if time is not None]
@@ -82,7 +82,7 @@ class KeyCompiler:
                 yield Credential(bytes.fromhex(secret.digest), keys[name], expires_at)
 
 
-def deployments_by_model(
+def group_by_model(
     deployments: Mapping[str, KeyDeployment],
 ) -> dict[str, tuple[KeyDeployment, ...]]:
     """Return the deployments that serve each name.
@@ -98,7 +98,7 @@ def deployments_by_model(
     return {model: tuple(group) for model, group in by_model.items()} | by_name
 
 
-def listed_models(
+def list_models(
     deployments: Mapping[str, KeyDeployment], by_model: DeploymentsByModel, default_date: date
 ) -> Mapping[str, ListedModel]:
     """Return all names that a key may call: deployments, then models, each in alphabetical order.
@@ -108,7 +108,7 @@ def listed_models(
     main_names = {name for d in deployments.values() for name in _list_chosen_names(d, by_model)}
     models = {}
     for name in sorted(by_model, key=lambda name: (name not in deployments, name)):
-        targets = by_model[name][0].deployment.candidates(name).active
+        targets = by_model[name][0].deployment.get_candidates(name).active
         if targets:
             owners = {target.upstream.provider or target.upstream.name for target in targets}
             models[name] = ListedModel(
@@ -130,8 +130,8 @@ def _list_chosen_names(
     for model, target in targets.items():
         prefixes = filter(None, (target.upstream.provider, target.upstream.name))
         for name in (model, *(f"{prefix}/{model}" for prefix in prefixes)):
-            models = {candidate.model for candidate in deployment.candidates(name).active}
-            if VirtualKey.default_of(by_model[name]) is key_deployment and models == {model}:
+            models = {candidate.model for candidate in deployment.get_candidates(name).active}
+            if VirtualKey.find_default(by_model[name]) is key_deployment and models == {model}:
                 yield name
                 break
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy import types
 from proxy.dialects import DIALECTS
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.guards import GuardCompiler, compile_capture
@@ -17,8 +17,8 @@ from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide import conditions
 from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards
 from proxy.policy.files.source import KeyPath
-from proxy.policy.files.validation import does_not_exist
-from proxy.policy.schema.keys import glob
+from proxy.policy.files.validation import describe_missing
+from proxy.policy.schema.keys import parse_glob
 from proxy.types.guard import GuardPlan
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
@@ -31,7 +31,9 @@ FACT_VALUES = {
 """Possible values of each fact of a call that has a fixed set of values."""
 
 
-def limit_configs(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, schema.LimitConfig]]:
+def iter_limit_configs(
+    policies: schema.PoliciesConfig,
+) -> Iterator[tuple[KeyPath, schema.LimitConfig]]:
     for path, part in policies.parts():
         yield from (((*path, "limits", n), limit) for n, limit in enumerate(part.limits or ()))
 
@@ -42,10 +44,10 @@ class LimitCompiler:
     def __init__(self, context: CompileContext) -> None:
         self._context = context
         self.paths: dict[str, KeyPath] = {}
-        limits = limit_configs(context.policies)
+        limits = iter_limit_configs(context.policies)
         self._by_path = {path: self._compile_scoped_limit(path, config) for path, config in limits}
 
-    def limits_at(
+    def compile_limits(
         self, path: KeyPath, configs: Sequence[schema.LimitConfig] | None
     ) -> tuple[types.ScopedLimit, ...]:
         """Return the limits of the list at a path."""
@@ -56,7 +58,7 @@ class LimitCompiler:
         self, path: KeyPath, config: schema.LimitConfig
     ) -> types.ScopedLimit | None:
         if config.name in self.paths:
-            message = f"another limit is also called {quoted(config.name)}. "
+            message = f"another limit is also called {quote(config.name)}. "
             self._context.report((*path, "name"), f"{message}Limit names must be unique.")
         self.paths.setdefault(config.name, path)
         for index, per in enumerate(config.per):
@@ -116,25 +118,25 @@ class RuleCompiler:
             "policies", lambda name, _: self._list_extended_policies(name, ())
         )
 
-    def sections(self, name: str) -> tuple[PolicyRules, ...]:
+    def compile_sections(self, name: str) -> tuple[PolicyRules, ...]:
         """Return the rules of a policy, then the rules of the policies that it extends."""
         sections = (self._sections[policy] for policy in self._orders[name])
         return tuple(section for section in sections if section.rules)
 
-    def scoped_limits(self, name: str) -> tuple[types.ScopedLimit, ...]:
+    def compile_scoped_limits(self, name: str) -> tuple[types.ScopedLimit, ...]:
         """Return the limits of a policy and of the policies that it extends."""
         limits: tuple[types.ScopedLimit, ...] = ()
         for policy in self._orders[name]:
             path = ("policies", policy, "limits")
-            limits += self.limit_compiler.limits_at(path, self._policies[policy].limits)
+            limits += self.limit_compiler.compile_limits(path, self._policies[policy].limits)
         return limits
 
-    def cache(self, name: str) -> CacheDecision | None:
+    def compile_policy_cache(self, name: str) -> CacheDecision | None:
         """Return the first decision about the cache of a policy and those that it extends."""
         decisions = (compile_cache(policy.cache) for policy in self._list_enforced_policies(name))
         return next((decision for decision in decisions if decision is not None), None)
 
-    def guards(self, name: str) -> GuardPlan:
+    def compile_guards(self, name: str) -> GuardPlan:
         """Return the guards of a policy and of the policies that it extends."""
         order = self._orders[name]
         guards = [self._guards_by_policy[policy] for policy in order]
@@ -170,7 +172,7 @@ class RuleCompiler:
             if base not in self._sections:
                 self._context.check_name(path, "policies", "policy", base)
             elif base in (*extending, name):
-                message = f"policy {quoted(base)} extends this policy. Remove one of the two."
+                message = f"policy {quote(base)} extends this policy. Remove one of the two."
                 self._context.report(path, message)
             else:
                 bases = self._list_extended_policies(base, (*extending, name))
@@ -191,15 +193,15 @@ class RuleCompiler:
     ) -> Rule:
         routes = fallback = None
         if config.targets is not None:
-            routes = self._targets.routes((*path, "targets"), config.targets)
+            routes = self._targets.compile_routes((*path, "targets"), config.targets)
         if config.fallback is not None:
-            fallback = self._targets.targets((*path, "fallback"), config.fallback)
+            fallback = self._targets.compile_targets((*path, "fallback"), config.fallback)
         set_values = config.set.model_dump(exclude_none=True) if config.set else {}
         caps = config.cap.model_dump(exclude_none=True) if config.cap else {}
         when, refuse, removed_guards = config.when, config.refuse, config.without
         return Rule(
             name=name,
-            when=self.condition((*path, "when"), when) if when else conditions.ALWAYS,
+            when=self.compile_condition((*path, "when"), when) if when else conditions.ALWAYS,
             shadow=is_shadow,
             routes=routes,
             fallback=fallback,
@@ -208,7 +210,7 @@ class RuleCompiler:
             if set_values or caps
             else types.UNCHANGED,
             refusal=types.RuleRefusal(name, refuse.message, refuse.status) if refuse else None,
-            limits=self.limit_compiler.limits_at((*path, "limits"), config.limits),
+            limits=self.limit_compiler.compile_limits((*path, "limits"), config.limits),
             cache=compile_cache(config.cache),
             guards=self.guard_compiler.compile(path, config.input, config.output),
             without_guards=frozenset((removed_guards and removed_guards.guards) or ()),
@@ -223,22 +225,26 @@ class RuleCompiler:
         for index, name in enumerate(names):
             if name not in limits:
                 limit_path = (*path, "without", "limits", index)
-                self._context.report(limit_path, does_not_exist("limit", name, limits))
+                self._context.report(limit_path, describe_missing("limit", name, limits))
         return frozenset(names)
 
-    def condition(self, path: KeyPath, config: schema.When) -> conditions.Condition:
+    def compile_condition(self, path: KeyPath, config: schema.When) -> conditions.Condition:
         """Return the condition of a rule. Several parts must all match."""
         parts = [*self._compile_comparisons(path, config)]
         if config.stream is not None:
             parts.append(conditions.IsStreamed(config.stream))
         if config.time is not None:
             parts.append(self._compile_hours((*path, "time"), config.time))
-        parts += [self.condition((*path, "all", n), part) for n, part in enumerate(config.all)]
-        any_of = [self.condition((*path, "any", n), part) for n, part in enumerate(config.any)]
+        parts += [
+            self.compile_condition((*path, "all", n), part) for n, part in enumerate(config.all)
+        ]
+        any_of = [
+            self.compile_condition((*path, "any", n), part) for n, part in enumerate(config.any)
+        ]
         if any_of:
             parts.append(conditions.AnyOf(tuple(any_of)))
         if config.not_ is not None:
-            excluded = self.condition((*path, "not"), config.not_)
+            excluded = self.compile_condition((*path, "not"), config.not_)
             parts.append(conditions.Not(excluded, to_yaml(config.not_)))
         return parts[0] if len(parts) == 1 else conditions.AllOf(tuple(parts))
 
@@ -257,7 +263,7 @@ class RuleCompiler:
                     if fact == "key":
                         self._context.check_name((*path, fact), "keys", "key", value)
                     elif fact in FACT_VALUES and value not in FACT_VALUES[fact]:
-                        message = does_not_exist(fact, value, FACT_VALUES[fact])
+                        message = describe_missing(fact, value, FACT_VALUES[fact])
                         self._context.report((*path, fact), message)
                 yield conditions.Comparison(fact, _compile_match(match))
         for name, match in sorted(config.tag.items()):
@@ -272,7 +278,7 @@ class RuleCompiler:
         try:
             zone = ZoneInfo(config.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            message = f"time zone {quoted(config.zone)} does not exist. Use an IANA name."
+            message = f"time zone {quote(config.zone)} does not exist. Use an IANA name."
             self._context.report((*path, "zone"), message)
         times = (time.split(":") for time in (config.between or "00:00-24:00").split("-"))
         begin, end = (int(hour) * 60 + int(minute) for hour, minute in times)
@@ -297,7 +303,7 @@ def _compile_match(match: schema.Match) -> conditions.Values:
     if match.in_ is not None:
         parts.append(conditions.OneOf(frozenset(match.in_)))
     if match.glob is not None:
-        parts.append(glob(match.glob))
+        parts.append(parse_glob(match.glob))
     return parts[0] if len(parts) == 1 else conditions.Intersection(tuple(parts))
 
 

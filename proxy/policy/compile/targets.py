@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit
 from pydantic import ValidationError
 
 from proxy.dialects import DIALECTS
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.fields.rules import NOT_THE_CLIENTS
 from proxy.money import usage
 from proxy.policy import schema
@@ -43,7 +43,7 @@ def compile_upstream(
     dialect_provider = DIALECTS[config.api_dialect].provider
     provider = config.provider or providers.get(config.dialect, dialect_provider)
     traits = PROVIDERS.get(config.provider or "", OPENAI)
-    drops, is_gateway = {*config.drop}, gateway_sign(config) is not None
+    drops, is_gateway = {*config.drop}, find_gateway_sign(config) is not None
     if is_gateway and "metadata" not in config.accepted:  # gateways read settings in it
         drops.add("metadata")
     headers, breaker = config.headers.items(), config.breaker
@@ -86,7 +86,7 @@ def _make_base_url(config: schema.UpstreamConfig) -> str:
     return base + ("/openai/deployments/{model}" if has_version else "/openai/v1")
 
 
-def gateway_sign(config: schema.UpstreamConfig) -> str | None:
+def find_gateway_sign(config: schema.UpstreamConfig) -> str | None:
     """Return the setting that identifies an upstream as a gateway, or None."""
     if config.gateway is not None:
         return "gateway: true" if config.gateway else None
@@ -114,7 +114,7 @@ class TargetCompiler:
         """Date of the price table, or None if it is not used."""
         return self._context.loaded.priced.price_table.as_of if self._uses_table else None
 
-    def routes(
+    def compile_routes(
         self, path: KeyPath, configs: Sequence[schema.TargetConfig], balanced: bool = False
     ) -> Routes:
         targets = (self._compile_target((*path, n), config) for n, config in enumerate(configs))
@@ -122,8 +122,10 @@ class TargetCompiler:
         weighted = [(target, config.weight) for target, config in pairs if target is not None]
         return compile_routes(weighted, balanced)
 
-    def targets(self, path: KeyPath, configs: Sequence[schema.TargetConfig]) -> tuple[Target, ...]:
-        return self.routes(path, configs).targets
+    def compile_targets(
+        self, path: KeyPath, configs: Sequence[schema.TargetConfig]
+    ) -> tuple[Target, ...]:
+        return self.compile_routes(path, configs).targets
 
     def _compile_target(self, path: KeyPath, config: schema.TargetConfig) -> Target | None:
         upstream = self._context.upstreams.get(config.upstream)
@@ -145,7 +147,7 @@ class TargetCompiler:
         if upstream.provider is None:
             return ()
         rows = self._context.loaded.priced.prices.get(upstream.provider, {})
-        name = usage.find_listed(rows, model)
+        name = usage.find_listed_name(rows, model)
         if name is None:
             return ()
         self._uses_table = True
@@ -189,9 +191,9 @@ class TargetCompiler:
         for path, target in targets if limit is not None else ():
             missing = target.missing_price()
             if missing is not None:
-                problem = f"model {quoted(target.model)} has {missing}"
+                problem = f"model {quote(target.model)} has {missing}"
                 advice = 'Add "price:" to this target, or set "unpriced: allow" on the limit.'
-                message = f"{problem}, but limit {quoted(str(limit))} is in USD. {advice}"
+                message = f"{problem}, but limit {quote(str(limit))} is in USD. {advice}"
                 self._context.report(path, message)
 
     def check_reachable(self, deployments: Iterable[Deployment]) -> None:
@@ -200,7 +202,7 @@ class TargetCompiler:
         for deployment in deployments:
             rule_routes = [rule.routes for rule in deployment.rules if rule.routes is not None]
             for routes in (deployment.routes, *rule_routes):
-                for target, names in model_only_targets(routes, deployment.names):
+                for target, names in iter_model_only_targets(routes, deployment.names):
                     is_reachable[id(target)] = is_reachable.get(id(target), False) or bool(names)
         for path, target in self.by_path.items():
             if not is_reachable.get(id(target), True):
@@ -227,7 +229,7 @@ def _make_candidates(weighted: Sequence[WeightedTarget], balanced: bool) -> Cand
     return Candidates(targets, weights, balanced)
 
 
-def model_only_targets(
+def iter_model_only_targets(
     routes: Routes, deployment_names: Collection[str]
 ) -> Iterator[tuple[Target, frozenset[str]]]:
     """Yield the targets that are used only if a call names their model, each with these names.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.errors import InvalidField, NotFound
-from proxy.errors.words import ascii_word
+from proxy.errors.words import shorten_to_ascii
 from proxy.policy.decide import model_calls as pricing
-from proxy.policy.decide.conditions import facts_of
+from proxy.policy.decide.conditions import collect_facts
 from proxy.policy.decide.model_calls import merge_rules_by_effect, rule_model_call
 from proxy.policy.decide.provenance import Basis, DecidedPlan
-from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, distinct
+from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, list_distinct
 from proxy.policy.decide.selection import list_models, merge_tags, select_deployment
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
@@ -156,11 +156,11 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     dropped: tuple[str, ...] = ()
     if head.tags:
         tags, dropped = merge_tags(snapshot, key_deployment, head)
-        names = map(ascii_word, dropped)
+        names = map(shorten_to_ascii, dropped)
         warnings += tuple(f"tag {tag} ignored: clients may not set this value" for tag in names)
     if len(call.requested_models) > deployment.max_models:
         raise InvalidField("model", f"must have at most {deployment.max_models} models")
-    facts = facts_of(key.name, call, tags)
+    facts = collect_facts(key.name, call, tags)
     models = call.requested_models or (deployment.name,)
     ruled = [rule_model_call(key_deployment, call, facts, model) for model in models]
     basis = Basis(
@@ -180,12 +180,12 @@ def _build_plan(
     snapshot, key, key_deployment, call, dropped_tags, ruled = basis
     deployment, chain = key_deployment.deployment, key_deployment.chain
     model_calls = tuple([part.model_call for part in ruled])
-    first_effects = distinct([effects for part in ruled for effects in part.first_effects])
-    all_effects = distinct([effects for part in ruled for effects in part.all_effects])
+    first_effects = list_distinct([effects for part in ruled for effects in part.first_effects])
+    all_effects = list_distinct([effects for part in ruled for effects in part.all_effects])
     route = first_union = every = NO_EFFECTS
     if chain is not None:
-        route = chain.union(distinct([part.route_effects for part in ruled]))
-        first_union, every = chain.union(first_effects), chain.union(all_effects)
+        route = chain.combine_all(list_distinct([part.route_effects for part in ruled]))
+        first_union, every = chain.combine_all(first_effects), chain.combine_all(all_effects)
     refusal = route.refusal
     limits = combine_limits(deployment.limits, first_union, first_effects)
     guards = combine_guards(deployment.guards, every, all_effects)
@@ -195,12 +195,14 @@ def _build_plan(
             replace(part, overrides=UNCHANGED, target_overrides={}) for part in model_calls
         )
     unpriced: tuple[ModelCall, ...] = ()
-    reason = pricing.price_requirement(deployment, limits)
+    reason = pricing.find_price_requirement(deployment, limits)
     if reason is not None:
-        model_calls, unpriced = pricing.priced_model_calls(model_calls, call)
-        guards = pricing.priced_guards(guards, call)
+        model_calls, unpriced = pricing.split_by_price(model_calls, call)
+        guards = pricing.drop_unpriced_guards(guards, call)
         if unpriced:
-            refusal = refusal or pricing.unpriced_refusal(ascii_word(unpriced[0].model), reason)
+            refusal = refusal or pricing.make_unpriced_refusal(
+                shorten_to_ascii(unpriced[0].model), reason
+            )
     creates_state = call.background or call.head.endpoint == "conversations"
     is_uncached = path is not None or call.background or call.head.endpoint in UNBILLED
     return DecidedPlan(

@@ -32,7 +32,7 @@ Fact = Literal["key", "dialect", "endpoint", "model", "tag", "header", "stream",
 NO_NAMES: frozenset[str] = frozenset()
 
 
-def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
+def collect_facts(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
     """Return the facts of a call, without the names of a model."""
     head = call.head
     return Facts(
@@ -61,7 +61,7 @@ class Condition:
 
     __slots__ = ()
 
-    def matcher(self) -> Matcher:
+    def build_matcher(self) -> Matcher:
         """Return a function that is created once and called for each call."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class Values(Protocol):
     @property
     def text(self) -> str: ...
 
-    def matcher(self) -> Callable[[str], bool]: ...
+    def build_matcher(self) -> Callable[[str], bool]: ...
 
 
 @frozen
@@ -93,7 +93,7 @@ class OneOf:
     def text(self) -> str:
         return " or ".join(sorted(self.values))
 
-    def matcher(self) -> Callable[[str], bool]:
+    def build_matcher(self) -> Callable[[str], bool]:
         return self.values.__contains__
 
 
@@ -107,8 +107,8 @@ class Intersection:
     def text(self) -> str:
         return " and ".join(part.text for part in self.parts)
 
-    def matcher(self) -> Callable[[str], bool]:
-        matchers = [part.matcher() for part in self.parts]
+    def build_matcher(self) -> Callable[[str], bool]:
+        matchers = [part.build_matcher() for part in self.parts]
         return lambda value: all(matches(value) for matches in matchers)
 
 
@@ -123,8 +123,8 @@ class Comparison(Condition):
     values: Values
     name: str = ""
 
-    def matcher(self) -> Matcher:
-        name, matches = self.name, self.values.matcher()
+    def build_matcher(self) -> Matcher:
+        name, matches = self.name, self.values.build_matcher()
         if self.fact == "model":
             return lambda facts: any(map(matches, facts.names))
         if self.fact == "tag":
@@ -136,10 +136,10 @@ class Comparison(Condition):
 
     def static_result(self, static: StaticFacts) -> bool | None:
         if self.fact == "key":
-            return self.values.matcher()(static.key)
+            return self.values.build_matcher()(static.key)
         if self.fact != "tag" or self.name in static.client_tags - static.tags.keys():
             return None
-        return self.name in static.tags and self.values.matcher()(static.tags[self.name])
+        return self.name in static.tags and self.values.build_matcher()(static.tags[self.name])
 
     def mismatch_reason(self, facts: Facts) -> str:
         expected = f"expected {self.values.text}"
@@ -159,7 +159,7 @@ class IsStreamed(Condition):
 
     stream: bool
 
-    def matcher(self) -> Matcher:
+    def build_matcher(self) -> Matcher:
         stream = self.stream
         return lambda facts: facts.stream is stream
 
@@ -180,7 +180,7 @@ class TimeOfDay(Condition):
     zone: tzinfo
     text: str
 
-    def matcher(self) -> Matcher:
+    def build_matcher(self) -> Matcher:
         return self._is_in_hours
 
     def _is_in_hours(self, facts: Facts) -> bool:
@@ -204,8 +204,8 @@ class AllOf(Condition):
 
     parts: tuple[Condition, ...]
 
-    def matcher(self) -> Matcher:
-        matchers = [part.matcher() for part in self.parts]
+    def build_matcher(self) -> Matcher:
+        matchers = [part.build_matcher() for part in self.parts]
         return lambda facts: all(matches(facts) for matches in matchers)
 
     def static_result(self, static: StaticFacts) -> bool | None:
@@ -222,8 +222,8 @@ class AnyOf(Condition):
 
     parts: tuple[Condition, ...]
 
-    def matcher(self) -> Matcher:
-        matchers = [part.matcher() for part in self.parts]
+    def build_matcher(self) -> Matcher:
+        matchers = [part.build_matcher() for part in self.parts]
         return lambda facts: any(matches(facts) for matches in matchers)
 
     def static_result(self, static: StaticFacts) -> bool | None:
@@ -242,8 +242,8 @@ class Not(Condition):
     part: Condition
     text: str
 
-    def matcher(self) -> Matcher:
-        matches = self.part.matcher()
+    def build_matcher(self) -> Matcher:
+        matches = self.part.build_matcher()
         return lambda facts: not matches(facts)
 
     def static_result(self, static: StaticFacts) -> bool | None:
@@ -259,16 +259,16 @@ ALWAYS = AllOf(())
 
 def find_mismatch(condition: Condition, facts: Facts) -> str | None:
     """Return the reason why facts do not match a condition, or None if they do."""
-    return None if condition.matcher()(facts) else condition.mismatch_reason(facts)
+    return None if condition.build_matcher()(facts) else condition.mismatch_reason(facts)
 
 
-def facts_used(condition: Condition) -> Iterator[Fact]:
+def iter_used_facts(condition: Condition) -> Iterator[Fact]:
     """Yield the facts that a condition depends on."""
     if isinstance(condition, AllOf | AnyOf):
         for part in condition.parts:
-            yield from facts_used(part)
+            yield from iter_used_facts(part)
     elif isinstance(condition, Not):
-        yield from facts_used(condition.part)
+        yield from iter_used_facts(condition.part)
     elif isinstance(condition, Comparison):
         yield condition.fact
     else:

@@ -25,8 +25,8 @@ from proxy.policy.decide.rules import (
     Effects,
     RuleChain,
     combine_guards,
-    distinct,
     evaluate,
+    list_distinct,
 )
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment
 from proxy.types import UNBILLED, Call, ModelCall, RuleRefusal, ScopedLimit, Target
@@ -77,7 +77,7 @@ def rule_model_call(
     targets, pool_size = order_targets(deployment, routes, effects.model or model, facts.key, call)
     model_call = ModelCall(
         model=model,
-        targets=targets + _fallback(deployment, effects),
+        targets=targets + _get_fallback(deployment, effects),
         pool_size=pool_size,
         overrides=effects.changes,
         rules=effects.rules,
@@ -97,7 +97,7 @@ def order_targets(
     deployment: Deployment, routes: Routes, model: str, key: str, call: Call
 ) -> tuple[Targets, int]:
     """Return the targets for a name in their order, and the number of equal ones at its start."""
-    candidates = deployment.candidates(model, routes)
+    candidates = deployment.get_candidates(model, routes)
     order = candidates.order
     if order is None:
         number = random_number(deployment.name, deployment.sticky, key, call)
@@ -125,7 +125,7 @@ def merge_rules_by_effect(
     }
 
 
-def _fallback(deployment: Deployment, effects: Effects) -> Targets:
+def _get_fallback(deployment: Deployment, effects: Effects) -> Targets:
     """Return the fallback. A rule that chooses the targets replaces the deployment's fallback."""
     if effects.fallback is not None:
         return effects.fallback
@@ -156,17 +156,17 @@ class _ByTarget:
         if route.refusal is not None:
             self._left_out.clear()
         chosen, pool_size = self._choose_targets(route, served, first_targets)
-        targets = chosen + self._fallback(route)
+        targets = chosen + self._select_fallback(route)
         by_target = {t.id: self._list_effects(t, first_targets) for t in targets}
-        first_effects = distinct(e for t in targets[:pool_size] for e in by_target[t.id])
+        first_effects = list_distinct(e for t in targets[:pool_size] for e in by_target[t.id])
         while True:
-            every = distinct(e for effects in by_target.values() for e in effects)
-            guards = combine_guards(self._deployment.guards, self._chain.union(every), every)
+            every = list_distinct(e for effects in by_target.values() for e in effects)
+            guards = combine_guards(self._deployment.guards, self._chain.combine_all(every), every)
             detours = [t for t in guards.route_targets if t.id not in by_target]
             if not detours:
                 break
             by_target |= {t.id: self._list_effects(t, first_targets) for t in detours}
-        unions = route, self._chain.union(first_effects), self._chain.union(every)
+        unions = route, self._chain.combine_all(first_effects), self._chain.combine_all(every)
         return RuledModelCall(
             model_call=self._make_model_call(targets, pool_size, unions, by_target),
             route_effects=route,
@@ -194,8 +194,8 @@ class _ByTarget:
         targets = tuple(t for t in served if self._is_served(t, self._merge_effects(t)))
         return targets, len([t for t in first_targets if t in targets])
 
-    def _fallback(self, route: Effects) -> Targets:
-        fallback = _fallback(self._deployment, route)
+    def _select_fallback(self, route: Effects) -> Targets:
+        fallback = _get_fallback(self._deployment, route)
         if route.fallback is not None or route.refusal is not None:
             return fallback
         return tuple(t for t in fallback if self._may_follow(t))
@@ -209,7 +209,7 @@ class _ByTarget:
         """Return True unless the rules of a target choose other targets."""
         if effects.routes is None and effects.model is None:
             return True
-        candidates = self._deployment.candidates(effects.model or self._model, effects.routes)
+        candidates = self._deployment.get_candidates(effects.model or self._model, effects.routes)
         if target in candidates.targets:
             return True
         rules = effects.rule_by_effect
@@ -256,10 +256,12 @@ class _ByTarget:
         names, call_names = self._list_target_names(target), self._call_names
         if target not in first_targets:
             call_names = call_names.union(*map(self._list_target_names, first_targets))
-        return distinct((self._evaluate_effects(names), self._evaluate_effects(names | call_names)))
+        return list_distinct(
+            (self._evaluate_effects(names), self._evaluate_effects(names | call_names))
+        )
 
     def _merge_effects(self, target: Target) -> Effects:
-        return self._chain.union(self._list_effects(target, (target,)))
+        return self._chain.combine_all(self._list_effects(target, (target,)))
 
     def _make_model_call(
         self,
@@ -275,11 +277,11 @@ class _ByTarget:
         """
         route, first_effects, every = unions
         overrides_by_target = {
-            target_id: self._chain.union(effects).changes
+            target_id: self._chain.combine_all(effects).changes
             for target_id, effects in by_target.items()
         }
         overrides = overrides_by_target[targets[0].id]
-        applied = self._chain.union(distinct((route, first_effects)))
+        applied = self._chain.combine_all(list_distinct((route, first_effects)))
         left_out = {f"left out {target.id}": rule for target, rule in self._left_out}
         return ModelCall(
             model=self._model,
@@ -304,7 +306,7 @@ class _ByTarget:
             return first_rules
         rules = self._chain.rules
         later = {name for name in every if rules[name].changes or any(rules[name].guards)}
-        return self._chain.in_order({*first_rules, *later})
+        return self._chain.sort_names({*first_rules, *later})
 
 
 def is_priced(target: Target, call: Call) -> bool:
@@ -315,7 +317,7 @@ def is_priced(target: Target, call: Call) -> bool:
     return price is not None and missing_price(price, call.head.endpoint in FREE_OUTPUT) is None
 
 
-def price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]) -> str | None:
+def find_price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]) -> str | None:
     """Return the reason why a call needs a known price, or None if it needs none."""
     if deployment.refuse_unpriced:
         return "this deployment requires one"
@@ -325,7 +327,7 @@ def price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]) -> 
     return None
 
 
-def priced_model_calls(
+def split_by_price(
     model_calls: Sequence[ModelCall], call: Call
 ) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
     """Return the model calls with only their priced targets, and those that have no such target.
@@ -345,7 +347,7 @@ def priced_model_calls(
     return tuple(priced), tuple(unpriced)
 
 
-def priced_guards(guards: GuardPlan, call: Call) -> GuardPlan:
+def drop_unpriced_guards(guards: GuardPlan, call: Call) -> GuardPlan:
     """Return the guards with only the priced targets of the action ``route``."""
     if not any(rule.route_targets for rule in guards.input):
         return guards
@@ -356,7 +358,7 @@ def priced_guards(guards: GuardPlan, call: Call) -> GuardPlan:
     return replace(guards, input=rules)
 
 
-def unpriced_refusal(model: str, reason: str) -> RuleRefusal:
+def make_unpriced_refusal(model: str, reason: str) -> RuleRefusal:
     """Return the refusal of a model without a priced target. ``model`` must be printable ASCII."""
     message = f'No price is known for model "{model}", but {reason}. The operator can add it.'
     return RuleRefusal("unpriced", message, 403)

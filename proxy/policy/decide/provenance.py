@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import field, fields
 from typing import NamedTuple
 
-from proxy.policy.decide.conditions import facts_of, find_mismatch
+from proxy.policy.decide.conditions import collect_facts, find_mismatch
 from proxy.policy.decide.model_calls import (
     ANY_TARGET_EFFECTS,
     PARAMETER_EFFECTS,
@@ -65,7 +65,7 @@ class DecidedPlan(Plan):
         """Return a plan without references to the call and its texts."""
         return Plan(**{name: getattr(self, name) for name in PLAN_FIELDS})
 
-    def origin_of_deployment(self) -> Provenance:
+    def explain_deployment(self) -> Provenance:
         deployment, call = self.basis.key_deployment.deployment, self.basis.call
         if call.head.deployment is not None:
             reason = "named in a request header"
@@ -74,29 +74,32 @@ class DecidedPlan(Plan):
         elif call.requested_models and deployment.names.issuperset(call.requested_models):
             reason = "requested by its name as the model"
         elif (
-            deployment.is_default and len(self.basis.key.deployments_for(call.requested_models)) > 1
+            deployment.is_default
+            and len(self.basis.key.find_deployments(call.requested_models)) > 1
         ):
             reason = "the default of this key's deployments that serve the request"
         else:
             reason = "the only deployment of this key that serves the request"
-        return Provenance(reason, self.basis.snapshot.source_of("deployments", deployment.name))
+        return Provenance(reason, self.basis.snapshot.find_location("deployments", deployment.name))
 
-    def origin_of_tag(self, tag: str) -> Provenance:
+    def explain_tag(self, tag: str) -> Provenance:
         snapshot, key = self.basis.snapshot, self.basis.key
         deployment = self.basis.key_deployment.deployment
         if tag in key.tags:
-            return Provenance("set by the key", snapshot.source_of("keys", key.name, "tags", tag))
+            return Provenance(
+                "set by the key", snapshot.find_location("keys", key.name, "tags", tag)
+            )
         if tag in deployment.tags:
-            source = snapshot.source_of("deployments", deployment.name, "tags", tag)
+            source = snapshot.find_location("deployments", deployment.name, "tags", tag)
             return Provenance("set by the deployment", source)
-        return Provenance("set by the client", snapshot.source_of("tags", tag))
+        return Provenance("set by the client", snapshot.find_location("tags", tag))
 
-    def outcomes_of_rules(self, index: int) -> Iterator[RuleOutcome]:
+    def iter_rule_outcomes(self, index: int) -> Iterator[RuleOutcome]:
         """Yield all rules of the deployment by precedence, with reasons why some do not apply."""
         model_call = self.basis.ruled[index].model_call
         deployment = self.basis.key_deployment.deployment
         names = model_call.targets[0].names | {model_call.model, deployment.name}
-        facts = facts_of(self.key, self.basis.call, self.tags)._replace(names=names)
+        facts = collect_facts(self.key, self.basis.call, self.tags)._replace(names=names)
         matching = {*model_call.rules, *model_call.shadow_rules}
         for section in deployment.sections:
             applied = [rule.name for rule in section.rules if rule.name in model_call.rules]
@@ -105,9 +108,9 @@ class DecidedPlan(Plan):
                 reason = None
                 if rule.name not in matching:
                     reason = find_mismatch(rule.when, facts) or f"{first_rule} matched first"
-                yield RuleOutcome(rule, self.basis.snapshot.source_of(*rule.path), reason)
+                yield RuleOutcome(rule, self.basis.snapshot.find_location(*rule.path), reason)
 
-    def reason_overruled(self, index: int, rule: Rule, effect: str) -> str | None:
+    def explain_overruling(self, index: int, rule: Rule, effect: str) -> str | None:
         """Return the reason why an effect of a matching rule is overruled, None if it applies."""
         ruled, (kind, _, name) = self.basis.ruled[index], effect.partition(" ")
         rules = ruled.model_call.rule_by_effect
@@ -132,7 +135,7 @@ class DecidedPlan(Plan):
         unremoved |= {f"no guard {cap.name}" for cap in self.guards.cost_caps}
         return "no effect: other models of this call keep it" if effect in unremoved else None
 
-    def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Provenance]]:
+    def iter_target_origins(self, index: int) -> Iterator[tuple[Target, Provenance]]:
         """Yield the targets in the order in which they are tried."""
         model_call, ruled = self.model_calls[index], self.basis.ruled[index]
         deployment = self.basis.key_deployment.deployment
@@ -156,14 +159,14 @@ class DecidedPlan(Plan):
                 for target_path, declared_target in deployment.targets
                 if declared_target == target and target_path[:-1] == path
             )
-            source = self.basis.snapshot.source_of(*next(paths_of_target, path))
+            source = self.basis.snapshot.find_location(*next(paths_of_target, path))
             yield target, Provenance(reason, source)
 
     def _explain_choice(self, ruled: RuledModelCall, target: Target, *, is_first: bool) -> str:
         """Return the reason for the position of a target that is not balanced."""
         deployment, effects = self.basis.key_deployment.deployment, ruled.route_effects
         model = effects.model or ruled.model_call.model
-        candidates = deployment.candidates(model, effects.routes)
+        candidates = deployment.get_candidates(model, effects.routes)
         if not candidates.weights:
             return "the first target for this model"
         if ruled.chosen_count == 1:
@@ -178,7 +181,7 @@ class DecidedPlan(Plan):
         owner = f"value of {sticky.header}" if sticky.by == "header" else sticky.by
         return f"chosen by {share}, the same for all calls of this {owner}"
 
-    def left_out(self, index: int) -> Iterator[tuple[Target, str]]:
+    def iter_left_out_targets(self, index: int) -> Iterator[tuple[Target, str]]:
         """Yield the excluded targets, each with the reason."""
         targets, ruled = self.model_calls[index].targets, self.basis.ruled[index]
         reason = "its price is unknown"

@@ -21,7 +21,7 @@ from proxy.policy.decide.conditions import (
     Facts,
     Matcher,
     StaticFacts,
-    facts_used,
+    iter_used_facts,
 )
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import KeyPath
@@ -71,7 +71,7 @@ class Rule:
         return self.routes.targets if self.routes else ()
 
     def effects(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each effect, as in ``rules_by_effect``, and its text."""
+        """Yield the name of each effect, as in ``map_effects_to_rules``, and its text."""
         if self.refusal is not None:
             yield "refusal", f"reject with {self.refusal.status}: {self.refusal.message}"
         if self.routes is not None:
@@ -146,7 +146,7 @@ class RuleChain(NamedTuple):
     depends_on_model: bool
     is_steady: bool
 
-    def union(self, effects_list: Sequence[Effects]) -> Effects:
+    def combine_all(self, effects_list: Sequence[Effects]) -> Effects:
         """Return the effects of the rules that match any model of a call.
 
         The order in which the client names its models does not matter.
@@ -155,14 +155,14 @@ class RuleChain(NamedTuple):
             return effects_list[0]
         rules = {name for effects in effects_list for name in effects.rules}
         shadow_rules = {name for effects in effects_list for name in effects.shadow_rules}
-        return self.combine(self.in_order(rules), self.in_order(shadow_rules))
+        return self.combine(self.sort_names(rules), self.sort_names(shadow_rules))
 
-    def in_order(self, names: Collection[str]) -> tuple[str, ...]:
+    def sort_names(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the names of rules in their order of precedence."""
         return tuple([name for name in self.rules if name in names]) if names else ()
 
 
-def distinct(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
+def list_distinct(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
     """Return each of several effects once. Equal effects of one chain are the same object."""
     return tuple({id(effects): effects for effects in effects_list}.values())
 
@@ -175,7 +175,9 @@ def compile_chain(sections: Sequence[PolicyRules], static: StaticFacts) -> RuleC
         for rule in section.rules:
             result = rule.when.static_result(static)
             if result is not False:
-                matchers.append((ALWAYS.matcher() if result else rule.when.matcher(), rule))
+                matchers.append(
+                    (ALWAYS.build_matcher() if result else rule.when.build_matcher(), rule)
+                )
             if result and section.first_only and not rule.shadow:
                 break
         if matchers:
@@ -183,7 +185,7 @@ def compile_chain(sections: Sequence[PolicyRules], static: StaticFacts) -> RuleC
     if not groups:
         return None
     rules = {rule.name: rule for group in groups for _, rule in group.rules}
-    facts = {fact for rule in rules.values() for fact in facts_used(rule.when)}
+    facts = {fact for rule in rules.values() for fact in iter_used_facts(rule.when)}
     is_drawn = any(rule.routes is not None and rule.routes.is_drawn for rule in rules.values())
     return RuleChain(
         groups=tuple(groups),
@@ -212,7 +214,7 @@ def combine_effects(
 ) -> Effects:
     """Return the combined effects of rules, given in order of precedence."""
     matching = [rules[name] for name in names]
-    effects = Effects(names, shadow_rules, rule_by_effect=rules_by_effect(matching))
+    effects = Effects(names, shadow_rules, rule_by_effect=map_effects_to_rules(matching))
     for rule in matching:
         # The rule that chooses the targets also decides about their fallback.
         has_fallback = effects.fallback is not None or effects.routes is not None
@@ -235,7 +237,7 @@ def combine_effects(
     return effects
 
 
-def rules_by_effect(rules: Sequence[Rule]) -> Mapping[str, str]:
+def map_effects_to_rules(rules: Sequence[Rule]) -> Mapping[str, str]:
     """Return the rule behind each combined effect.
 
     The effects are ``targets``, ``fallback``, ``model``, ``refusal``, ``cache``, and with a name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound
 from proxy.errors.field_problems import ambiguous, no_deployment, no_model
-from proxy.errors.words import ascii_word, listed
+from proxy.errors.words import join_names, shorten_to_ascii
 from proxy.policy.decide.snapshot import KeyDeployment, Snapshot, VirtualKey
 from proxy.types import Call, RequestHead
 from proxy.types.target import ListedModel
@@ -46,14 +46,14 @@ def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
         from proxy.policy.decide.stored_state import select_store  # noqa: PLC0415  # few need it
 
         return select_store(key)
-    candidates = key.deployments_for(call.requested_models)
-    key_deployment = key.default_of(candidates)
+    candidates = key.find_deployments(call.requested_models)
+    key_deployment = key.find_default(candidates)
     if key_deployment is not None:
         return key_deployment
     if not candidates:
         raise ModelNotFound(no_model(call.requested_models), param="model")
     names = [candidate.deployment.name for candidate in candidates]
-    raise InvalidField("model", ambiguous(listed(call.requested_models), names))
+    raise InvalidField("model", ambiguous(join_names(call.requested_models), names))
 
 
 def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
@@ -62,7 +62,7 @@ def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeploymen
     if key_deployment is None:
         raise NotFound(no_deployment(name), param=param)
     if key_deployment.deployment.only_passthrough:
-        message = f'Deployment "{ascii_word(name)}" serves only its passthrough paths.'
+        message = f'Deployment "{shorten_to_ascii(name)}" serves only its passthrough paths.'
         raise NotFound(message, param=param)
     return key_deployment
 
@@ -98,7 +98,7 @@ def merge_tags(
         if is_allowed and tags.get(name, value) == value:
             tags[name] = value
         elif snapshot.refuse_caller_tags:
-            message = f'clients may not set tag "{ascii_word(name)}" to this value'
+            message = f'clients may not set tag "{shorten_to_ascii(name)}" to this value'
             raise InvalidField("tags", message)
         else:
             dropped.append(name)

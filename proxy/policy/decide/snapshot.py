@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from proxy.errors import Unauthorized
-from proxy.policy.decide.conditions import StaticFacts, facts_used
+from proxy.policy.decide.conditions import StaticFacts, iter_used_facts
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import KeyPath, SourceLocation
@@ -70,10 +70,10 @@ class Deployment:
     has_key_rules: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        has_key_rules = any("key" in facts_used(rule.when) for rule in self.rules)
+        has_key_rules = any("key" in iter_used_facts(rule.when) for rule in self.rules)
         object.__setattr__(self, "has_key_rules", has_key_rules)
 
-    def candidates(self, model: str, routes: Routes | None = None) -> Candidates:
+    def get_candidates(self, model: str, routes: Routes | None = None) -> Candidates:
         """Return the targets for a requested model, under the ``routes`` of a rule if given.
 
         A name of the deployment, or an unknown one, may use all of them.
@@ -144,13 +144,13 @@ class VirtualKey:
         object.__setattr__(self, "by_name", by_name)
 
     @staticmethod
-    def default_of(deployments: Sequence[KeyDeployment]) -> KeyDeployment | None:
+    def find_default(deployments: Sequence[KeyDeployment]) -> KeyDeployment | None:
         """Return the only deployment, or the only default one. None if a call must name one."""
         if len(deployments) != 1:
             deployments = [d for d in deployments if d.deployment.is_default]
         return deployments[0] if len(deployments) == 1 else None
 
-    def deployments_for(self, models: Sequence[str]) -> tuple[KeyDeployment, ...]:
+    def find_deployments(self, models: Sequence[str]) -> tuple[KeyDeployment, ...]:
         """Return the deployments that serve all models, or all if there are no models."""
         deployments = self.by_model.get(models[0], ()) if models else (*self.deployments.values(),)
         for model in models[1:]:
@@ -227,7 +227,7 @@ class Snapshot:
             with suppress(Exception):  # each call reports the error
                 yield from detector.load_rest()
 
-    def source_of(self, *path: str | int) -> str | None:
+    def find_location(self, *path: str | int) -> str | None:
         """Return the ``file:line`` of a part, or of the nearest part around it."""
         while path and path not in self.locations:
             path = path[:-1]
@@ -249,11 +249,13 @@ class Snapshot:
             raise Unauthorized("expired", credential.key.name)
         return credential
 
-    def key_named(self, name: str | None) -> VirtualKey | None:
+    def find_key(self, name: str | None) -> VirtualKey | None:
         """Return the key of a name, even if it is revoked or expired."""
         return self.keys.get(name) if name is not None else None
 
-    def rejection_reason(self, name: str, time: datetime, label: str | None = None) -> str | None:
+    def find_rejection_reason(
+        self, name: str, time: datetime, label: str | None = None
+    ) -> str | None:
         """Return the reason why a key is invalid at a time: unknown, revoked or expired.
 
         None if it is valid. With ``label`` only the credential with this label counts.

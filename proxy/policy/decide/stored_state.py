@@ -54,7 +54,7 @@ def select_store(key: VirtualKey) -> KeyDeployment:
     }
     if not stores:
         raise NotFound("No deployment of this key supports conversations.")
-    default = key.default_of(list(stores.values()))
+    default = key.find_default(list(stores.values()))
     if default is None:
         raise InvalidField("deployment", ambiguous("this path", stores))
     return default

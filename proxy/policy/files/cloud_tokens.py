@@ -41,7 +41,7 @@ Environ = Mapping[str, str]
 Maker = Callable[[str, Environ], Fetch]
 
 
-def azure(scope: str, environ: Environ) -> Fetch:
+def make_azure_fetcher(scope: str, environ: Environ) -> Fetch:
     """Return a fetcher of Entra tokens for the identity in the environment, of any kind."""
     identity: Any = import_module("azure.identity")
     bounds = {"connection_timeout": TIMEOUT_S, "read_timeout": TIMEOUT_S, "retry_total": 1}
@@ -68,7 +68,7 @@ GOOGLE_FILES: Mapping[str, tuple[str, str]] = {
 whose token a program prints are not supported."""
 
 
-def google(scope: str, environ: Environ) -> Fetch:
+def make_google_fetcher(scope: str, environ: Environ) -> Fetch:
     """Return a fetcher of Google tokens for the account of the machine.
 
     ``GOOGLE_APPLICATION_CREDENTIALS`` may name a file with another account.
@@ -91,7 +91,7 @@ def google(scope: str, environ: Environ) -> Fetch:
     return fetch
 
 
-def aws(region: str, environ: Environ) -> Fetch:
+def make_aws_fetcher(region: str, environ: Environ) -> Fetch:
     """Return a fetcher of Bedrock keys in a region.
 
     They are signed locally (SigV4) with the credentials that botocore finds.
@@ -110,7 +110,11 @@ def aws(region: str, environ: Environ) -> Fetch:
     return fetch
 
 
-MAKERS: Mapping[str, Maker] = {"azure": azure, "google": google, "aws": aws}
+MAKERS: Mapping[str, Maker] = {
+    "azure": make_azure_fetcher,
+    "google": make_google_fetcher,
+    "aws": make_aws_fetcher,
+}
 """Functions that return a fetcher, by cloud. They raise ``ImportError`` without the library."""
 
 
@@ -155,7 +159,7 @@ class CloudTokens:
         self._on_failure = on_failure
         self._slots: dict[str, TokenSlot] = {}
 
-    def text(self, ref: str) -> str:
+    def get_token(self, ref: str) -> str:
         """Return the current token, or fetch the first one.
 
         Raise ``ValueError`` if there is none; the next attempt is made after ``RETRY_S``.
@@ -169,7 +173,7 @@ class CloudTokens:
             raise ValueError(slot.reason)
         return slot.token.text
 
-    def state(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
+    def get_fetch_counts(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
         """Return a value that changes with each new token. Forget tokens not in ``refs``."""
         token_refs = [ref for ref in refs if is_token(ref)]
         if not token_refs and not self._slots:
@@ -177,7 +181,7 @@ class CloudTokens:
         self._slots = {ref: self._slots.get(ref) or TokenSlot() for ref in token_refs}
         return frozenset((ref, 0, 0, slot.fetch_count, 0) for ref, slot in self._slots.items())
 
-    def due(self) -> frozenset[str]:
+    def list_due(self) -> frozenset[str]:
         now, slots = self._now(), [*self._slots.items()]
         return frozenset(ref.partition(":")[0] for ref, slot in slots if now >= slot.due_at)
 

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.policy import schema
-from proxy.policy.files.source import Document, Problem, SourceLocation, unexpected
+from proxy.policy.files.source import Document, Problem, SourceLocation, describe_unexpected
 from proxy.policy.files.validation import validate
 from proxy.policy.files.yaml_reader import parse, read_bytes, read_file, read_limited
 from proxy.policy.schema.keys import NOT_A_REVOCATION, is_revocation
@@ -59,7 +59,7 @@ class Loaded:
         """The policies with their own price table, or with the packaged one."""
         if self.has_price_table:
             return self.policies
-        table = packaged_prices()
+        table = read_packaged_prices()
         update = {name: getattr(table, name) for name in PRICE_SECTIONS}
         return self.policies.model_copy(update=update)
 
@@ -73,25 +73,25 @@ def load(folder: Path) -> Loaded:
 
 def read(folder: Path) -> Loaded:
     """Load a folder. The document lists problems. If there are any, the policies may be empty."""
-    document = Document(folder=folder_name(folder))
+    document = Document(folder=get_folder_name(folder))
     try:
         return _read(folder, document)
     except Exception as error:  # noqa: BLE001  # reported as a problem of the folder
-        document.stop_reading(document.location(()), (), unexpected(error))
+        document.stop_reading(document.get_location(()), (), describe_unexpected(error))
         return Loaded(schema.PoliciesConfig(), document, "")
 
 
 def _read(folder: Path, document: Document) -> Loaded:
     digest = hashlib.sha256()
-    files = list(policy_files(folder, document, skipped="tests"))
+    files = list(iter_policy_files(folder, document, skipped="tests"))
     if not files and document.is_complete:
         document.stop_reading(
-            document.location(()),
+            document.get_location(()),
             (),
             "contains no .yaml file. Run `headrace init DIR` to create a folder of policies.",
         )
     for file in files:
-        name = printable_path(file.relative_to(folder))
+        name = to_printable(file.relative_to(folder))
         content = read_file(file, name, document)
         digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
     document.texts = read_texts(folder, document.data)
@@ -103,7 +103,7 @@ def _read(folder: Path, document: Document) -> Loaded:
     return replace(loaded, revision=digest.hexdigest()[:REVISION_LENGTH])
 
 
-def text_names(data: Any) -> Iterator[str]:
+def iter_text_file_names(data: Any) -> Iterator[str]:
     """Yield the names of text files in data, at any depth."""
     if isinstance(data, dict):
         for key, value in data.items():
@@ -111,44 +111,44 @@ def text_names(data: Any) -> Iterator[str]:
                 names = value if isinstance(value, list) else [value]
                 yield from (name for name in names if isinstance(name, str))
             else:
-                yield from text_names(value)
+                yield from iter_text_file_names(value)
     elif isinstance(data, list):
         for item in data:
-            yield from text_names(item)
+            yield from iter_text_file_names(item)
 
 
 def read_texts(folder: Path, data: Any) -> dict[str, str | ValueError]:
     """Return the content of each named file, or its problem."""
-    return {name: _read_text(folder, name) for name in sorted(set(text_names(data)))}
+    return {name: _read_text(folder, name) for name in sorted(set(iter_text_file_names(data)))}
 
 
 def _read_text(folder: Path, name: str) -> str | ValueError:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        return ValueError(f"{quoted(name)} must be a relative path inside the policy folder")
+        return ValueError(f"{quote(name)} must be a relative path inside the policy folder")
     try:
         content = read_limited(folder / path, MAX_TEXT_BYTES)
     except OSError as error:
-        return ValueError(f"file {quoted(name)} cannot be read: {error.strerror}")
+        return ValueError(f"file {quote(name)} cannot be read: {error.strerror}")
     if len(content) > MAX_TEXT_BYTES:
-        return ValueError(f"file {quoted(name)} is larger than {MAX_TEXT_BYTES} bytes")
+        return ValueError(f"file {quote(name)} is larger than {MAX_TEXT_BYTES} bytes")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        return ValueError(f"file {quoted(name)} is not UTF-8 text")
+        return ValueError(f"file {quote(name)} is not UTF-8 text")
 
 
-def folder_name(folder: Path) -> str:
+def get_folder_name(folder: Path) -> str:
     """Return the name of a folder, for problems that have no file."""
     return folder.absolute().name or str(folder)
 
 
-def printable_path(path: Path) -> str:
+def to_printable(path: Path) -> str:
     """Return a path for messages, with bytes that are not UTF-8 escaped."""
     return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
 
 
-def policy_files(
+def iter_policy_files(
     folder: Path, document: Document, skipped: str | None = None, max_entries: int = MAX_ENTRIES
 ) -> Iterator[Path]:
     """Yield all YAML files in a fixed order, except hidden ones and those in ``skipped``.
@@ -165,7 +165,7 @@ def policy_files(
         count += 1 + len(names)
         if count > max_entries:
             message = f"contains more than {max_entries} files"
-            document.stop_reading(document.location(()), (), message)
+            document.stop_reading(document.get_location(()), (), message)
             return
         yield from (Path(path, name) for name in names if is_policy_file(name))
 
@@ -221,7 +221,7 @@ def _hash_packaged_prices() -> bytes:
 
 
 @cache
-def packaged_price_date() -> date:
+def read_packaged_price_date() -> date:
     """Return the date of the packaged price table without parsing the rest."""
     content = PRICE_TABLE.read_bytes()
     [line] = re.findall(rb"^price_table: \{as_of: (.+)\}$", content, re.MULTILINE)
@@ -229,7 +229,7 @@ def packaged_price_date() -> date:
 
 
 @cache
-def packaged_prices() -> schema.PoliciesConfig:
+def read_packaged_prices() -> schema.PoliciesConfig:
     """Return the packaged price table. Raise ``PolicyError`` if it cannot be read."""
     document = Document()
     read_file(PRICE_TABLE, PRICE_TABLE.name, document)
@@ -253,14 +253,14 @@ def read_revocations(folder: Path, max_entries: int = MAX_WALKED) -> Revocations
     names: set[str] = set()
     unread: list[str] = []
     try:
-        document = Document(folder=folder_name(folder))
-        for file in policy_files(folder, document, "tests", max_entries):
-            entries, problems = _read_revocations(file, printable_path(file.relative_to(folder)))
+        document = Document(folder=get_folder_name(folder))
+        for file in iter_policy_files(folder, document, "tests", max_entries):
+            entries, problems = _read_revocations(file, to_printable(file.relative_to(folder)))
             names.update(filter(is_revocation, entries))
             unread += map(str, problems)
         unread += map(str, document.problems)
     except Exception as error:  # noqa: BLE001  # the names read so far are revoked
-        unread.append(unexpected(error))
+        unread.append(describe_unexpected(error))
     return Revocations(frozenset(names), tuple(dict.fromkeys(unread)))
 
 
@@ -279,8 +279,8 @@ def _read_revocations(file: Path, name: str) -> tuple[list[Any], list[Problem]]:
     entries = [*document.data.get("revoked", ()), *lists.data.get("revoked", ())]
     problems = [p for p in document.problems if re.match(r"revoked(\[|$)", p.path)]
     if not all(map(is_revocation, entries)):
-        location = document.location(("revoked",))
-        problems.append(Problem.located(location, ("revoked",), NOT_A_REVOCATION))
+        location = document.get_location(("revoked",))
+        problems.append(Problem.at_location(location, ("revoked",), NOT_A_REVOCATION))
     has_ends = all(AFTER_LIST.match(content, match.end()) for match in matches)
     is_list_complete = is_readable and blocks and has_ends and not lists.problems
     if not document.is_complete and not is_list_complete:

@@ -40,12 +40,12 @@ class Problem:
     message: str
 
     @staticmethod
-    def located(place: SourceLocation, path: KeyPath, message: str) -> Problem:
+    def at_location(place: SourceLocation, path: KeyPath, message: str) -> Problem:
         return Problem(
             file=place.file,
             line=place.line,
             column=place.column,
-            path=path_text(path),
+            path=format_path(path),
             message=message,
         )
 
@@ -76,7 +76,7 @@ class PolicyError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def unexpected(error: Exception) -> str:
+def describe_unexpected(error: Exception) -> str:
     """Return the message for an unexpected error. It contains no values, which may be secrets."""
     *_, (frame, line) = walk_tb(error.__traceback__)
     name, module = type(error).__name__, frame.f_globals["__name__"]
@@ -102,20 +102,20 @@ class Document:
     is_complete: bool = True
     empty_sections: set[str] = field(default_factory=set)
 
-    def text(self, name: str) -> str:
+    def get_text(self, name: str) -> str:
         """Return the content of a text file. Raise ``ValueError`` with its problem."""
         text = self.texts[name]
         if isinstance(text, ValueError):
             raise text
         return text
 
-    def location(self, path: KeyPath) -> SourceLocation:
+    def get_location(self, path: KeyPath) -> SourceLocation:
         """Return the location of a path, or of its nearest parent that has one."""
         while path and path not in self.locations:
             path = path[:-1]
         return self.locations.get(path, SourceLocation(self.folder, 1, 1))
 
-    def path_in_files(self, path: KeyPath) -> KeyPath:
+    def get_source_path(self, path: KeyPath) -> KeyPath:
         """Return a path as in the files, which may use a short form with fewer levels."""
         located: KeyPath = ()
         for part in path:
@@ -135,15 +135,15 @@ class Document:
         except PolicyError:
             raise
         except Exception as error:
-            self.report(path, unexpected(error))
+            self.report(path, describe_unexpected(error))
             raise PolicyError(self.problems) from error
 
     def report(self, path: KeyPath, message: str) -> None:
         """Report a problem of a part."""
-        self.report_at(self.location(path), path, message)
+        self.report_at(self.get_location(path), path, message)
 
     def report_at(self, location: SourceLocation, path: KeyPath, message: str) -> None:
-        self.problems.append(Problem.located(location, path, message))
+        self.problems.append(Problem.at_location(location, path, message))
 
     def stop_reading(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         """Report a problem that prevents reading the rest of a file or a folder."""
@@ -151,7 +151,7 @@ class Document:
         self.report_at(location, path, message)
 
 
-def path_text(path: KeyPath) -> str:
+def format_path(path: KeyPath) -> str:
     """Return a path such as ``deployments.chat.targets[0]``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")

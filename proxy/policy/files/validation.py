@@ -11,11 +11,11 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from proxy.errors.words import listed, quoted
+from proxy.errors.words import join_names, quote
 from proxy.guards.kinds import KINDS
 from proxy.policy import schema
-from proxy.policy.files.source import Document, KeyPath, path_text
-from proxy.policy.schema.guards import GuardConfig, config_of, plugin_entries
+from proxy.policy.files.source import Document, KeyPath, format_path
+from proxy.policy.schema.guards import GuardConfig, find_plugins, get_guard_config
 
 HUGE = r"[1-9]\d{18,}"
 """Numbers that are too large, which the YAML reader returns as text."""
@@ -58,17 +58,19 @@ def report_errors(
     for detail in error.errors(include_url=False):
         inner_path = tuple(part for part in detail["loc"] if part != "[key]")
         path, message = _describe(inner_path, detail, model)
-        path = document.path_in_files((*base, *path))
-        if path_text(path) not in reported:
+        path = document.get_source_path((*base, *path))
+        if format_path(path) not in reported:
             document.report(path, message)
 
 
 def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, str]:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return path, "unknown key" + _hint_at_known_key(str(path[-1]), keys_at(path[:-1], model))
+        return path, "unknown key" + _hint_at_known_key(
+            str(path[-1]), list_keys_at(path[:-1], model)
+        )
     if kind == "missing":
-        return path[:-1], f"required key {quoted(str(path[-1]))} is missing"
+        return path[:-1], f"required key {quote(str(path[-1]))} is missing"
     if "[key]" in detail["loc"] and kind != "value_error":
         # Names of tags allow fewer characters than others.
         marks, start = "underscore", "a letter"
@@ -89,16 +91,16 @@ def _describe_choice(path: KeyPath, detail: ErrorDetails) -> tuple[KeyPath, str]
     if detail["type"] == "union_tag_not_found":
         key = detail["ctx"]["discriminator"].strip("'")
         for similar in difflib.get_close_matches(key, detail["input"], n=1):
-            return (*path, similar), f"unknown key. Did you mean {quoted(key)}?"
-        return path, f"required key {quoted(key)} is missing"
+            return (*path, similar), f"unknown key. Did you mean {quote(key)}?"
+        return path, f"required key {quote(key)} is missing"
     if detail["type"] == "union_tag_invalid":
         kinds = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
-        tag, kinds = str(detail["ctx"]["tag"]), sorted({*kinds, *plugin_entries()})
-        hint = did_you_mean(tag, kinds) or f". Available: {', '.join(kinds)}"
-        return path, f"guard {quoted(tag)} does not exist{hint}"
+        tag, kinds = str(detail["ctx"]["tag"]), sorted({*kinds, *find_plugins()})
+        hint = suggest_similar(tag, kinds) or f". Available: {', '.join(kinds)}"
+        return path, f"guard {quote(tag)} does not exist{hint}"
     words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
     words = [word for word in words if word != "or"]
-    hint = did_you_mean(str(detail["input"]), words) if len(words) > 1 else ""
+    hint = suggest_similar(str(detail["input"]), words) if len(words) > 1 else ""
     choice = f"one of {', '.join(words)}" if words[2:] else " or ".join(words)
     return path, f"must be {choice}{hint}"
 
@@ -108,31 +110,31 @@ def _hint_at_known_key(key: str, keys: list[str]) -> str:
     if "usd" in keys and key.lower() in OTHER_MONEY:
         return '. Money is in US dollars: use "usd".'
     if "cached_input" in keys and key in PRICE_ALIASES:
-        return f". Did you mean {quoted(PRICE_ALIASES[key])}?"
-    return did_you_mean(key, keys) or (f". Available: {', '.join(keys)}" if keys else "")
+        return f". Did you mean {quote(PRICE_ALIASES[key])}?"
+    return suggest_similar(key, keys) or (f". Available: {', '.join(keys)}" if keys else "")
 
 
-def not_allowed(value: str, allowed: Iterable[str] | None) -> str:
+def describe_not_allowed(value: str, allowed: Iterable[str] | None) -> str:
     """Return the message for a tag value that its tag does not allow."""
     values = sorted(allowed or ())
-    hint = did_you_mean(value, values) or (f". Allowed: {listed(values)}" if values else "")
-    return f"this tag does not allow the value {quoted(value)}{hint}"
+    hint = suggest_similar(value, values) or (f". Allowed: {join_names(values)}" if values else "")
+    return f"this tag does not allow the value {quote(value)}{hint}"
 
 
-def does_not_exist(kind: str, name: str, existing: Iterable[str]) -> str:
+def describe_missing(kind: str, name: str, existing: Iterable[str]) -> str:
     """Return the message for an unknown name, with a similar name or the first existing ones."""
     names = sorted(existing)
-    hint = did_you_mean(name, names) or (f". Available: {listed(names)}" if names else "")
-    return f"{kind} {quoted(name)} does not exist{hint}"
+    hint = suggest_similar(name, names) or (f". Available: {join_names(names)}" if names else "")
+    return f"{kind} {quote(name)} does not exist{hint}"
 
 
-def did_you_mean(word: str, words: Iterable[str]) -> str:
+def suggest_similar(word: str, words: Iterable[str]) -> str:
     """Return ``. Did you mean "…"?`` with the most similar of ``words``, or an empty text."""
     similar = [] if word.isdigit() else difflib.get_close_matches(word, list(words), n=1)
-    return f". Did you mean {quoted(similar[0])}?" if similar else ""
+    return f". Did you mean {quote(similar[0])}?" if similar else ""
 
 
-def keys_at(path: KeyPath, model: Any = schema.PoliciesConfig) -> list[str]:
+def list_keys_at(path: KeyPath, model: Any = schema.PoliciesConfig) -> list[str]:
     """Return the keys that the schema allows at a path."""
     for part in path:
         model = _find_type_of_part(model, part)
@@ -146,7 +148,7 @@ def _find_type_of_part(kind: Any, part: str | int) -> Any:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         field = kind.model_fields.get(str(part))
         if field is None and kind is GuardConfig and part in KINDS:
-            return config_of(str(part))  # paths in a guard start with its kind
+            return get_guard_config(str(part))  # paths in a guard start with its kind
         inner = field.annotation if field else None
     else:
         arguments = get_args(kind)

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from proxy.errors.words import quoted
-from proxy.policy.files.source import Document, KeyPath, SourceLocation, unexpected
+from proxy.errors.words import quote
+from proxy.policy.files.source import Document, KeyPath, SourceLocation, describe_unexpected
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -68,7 +68,7 @@ def parse(content: bytes, name: str, document: Document) -> None:
     except yaml.YAMLError:
         document.stop_reading(start, (), "is not valid YAML")
     except Exception as error:  # noqa: BLE001  # other files are read too
-        document.stop_reading(start, (), unexpected(error))
+        document.stop_reading(start, (), describe_unexpected(error))
 
 
 def read_limited(file: Path, limit: int) -> bytes:
@@ -164,7 +164,7 @@ class _YamlReader:
         for name, key in self._read_keys(path, depth):
             inner = (*path, name)
             if name in values:
-                first_place = self._document.location(inner)
+                first_place = self._document.get_location(inner)
                 self._report(key, inner, f"is already defined at {first_place}")
                 self._read_value(self._next_event(inner), inner, depth + 1)
                 continue
@@ -215,7 +215,7 @@ class _YamlReader:
             return False
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self._report(event, path, f"the YAML tag {quoted(tag)} is not supported. Remove it.")
+            self._report(event, path, f"the YAML tag {quote(tag)} is not supported. Remove it.")
         return tag is None
 
     def _next_event(self, path: KeyPath) -> yaml.Event:

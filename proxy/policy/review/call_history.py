@@ -17,7 +17,7 @@ from proxy.call.record import Record
 from proxy.errors import BlockedByUpstream, ProxyError, UpstreamRejected
 from proxy.errors.words import MAX_NAME, MAX_WORDS, first_items
 from proxy.fields.token_bounds import NUMBERS
-from proxy.money.usage import usd_text
+from proxy.money.usage import format_usd
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.compare import compare_snapshots
@@ -27,7 +27,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResults
 from proxy.types.limit import Claim, Limit, LimitDecision
-from proxy.types.passthrough import sample_request
+from proxy.types.passthrough import make_sample_request
 
 CallId = tuple[str, str | None]
 """A request id, and the name of the key that used it."""
@@ -111,7 +111,7 @@ class CallHistory:
         if len(calls) > max_calls:
             calls.popitem(last=False)
 
-    def callers(self, request_id: str) -> list[str]:
+    def list_callers(self, request_id: str) -> list[str]:
         """Return the names of the keys that used a request id, the last one first."""
         return [key for id_, key in reversed(self._calls) if id_ == request_id and key]
 
@@ -120,7 +120,7 @@ class CallHistory:
 
         Return None if the call is unknown or no longer stored.
         """
-        callers = self.callers(request_id)
+        callers = self.list_callers(request_id)
         key = caller if caller is not None or not callers else callers[0]
         past = self._find_past(request_id, key)
         return None if past is None else self._explain(past)
@@ -152,7 +152,7 @@ class CallHistory:
             reason = "the request is too large to be kept"
             yield Decision("result", "unknown", reason, state="not_applied")
             return
-        key, call = snapshot.key_named(past.key), past.call
+        key, call = snapshot.find_key(past.key), past.call
         if key is None or call is None:
             yield Decision("key", key.name if key else "unknown")
             return
@@ -176,7 +176,7 @@ class CallHistory:
 
 def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
     facts, attempts = record.facts or summary.summarize(record), record.attempts
-    call = None if record.call is None else without_texts(record.call, headers)
+    call = None if record.call is None else remove_texts(record.call, headers)
     claims = record.limit_decision.claims[:MAX_WORDS] if record.limit_decision is not None else ()
     too_large = call is not None and _is_too_large(call)
     return PastCall(
@@ -210,7 +210,7 @@ def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
     )
 
 
-def without_texts(call: Call, headers: frozenset[str]) -> Call:
+def remove_texts(call: Call, headers: frozenset[str]) -> Call:
     """Return a call that is decided like the original, without prompt and credentials.
 
     It contains the short parameters that rules may change, and the given ``headers``. Every field
@@ -219,7 +219,7 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
     head, body, state_ref = call.head, call.body, call.state_ref
     passthrough, parameters = None, {}
     if head.endpoint == "passthrough":
-        passthrough = sample_request(head.route)
+        passthrough = make_sample_request(head.route)
     for name in body:
         if name in PARAMETERS:
             value = body[name]
@@ -288,7 +288,7 @@ def _describe_outcome(past: PastCall) -> Decision:
         for target, reason in past.skips
     )
     parts = (*_describe_limits(past), *past.guards, *map(_describe_attempt, past.attempts), *skips)
-    cost = None if past.cost is None else f"{usd_text(past.cost)} USD"
+    cost = None if past.cost is None else f"{format_usd(past.cost)} USD"
     reason = ", ".join(text for text in (past.error, cost) if text) or None
     text = f"{past.outcome}, status {past.status}"
     state: DecisionState = "applied" if past.outcome == "success" else "refused"

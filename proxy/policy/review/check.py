@@ -14,18 +14,18 @@ import orjson
 from pydantic import ValidationError
 
 from proxy.dialects import DIALECTS
-from proxy.errors.words import counted, quoted
+from proxy.errors.words import format_count, quote
 from proxy.policy import schema
 from proxy.policy.compile import compile_policies
-from proxy.policy.compile.deployments import embedding_deployments
-from proxy.policy.compile.rules import limit_configs
-from proxy.policy.compile.targets import gateway_sign
+from proxy.policy.compile.deployments import iter_embedding_deployments
+from proxy.policy.compile.rules import iter_limit_configs
+from proxy.policy.compile.targets import find_gateway_sign
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import Loaded, folder_name, read
+from proxy.policy.files.load import Loaded, get_folder_name, read
 from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem
-from proxy.policy.files.validation import did_you_mean
+from proxy.policy.files.validation import suggest_similar
 from proxy.policy.review import lint_deployments, lint_guards, lint_rules
-from proxy.policy.review.lint_guards import delay_notes, opaque_notes, restore_notes
+from proxy.policy.review.lint_guards import iter_delay_notes, iter_opaque_notes, iter_restore_notes
 from proxy.runtime.frozen import frozen
 from proxy.types.providers import ENDPOINTS, OPENAI, PROVIDERS
 
@@ -44,7 +44,7 @@ PROVIDER_BY_HOST = {
 MAX_PLAUSIBLE_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 
 
-def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
+def list_warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
     """Return the warnings in the order of the files.
 
     ``now`` decides which keys have expired. Raise ``PolicyError`` if a lint fails unexpectedly;
@@ -52,7 +52,7 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
     """
     document, policies = loaded.document, loaded.policies
     lints: list[tuple[KeyPath, Iterator[Finding]]] = [
-        (("deployments", name), lint_deployments.findings(deployment, snapshot))
+        (("deployments", name), lint_deployments.lint_deployment(deployment, snapshot))
         for name, deployment in snapshot.deployments.items()
     ]
     lints += [
@@ -63,21 +63,21 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
         (("keys",), _find_ambiguous_models(snapshot)),
         (("keys",), _check_keys(policies, snapshot, now)),
         (("prices",), _check_prices(loaded)),
-        (("policies",), lint_rules.exceeded_limits(snapshot, now)),
-        (("policies",), lint_guards.findings(policies, snapshot)),
-        (("policies",), lint_rules.unused_policies(policies, snapshot)),
-        (("policies",), lint_rules.findings(snapshot)),
+        (("policies",), lint_rules.find_exceeded_limits(snapshot, now)),
+        (("policies",), lint_guards.lint_guards(policies, snapshot)),
+        (("policies",), lint_rules.find_unused_policies(policies, snapshot)),
+        (("policies",), lint_rules.lint_rules(snapshot)),
     ]
     problems: set[Problem] = set()
     for inspected_path, findings in lints:
         with document.errors_at(inspected_path):
-            locate = document.location
-            problems |= {Problem.located(locate(path), path, text) for path, text in findings}
+            locate = document.get_location
+            problems |= {Problem.at_location(locate(path), path, text) for path, text in findings}
     return sorted(problems)
 
 
 def _find_unused_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
-    used = lint_guards.guard_upstreams(policies)
+    used = lint_guards.list_guard_upstreams(policies)
     for _, part in policies.parts():
         if not isinstance(part, schema.PolicyConfig):
             used |= {t.upstream for t in (*(part.targets or ()), *(part.fallback or ()))}
@@ -109,9 +109,9 @@ def _check_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
                 yield path, f'has no header "{header}" under "headers:". {dialect} requires it.'
 
 
-def gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
+def iter_gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
     for name, upstream in policies.upstreams.items():
-        if (sign := gateway_sign(upstream)) is not None:
+        if (sign := find_gateway_sign(upstream)) is not None:
             yield (
                 f"upstreams.{name}: is a gateway ({sign}). Clients can set only the request fields "
                 'of its API and those under "accepts"; others are dropped, and so is "metadata".'
@@ -122,8 +122,8 @@ def _find_unused_deployments(
     policies: schema.PoliciesConfig, snapshot: Snapshot
 ) -> Iterator[Finding]:
     used = {name for key in snapshot.keys.values() for name in key.deployments}
-    used |= lint_guards.called_deployments(policies)
-    used |= {name for _, name in embedding_deployments(policies)}
+    used |= lint_guards.list_called_deployments(policies)
+    used |= {name for _, name in iter_embedding_deployments(policies)}
     for name in snapshot.deployments.keys() - used:
         yield ("deployments", name), "cannot be called: no key lists it under deployments"
 
@@ -137,7 +137,7 @@ def _check_tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             message = "is never set: no deployment or key sets it, and clients may not set it. "
             yield ("tags", name), f'{message}Remove it, or add "caller: true".'
     client_tags = {f"tag.{tag}" for tag in used if policies.tags[tag].caller}
-    for path, limit in limit_configs(policies):
+    for path, limit in iter_limit_configs(policies):
         mixed = [per for per in limit.per if per in client_tags]
         if mixed and "key" not in limit.per and limit.across is None:
             message = f"each key has its own counter, because clients may set {mixed[0]}. For one "
@@ -148,9 +148,9 @@ def _check_tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
 def _find_ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
     for key in snapshot.keys.values():
         for name, deployments in key.by_model.items():
-            if key.default_of(deployments) is None and "/" not in name:
+            if key.find_default(deployments) is None and "/" not in name:
                 names = ", ".join(sorted(d.deployment.name for d in deployments))
-                message = f"model {quoted(name)} is served by deployments {names}. Calls for it "
+                message = f"model {quote(name)} is served by deployments {names}. Calls for it "
                 message += "must select one with the header x-headrace-deployment."
                 yield ("keys", key.name, "deployments"), message
 
@@ -167,12 +167,12 @@ def _check_keys(
         hint = "" if snapshot.has_empty_keys else hint
         yield ("keys",), f"there are no keys, so every call is rejected{hint}"
     for index, name in enumerate(policies.revoked):
-        similar = "" if name in policies.keys else did_you_mean(name, policies.keys)
+        similar = "" if name in policies.keys else suggest_similar(name, policies.keys)
         if similar:
-            message = f"key {quoted(name)} does not exist. This entry has no effect{similar}"
+            message = f"key {quote(name)} does not exist. This entry has no effect{similar}"
             yield ("revoked", index), message
     for name, key in policies.keys.items():
-        reason = snapshot.rejection_reason(name, now)
+        reason = snapshot.find_rejection_reason(name, now)
         if reason is None:
             continue
         path: KeyPath = ("keys", name)
@@ -196,7 +196,7 @@ def _check_prices(loaded: Loaded) -> Iterator[Finding]:
         for name, value in names.items():
             starts: set[date | None] = set()
             for index, data in enumerate(value if isinstance(value, list) else [value]):
-                path = loaded.document.path_in_files(("prices", provider, name, index))
+                path = loaded.document.get_source_path(("prices", provider, name, index))
                 try:
                     row = schema.PriceConfig.model_validate(data)
                 except ValidationError:
@@ -248,16 +248,21 @@ def check_folder(
     try:
         snapshot = compile_policies(loaded, environ)
         with loaded.document.errors_at(()):
-            problems = tuple(warnings(loaded, snapshot, now or datetime.now(UTC)))
-            delays = tuple(delay_notes(snapshot))
-            notes = [*gateway_notes(loaded.policies), *opaque_notes(loaded.policies, snapshot)]
-            notes += restore_notes(snapshot, environ) if environ is not None else ()
+            problems = tuple(list_warnings(loaded, snapshot, now or datetime.now(UTC)))
+            delays = tuple(iter_delay_notes(snapshot))
+            notes = [
+                *iter_gateway_notes(loaded.policies),
+                *iter_opaque_notes(loaded.policies, snapshot),
+            ]
+            notes += iter_restore_notes(snapshot, environ) if environ is not None else ()
     except PolicyError as error:
-        summary = f"invalid, {counted(len(error.problems), 'error')}"
+        summary = f"invalid, {format_count(len(error.problems), 'error')}"
         return CheckReport(folder=folder, summary=summary, errors=error.problems)
-    deployments, keys = counted(len(snapshot.deployments), "deployment"), len(snapshot.keys)
-    total = f", {counted(len(problems), 'warning')}" if problems else ""
-    summary = f"valid{total} (revision {snapshot.revision}, {deployments}, {counted(keys, 'key')})"
+    deployments, keys = format_count(len(snapshot.deployments), "deployment"), len(snapshot.keys)
+    total = f", {format_count(len(problems), 'warning')}" if problems else ""
+    summary = (
+        f"valid{total} (revision {snapshot.revision}, {deployments}, {format_count(keys, 'key')})"
+    )
     return CheckReport(folder, summary, warnings=problems, delays=delays, notes=tuple(notes))
 
 
@@ -286,7 +291,7 @@ def as_github(report: CheckReport) -> str:
     lines = []
     for kind, problem in report.problems():
         folder, text = report.folder, f"{problem.path}: {problem.message}"
-        file = folder if problem.file == folder_name(folder) else folder / problem.file
+        file = folder if problem.file == get_folder_name(folder) else folder / problem.file
         text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
         lines.append(f"::{kind} file={file},line={problem.line},col={problem.column}::{text}")
     return "\n".join([*lines, f"{report.folder}: {report.summary}"])

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Literal, get_args
 from proxy.call.record import Record
 from proxy.dialects.requests.upstream_request import apply_overrides
 from proxy.errors import ProxyError, Unauthorized
-from proxy.errors.words import counted, word
+from proxy.errors.words import format_count, shorten
 from proxy.fields.token_bounds import BOUNDS
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.files.source import Rejection
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
-from proxy.policy.review.explain import CallExplanation, Decision, limit_text
+from proxy.policy.review.explain import CallExplanation, Decision, describe_limit
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
 from proxy.types.target import join_target_ids
@@ -58,7 +58,7 @@ def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> PlanOrError:
         return error
 
 
-def key_difference(name: str, old_reason: str | None, new_reason: str | None) -> Difference:
+def make_key_difference(name: str, old_reason: str | None, new_reason: str | None) -> Difference:
     """Return the difference for a key. A reason is None if a snapshot accepts the key."""
     return Difference("key", old_reason or f"key {name}", new_reason or f"key {name}")
 
@@ -74,14 +74,18 @@ def compare_snapshots(
 ) -> list[Difference]:
     """Decide a call under two snapshots. ``old`` accepts the key of a call that ``is_admitted``."""
     received_at = call.head.received_at
-    old_reason = None if is_admitted else old.rejection_reason(key.name, received_at)
-    new_reason = new.rejection_reason(key.name, received_at, credential)
+    old_reason = None if is_admitted else old.find_rejection_reason(key.name, received_at)
+    new_reason = new.find_rejection_reason(key.name, received_at, credential)
     if old_reason is not None or new_reason is not None:
-        return [key_difference(key.name, old_reason, new_reason)]
-    return compare(call, decide_call(old, key, call), decide_call(new, new.keys[key.name], call))
+        return [make_key_difference(key.name, old_reason, new_reason)]
+    return compare_decisions(
+        call, decide_call(old, key, call), decide_call(new, new.keys[key.name], call)
+    )
 
 
-def compare(call: Call, old_decision: PlanOrError, new_decision: PlanOrError) -> list[Difference]:
+def compare_decisions(
+    call: Call, old_decision: PlanOrError, new_decision: PlanOrError
+) -> list[Difference]:
     """Return the differences between two decisions on a call."""
     if isinstance(old_decision, Plan) and isinstance(new_decision, Plan):
         return list(_compare_plans(call, old_decision, new_decision))
@@ -124,7 +128,7 @@ class ChangeTally:
             if self._keep_newest:
                 self.by_change.move_to_end(change)
             if self._keep_newest or len(count.examples) < self._max_examples:
-                text = word("; ".join(unique_texts), MAX_EXAMPLE_CHARS)
+                text = shorten("; ".join(unique_texts), MAX_EXAMPLE_CHARS)
                 count.examples.append((request_id, text))
                 del count.examples[: -self._max_examples]
             if len(self.by_change) > self._max_changes:
@@ -160,7 +164,7 @@ def _iter_plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
     hedge = f"hedge after {plan.hedge_after:g} s" if plan.hedge_after else "no hedge"
     yield ("routing", ""), f"{retries}, {hedge}"
     for scoped in plan.limits:
-        yield ("limits", scoped.limit.name), limit_text(scoped)
+        yield ("limits", scoped.limit.name), describe_limit(scoped)
     cache = "off"
     if plan.cache is not None:
         cache = f"{plan.cache.ttl:g} s in {plan.cache.store}"
@@ -264,7 +268,7 @@ class Candidate:
         self._tally = ChangeTally(MAX_EXAMPLES, MAX_CHANGES, keep_newest=True)
         self._results: OrderedDict[str, ComparisonResult] = OrderedDict()
 
-    def result(self, span_id: str) -> ComparisonResult | None:
+    def find_result(self, span_id: str) -> ComparisonResult | None:
         """Return the result for the call with this span, None if it is not stored."""
         return self._results.get(span_id)
 
@@ -292,22 +296,22 @@ class Candidate:
         if call is None:
             if key is None or not isinstance(record.error, Unauthorized):
                 return None
-            return [key_difference(key.name, "unknown", None)]
+            return [make_key_difference(key.name, "unknown", None)]
         decision = record.original_plan or record.plan or record.error
         if decision is None:
             return None
         if key is None:
             name = str(record.key)
-            reason = snapshot.rejection_reason(name, head.received_at, record.credential)
-            return [key_difference(name, None, reason or "unknown")]
-        return compare(call, decision, decide_call(snapshot, key, call))
+            reason = snapshot.find_rejection_reason(name, head.received_at, record.credential)
+            return [make_key_difference(name, None, reason or "unknown")]
+        return compare_decisions(call, decision, decide_call(snapshot, key, call))
 
     def explain(self) -> CallExplanation:
         """Return the changes that affected calls, the latest first, each with its last calls."""
         decisions = [
             Decision(
                 kind,
-                f"differs for {counted(count.calls, 'call')}",
+                f"differs for {format_count(count.calls, 'call')}",
                 f"because of rule {rule}" if rule else None,
                 parts=tuple(
                     Decision("call", request_id, text)

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, cast
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from proxy.dialects.wire.strict_json import read_distinct
-from proxy.errors.words import counted
+from proxy.dialects.wire.strict_json import read_without_duplicates
+from proxy.errors.words import format_count
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import ChangeTally, compare_snapshots, decide_call
 from proxy.policy.schema import PoliciesConfig
@@ -163,24 +163,26 @@ class Replay:
     unknown_key: int = 0
     tally: ChangeTally = field(default_factory=lambda: ChangeTally(MAX_EXAMPLES))
 
-    def lines(self) -> Iterator[str]:
-        yield f"{self.changed} of {counted(self.calls, 'call')} would have another result"
+    def format_lines(self) -> Iterator[str]:
+        yield f"{self.changed} of {format_count(self.calls, 'call')} would have another result"
         changes = self.tally.by_change.items()
         for (kind, rule), count in sorted(changes, key=lambda change: -change[1].calls):
             by = f" by {rule}" if rule else ""
             examples = "; ".join(f"{request_id} ({text})" for request_id, text in count.examples)
-            yield f"    {kind}{by}: {counted(count.calls, 'call')}, for example {examples}"
+            yield f"    {kind}{by}: {format_count(count.calls, 'call')}, for example {examples}"
         if self.without_parameters:
-            lines = counted(self.without_parameters, "line has", "lines have")
+            lines = format_count(self.without_parameters, "line has", "lines have")
             yield f"{lines} no parameters, so changes by set and cap are not compared"
         if self.invalid:
-            yield counted(self.invalid, "line is no call, skipped", "lines are no calls, skipped")
+            yield format_count(
+                self.invalid, "line is no call, skipped", "lines are no calls, skipped"
+            )
         if self.unsupported:
-            calls = counted(self.unsupported, "call was", "calls were")
+            calls = format_count(self.unsupported, "call was", "calls were")
             reason = "the log has no model, or an endpoint other than"
             yield f"{calls} skipped: {reason} {', '.join(ENDPOINTS)}"
         if self.unknown_key:
-            calls = counted(self.unknown_key, "call was", "calls were")
+            calls = format_count(self.unknown_key, "call was", "calls were")
             yield f"{calls} skipped: OLD does not accept the key"
 
 
@@ -195,13 +197,13 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay:
         if not recorded.models or recorded.endpoint not in ENDPOINTS:
             result.unsupported += 1
             continue
-        key = old.key_named(recorded.key)
-        reasons = [s.rejection_reason(str(recorded.key), recorded.time) for s in (old, new)]
+        key = old.find_key(recorded.key)
+        reasons = [s.find_rejection_reason(str(recorded.key), recorded.time) for s in (old, new)]
         if key is None or None not in reasons:
             result.unknown_key += 1
             continue
         result.calls += 1
-        call = recorded.call(old, key)
+        call = recorded.build_call(old, key)
         differences = compare_snapshots(old, new, call, key)
         if recorded.body is None and recorded.parameters is None:
             result.without_parameters += 1
@@ -236,7 +238,7 @@ class RecordedCall(BaseModel):
     parameters: dict[str, Any] | None = None
     body: dict[str, Any] | None = None
 
-    def call(self, old: Snapshot, key: VirtualKey) -> Call:
+    def build_call(self, old: Snapshot, key: VirtualKey) -> Call:
         """Return the call as the client sent it.
 
         The client named the deployment if ``old`` would select another one, and the tags that the
@@ -266,7 +268,7 @@ class RecordedCall(BaseModel):
 
 def read_call(line: bytes) -> RecordedCall | None:
     try:
-        read_distinct(line)
+        read_without_duplicates(line)
         return RecordedCall.model_validate_json(line)
     except ValueError:
         return None

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from proxy.dialects.requests.upstream_request import translate_request
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField, ProxyError, Unauthorized
-from proxy.errors.words import MAX_LISTED, counted
+from proxy.errors.words import MAX_LISTED, format_count
 from proxy.limits.claims import estimate_claims, estimate_cost
-from proxy.money.usage import price_on, usd_text
+from proxy.money.usage import format_usd, price_on
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
@@ -47,10 +47,10 @@ class Decision:
     parts: tuple[Decision, ...] = ()
     state: DecisionState = "applied"
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         data = {"about": self.subject, "decided": self.result, "why": self.reason}
         data |= {"at": self.source, "state": self.state}
-        parts = {"parts": [part.data() for part in self.parts]} if self.parts else {}
+        parts = {"parts": [part.to_json() for part in self.parts]} if self.parts else {}
         return {name: value for name, value in data.items() if value is not None} | parts
 
     def format_line(self, parent_subject: str = "") -> str:
@@ -68,11 +68,11 @@ class CallExplanation:
     revision: str
     decisions: tuple[Decision, ...]
 
-    def data(self) -> dict[str, Any]:
-        decisions = [decision.data() for decision in self.decisions]
+    def to_json(self) -> dict[str, Any]:
+        decisions = [decision.to_json() for decision in self.decisions]
         return {"revision": self.revision, "decisions": decisions}
 
-    def text(self) -> str:
+    def format_tree(self) -> str:
         return "\n".join([f"policy revision {self.revision}", *_draw_tree(self.decisions, "")])
 
 
@@ -94,9 +94,9 @@ def explain(
     return CallExplanation(snapshot.revision, tuple(_explain_call(snapshot, key, call, is_past)))
 
 
-def preview(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
+def explain_future_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
     """Explain a call that was not made yet. A revoked or expired key is rejected."""
-    reason = snapshot.rejection_reason(key.name, call.head.received_at)
+    reason = snapshot.find_rejection_reason(key.name, call.head.received_at)
     if reason is None:
         return explain(snapshot, key, call, is_past=False)
     text = reason if reason.startswith("expired") else f"is {reason}"
@@ -114,7 +114,7 @@ def _explain_call(
         yield _make_rejection(error, error.message)
         return
     if isinstance(plan, DecidedPlan):
-        reason, source = plan.origin_of_deployment()
+        reason, source = plan.explain_deployment()
         yield Decision("deployment", str(plan.deployment), reason, source=source)
         yield _explain_tags(plan)
         if plan.passthrough is not None and call.head.passthrough is not None:
@@ -138,7 +138,7 @@ def _explain_call(
 
 
 def _explain_key(snapshot: Snapshot, key: VirtualKey) -> Decision:
-    return Decision("key", key.name, source=snapshot.source_of("keys", key.name))
+    return Decision("key", key.name, source=snapshot.find_location("keys", key.name))
 
 
 def _make_rejection(error: ProxyError, reason: str) -> Decision:
@@ -149,7 +149,7 @@ def _make_rejection(error: ProxyError, reason: str) -> Decision:
 def _explain_tags(plan: DecidedPlan) -> Decision:
     parts = []
     for tag, value in plan.tags.items():
-        reason, source = plan.origin_of_tag(tag)
+        reason, source = plan.explain_tag(tag)
         parts.append(Decision("tag", f"{tag}={value}", reason, source=source))
     for tag in plan.basis.dropped_tags:
         rule = plan.basis.snapshot.tags.get(tag)
@@ -173,10 +173,10 @@ def _explain_limits(plan: DecidedPlan, call: Call) -> Decision:
     for scoped in plan.limits:
         limit = scoped.limit
         amounts = [claim.amount for claim in claims if claim.limit is limit]
-        source = snapshot.source_of(*snapshot.limits.get(limit.name, ()))
+        source = snapshot.find_location(*snapshot.limits.get(limit.name, ()))
         reason = f"this call reserves {limit.kind.format_number(sum(amounts))}" if amounts else None
         state: DecisionState = "shadow" if limit.shadow else "applied"
-        parts.append(Decision("limit", limit_text(scoped), reason, source=source, state=state))
+        parts.append(Decision("limit", describe_limit(scoped), reason, source=source, state=state))
     return _group_decisions("limits", str(len(parts)), parts)
 
 
@@ -184,13 +184,13 @@ def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[D
     """Yield the decisions for one of the models that the client requested."""
     model_call = plan.model_calls[index]
     text = f"{model_call.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
-    rules = tuple(_explain_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))
+    rules = tuple(_explain_rule(plan, index, outcome) for outcome in plan.iter_rule_outcomes(index))
     applied = len(model_call.rules)
     verb = "applies" if applied == 1 else "apply"
     yield _group_decisions("rules", f"{text}{applied} of {len(rules)} {verb}", rules)
     yield from _explain_parameters(plan, index, call, text)
     targets = []
-    for target, (reason, source) in plan.origins_of_targets(index):
+    for target, (reason, source) in plan.iter_target_origins(index):
         price = price_on(target.prices, call.head.received_at.date())
         if price is None:
             cost = "price unknown"
@@ -199,7 +199,7 @@ def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[D
             texts = ", ".join(f"{kind} {usd}" for kind, usd in prices.items() if usd is not None)
             cost = f"USD per million tokens: {texts}"
         targets.append(Decision("target", target.id, f"{reason}; {cost}", source=source))
-    for target, reason in plan.left_out(index):
+    for target, reason in plan.iter_left_out_targets(index):
         text = f"{target.id} excluded"
         targets.append(Decision("target", text, reason, state="not_applied"))
     yield Decision("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))
@@ -215,7 +215,7 @@ def _explain_rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decisi
     elif reason is None:
         verb, state = "applies", "applied"
         effects = (
-            (text, plan.reason_overruled(index, rule, effect)) for effect, text in rule.effects()
+            (text, plan.explain_overruling(index, rule, effect)) for effect, text in rule.effects()
         )
         reason = "; ".join(f"{text} ({note})" if note else text for text, note in effects)
     return Decision("rule", f"{rule.name} {verb}", reason, source=source, state=state)
@@ -285,12 +285,12 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
             parts.append(_explain_guard(f"{stage} {rule.name}: {action}", scope, rule, snapshot))
     for cap in guards.cost_caps:
         shadow = ", shadow mode" if cap.shadow else ""
-        text = f"input {cap.name}: {cap.action} above {usd_text(cap.max_nano_usd)} USD{shadow}"
+        text = f"input {cap.name}: {cap.action} above {format_usd(cap.max_nano_usd)} USD{shadow}"
         reason = None
         if _has_texts(call):
             cost = estimate_cost(plan, call)
             reason = "the maximum cost of this call is unknown"
-            reason = reason if cost is None else f"this call may cost up to {usd_text(cost)} USD"
+            reason = reason if cost is None else f"this call may cost up to {format_usd(cost)} USD"
         parts.append(_explain_guard(text, reason, cap, snapshot))
     if rejects_opaque(guards):
         reason = "guards cannot inspect them; `opaque: allow` accepts them"
@@ -302,7 +302,7 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
 def _explain_guard(
     text: str, reason: str | None, guard: GuardRule | CostCap, snapshot: Snapshot
 ) -> Decision:
-    source = snapshot.source_of(*guard.path)
+    source = snapshot.find_location(*guard.path)
     state: DecisionState = "shadow" if guard.shadow else "applied"
     return Decision("guard", text, reason, source=source, state=state)
 
@@ -338,7 +338,7 @@ def _explain_cache(plan: Plan) -> Decision:
     return Decision("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
 
 
-def limit_text(scoped: ScopedLimit) -> str:
+def describe_limit(scoped: ScopedLimit) -> str:
     """Return the name of a limit, its amount and its scope."""
     limit = scoped.limit
     per = f", per {' and '.join(scoped.per)}" if scoped.per else ", across all keys"
@@ -348,7 +348,7 @@ def limit_text(scoped: ScopedLimit) -> str:
 
 def _explain_result(plan: Plan, call: Call, is_past: bool) -> Decision:
     if plan.model_list is not None:
-        names = counted(len(plan.model_list), "name")
+        names = format_count(len(plan.model_list), "name")
         return Decision("result", "list the models of the key", names)
     if plan.refusal is not None:
         text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from proxy.errors.words import quoted
-from proxy.policy.compile.targets import REMEDY, model_only_targets
+from proxy.errors.words import quote
+from proxy.policy.compile.targets import REMEDY, iter_model_only_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
-from proxy.policy.review.lint_rules import overriding_rule
+from proxy.policy.review.lint_rules import find_overriding_rule
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import PassthroughPath, PassthroughPaths
 
@@ -32,7 +32,7 @@ BINARY = frozenset({"audio", "content", "edits", "files", "uploads", "variations
 """Path segments of forms with files, and of responses with sound, pictures or files."""
 
 
-def findings(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
+def lint_deployment(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
     """Yield the warnings about one deployment."""
     path: KeyPath = ("deployments", deployment.name)
     yield from _check_targets(deployment)
@@ -45,7 +45,7 @@ def findings(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
         yield from _check_paths((*path, "passthrough"), deployment, paths)
         if not _is_free(deployment):
             yield from _check_path_costs((*path, "passthrough"), deployment, paths)
-    if (rule := overriding_rule(deployment)) is not None:
+    if (rule := find_overriding_rule(deployment)) is not None:
         message = f"are never used, because rule {rule} sets the targets of every call"
         yield (*path, "targets"), message
 
@@ -57,7 +57,7 @@ def _check_targets(deployment: Deployment) -> Iterator[Finding]:
     for path, target in deployment.targets:
         missing, provider = target.missing_price(), target.upstream.traits
         if missing is not None:
-            message = f"model {quoted(target.model)} has {missing}, so {effect}."
+            message = f"model {quote(target.model)} has {missing}, so {effect}."
             yield path, f'{message} Add "price:" here.'
         if target.endpoint is not None and target.endpoint not in provider.endpoints:
             message = f"is not available at {provider.name}. Remove it to have calls translated to "
@@ -73,14 +73,14 @@ def _check_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
         yield (*path, "unpriced"), message
     for cap in deployment.guards.cost_caps:
         if cap.fails_closed:
-            message = f"have no known price, so guard {quoted(cap.name)} blocks every call. "
+            message = f"have no known price, so guard {quote(cap.name)} blocks every call. "
             yield (*path, "targets"), f'{message}Add "price:" to a target.'
 
 
 def _check_reachable_targets(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield targets that not all calls for their models reach, and weights without effect."""
     routes = deployment.routes
-    for target, names in model_only_targets(routes, deployment.names):
+    for target, names in iter_model_only_targets(routes, deployment.names):
         if target.model not in names:
             alias_names, index = " or ".join(sorted(names)), routes.targets.index(target)
             reason = f"because calls for {target.model} go to an earlier target"
@@ -91,13 +91,13 @@ def _check_reachable_targets(path: KeyPath, deployment: Deployment) -> Iterator[
     if not routes.candidates.is_drawn or not deployment.names.isdisjoint(rule_models | models):
         return
     for index, target in enumerate(routes.targets):
-        weights = deployment.candidates(target.model).weights
+        weights = deployment.get_candidates(target.model).weights
         if len(models) > 1 and len(weights) == 1 and target in others_by_weight:
             yield (
                 (*path, index),
-                f"receives calls for {quoted(deployment.name)} and {quoted(target.model)}, but not "
-                f"for {quoted(heaviest.model)}. To split those by weight too, add "
-                f'"also_known_as: [{heaviest.model}]" to deployment {quoted(deployment.name)}.',
+                f"receives calls for {quote(deployment.name)} and {quote(target.model)}, but not "
+                f"for {quote(heaviest.model)}. To split those by weight too, add "
+                f'"also_known_as: [{heaviest.model}]" to deployment {quote(deployment.name)}.',
             )
 
 
@@ -215,7 +215,7 @@ def _check_path_costs(
     for name, limit in budgets.items():
         routes = _join_routes(paths, lambda p: (p.most_cost or 0) > limit.capacity)  # noqa: B023
         if routes:
-            message = f"most_usd of {routes} exceeds limit {quoted(name)}"
+            message = f"most_usd of {routes} exceeds limit {quote(name)}"
             yield path, f"{message}, so every call is rejected"
     routes = _join_routes(paths, lambda p: p.most_cost is None and _uses_model(p))
     if routes and budgets:

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from proxy.config.scalars import iter_references
-from proxy.errors.words import listed, quoted
+from proxy.errors.words import join_names, quote
 from proxy.guards.stream.word_scanner import LEAST_REACH
 from proxy.policy import schema
-from proxy.policy.catalog import guard_deployments
+from proxy.policy.catalog import iter_guard_deployments
 from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, KeyPath
@@ -34,15 +34,15 @@ CHARACTERS_PER_WORD = 6
 SAMPLE_CONTEXT = PromptContext("an example of a system prompt", "an example", "an example")
 
 
-def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
+def lint_guards(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     calls = {
-        name: {target for _, target in guard_deployments(deployment)}
+        name: {target for _, target in iter_guard_deployments(deployment)}
         for name, deployment in snapshot.deployments.items()
     }
     for path, guard in _list_guards(policies):
         for key, name in iter_references(guard, "deployment"):
             if _leads_back_to_deployment(calls, name):
-                message = f"deployment {quoted(name)} has guards that call the same deployment. "
+                message = f"deployment {quote(name)} has guards that call the same deployment. "
                 yield (*path, key), f"{message}Calls made by guards are not inspected."
         for key, url in iter_references(guard, "service"):
             if is_unencrypted(url):
@@ -74,20 +74,20 @@ def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, Any
                 yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
 
 
-def called_deployments(policies: schema.PoliciesConfig) -> set[str]:
+def list_called_deployments(policies: schema.PoliciesConfig) -> set[str]:
     """Return the names of the deployments that guards call."""
     guards = (guard for _, guard in _list_guards(policies))
     return {name for guard in guards for _, name in iter_references(guard, "deployment")}
 
 
-def guard_upstreams(policies: schema.PoliciesConfig) -> set[str]:
+def list_guard_upstreams(policies: schema.PoliciesConfig) -> set[str]:
     """Return the names of the upstreams that guards call, or route calls to."""
     guards = [guard for _, guard in _list_guards(policies)]
     names = {name for guard in guards for _, name in iter_references(guard, "upstream")}
     return names | {target.upstream for guard in guards for target in guard.to or ()}
 
 
-def opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
+def iter_opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
     """Yield a note on deployments whose guards reject images. ``opaque: refuse`` turns it off."""
     names = []
     for name, deployment in snapshot.deployments.items():
@@ -97,22 +97,22 @@ def opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
             names.append(name)
     if names:
         yield (
-            f"{listed(names)}: requests with images, audio or files are rejected, because guards "
-            'cannot inspect them. Set "opaque: allow" in the policy to accept them.'
+            f"{join_names(names)}: requests with images, audio or files are rejected, because "
+            'guards cannot inspect them. Set "opaque: allow" in the policy to accept them.'
         )
 
 
-def restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
+def iter_restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on deployments that restore values without a secret for stable placeholders."""
     names = [name for name, d in snapshot.deployments.items() if d.guards.input_stage.restores]
     if names and not (environ.get("HEADRACE_SECRET") or environ.get("HEADRACE_ID_SECRET")):
         yield (
-            f"{listed(names)}: placeholders of restored values differ between processes, which "
+            f"{join_names(names)}: placeholders of restored values differ between processes, which "
             "costs cached tokens at providers. Set HEADRACE_SECRET to keep them."
         )
 
 
-def delay_notes(snapshot: Snapshot) -> Iterator[str]:
+def iter_delay_notes(snapshot: Snapshot) -> Iterator[str]:
     """Yield a note on each output guard that withholds streamed text, and on the total delay.
 
     Guards of rules are not included.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from proxy.errors import ProxyError
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.limits.claims import estimate_claims
 from proxy.policy import schema
 from proxy.policy.decide import decide
@@ -30,13 +30,13 @@ from proxy.policy.decide.conditions import (
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
-from proxy.policy.review.sample_call import chat_body, sample_call
+from proxy.policy.review.sample_call import build_sample_call, make_chat_body
 from proxy.policy.schema.keys import Glob
 from proxy.types import Call, ScopedLimit
 from proxy.types.limit import Claim
 
 
-def findings(snapshot: Snapshot) -> Iterator[Finding]:
+def lint_rules(snapshot: Snapshot) -> Iterator[Finding]:
     sections: dict[str, PolicyRules] = {}
     deployments: dict[str, list[Deployment]] = {}
     for deployment in snapshot.deployments.values():
@@ -57,11 +57,11 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
             if model is not None and not any(
                 _serves_model(d, model) for d in deployments[section.policy]
             ):
-                message = f"no deployment of this policy serves model {quoted(model)}"
+                message = f"no deployment of this policy serves model {quote(model)}"
                 yield (*rule.path, "model"), message
 
 
-def unused_policies(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
+def find_unused_policies(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     sections = (s for deployment in snapshot.deployments.values() for s in deployment.sections)
     used = {base for policy in policies.policies.values() for base in policy.extends}
     used |= {section.policy for section in sections}
@@ -96,7 +96,7 @@ def _serves_model(deployment: Deployment, model: str) -> bool:
     )
 
 
-def overriding_rule(deployment: Deployment) -> str | None:
+def find_overriding_rule(deployment: Deployment) -> str | None:
     """Return the name of a rule that sets the targets of every call of a deployment."""
     for section in deployment.sections:
         for rule in section.rules:
@@ -137,11 +137,11 @@ def _covers_values(wide: Values, narrow: Values) -> bool:
     if isinstance(narrow, Intersection):
         return any(_covers_values(wide, part) for part in narrow.parts)
     if isinstance(narrow, OneOf):
-        return all(map(wide.matcher(), narrow.values))
+        return all(map(wide.build_matcher(), narrow.values))
     return isinstance(wide, Glob) and set(wide.text) == {"*"}
 
 
-def exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+def find_exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     """Yield a warning for each limit that rejects any call without an output limit.
 
     Uses the estimate that admits calls, under the rules that always apply and, one at a time, under
@@ -164,7 +164,7 @@ def exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
                 is_exceeded = limit.kind.is_usage_based and claim.amount > limit.capacity
                 if is_exceeded and limit.name not in reported:
                     reported.add(limit.name)
-                    amount, name = limit.kind.format_amount(claim.amount), quoted(deployment.name)
+                    amount, name = limit.kind.format_amount(claim.amount), quote(deployment.name)
                     message = f"is too low: a call of deployment {name} without max_tokens "
                     message += f"reserves {amount}. Raise the limit, or cap max_tokens."
                     yield (*snapshot.limits[limit.name], limit.kind.name), message
@@ -197,7 +197,9 @@ def _make_sample_calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
     models = dict.fromkeys((deployment.name, *(target.model for _, target in deployment.targets)))
     for model in models:
         with suppress(ProxyError):  # a name that no client could send
-            yield sample_call(chat_body(model), {"x-headrace-deployment": deployment.name}, now)
+            yield build_sample_call(
+                make_chat_body(model), {"x-headrace-deployment": deployment.name}, now
+            )
 
 
 def _make_rule_variants(deployment: Deployment) -> Iterator[Deployment]:

@@ -37,7 +37,7 @@ def guess_path(body: Json) -> str:
     return EMBEDDINGS if is_embeddings else RESPONSES
 
 
-def sample_call(
+def build_sample_call(
     body: Json,
     headers: Mapping[str, str],
     received_at: datetime,
@@ -52,10 +52,10 @@ def sample_call(
     """
     headers = {name.lower(): value for name, value in headers.items()}
     received = Received("supposed", "supposed", at=received_at, passed=lambda: passthrough)
-    return read_sample(parse_head(method, path or guess_path(body), headers, received), body)
+    return read_sample_call(parse_head(method, path or guess_path(body), headers, received), body)
 
 
-def read_sample(head: RequestHead, body: Json, caller: str = "") -> Call:
+def read_sample_call(head: RequestHead, body: Json, caller: str = "") -> Call:
     """Return the call of a head and a body. Raise ``NotFound`` if it refers to stored state."""
     if head.passthrough is not None:
         from proxy.dialects.passthrough.request import read_passthrough  # noqa: PLC0415  # few calls need it
@@ -86,6 +86,6 @@ def _require_no_state(call: Call) -> None:
         raise NotFound(NEEDS_STATE)
 
 
-def chat_body(deployment: str) -> Json:
+def make_chat_body(deployment: str) -> Json:
     """Return the shortest chat request for a deployment."""
     return {"model": deployment, "messages": [{"role": "user", "content": "Hello"}]}

@@ -74,13 +74,13 @@ class PoliciesConfig(Section):
             yield ("deployments", name), deployment
 
 
-def json_schema() -> dict[str, Any]:
+def build_json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a policy file, for completion and checks in editors.
 
     The schema knows keys, values and which keys go together. ``headrace check`` also finds problems
     that need the whole folder, a guard's detector, or more than JSON Schema can express.
     """
-    schema = schema_of(PoliciesConfig, "Headrace policies")
+    schema = build_schema(PoliciesConfig, "Headrace policies")
     price = PriceConfig.model_json_schema(ref_template="#/$defs/{model}")
     schema["$defs"] |= _without_titles_and_defaults(price.pop("$defs", {})) | {
         "PriceConfig": _without_titles_and_defaults(price)
@@ -94,7 +94,7 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def schema_of(model: type[BaseModel], title: str) -> dict[str, Any]:
+def build_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
     """Return the JSON Schema of a kind of file."""
     return {
         "$schema": SCHEMA_DIALECT,

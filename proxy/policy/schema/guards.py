@@ -31,7 +31,7 @@ from pydantic_core import CoreSchema
 
 from proxy.config.scalars import Duration, Label, Name, Section
 from proxy.config.shapes import Requirement, equals, has_size, if_then, not_, one_of
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 from proxy.guards.kinds import KINDS
 from proxy.policy.schema.deployments import TargetConfig
 from proxy.settings import restore_certificates
@@ -96,7 +96,7 @@ COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
 
 
 @cache
-def config_of(kind_name: str) -> type[GuardConfig]:
+def get_guard_config(kind_name: str) -> type[GuardConfig]:
     """Return the model of a guard kind, with its keys and the common ones, or raise KeyError."""
     kind, literal = KINDS[kind_name], cast(Any, Literal)[kind_name]
     return create_model(
@@ -124,11 +124,11 @@ class PluginGuard(GuardConfig):
         except ValueError:
             raise
         except Exception as bug:
-            message = f"guard {quoted(self.guard)} failed to start with {type(bug).__name__}"
+            message = f"guard {quote(self.guard)} failed to start with {type(bug).__name__}"
             raise ValueError(message) from bug
 
 
-def plugin_entries() -> dict[str, EntryPoint]:
+def find_plugins() -> dict[str, EntryPoint]:
     """Return the guard kinds of other distributions by name, without loading them."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
@@ -145,7 +145,7 @@ def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
 
         make = kind.make
     except Exception as bug:
-        message = f"guard {quoted(entry.name)} cannot be loaded: {type(bug).__name__}"
+        message = f"guard {quote(entry.name)} cannot be loaded: {type(bug).__name__}"
         raise ValueError(message) from bug
     kind_keys = {name: value for name, value in values.items() if name not in (*COMMON, "guard")}
     common = {name: value for name, value in values.items() if name in COMMON}
@@ -156,21 +156,21 @@ def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
 
 @cache
 def _get_union_validator() -> TypeAdapter[GuardConfig]:
-    union: Any = reduce(operator.or_, map(config_of, KINDS))
+    union: Any = reduce(operator.or_, map(get_guard_config, KINDS))
     return TypeAdapter(Annotated[union, Field(discriminator="guard")])
 
 
 @cache
 def _get_kind_validator(name: str) -> TypeAdapter[dict[str, GuardConfig]]:
     """Return a validator for ``{name: guard}``, so that paths of errors are as in the union."""
-    return TypeAdapter(cast(Any, GenericAlias(dict, (str, config_of(name)))))
+    return TypeAdapter(cast(Any, GenericAlias(dict, (str, get_guard_config(name)))))
 
 
 def _validate_guard(value: Any) -> GuardConfig:
     name = value.get("guard") if isinstance(value, dict) else None
     if isinstance(name, str) and name in KINDS:
         return _get_kind_validator(name).validate_python({name: value})[name]
-    entry = plugin_entries().get(name) if isinstance(name, str) else None
+    entry = find_plugins().get(name) if isinstance(name, str) else None
     return (
         _get_union_validator().validate_python(value)
         if entry is None

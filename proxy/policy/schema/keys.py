@@ -119,7 +119,7 @@ MAX_CACHED = 256
 """Maximum length of values whose match is cached, and maximum number of them."""
 
 
-def is_plain(value: str) -> bool:
+def has_plain_characters(value: str) -> bool:
     """Return True if a tag value is short, printable and in Unicode form NFC."""
     return (
         0 < len(value) <= MAX_VALUE
@@ -136,7 +136,7 @@ class TagPattern:
     _matches: Callable[[str], bool] = field(repr=False, compare=False)
 
     def matches(self, value: str) -> bool:
-        return is_plain(value) and self._matches(value)
+        return has_plain_characters(value) and self._matches(value)
 
 
 def compile_pattern(text: str) -> TagPattern:
@@ -154,11 +154,11 @@ class Glob:
     text: str
     _matches: Callable[[str], bool] = field(repr=False, compare=False)
 
-    def matcher(self) -> Callable[[str], bool]:
+    def build_matcher(self) -> Callable[[str], bool]:
         return self._matches
 
 
-def glob(text: str) -> Glob:
+def parse_glob(text: str) -> Glob:
     """Compile a glob. Every text is valid."""
     parts = {"*": "(?s:.*)", "?": "(?s:.)"}
     return Glob(text, _compile_matcher("".join(parts.get(c) or f"\\x{{{ord(c):x}}}" for c in text)))
@@ -182,7 +182,7 @@ TAG_VALUE = {"type": "string", "minLength": 1, "maxLength": MAX_VALUE, "pattern"
 
 
 def _check_tag_value(value: str) -> str:
-    if not is_plain(value):
+    if not has_plain_characters(value):
         raise ValueError(f"must be 1 to {MAX_VALUE} printable characters in Unicode form NFC")
     return value
 

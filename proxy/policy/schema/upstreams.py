@@ -16,7 +16,7 @@ from pydantic import (
 
 from proxy.config import scalars
 from proxy.dialects import DIALECTS
-from proxy.errors.words import quoted
+from proxy.errors.words import quote
 
 FRAMING = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
@@ -42,7 +42,7 @@ REQUIRED_FIELDS = frozenset({"input", "messages", "model", "prompt", "stream"})
 
 def _check_field_name(name: str) -> str:
     if name.lower() in REQUIRED_FIELDS:
-        raise ValueError(f"{quoted(name)} is part of every request: remove it here")
+        raise ValueError(f"{quote(name)} is part of every request: remove it here")
     return name.lower()
 
 
@@ -205,13 +205,13 @@ def _find_header_problem(name: str, content: str) -> str | None:
     if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (
         content.isprintable() and content.isascii()
     ):
-        return f"header {quoted(name)} must have an ASCII name and a printable ASCII value"
+        return f"header {quote(name)} must have an ASCII name and a printable ASCII value"
     if name.lower() in FRAMING:
-        return f"header {quoted(name)} is set by Headrace and cannot be configured"
+        return f"header {quote(name)} is set by Headrace and cannot be configured"
     if "${" in re.sub(scalars.VARIABLE_PATTERN, "", content):
-        return f"header {quoted(name)} contains ${{ without a valid variable name"
+        return f"header {quote(name)} contains ${{ without a valid variable name"
     if re.search(scalars.CREDENTIAL_PATTERN, name) and not re.search(
         rf"{scalars.VARIABLE_PATTERN}|^file:.", content
     ):
-        return f"header {quoted(name)} must use ${{VARIABLE}} or file:/path, not the secret itself"
+        return f"header {quote(name)} must use ${{VARIABLE}} or file:/path, not the secret itself"
     return None

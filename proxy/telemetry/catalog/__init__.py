@@ -34,7 +34,7 @@ class MetricSpec:
         return tuple(label for label_set in self.label_sets for label in label_set.labels)
 
     @property
-    def lines(self) -> int:
+    def help_lines(self) -> int:
         """Number of Prometheus series for one set of labels."""
         return len(self.edges) + 3 if self.kind == "histogram" else 1
 
@@ -42,12 +42,13 @@ class MetricSpec:
         """Return the largest possible number of Prometheus series."""
         return (
             prod(
-                len({*label_set.allowed(roster), label_set.other}) for label_set in self.label_sets
+                len({*label_set.allowed(roster), label_set.overflow_values})
+                for label_set in self.label_sets
             )
-            * self.lines
+            * self.help_lines
         )
 
-    def initial(self, roster: LabelCatalog) -> Iterator[Values]:
+    def iter_initial_values(self, roster: LabelCatalog) -> Iterator[Values]:
         """Yield the labels of the series that start at zero."""
         if self.lazy or not self.own:
             return

@@ -55,12 +55,12 @@ class LabelSet:
     initial: Callable[[LabelCatalog], Iterable[Values]]
 
     @property
-    def other(self) -> Values:
+    def overflow_values(self) -> Values:
         """Values that replace all values that are not allowed."""
         return (OTHER,) * len(self.labels)
 
 
-def closed(label: str, *values: str, initial: tuple[str, ...] | None = None) -> LabelSet:
+def make_fixed_label(label: str, *values: str, initial: tuple[str, ...] | None = None) -> LabelSet:
     """Return a label with the same values under every policy. By default all are initial."""
     starts = values if initial is None else initial
     return LabelSet((label,), lambda _: [(v,) for v in values], lambda _: [(v,) for v in starts])
@@ -186,23 +186,27 @@ _budgets = partial(_list_limit_scopes, budgets_only=True)
 DEPLOYMENT = LabelSet(
     ("deployment",), _list_deployments, lambda roster: _list_deployments(roster)[:-1]
 )
-DIALECT = closed("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
-ENDPOINT = closed("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
-OUTCOME = closed("outcome", *get_args(CallOutcome))
-STREAM = closed("stream", "true", "false")
+DIALECT = make_fixed_label("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
+ENDPOINT = make_fixed_label("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
+OUTCOME = make_fixed_label("outcome", *get_args(CallOutcome))
+STREAM = make_fixed_label("stream", "true", "false")
 MODEL = LabelSet(("deployment", "model"), _list_models, _list_models)
 SERVED = LabelSet(("deployment", "provider", "model"), _list_served_models, _list_served_models)
 PRICED = LabelSet(SERVED.labels, _list_served_models, _priced)
 UNPRICED = LabelSet(
     SERVED.labels, _list_served_models, lambda roster: _list_served_models(roster) - _priced(roster)
 )
-LACKING = closed("reason", "no_price", "no_usage", initial=("no_price",))
-TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, initial=("input", "output"))
-COST_TYPE = closed("cost_type", "input", "output", "cached", "other", initial=("input", "output"))
-ESTIMATED = closed("estimated", "true", "false", initial=("false",))
-DIRECTION = closed("direction", "input", "output")
-USE = closed("use", *get_args(SpendUse), initial=("useful", "retried", "abandoned", "blocked"))
-LOSS = closed("cause", *get_args(LossReason))
+LACKING = make_fixed_label("reason", "no_price", "no_usage", initial=("no_price",))
+TOKEN_TYPE = make_fixed_label("token_type", *TOKEN_TYPES, initial=("input", "output"))
+COST_TYPE = make_fixed_label(
+    "cost_type", "input", "output", "cached", "other", initial=("input", "output")
+)
+ESTIMATED = make_fixed_label("estimated", "true", "false", initial=("false",))
+DIRECTION = make_fixed_label("direction", "input", "output")
+USE = make_fixed_label(
+    "use", *get_args(SpendUse), initial=("useful", "retried", "abandoned", "blocked")
+)
+LOSS = make_fixed_label("cause", *get_args(LossReason))
 TAGGED = LabelSet(("tag", "value", "deployment"), _list_tag_values, _list_initial_tag_values)
 INFO = LabelSet(("deployment", "tag", "value"), _list_deployment_tags, _list_deployment_tags)
 KEY = LabelSet(("key",), _list_keys, _list_keys)
@@ -215,37 +219,37 @@ FALLBACK = LabelSet(
     partial(_list_fallbacks, to_itself=False),
 )
 RESULT = LabelSet(("result", "cause"), _list_attempt_results, lambda roster: [("2xx", NONE)])
-WHY = closed("why", "retry", "hedge", "guard")
-SKIPPED = closed("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
-SIDE = closed("side", "client", "upstream", "proxy")
-PHASE = closed("phase", "before_first", "after_first")
+WHY = make_fixed_label("why", "retry", "hedge", "guard")
+SKIPPED = make_fixed_label("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
+SIDE = make_fixed_label("side", "client", "upstream", "proxy")
+PHASE = make_fixed_label("phase", "before_first", "after_first")
 RULE = LabelSet(("deployment", "rule"), _list_rules, _list_rules)
-CANDIDATE = closed("kind", *DIFFERENCES, initial=())
+CANDIDATE = make_fixed_label("kind", *DIFFERENCES, initial=())
 CANDIDATE_RULE = LabelSet(("rule",), _list_candidate_rules, _list_no_values)
 GUARD = LabelSet(("guard", "stage"), _list_guards, _list_guards)
-VERDICT = closed("verdict", *get_args(Verdict))
-SHADOW = closed("shadow", "true", "false")
+VERDICT = make_fixed_label("verdict", *get_args(Verdict))
+SHADOW = make_fixed_label("shadow", "true", "false")
 LIMIT = LabelSet(("limit",), _list_limits, _list_limits)
 SCOPE = LabelSet(("limit", "scope"), _list_limit_scopes, _list_limit_scopes)
 BUDGET = LabelSet(("budget", "scope"), _budgets, _budgets)
-DECISION = closed("decision", "allow", "deny", "would_deny")
-RELOAD = closed("result", "in_force", "restored", "unchanged", "rejected")
+DECISION = make_fixed_label("decision", "allow", "deny", "would_deny")
+RELOAD = make_fixed_label("result", "in_force", "restored", "unchanged", "rejected")
 REVISION = LabelSet(("revision",), lambda roster: [(roster.revision,)], _list_no_values)
-LOOKUP = closed("result", *get_args(CacheResult))
-STORE = closed("store", *CACHE_STORES, initial=())
-HELD = closed("store", *CACHE_STORES, "vectors", initial=())
-SEMANTIC = closed("result", *get_args(SemanticResult), initial=("hit", "would_hit"))
-EVICTED = closed("reason", "full", "expired", "dropped", "changed")
-SAMPLING = closed("decision", "sampled", "limited", initial=())
-VERSION = closed("version", proxy.__version__)
+LOOKUP = make_fixed_label("result", *get_args(CacheResult))
+STORE = make_fixed_label("store", *CACHE_STORES, initial=())
+HELD = make_fixed_label("store", *CACHE_STORES, "vectors", initial=())
+SEMANTIC = make_fixed_label("result", *get_args(SemanticResult), initial=("hit", "would_hit"))
+EVICTED = make_fixed_label("reason", "full", "expired", "dropped", "changed")
+SAMPLING = make_fixed_label("decision", "sampled", "limited", initial=())
+VERSION = make_fixed_label("version", proxy.__version__)
 SECRET = LabelSet(("use", "fingerprint"), _list_no_values, _list_no_values)
-SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
-KEEPER = closed("writer", "ledger", "decisions", "cache")
-WRITER = closed("writer", "logs", "traces", "ledger", "decisions", "cache")
-DROPPED = closed("signal", "logs", *SINKS, initial=("logs", "ledger"))
-DROP = closed(
+SIGNAL = make_fixed_label("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
+KEEPER = make_fixed_label("writer", "ledger", "decisions", "cache")
+WRITER = make_fixed_label("writer", "logs", "traces", "ledger", "decisions", "cache")
+DROPPED = make_fixed_label("signal", "logs", *SINKS, initial=("logs", "ledger"))
+DROP = make_fixed_label(
     "reason", "queue_full", "write_failed", "export_failed", "oversize", "shutdown", "invalid",
     "refused", "closed", "crash", "error",
     initial=("queue_full", "write_failed", "refused", "shutdown"),
 )  # fmt: skip
-OPEN = closed("side", "client", "upstream")
+OPEN = make_fixed_label("side", "client", "upstream")

@@ -356,12 +356,12 @@ _LABELS = sorted({label for metric in _TABLE for label in metric.labels} | {"lab
 OVERFLOW = counter(
     "headrace_label_overflow_total",
     "Values outside the allowed set of a label, which were counted as `other`.",
-    labels.closed("label", *_LABELS),
+    labels.make_fixed_label("label", *_LABELS),
 )
 METRICS: tuple[MetricSpec, ...] = (*_TABLE, OVERFLOW)
 
 
-def bounds(roster: LabelCatalog) -> Iterator[str]:
+def describe_series_bounds(roster: LabelCatalog) -> Iterator[str]:
     """Yield a text table of the metrics with the most series that each can have under a roster."""
     width = max(len(metric.name) for metric in METRICS)
     yield f"{'METRIC':<{width}}  {'KIND':<9}  SERIES  LABELS"
@@ -371,5 +371,7 @@ def bounds(roster: LabelCatalog) -> Iterator[str]:
         labels = ", ".join(metric.labels)
         yield f"{metric.name:<{width}}  {metric.kind:<9}  {series:>6}  {labels}".rstrip()
         yield f"    {metric.help}"
-    initial = sum(len([*metric.initial(roster)]) * metric.lines for metric in METRICS)
+    initial = sum(
+        len([*metric.iter_initial_values(roster)]) * metric.help_lines for metric in METRICS
+    )
     yield f"{total} series at the most, {initial} at the start"

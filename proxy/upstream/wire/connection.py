@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
 
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
-from proxy.errors.causes import cause_of
+from proxy.errors.causes import get_cause
 from proxy.upstream.reply import OnData
 from proxy.upstream.wire.http1 import BROKEN, CLOSED, Http1Head, Response, make_protocol_error
 
@@ -333,7 +333,7 @@ class Connection(asyncio.Protocol):
             self._wake_waiter()
             return
         fault = UpstreamUnavailable(CLOSED) if response.head is None else UpstreamInvalid(BROKEN)
-        self._fail(fault.with_cause(cause_of(error), str(error or "")))
+        self._fail(fault.with_cause(get_cause(error), str(error or "")))
 
     def pause_writing(self) -> None:
         self._is_writable = False

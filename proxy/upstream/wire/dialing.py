@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.errors.causes import cause_of
+from proxy.errors.causes import get_cause
 from proxy.upstream.wire.connection import Connection
 
 NAME_TTL_S = 30.0
@@ -213,7 +213,7 @@ class DialAttempt:
 
     def to_error(self, error: Exception) -> UpstreamUnavailable:
         """Return the error for the failed step."""
-        cause = cause_of(error)
+        cause = get_cause(error)
         text, message = str(error), UNREACHABLE
         if cause == "tls_certificate":
             message = "The upstream's TLS certificate is invalid."

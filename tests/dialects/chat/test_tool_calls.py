@@ -97,12 +97,12 @@ def test_end_of_object_is_found_at_any_cut(value: Json, cuts: list[int], spaced:
     for a, b in pairwise(sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})):
         end.feed("arguments", text[a:b])
         observed += b - a
-        assert end.is_over == (observed == len(text))
+        assert end.is_object_complete == (observed == len(text))
 
     end.feed("arguments", " ")
-    assert end.is_over
+    assert end.is_object_complete
     end.feed("arguments", "{}")
-    assert not end.is_over
+    assert not end.is_object_complete
 
 
 @for_each("text", ["", " ", "1", '"a"', "[]", "{}1", "{}{}", '{"a', '{"a": "}'])
@@ -110,7 +110,7 @@ def test_incomplete_object_has_no_end(text: str) -> None:
     end = ObjectEnd()
     end.feed("arguments", text)
 
-    assert not end.is_over
+    assert not end.is_object_complete
 
 
 SIGNATURES = ["Eg+/x==", "skip_thought_signature_validator", "é", "\udc00", "A" * 5000]

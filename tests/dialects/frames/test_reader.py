@@ -18,7 +18,7 @@ from proxy.dialects.family import (
     is_empty,
     is_number,
     is_text,
-    one_of,
+    make_word_check,
 )
 from proxy.dialects.frames.reader import FamilyFrameReader, SurrogateJoiner
 from proxy.dialects.vendors.openai import OPENAI
@@ -247,10 +247,10 @@ SHAPE = {"id": is_name, "usage": {"tokens": is_number}}
         (is_empty, {}, True),
         (is_empty, 0, False),
         (is_empty, ["a"], False),
-        (one_of("a"), "a", True),
-        (one_of("a"), None, True),
-        (one_of("a"), "b", False),
-        (one_of("a"), ["a"], False),
+        (make_word_check("a"), "a", True),
+        (make_word_check("a"), None, True),
+        (make_word_check("a"), "b", False),
+        (make_word_check("a"), ["a"], False),
         (SHAPE, {}, True),
         (SHAPE, {"id": "x", "usage": {"tokens": 5}}, True),
         (SHAPE, {"usage": {"tokens": 5, "more": 5}}, False),

@@ -227,7 +227,7 @@ def test_block_is_assembled_from_its_events(block: Json) -> None:
     for event in make_stream_events(document):
         accumulator.add(event)
 
-    assert accumulator.message() == document
+    assert accumulator.build_message() == document
 
 
 @for_each("content", [None, "text", 5, {}])

@@ -158,23 +158,23 @@ class Pieces:
     """An upload in pieces of one size."""
 
     length: int | None = None
-    begun = False
+    has_begun = False
 
     def __init__(self, text: str, size: int) -> None:
         data = text.encode()
         self._left = [data[index : index + size] for index in range(0, len(data), size)]
 
     async def read(self) -> bytes:
-        self.begun = True
+        self.has_begun = True
         return self._left.pop(0) if self._left else b""
 
 
 async def forwarded_body(text: str, size: int, target: Target = TARGET) -> bytes:
     upload, response = FormUpload(Pieces(text, size), TYPE, target), b""
-    assert (upload.length, upload.begun) == (None, False)
+    assert (upload.length, upload.has_begun) == (None, False)
     while piece := await upload.read():
         response += piece
-    assert upload.begun
+    assert upload.has_begun
     return response
 
 

@@ -15,7 +15,7 @@ from proxy.dialects.requests.upstream_request import (
     apply_overrides,
     choose_target_endpoint,
     forward_fields,
-    route_for,
+    make_target_route,
     translate_request,
 )
 from proxy.dialects.vendors.openai import OPENAI
@@ -101,7 +101,7 @@ def test_forwarded_fields_equal_translated_ones(
     if only is not None:
         target = Target(target_upstream, model, endpoint=only)
     try:
-        route = route_for(call.head.endpoint, dialect, target)
+        route = make_target_route(call.head.endpoint, dialect, target)
     except InvalidField:
         return
     document_before = dict(call.body)
@@ -141,7 +141,7 @@ def test_parameters_equal_applied_overrides(
     endpoint = choose_target_endpoint(call.head.endpoint, target)
     known_names = spoken.fields.get(endpoint, {}).keys() | target_upstream.accepts
     with suppress(InvalidField):  # fill the cache
-        route_for(call.head.endpoint, DIALECTS[call.head.dialect], target)
+        make_target_route(call.head.endpoint, DIALECTS[call.head.dialect], target)
         if is_sent:
             translate_request(call, target, changes)
 
@@ -162,17 +162,17 @@ def test_common_fields_are_forwarded(
 ) -> None:
     usual = {**FIELDS["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
     target = Target(upstream(dialect, {}), "gpt-4o")
-    route = route_for("chat", OPENAI, target)
+    route = make_target_route("chat", OPENAI, target)
 
     request = forward_fields(route, "chat", usual, "gpt-4o", changes)
 
     assert request is not None
     assert request.body["model"] == "gpt-4o"
-    assert route_for("chat", OPENAI, target) is route
+    assert make_target_route("chat", OPENAI, target) is route
 
 
 def test_values_out_of_range_are_not_forwarded() -> None:
-    route = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
+    route = make_target_route("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
 
     hot = {**FIELDS["chat"], "temperature": 3}
 
@@ -181,7 +181,7 @@ def test_values_out_of_range_are_not_forwarded() -> None:
 
 def test_cache_of_numbers_is_bounded() -> None:
     changes = ParameterOverrides(cap={"max_tokens": 9})
-    route = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
+    route = make_target_route("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
 
     for number in range(1, 3 * MAX_CACHED):
         fields = {**FIELDS["chat"], "max_tokens": number}
@@ -202,7 +202,7 @@ class EmptiedByOthers(dict[Any, Any]):
 
 def test_cache_of_numbers_may_be_cleared_at_any_moment() -> None:
     """Large requests use a route in a thread, at the same time as others."""
-    route = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
+    route = make_target_route("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
     route.unchanged = EmptiedByOthers()
 
     for _ in range(3):

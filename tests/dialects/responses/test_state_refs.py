@@ -13,7 +13,7 @@ import pytest
 from proxy.dialects.responses.sealing import ITEMS, DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import MAX_IDS, resolve_state, restore_item_ids
 from proxy.errors import InvalidField, NotFound
-from proxy.guards.text.documents import collect_texts, native_walk, request_texts
+from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_non_chat
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.responses.test_sealing import CALL, FOREIGN, IDS, PLACE, STORED_AT, THOUGHT
@@ -63,11 +63,11 @@ def test_item_id_shows_its_kind_and_opens_only_for_its_key(own_text: str) -> Non
 def test_openai_ids_are_not_inspected_as_text() -> None:
     sealed = IDS.seal(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff", kind=ITEMS)
     document = response(text_item("x", sealed))
-    full_value = collect_texts(native_walk(document, "responses", is_event=False))
+    full_value = collect_texts(walk_non_chat(document, "responses", is_event=False))
 
     assert len(sealed) <= 128
     assert sealed not in [text.text for text in full_value.texts]
-    texts = request_texts(asking(reference(sealed), {**THOUGHT, "id": sealed}).body).texts
+    texts = collect_request_texts(asking(reference(sealed), {**THOUGHT, "id": sealed}).body).texts
     assert [text.text for text in texts] == ["item_0", "item_0"]
 
 

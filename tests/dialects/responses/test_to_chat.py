@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.requests import convert_from_chat, convert_to_chat, tidy
+from proxy.dialects.responses.requests import (
+    convert_from_chat,
+    convert_to_chat,
+    prepare_responses_request,
+)
 from proxy.errors import InvalidField
 from tests.for_each import for_each
 
@@ -260,7 +264,7 @@ def test_values_set_by_rules_are_renamed() -> None:
     body = {"model": "m", "input": "p", "max_output_tokens": 9, "max_tokens": 5}
     body |= {"reasoning": {"effort": "high", "summary": "auto"}, "reasoning_effort": "low"}
 
-    assert tidy(body) == {
+    assert prepare_responses_request(body) == {
         "model": "m",
         "input": "p",
         "max_output_tokens": 5,

@@ -149,10 +149,10 @@ def test_logprobs_count_becomes_a_flag_in_chat() -> None:
 
 
 def test_prompt_tokens_are_in_a_header_when_known() -> None:
-    assert fireworks.answer_headers({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
+    assert fireworks.make_answer_headers({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
         ("fireworks-prompt-tokens", "5"),
     )
-    assert fireworks.answer_headers(None, 1, "bypass") == ()
+    assert fireworks.make_answer_headers(None, 1, "bypass") == ()
 
 
 MULTIMODEL_HEAD = RequestHead("multimodel", "completions", "/v1/completion", "req_1")
@@ -231,7 +231,7 @@ def test_retry_after_is_in_seconds_and_milliseconds() -> None:
     error = UpstreamUnavailable("busy", status=429)
     error.retry_after_s = 1.25
 
-    assert openai.retry_headers(error) == (("retry-after", "2"), ("retry-after-ms", "1250"))
+    assert openai.make_retry_headers(error) == (("retry-after", "2"), ("retry-after-ms", "1250"))
 
 
 def test_wrong_method_error_names_the_allowed_one() -> None:

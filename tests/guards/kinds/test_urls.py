@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guards.kinds.urls import LOOKBACK, Urls
-from proxy.guards.text.hosts import host, hosts
+from proxy.guards.text.hosts import list_hosts, normalize_host
 from tests.for_each import for_each
 
 
@@ -75,7 +75,7 @@ def test_without_listed_hosts_nothing_is_found() -> None:
     ["127.0.0.1", "127.1", "0x7f.0.0.1", "2130706433", "017700000001", "[::ffff:127.0.0.1]:80"],
 )
 def test_url_is_found_in_any_spelling(written: str) -> None:
-    assert host(written) == "127.0.0.1"
+    assert normalize_host(written) == "127.0.0.1"
     assert kinds(Urls(deny=["127.0.0.1"]), f"http://{written}/") == [
         (f"http://{written}/", "denied")
     ]
@@ -91,11 +91,11 @@ def test_url_is_found_in_any_spelling(written: str) -> None:
     ],
 )  # fmt: skip
 def test_hosts_are_normalized(authority: str, name: str) -> None:
-    assert host(authority) == name
+    assert normalize_host(authority) == name
 
 
 def test_ambiguous_url_is_judged_by_both_hosts() -> None:
-    assert hosts(r"https://a.example\@b.example/c") == {"a.example", "b.example"}
+    assert list_hosts(r"https://a.example\@b.example/c") == {"a.example", "b.example"}
 
 
 @for_each("entry", ["", "*.", "https://evil.example", "a b", "evil.example/x", "*"])

@@ -89,9 +89,9 @@ def test_expanded_letter_case_matches_like_ignored_case(written: str) -> None:
 def test_set_returns_matching_patterns() -> None:
     pattern_set = PatternSet(["refund", r"order \d+", "parcel"])
 
-    assert list(pattern_set.matching_indexes(b"where is my parcel of order 17")) == [1, 2]
-    assert list(pattern_set.matching_indexes(b"good morning")) == []
-    assert list(PatternSet([]).matching_indexes(b"good morning")) == []
+    assert list(pattern_set.find_matching(b"where is my parcel of order 17")) == [1, 2]
+    assert list(pattern_set.find_matching(b"good morning")) == []
+    assert list(PatternSet([]).find_matching(b"good morning")) == []
 
 
 def test_set_out_of_memory_falls_back() -> None:
@@ -102,7 +102,7 @@ def test_set_out_of_memory_falls_back() -> None:
         match=re2.Set.SearchSet().Match
     )
 
-    assert list(pattern_set.matching_indexes(b"a mill")) == [0, 1]
+    assert list(pattern_set.find_matching(b"a mill")) == [0, 1]
 
 
 @for_each("pattern", ["(", "(?=a)", r"(a)\1", "a{2000}"])

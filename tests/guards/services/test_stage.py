@@ -217,8 +217,8 @@ WRONG = {
     "ZeroDivisionError": ScriptedService(ZeroDivisionError()),
     "OSError": CallingService(),
     "deadline": HangingService(),
-    "Unfit": ScriptedService([]),
-    "Unfit places": ScriptedService([[Finding(0, 99, "x")]]),
+    "MismatchedAnswer": ScriptedService([]),
+    "MismatchedAnswer places": ScriptedService([[Finding(0, 99, "x")]]),
     "TypeError": ScriptedService(None),
 }
 

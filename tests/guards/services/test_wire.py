@@ -12,9 +12,9 @@ from proxy.guards.services.wire import (
     NoAnswer,
     ServiceAnswer,
     StrictAnswer,
-    nonblank_indexes,
-    post,
-    read,
+    list_nonblank_indexes,
+    parse_answer,
+    post_json,
 )
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
@@ -31,7 +31,7 @@ class Close(StrictAnswer):
 
 
 def test_unknown_members_are_ignored() -> None:
-    assert read(TypeAdapter(Loose), b'{"score": 1, "number": 2, "more": []}') == Loose(
+    assert parse_answer(TypeAdapter(Loose), b'{"score": 1, "number": 2, "more": []}') == Loose(
         score=1.0, number=2
     )
 
@@ -55,7 +55,7 @@ def test_unknown_members_are_ignored() -> None:
 )
 def test_invalid_response_is_not_quoted(raw: bytes) -> None:
     with pytest.raises(BadAnswer) as refused:
-        read(TypeAdapter(Loose), raw)
+        parse_answer(TypeAdapter(Loose), raw)
 
     assert str(refused.value) == ""
     assert refused.value.__cause__ is None
@@ -63,7 +63,7 @@ def test_invalid_response_is_not_quoted(raw: bytes) -> None:
 
 def test_strict_model_refuses_unknown_members() -> None:
     with pytest.raises(BadAnswer):
-        read(TypeAdapter(Close), b'{"score": 1, "more": []}')
+        parse_answer(TypeAdapter(Close), b'{"score": 1, "more": []}')
 
 
 @pytest.mark.parametrize("status", [201, 204, 301, 404, 500])
@@ -72,7 +72,7 @@ async def test_other_status_than_200_is_an_error(status: int, upstream: Scripted
 
     async with guard_clients() as outside:
         with pytest.raises(NoAnswer):
-            await post(outside, upstream.url, {"text": "é"}, {"x-more": "1"})
+            await post_json(outside, upstream.url, {"text": "é"}, {"x-more": "1"})
     [request] = upstream.requests
 
     assert (request.path, request.json, request.headers["x-more"]) == ("/", {"text": "é"}, "1")
@@ -80,6 +80,6 @@ async def test_other_status_than_200_is_an_error(status: int, upstream: Scripted
 
 
 def test_white_space_is_blank() -> None:
-    assert nonblank_indexes(
+    assert list_nonblank_indexes(
         [ScriptedPiece("a"), ScriptedPiece(" \n"), ScriptedPiece(""), ScriptedPiece("b")]
     ) == [0, 3]

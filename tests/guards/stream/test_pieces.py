@@ -159,12 +159,12 @@ def test_calls_without_a_number_keep_their_ids() -> None:
     assert {call["id"] for call in parts if call["function"]["arguments"]} == {"one", "two"}
 
 
-def test_flagging_guard_finds_a_word_that_ends_after_its_choice() -> None:
+def test_flagging_guard_fails_on_text_after_its_end() -> None:
     [flagging] = tallies(FLAG)
     chunks = [chunk({"content": "sec"}, finish="stop"), chunk({"content": "ret"})]
 
     assert "".join(map(content_of, fed(chunks, flagging))) == "secret"
-    assert (flagging.to_result().verdict, flagging.error) == ("flagged", None)
+    assert (flagging.to_result().verdict, flagging.error) == ("failed", "text_after_finish")
 
 
 @pytest.mark.parametrize("path", [("delta", "x" * 2000), ("delta", *["x" * 20] * 60)])
@@ -261,7 +261,7 @@ def test_number_and_size_of_places_are_bounded() -> None:
     tracemalloc.start()
     try:
         omitted = [
-            texts.omits(made.chat({name: value}), Text((name,), value, "other"))
+            texts.must_remove(made.chat({name: value}), Text((name,), value, "other"))
             for name in (f"{number}{value}" for number in range(MAX_PLACES + 1))
         ]
         held_bytes, _ = tracemalloc.get_traced_memory()

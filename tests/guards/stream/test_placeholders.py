@@ -16,10 +16,10 @@ from proxy.guards.stream.placeholders import (
     Masks,
     PlaceholderNames,
     Unmasker,
-    keyed_digest,
-    placeholder_key,
+    derive_key,
+    digest_value,
 )
-from proxy.guards.text.documents import answer_texts
+from proxy.guards.text.documents import collect_response_texts
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding
 from tests.for_each import for_each
@@ -42,7 +42,7 @@ def mask(masks: Masks, text: str, findings: list[Finding]) -> str:
     for finding in findings:
         parts += [
             text[past : finding.start],
-            masks.placeholder(finding.kind, text[finding.start : finding.end]),
+            masks.make_placeholder(finding.kind, text[finding.start : finding.end]),
         ]
         past = finding.end
     return "".join([*parts, text[past:]])
@@ -91,9 +91,9 @@ def test_unknown_placeholder_is_unchanged() -> None:
 
 @for_each("count", [1, 64, 65])
 def test_many_values_are_restored(count: int) -> None:
-    masks = Masks.of(placeholder_key(), "alice")
+    masks = Masks.for_key(derive_key(), "alice")
     values = [f"ada{number}@mill.example" for number in range(count)]
-    masked = " and ".join(masks.placeholder("email", value) for value in values)
+    masked = " and ".join(masks.make_placeholder("email", value) for value in values)
 
     assert masks.unmask(masked) == " and ".join(values)
     assert masks.unmask("EMAIL_NAME and no value") == "EMAIL_NAME and no value"
@@ -110,7 +110,7 @@ def test_restored_value_is_not_scanned_again() -> None:
 def test_only_a_possible_placeholder_is_held() -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
-    unmasker = masks.unmasker()
+    unmasker = masks.build_unmasker()
 
     fed = released(unmasker, "To [EM", "AIL_", "x7f", "] [[", "[EX", "[", "a[")
     assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
@@ -122,7 +122,7 @@ def test_value_is_escaped_in_json() -> None:
     value = 'Ada "Weir"\n\\ \ud83d é'
     masks = Masks(short_digests())
     arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
-    unmasker = masks.unmasker(escaped=True)
+    unmasker = masks.build_unmasker(escaped=True)
 
     given_back = "".join(released(unmasker, *arguments)) + remaining_text(unmasker)
     assert json.loads(given_back) == {"to": value}
@@ -158,12 +158,12 @@ def restored_text(masks: Masks, text: str, *, escaped: bool = False) -> str:
     """Return a text with restored values. Checks that cuts change nothing."""
     full_text = masks.unmask(text, escaped=escaped)
     assert (
-        "".join(released(unmasker := masks.unmasker(escaped=escaped), *text))
+        "".join(released(unmasker := masks.build_unmasker(escaped=escaped), *text))
         + remaining_text(unmasker)
         == full_text
     )
     for cut in range(1, len(text)):
-        two = masks.unmasker(escaped=escaped)
+        two = masks.build_unmasker(escaped=escaped)
         assert "".join(released(two, text[:cut], text[cut:])) + remaining_text(two) == full_text
     return full_text
 
@@ -213,7 +213,7 @@ def test_single_bracket_stays(written: str, remaining: str) -> None:
 def test_percent_encoding_is_kept_for_allowed_hosts(escaped: bool) -> None:
     masks = Masks(short_digests())
     name = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
-    masks.replacement(name, "email", "ada&o'b@mill.example")
+    masks.replace(name, "email", "ada&o'b@mill.example")
 
     for written in ("%5BEMAIL_x7f%5D", "%5bEMAIL%5fx7f%5d", "%5BEMAIL%5Fx7f%5D"):
         for host, stored in (("mill.example", True), ("evil.test", False)):
@@ -234,11 +234,11 @@ def test_value_is_restored_in_either_quotes_of_arguments(quotes: str, how: str) 
     arguments = f"{{{quotes}to{quotes}: [{quotes}{written}{quotes}], {quotes}n{quotes}: 1}}"
     data = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": arguments}}]}}]}
 
-    restored = masks.unmasked(data, answer_texts(data))
+    restored = masks.unmask_document(data, collect_response_texts(data))
     full_value = restored["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
     assert ast.literal_eval(full_value) == {"to": [f"to {value}\nnow"], "n": 1}
     for cut in range(len(arguments)):
-        window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
+        window = masks.make_filter(ARGUMENTS, arguments=True, crowded=False)
         fed = [*window.feed(arguments[:cut]), *window.feed(arguments[cut:]), *window.close()]
         assert "".join(piece.text for piece in fed) == full_value
 
@@ -246,7 +246,7 @@ def test_value_is_restored_in_either_quotes_of_arguments(quotes: str, how: str) 
 def test_unquoted_placeholder_in_arguments_becomes_a_string() -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
-    window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
+    window = masks.make_filter(ARGUMENTS, arguments=True, crowded=False)
 
     fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.close()]
     assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
@@ -290,9 +290,9 @@ def test_value_is_restored_for_allowed_hosts_only(
 ) -> None:
     masks = Masks(short_digests())
     name = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
-    placeholder = masks.replacement(name, "email", "ada@mill.example")
+    placeholder = masks.replace(name, "email", "ada@mill.example")
     text = f"{text_before}{placeholder}{text_after}"
-    unmasker = masks.unmasker(escaped=escaped)
+    unmasker = masks.build_unmasker(escaped=escaped)
 
     full_text = masks.unmask(text, escaped=escaped)
 
@@ -306,46 +306,46 @@ def test_hosts_are_those_of_the_masking_rule(turned: bool) -> None:
     strict = rule("strict", restore=True)
     wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
     rules = (wide, strict) if turned else (strict, wide)
-    values = [masks.replacement(item, "email", "ada@mill.example") for item in rules]
+    values = [masks.replace(item, "email", "ada@mill.example") for item in rules]
     by_strict, by_wide = reversed(values) if turned else values
     address = "https://hook.mill.example/?q="
 
     assert masks.unmask(address + by_strict) == address + by_strict
     assert masks.unmask(address + by_wide) == address + "ada@mill.example"
     assert masks.unmask(f"{by_strict} {by_wide}") == "ada@mill.example ada@mill.example"
-    assert [masks.replacement(item, "email", "ada@mill.example") for item in rules] == values
+    assert [masks.replace(item, "email", "ada@mill.example") for item in rules] == values
 
 
 def test_rule_without_restore_shows_the_kind() -> None:
     masks = Masks(short_digests())
 
-    assert masks.replacement(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
-    assert masks.replacement(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_x7f]"
+    assert masks.replace(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
+    assert masks.replace(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_x7f]"
 
 
 def test_digest_collision_restores_the_first_value() -> None:
     masks = Masks(lambda label, value, hosts: "x7f")
     values = ("ada@mill.example", "bob@mill.example")
 
-    masked = [masks.placeholder("email", value) for value in (*values, values[0])]
+    masked = [masks.make_placeholder("email", value) for value in (*values, values[0])]
 
     assert masked == ["[EMAIL_x7f]", "[EMAIL]", "[EMAIL_x7f]"]
     assert masks.unmask(" ".join(masked)) == "ada@mill.example [EMAIL] ada@mill.example"
 
 
-CALL = (placeholder_key("a secret of replicas"), "alice", "EMAIL", "ada@mill.example", ())
+CALL = (derive_key("a secret of replicas"), "alice", "EMAIL", "ada@mill.example", ())
 
 
 def test_processes_with_the_same_secret_have_equal_digests() -> None:
     """A fixed digest, so that an upgrade does not change the prompts of running conversations."""
-    assert keyed_digest(*CALL) == "jhhmqztkfkps"
-    assert placeholder_key() != placeholder_key()
+    assert digest_value(*CALL) == "jhhmqztkfkps"
+    assert derive_key() != derive_key()
 
 
 @for_each(
     ("place", "other_value"),
     [
-        (0, placeholder_key("another secret")),
+        (0, derive_key("another secret")),
         (1, "bob"),
         (1, None),
         (2, "KEY"),
@@ -357,15 +357,15 @@ def test_digest_depends_on_each_part(place: int, other_value: Any) -> None:
     parts: list[Any] = list(CALL)
     parts[place] = other_value
 
-    assert keyed_digest(*parts) != keyed_digest(*CALL)
+    assert digest_value(*parts) != digest_value(*CALL)
 
 
 @given(st.text(), st.text(), st.text(), st.text())
 def test_digest_separates_keys_from_values(one: str, other: str, value: str, another: str) -> None:
-    key = placeholder_key("a secret of replicas")
+    key = derive_key("a secret of replicas")
     is_same = (one, value) == (other, another)
 
-    digests = [keyed_digest(key, *item, ()) for item in ((one, "K", value), (other, "K", another))]
+    digests = [digest_value(key, *item, ()) for item in ((one, "K", value), (other, "K", another))]
 
     assert (digests[0] == digests[1]) is is_same
 
@@ -373,7 +373,7 @@ def test_digest_separates_keys_from_values(one: str, other: str, value: str, ano
 @given(st.text(min_size=1))
 def test_digest_has_50_bits_and_no_words(value: str) -> None:
     """Letters only: no guard for numbers, and no vowel that would make a word."""
-    digest = keyed_digest(*CALL[:3], value, ())
+    digest = digest_value(*CALL[:3], value, ())
 
     assert len(LETTERS) ** len(digest) >= 2**50
     assert not set(digest) & set("aeiouly")
@@ -383,7 +383,7 @@ def test_digest_has_50_bits_and_no_words(value: str) -> None:
 def test_repr_hides_values() -> None:
     masks = Masks(short_digests())
     mask(masks, PROMPT, mails(PROMPT))
-    unmasker = masks.unmasker()
+    unmasker = masks.build_unmasker()
     unmasker.feed("[EMAIL_1")
 
     assert repr(masks) == "Masks(1)"
@@ -423,7 +423,7 @@ def test_masked_value_is_restored_at_any_cut(text: str, cuts: list[int]) -> None
 
     assert "ada@mill.example" not in masked
     assert masks.unmask(masked) == text
-    assert fed(masks.unmasker(), masked, cuts) == text
+    assert fed(masks.build_unmasker(), masked, cuts) == text
 
 
 @given(REWRITES, CUTS, st.booleans())
@@ -436,9 +436,9 @@ def test_rewritten_placeholder_is_restored_at_any_cut(
     mask(masks, PROMPT, mails(PROMPT))
     full_text = masks.unmask(answer, escaped=escaped)
 
-    assert fed(masks.unmasker(escaped=escaped), answer, []) == full_text
-    assert fed(masks.unmasker(escaped=escaped), answer, cuts) == full_text
-    assert fed(masks.unmasker(escaped=escaped), answer, list(range(200))) == full_text
+    assert fed(masks.build_unmasker(escaped=escaped), answer, []) == full_text
+    assert fed(masks.build_unmasker(escaped=escaped), answer, cuts) == full_text
+    assert fed(masks.build_unmasker(escaped=escaped), answer, list(range(200))) == full_text
 
 
 @given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
@@ -446,7 +446,7 @@ def test_any_value_survives_a_json_round_trip(value: str, cuts: list[int]) -> No
     masks = Masks(short_digests())
     arguments = json.dumps([mask(masks, value, [Finding(0, len(value), "name")])])
 
-    assert json.loads(fed(masks.unmasker(escaped=True), arguments, cuts)) == [value]
+    assert json.loads(fed(masks.build_unmasker(escaped=True), arguments, cuts)) == [value]
 
 
 NAMES = PlaceholderNames(["CARD_1_x7f", "EMAIL_1_x7f", "EMAIL_12_x7f"])
@@ -459,9 +459,9 @@ BEGINNINGS = (
 @for_each("bit", BEGINNINGS)
 def test_partial_names_take_linear_time(bit: str) -> None:
     def read(text: str) -> None:
-        assert [*NAMES.occurrences(text, 0)] == []
+        assert [*NAMES.find_names(text, 0)] == []
         for upto in range(0, len(text), 50):
-            NAMES.pending(text[max(0, upto - 200) : upto], 0)
+            NAMES.find_partial_name(text[max(0, upto - 200) : upto], 0)
 
     bit = bit.replace("EMAIL_1_x7f", "EMAIL_2_x7f")
     assert grown(read, bit * 600, bit * 600 * TIMES) < LINEAR

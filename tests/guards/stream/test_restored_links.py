@@ -114,9 +114,9 @@ SIZES = [1, 2, 3, 7, 16, 400]
 
 def restored(text: str, size: int, *, arguments: bool) -> str:
     masks = Masks(short_digests())
-    assert masks.placeholder("email", VALUE) == NAME
+    assert masks.make_placeholder("email", VALUE) == NAME
     kind = Text(("arguments",), "", "arguments" if arguments else "text")
-    window = masks.text_filter(kind, arguments=arguments, crowded=False)
+    window = masks.make_filter(kind, arguments=arguments, crowded=False)
     parts = [text[index : index + size] for index in range(0, len(text), size)]
     pieces = [piece for part in parts for piece in window.feed(part)] + window.close()
     return "".join(piece.text for piece in pieces)
@@ -195,8 +195,8 @@ def test_value_is_restored_after_prose_and_ended_urls(text: str) -> None:
 @for_each("text", ["mailto:", "mailto:a", "evil.test:", "a" * 60 + ":b"])
 def test_held_mail_address_is_bounded(text: str) -> None:
     window = Masks(short_digests())
-    window.placeholder("email", VALUE)
-    unmasker = window.unmasker()
+    window.make_placeholder("email", VALUE)
+    unmasker = window.build_unmasker()
     held_size = 0
     for _ in range(400):
         released = sum(piece.size for piece in unmasker.feed(text + "x"))

@@ -19,7 +19,7 @@ from proxy.guards.services.stage import Reading, TextCollector
 from proxy.guards.stream.window import MAX_WHOLE, Window
 from proxy.guards.text.base64_text import MOST_RUN
 from proxy.guards.text.documents import SHEET
-from proxy.guards.text.normalize import variants
+from proxy.guards.text.normalize import build_views
 from proxy.types.guard import Finding, GuardResult, GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Broken, Ticks, pieces, rule, tallies
@@ -75,7 +75,7 @@ def results_of(tallies: list[RuleTally]) -> list[GuardResult]:
 
 def masked_whole(text: str, rules: tuple[GuardRule, ...]) -> str:
     at_work = tallies(*rules)
-    views = variants(text)
+    views = build_views(text)
     matches = [
         match
         for index, tally in enumerate(at_work)

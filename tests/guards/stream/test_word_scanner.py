@@ -24,7 +24,7 @@ from proxy.guards.kinds.wordlist import PHRASES_FILE
 from proxy.guards.matching.phrase_rules import WORD_SEPARATOR, PhraseRule, read_rules
 from proxy.guards.stream.window import Window
 from proxy.guards.stream.word_scanner import LEAST_REACH
-from proxy.guards.text.normalize import variants
+from proxy.guards.text.normalize import build_views
 from proxy.types.guard import Action, GuardRule, PromptContext, is_contextual
 from tests.for_each import for_each
 from tests.guards.credentials import IN_CONTEXT, Credential, generic
@@ -160,7 +160,7 @@ def bracketed(rule: GuardRule, kind: str, text: str) -> str:
 
 
 def masked_whole(text: str, rules: Sequence[GuardRule]) -> str:
-    views = variants(text)
+    views = build_views(text)
     matches = [
         match
         for number, tally in enumerate(tallies(*rules))
@@ -225,7 +225,7 @@ def test_identifiers_are_masked_at_any_cut(value: str) -> None:
 @given(TEXT, CUTS, st.sampled_from([*GUARDS]))
 def test_no_part_of_a_blocked_finding_is_released(text: str, cuts: list[int], name: str) -> None:
     rule = GUARDS[name]
-    matches = find_matches(tallies(rule)[0], 0, variants(text))
+    matches = find_matches(tallies(rule)[0], 0, build_views(text))
     blocking = GuardRule(name, rule.detector, "block", cased=rule.cased)
     window, released = Window(tallies(blocking)), 0
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from proxy.guards.text import base64_text
-from proxy.guards.text.base64_text import CHARSETS, Payload, data_of
-from proxy.guards.text.documents import request_texts
-from proxy.guards.text.normalize import beginning, variants
+from proxy.guards.text.base64_text import CHARSETS, Payload, parse_data
+from proxy.guards.text.documents import collect_request_texts
+from proxy.guards.text.normalize import build_views, read_beginning
 from proxy.types import Json
 from tests.for_each import for_each
 from tests.guards.text.test_normalize import spots
@@ -24,7 +24,7 @@ def test_base64_is_decoded_and_found_whole(text: str) -> None:
 
     assert spots(f"look: {run} here", "secret") == [run]
     assert spots(f"look: {run.rstrip('=')} here", "secret") == [run.rstrip("=")]
-    assert base64_text.plain(base64.b64encode(run.encode()).decode()) == run
+    assert base64_text.decode_base64(base64.b64encode(run.encode()).decode()) == run
 
 
 @for_each("codec", ["utf-16", "utf-16le", "utf-16be"])
@@ -34,8 +34,8 @@ def test_text_of_two_bytes_per_letter_is_decoded(codec: str, text: str) -> None:
 
     assert spots(f"look: {run} here", "secret") == [run]
     for size in range(16, len(run)):
-        assert base64_text.plain(run[:size], cut=True) is not None
-        assert base64_text.plain(run[:size]) is not None
+        assert base64_text.decode_base64(run[:size], cut=True) is not None
+        assert base64_text.decode_base64(run[:size]) is not None
 
 
 @for_each("head", ["data:text/plain;base64,", "DATA:;BASE64,", "b&#97;se64,"])
@@ -49,16 +49,16 @@ def test_declared_base64_is_decoded_at_any_length(head: str, word: str) -> None:
 
 
 def test_partly_binary_data_is_no_text() -> None:
-    assert base64_text.plain(base64.b64encode(b"secret\x00\x01").decode()) is None
-    assert base64_text.plain("internationalization") is None
-    assert base64_text.plain("x") == ""
+    assert base64_text.decode_base64(base64.b64encode(b"secret\x00\x01").decode()) is None
+    assert base64_text.decode_base64("internationalization") is None
+    assert base64_text.decode_base64("x") == ""
 
 
 def test_long_run_is_settled_at_its_bound() -> None:
     run = base64.b64encode(b"all of it is text " * 20).decode().rstrip("=")
 
-    assert beginning(run).run == 0
-    assert beginning(run, max_run=64).run == len(run)
+    assert read_beginning(run).run == 0
+    assert read_beginning(run, max_run=64).run == len(run)
 
 
 ENCODED = base64.b64encode(b"a text").decode()
@@ -78,7 +78,7 @@ ENCODED = base64.b64encode(b"a text").decode()
     ],
 )
 def test_data_is_returned_with_its_text(source: str, bare: bool, text: str | None) -> None:
-    data = data_of(source, bare=bare)
+    data = parse_data(source, bare=bare)
 
     assert data is not None
     assert data.text == text
@@ -95,16 +95,16 @@ def test_data_is_returned_with_its_text(source: str, bare: bool, text: str | Non
     ],
 )
 def test_partial_data_is_text(source: str, bare: bool) -> None:
-    assert data_of(source, bare=bare) is None
+    assert parse_data(source, bare=bare) is None
 
 
 @pytest.mark.parametrize("extra", [" and extra", "\n", " YQ=="])
 def test_data_with_white_space_is_read_in_both_ways(extra: str) -> None:
     source = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{extra}"
-    data = data_of(source, bare=False)
+    data = parse_data(source, bare=False)
 
     assert data is None or (data.text or "").startswith("a text")
-    texts = request_texts({"prompt": source}).texts
+    texts = collect_request_texts({"prompt": source}).texts
     assert texts[-1].text == source
     assert len(texts) == (1 if data is None else 2)
 
@@ -114,7 +114,7 @@ def url(raw: bytes, media: str, charset: str) -> str:
 
 
 def read(source: str) -> str | None:
-    data = data_of(source, bare=False)
+    data = parse_data(source, bare=False)
     assert data is not None
     return data.text
 
@@ -167,7 +167,7 @@ PLACES: Mapping[str, Callable[[str], Json]] = {
 def test_data_is_inspected_as_written_too(place: str, head: str) -> None:
     source = f"data:{head};base64,{IN_BASE64}"
 
-    assert source in {text.text for text in request_texts(PLACES[place](source)).texts}
+    assert source in {text.text for text in collect_request_texts(PLACES[place](source)).texts}
 
 
 @for_each("place", PLACES)
@@ -175,7 +175,9 @@ def test_data_is_inspected_as_written_too(place: str, head: str) -> None:
 @for_each("payload", [ENCODED, "iVBORw0KGgoAAA=="])
 def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload: str) -> None:
     source = f"data:{head};base64,{payload}"
-    texts = [item.text for item in request_texts(PLACES[place](source)).texts if not item.placed]
+    texts = [
+        item.text for item in collect_request_texts(PLACES[place](source)).texts if not item.placed
+    ]
 
     assert [text for text in texts if f"data:{head};base64," in text]
 
@@ -185,13 +187,13 @@ def test_text_next_to_data_is_no_data(name: str) -> None:
     picture = "data:image/png;base64,iVBORw0KGgoAAA=="
     body: Json = {"messages": [{"content": [{"file": {name: picture, "file_data": "AAAA"}}]}]}
 
-    assert picture in {text.text for text in request_texts(body).texts}
+    assert picture in {text.text for text in collect_request_texts(body).texts}
 
 
 @pytest.mark.parametrize("media", ["image/png", "audio/wav", "application/pdf"])
 def test_picture_in_data_is_opaque(media: str) -> None:
     picture = f"data:{media};base64,iVBORw0KGgoAAA{'A' * 256}=="
-    read = request_texts({"messages": [{"content": [{"image_url": {"url": picture}}]}]})
+    read = collect_request_texts({"messages": [{"content": [{"image_url": {"url": picture}}]}]})
 
     assert read.texts == ()
     assert [opaque.kind for opaque in read.opaque] == ["image_url"]
@@ -201,10 +203,10 @@ def test_picture_in_data_is_opaque(media: str) -> None:
     "source", ["JVBERi0x" + "A" * 16, "data:image/png;base64,4111111111111111"]
 )
 def test_short_data_is_inspected(source: str) -> None:
-    [*_, text] = request_texts(PLACES["a file"](source)).texts
+    [*_, text] = collect_request_texts(PLACES["a file"](source)).texts
 
     assert (text.text, text.placed) == (source, True)
-    [*_, text] = request_texts(PLACES["a file"](source + "A" * 256)).texts
+    [*_, text] = collect_request_texts(PLACES["a file"](source + "A" * 256)).texts
     assert text.text == "file_data"
 
 
@@ -245,7 +247,7 @@ def test_readable_base64_is_inspected_as_written(
     part: str, source: str, size: int, blank: str
 ) -> None:
     text = LETTERS[:size].replace("/", blank)
-    read = request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[source](text))).texts
+    read = collect_request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[source](text))).texts
 
     assert [item.text for item in read if item.text == text and not item.placed] == [text]
 
@@ -257,7 +259,7 @@ def test_declared_text_is_decoded_too(part: str, source: str) -> None:
     encoded = base64.b64encode(text.encode()).decode()
 
     assert text in {
-        item.text for item in request_texts(PARTS[part](SAYS_TEXT[source](encoded))).texts
+        item.text for item in collect_request_texts(PARTS[part](SAYS_TEXT[source](encoded))).texts
     }
 
 
@@ -272,18 +274,18 @@ def test_declared_text_is_decoded_too(part: str, source: str) -> None:
     ids=str,
 )
 def test_declared_data_is_not_inspected(part: Json) -> None:
-    read = request_texts(PARTS["a part"](part)).texts
+    read = collect_request_texts(PARTS["a part"](part)).texts
 
     assert max(len(text.text) for text in read) < 20
 
 
 def test_file_is_inspected_decoded_and_as_written() -> None:
     source = f"data:text/plain;base64,{ENCODED}"
-    _, text, written = request_texts(PLACES["a file"](source)).texts
+    _, text, written = collect_request_texts(PLACES["a file"](source)).texts
 
     assert (text.text, text.decoded, text.placed) == ("a text", False, False)
     assert (written.text, written.decoded, written.placed) == (source, True, True)
-    text, written = request_texts(PLACES["content"](source)).texts
+    text, written = collect_request_texts(PLACES["content"](source)).texts
     assert (written.text, written.decoded, written.placed) == (source, True, False)
 
 
@@ -292,9 +294,9 @@ def test_file_is_inspected_decoded_and_as_written() -> None:
 @for_each("codec", ["utf-8", "utf-16", "utf-16le"])
 def test_text_is_read_under_any_charset(media: str, charset: str, codec: str) -> None:
     source = f"data:{media}{charset};base64,{base64.b64encode('a héron'.encode(codec)).decode()}"
-    texts = request_texts(PLACES["a file"](source)).texts
+    texts = collect_request_texts(PLACES["a file"](source)).texts
 
-    read = {reading.cased for text in texts for reading in variants(text.text)}
+    read = {reading.cased for text in texts for reading in build_views(text.text)}
     assert [text for text in read if "héron" in text]
 
 
@@ -310,7 +312,7 @@ def test_text_is_read_under_any_charset(media: str, charset: str, codec: str) ->
 )
 def test_text_is_written_in_its_own_charset(source: str, raw: bytes, repeated: bytes) -> None:
     part = {"media_type": f"text/plain; charset={source}", "data": base64.b64encode(raw).decode()}
-    texts = request_texts({"messages": [{"content": [part]}]}).texts
+    texts = collect_request_texts({"messages": [{"content": [part]}]}).texts
     [(text, payload)] = [
         (item.text, item.path[-1]) for item in texts if isinstance(item.path[-1], Payload)
     ]
@@ -324,5 +326,7 @@ def test_latin_1_needs_a_declared_charset() -> None:
 
     for media, placed in (("text/plain", True), ("text/plain; charset=iso-8859-1", False)):
         body: Json = PARTS["a file"]({"media_type": media, "file_data": data})
-        [text] = [item for item in request_texts(body).texts if item.text.startswith("h\u00e9ron")]
+        [text] = [
+            item for item in collect_request_texts(body).texts if item.text.startswith("h\u00e9ron")
+        ]
         assert text.placed is placed

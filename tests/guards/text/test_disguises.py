@@ -23,15 +23,15 @@ from proxy.guards.text.disguises import (
     MAX_MARKS,
     SEPARATED,
     UNSEEN,
-    clusters,
-    gaps,
+    find_clusters,
+    find_escapes,
+    find_letter_gaps,
+    find_marks_in_words,
+    find_trailing_marks,
     has_one_reading,
-    marks_within_words,
-    open_mark_start,
-    singles,
-    unescaped,
+    replace_singles,
 )
-from proxy.guards.text.normalize import variants
+from proxy.guards.text.normalize import build_views
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
@@ -49,17 +49,21 @@ from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
     ],
 )
 def test_escapes_are_decoded(text: str, results: list[str]) -> None:
-    assert [name for _, _, name in unescaped(text)] == results
+    assert [name for _, _, name in find_escapes(text)] == results
 
 
 def test_only_json_escapes_are_decoded_in_json() -> None:
-    assert [name for _, _, name in unescaped(r"\n\/\u0041\x41&#65;", IN_JSON)] == ["\n", "/", "A"]
+    assert [name for _, _, name in find_escapes(r"\n\/\u0041\x41&#65;", IN_JSON)] == [
+        "\n",
+        "/",
+        "A",
+    ]
 
 
 def composed(text: str, *, bare: bool = False) -> str:
-    text, past = singles(text), 0
+    text, past = replace_singles(text), 0
     parts: list[str] = []
-    for start, end, result in clusters(text, bare=bare):
+    for start, end, result in find_clusters(text, bare=bare):
         parts += (text[past:start], result)
         past = end
     return "".join((*parts, text[past:]))
@@ -69,7 +73,7 @@ def composed(text: str, *, bare: bool = False) -> str:
 def test_composition_takes_linear_time(shape: str) -> None:
     result = SHAPES[shape]
 
-    assert grown(variants, result(SIZE), result(SIZE * TIMES)) < LINEAR
+    assert grown(build_views, result(SIZE), result(SIZE * TIMES)) < LINEAR
 
 
 def test_every_character_is_composed_as_unicode_does() -> None:
@@ -130,7 +134,7 @@ ODD = st.lists(
 
 
 def dropped(text: str) -> list[str]:
-    return [text[start:end] for start, end, _ in marks_within_words(text)]
+    return [text[start:end] for start, end, _ in find_marks_in_words(text)]
 
 
 @for_each(
@@ -157,10 +161,10 @@ def test_only_characters_within_words_are_dropped(text: str, inner: list[str]) -
 
 @given(ODD, ODD)
 def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> None:
-    sure = open_mark_start(text)
+    sure = find_trailing_marks(text)
 
-    assert [within_word for within_word in marks_within_words(text) if within_word[0] < sure] == [
-        within_word for within_word in marks_within_words(text + more) if within_word[0] < sure
+    assert [within_word for within_word in find_marks_in_words(text) if within_word[0] < sure] == [
+        within_word for within_word in find_marks_in_words(text + more) if within_word[0] < sure
     ]
 
 
@@ -182,12 +186,12 @@ TEXT = st.one_of(
 @example("\uff0ct h e")
 @example("é~~é")
 def test_prefilter_matches_each_disguise(text: str) -> None:
-    hits = DISGUISES.matching_indexes(encode_utf8(text))
+    hits = DISGUISES.find_matching(encode_utf8(text))
 
-    assert ESCAPED in hits or not ([*unescaped(text)] or re.search(f"[{CONTROLS}]", text))
-    assert ENCODED in hits or not [*base64_text.runs(text)]
+    assert ESCAPED in hits or not ([*find_escapes(text)] or re.search(f"[{CONTROLS}]", text))
+    assert ENCODED in hits or not [*base64_text.find_base64_runs(text)]
     assert MARKED in hits or not dropped(text)
-    assert SEPARATED in hits or not [*gaps(text)]
+    assert SEPARATED in hits or not [*find_letter_gaps(text)]
     assert hits or not text.isascii() or has_one_reading(text.encode())
 
 
@@ -195,10 +199,10 @@ def test_prefilter_matches_each_disguise(text: str) -> None:
     "text", ["two words, in a row.", "U.S. is a b", "x" * 15, "2 * 3 < 4", "日本語です", "größer"]
 )
 def test_prefilter_passes_plain_text(text: str) -> None:
-    assert DISGUISES.matching_indexes(encode_utf8(text)) == []
+    assert DISGUISES.find_matching(encode_utf8(text)) == []
 
 
 @given(st.lists(TEXT, max_size=3))
 def test_lines_with_one_reading_have_no_other(texts: list[str]) -> None:
     if has_one_reading("\n".join(texts).encode()):
-        assert all(len(variants(text)) == 1 for text in texts)
+        assert all(len(build_views(text)) == 1 for text in texts)

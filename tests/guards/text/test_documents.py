@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from proxy.guards.text.documents import (
     BEYOND_ASCII,
     MAX_MESSAGES,
-    answer_texts,
+    collect_request_texts,
+    collect_response_texts,
     collect_texts,
-    native_walk,
-    plain_answer,
-    plain_request,
-    request_texts,
-    value_walk,
-    weight_of,
+    read_plain_request,
+    read_plain_response,
+    walk_non_chat,
+    walk_value,
+    weigh,
 )
 from proxy.guards.text.members import OPAQUE, PAYLOAD
-from proxy.guards.text.replace import replaced
-from proxy.guards.text.walk import KNOWN, REQUEST, Texts, logprobs_nodes
-from proxy.guards.whole.joined_parts import joined_parts
+from proxy.guards.text.replace import replace_texts
+from proxy.guards.text.walk import KNOWN, REQUEST, Texts, iter_logprob_nodes
+from proxy.guards.whole.joined_parts import iter_joined_parts
 from proxy.types import Json
 from proxy.types.events import FamilyName
 
@@ -33,7 +33,7 @@ TOKEN = {"token": "Paris", "logprob": -0.1, "bytes": [80], "top_logprobs": []}
 
 
 def texts_of(document: Json, family: FamilyName = "responses") -> dict[tuple[Any, ...], str]:
-    texts = collect_texts(native_walk(document, family, is_event=True)).texts
+    texts = collect_texts(walk_non_chat(document, family, is_event=True)).texts
     return {text.path: text.kind for text in texts}
 
 
@@ -112,17 +112,17 @@ def test_tokens_that_spell_the_text_are_not_inspected() -> None:
 
     assert ("part", "logprobs") not in texts_of({"part": part})
     assert ("part", "logprobs") in texts_of({"part": other_value})
-    assert [*logprobs_nodes(("logprobs",), [TOKEN], "Paris")]
+    assert [*iter_logprob_nodes(("logprobs",), [TOKEN], "Paris")]
 
 
 def test_value_is_walked_at_its_place() -> None:
     document = {"delta": {"citation": {"cited_text": "a secret", "url": "https://a.example"}}}
     slot = ("delta", "citation")
 
-    texts = collect_texts(value_walk(slot, document["delta"]["citation"], "content")).texts
+    texts = collect_texts(walk_value(slot, document["delta"]["citation"], "content")).texts
     [cited] = [text for text in texts if text.text == "a secret"]
 
-    changed = replaced(document, {cited.path: "[WORD]"})
+    changed = replace_texts(document, {cited.path: "[WORD]"})
     assert changed["delta"]["citation"]["cited_text"] == "[WORD]"
 
 
@@ -221,7 +221,9 @@ def compared(texts: Texts) -> tuple[Any, Any]:
 @pytest.mark.parametrize("document", [CHAT, ANSWER, CHUNK], ids=["chat", "answer", "chunk"])
 def test_plain_reader_agrees_with_the_walk(document: Json) -> None:
     read, walked = (
-        (plain_request, request_texts) if document is CHAT else (plain_answer, answer_texts)
+        (read_plain_request, collect_request_texts)
+        if document is CHAT
+        else (read_plain_response, collect_response_texts)
     )
     taken_items = 0
     for number in range(len(levels(document))):
@@ -237,36 +239,40 @@ def test_plain_reader_agrees_with_the_walk(document: Json) -> None:
 
 @given(documents(CHAT, {"model": "m", "prompt": "Hi", "suffix": "!"}))
 def test_plain_request_agrees_with_the_walk(body: Json) -> None:
-    usual = plain_request(body)
+    usual = read_plain_request(body)
 
     if usual is not None:
-        walked = request_texts(body)
+        walked = collect_request_texts(body)
         assert compared(usual) == compared(walked)
-        assert [*joined_parts(usual.texts)] == []
+        assert [*iter_joined_parts(usual.texts)] == []
 
 
 @given(documents(ANSWER, CHUNK), st.booleans())
 def test_plain_response_agrees_with_the_walk(data: Json, cut: bool) -> None:
-    usual = plain_answer(data)
+    usual = read_plain_response(data)
 
     if usual is not None:
-        walked = answer_texts(data, is_event=cut)
+        walked = collect_response_texts(data, is_event=cut)
         assert compared(usual) == compared(walked)
-        assert [*joined_parts(usual.texts)] == []
+        assert [*iter_joined_parts(usual.texts)] == []
 
 
 def test_common_documents_use_the_plain_reader() -> None:
-    for document, read in ((CHAT, plain_request), (ANSWER, plain_answer), (CHUNK, plain_answer)):
+    for document, read in (
+        (CHAT, read_plain_request),
+        (ANSWER, read_plain_response),
+        (CHUNK, read_plain_response),
+    ):
         assert read(document) is not None
 
 
 def test_long_chat_is_walked() -> None:
     messages = [{"role": "user", "content": "Hi"}] * (MAX_MESSAGES + 1)
 
-    assert plain_request({"messages": messages[:-1]}) is not None
-    assert plain_request({"messages": messages}) is None
+    assert read_plain_request({"messages": messages[:-1]}) is not None
+    assert read_plain_request({"messages": messages}) is None
 
 
 def test_letters_beyond_ascii_have_more_weight() -> None:
-    assert weight_of("abc") == 3
-    assert weight_of("abç") == 3 * BEYOND_ASCII
+    assert weigh("abc") == 3
+    assert weigh("abç") == 3 * BEYOND_ASCII

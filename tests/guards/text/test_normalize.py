@@ -13,16 +13,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guards.text.base64_text import RUN
-from proxy.guards.text.disguises import FOLDS, UNSEEN, gaps
+from proxy.guards.text.disguises import FOLDS, UNSEEN, find_letter_gaps
 from proxy.guards.text.normalize import (
     MOST_LAYERS,
     View,
-    _edited,
-    _joined,
-    _read,
-    beginning,
-    folded,
-    variants,
+    _apply_edits,
+    _build_views,
+    _iter_without_marks,
+    build_views,
+    normalize_word,
+    read_beginning,
 )
 from tests.for_each import for_each
 
@@ -39,7 +39,7 @@ ODD = st.text(
 def spots(text: str, word: str) -> list[str]:
     """Find a word in all readings of a text. Return the original text at its position."""
     matches = []
-    for view in variants(text):
+    for view in build_views(text):
         index = view.folded.find(word)
         if index >= 0:
             start, end = view.span(index, index + len(word))
@@ -104,7 +104,7 @@ def test_disguised_word_is_located(disguised: str, place: str | None) -> None:
     "text", ["internationalization", "deadbeefdeadbeef0", "/usr/local/share/doc"]
 )
 def test_long_words_are_no_base64(text: str) -> None:
-    assert len(variants(text)) == 1
+    assert len(build_views(text)) == 1
 
 
 @for_each(
@@ -118,33 +118,33 @@ def test_long_words_are_no_base64(text: str) -> None:
     ],
 )  # fmt: skip
 def test_text_without_disguise_reads_as_itself(text: str) -> None:
-    assert {view.cased for view in variants(text)} == {text}
+    assert {view.cased for view in build_views(text)} == {text}
 
 
 def test_first_reading_is_the_text_itself() -> None:
-    assert variants("ПРИВЕТ")[0].folded == "привет"
-    assert variants("año ano")[0].folded == "año ano"
+    assert build_views("ПРИВЕТ")[0].folded == "привет"
+    assert build_views("año ano")[0].folded == "año ano"
 
 
 def test_policy_words_are_folded_like_texts() -> None:
     for word in ("ПРИВЕТ", "Привет", "привет"):
-        assert folded(word) in variants("привет")[-1].folded
+        assert normalize_word(word) in build_views("привет")[-1].folded
 
 
 def test_digits_of_other_scripts_are_digits() -> None:
-    assert View.of("٤١١١").cased == "4111"
+    assert View.normalized("٤١١١").cased == "4111"
 
 
 def test_json_escapes_are_decoded_in_strings_only() -> None:
-    assert View.of(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
-    assert View.of(r"a\/b").cased == r"a\/b"
+    assert View.normalized(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
+    assert View.normalized(r"a\/b").cased == r"a\/b"
 
 
 def test_incomplete_run_is_not_decoded() -> None:
     run = base64.b64encode(b"a secret, it is").decode()
 
-    assert len(variants(run)) == 2
-    assert len(beginning(run, torn=True).views) == 1
+    assert len(build_views(run)) == 2
+    assert len(read_beginning(run, is_remainder=True).views) == 1
 
 
 @given(st.text())
@@ -157,18 +157,18 @@ def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
     full_text = normalize("NFKC", re.sub(f"[{UNSEEN}]", "", text)).translate(FOLDS)
     digits = "".join(str(decimal(name, name)) for name in full_text)
 
-    assert View.of(text).cased == digits
+    assert View.normalized(text).cased == digits
 
 
 @given(ODD)
 def test_positions_of_a_reading_are_ordered(text: str) -> None:
-    for view in variants(text):
+    for view in build_views(text):
         assert len(view.folded) == len(view.cased)
         past = (0, 0)
         for place in range(len(view.cased)):
             start, end = view.span(place, place + 1)
             assert past[0] <= start < end <= len(text)
-            assert view.index(start) <= place
+            assert view.index_of_original(start) <= place
             past = (start, end)
 
 
@@ -189,24 +189,24 @@ def test_positions_of_a_reading_are_ordered(text: str) -> None:
 @example("a" + "\u0315" * 31, "\u0316" * 3)
 @example("\u0105" + "\u0336\u200b" * 31, "\u0316")
 def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> None:
-    upto = beginning(text).upto
+    upto = read_beginning(text).upto
 
     for now, view in (
-        (View.of(text), View.of(text + more)),
+        (View.normalized(text), View.normalized(text + more)),
         *zip(_closest(text), _closest(text + more), strict=True),
     ):
-        stored_text = now.cased[: now.index(upto)]
-        assert view.cased[: view.index(upto)] == stored_text
+        stored_text = now.cased[: now.index_of_original(upto)]
+        assert view.cased[: view.index_of_original(upto)] == stored_text
 
 
 def _closest(text: str) -> tuple[View, View, View]:
     """Return the readings that are farthest from a text, be they the same: letters apart joined,
     what stands within words dropped, and of hyphens the end of the line alone."""
-    bare = _read(text, escaped=False, torn=False, max_run=None)[1]
-    joined = [*_joined(bare), bare, bare][:2]
-    if len([*_joined(bare)]) == 1:
+    bare = _build_views(text, escaped=False, is_remainder=False, max_run=None)[1]
+    joined = [*_iter_without_marks(bare), bare, bare][:2]
+    if len([*_iter_without_marks(bare)]) == 1:
         joined = joined[:1] * 2
-    return _edited(bare, gaps(bare.cased)), joined[0], joined[1]
+    return _apply_edits(bare, find_letter_gaps(bare.cased)), joined[0], joined[1]
 
 
 @for_each(
@@ -257,21 +257,21 @@ def test_hyphen_at_a_line_end_is_optional() -> None:
     st.text(alphabet="QUJD ", max_size=8),
 )
 def test_ended_base64_is_settled(text: str, more: str) -> None:
-    read = beginning(text)
+    read = read_beginning(text)
     upto, open_run = read.upto, read.run
-    ended = [view.whole for view in variants(text + more) if view.whole]
+    ended = [view.whole for view in build_views(text + more) if view.whole]
 
     assert all(end <= upto or start >= open_run for start, end in filter(None, ended))
 
 
 @for_each("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
 def test_number_has_one_reading(number: str) -> None:
-    assert [view.cased for view in variants(number)] == [number]
-    assert View.of(number).cased == number
+    assert [view.cased for view in build_views(number)] == [number]
+    assert View.normalized(number).cased == number
     assert len(number) < RUN
 
 
 @for_each("sign", ["", "，", "“", "ผู", "。", "（"])
 def test_separated_letters_follow_any_sign(sign: str) -> None:
     """The reading of a prefix does not depend on how many separated letters follow."""
-    assert any("the" in view.cased for view in variants(f"{sign}t h e"))
+    assert any("the" in view.cased for view in build_views(f"{sign}t h e"))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine
-from proxy.guards.text.documents import answer_texts, request_texts
-from proxy.guards.text.replace import replaced
+from proxy.guards.text.documents import collect_request_texts, collect_response_texts
+from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import MemberName
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, rule
@@ -37,11 +37,13 @@ BODY = st.dictionaries(
 def test_replacement_copies_the_document(body: dict[str, Any]) -> None:
     document_before = copy.deepcopy(body)
     texts = [
-        text for text in request_texts(body).texts if not isinstance(text.path[-1], MemberName)
+        text
+        for text in collect_request_texts(body).texts
+        if not isinstance(text.path[-1], MemberName)
     ]
 
-    changed = replaced(body, {text.path: f"{text.text}!" for text in texts if text.escaped})
-    repeated = {text.path: text.text for text in request_texts(changed).texts}
+    changed = replace_texts(body, {text.path: f"{text.text}!" for text in texts if text.escaped})
+    repeated = {text.path: text.text for text in collect_request_texts(changed).texts}
 
     assert body == document_before
     for text in texts:
@@ -52,23 +54,23 @@ def test_replacement_copies_the_document(body: dict[str, Any]) -> None:
 def test_replacing_texts_by_themselves_changes_nothing(body: dict[str, Any]) -> None:
     texts = {
         text.path: text.text
-        for text in request_texts(body).texts
+        for text in collect_request_texts(body).texts
         if text.escaped or not (isinstance(text.path[-1], int) and text.kind == "arguments")
     }
 
-    assert replaced(body, texts) == body
+    assert replace_texts(body, texts) == body
 
 
 def test_without_replacements_the_document_is_not_copied() -> None:
     body = {"prompt": "x"}
 
-    assert replaced(body, {}) is body
+    assert replace_texts(body, {}) is body
 
 
 def test_parts_without_replacements_are_shared() -> None:
     body: dict[str, Any] = {"messages": [{"content": "a"}, {"content": "b"}], "tools": [{"x": 1}]}
 
-    changed = replaced(body, {("messages", 0, "content"): "c"})
+    changed = replace_texts(body, {("messages", 0, "content"): "c"})
 
     assert changed["messages"][0] == {"content": "c"}
     assert changed["messages"][1] is body["messages"][1]
@@ -83,7 +85,7 @@ def test_replaced_member_names_stay_distinct() -> None:
         ("metadata", "a@b.c", "x"): "z",
     }
 
-    assert replaced(body, paths) == {"metadata": {"[EMAIL]": {"x": "z"}, "[EMAIL]_2": 2}}
+    assert replace_texts(body, paths) == {"metadata": {"[EMAIL]": {"x": "z"}, "[EMAIL]_2": 2}}
 
 
 def test_equal_names_are_numbered_in_linear_time() -> None:
@@ -92,7 +94,7 @@ def test_equal_names_are_numbered_in_linear_time() -> None:
         paths: dict[Any, str] = {
             ("metadata", MemberName(name)): "[EMAIL]" for name in body["metadata"]
         }
-        return lines(lambda: replaced(body, paths))
+        return lines(lambda: replace_texts(body, paths))
 
     assert renamed(800) < 3 * renamed(400)
 
@@ -100,11 +102,11 @@ def test_equal_names_are_numbered_in_linear_time() -> None:
 def test_text_within_data_is_replaced() -> None:
     source = "data:text/plain;base64," + base64.b64encode(b"the secret").decode()
     body: dict[str, Any] = {"messages": [{"content": [{"file": {"file_data": source}}]}]}
-    (text,) = [item for item in request_texts(body).texts if item.text == "the secret"]
+    (text,) = [item for item in collect_request_texts(body).texts if item.text == "the secret"]
 
-    changed = replaced(body, {text.path: "the [WORD]"})
+    changed = replace_texts(body, {text.path: "the [WORD]"})
 
-    (repeated,) = [item for item in request_texts(changed).texts if item.path == text.path]
+    (repeated,) = [item for item in collect_request_texts(changed).texts if item.path == text.path]
     assert repeated.text == "the [WORD]"
     assert body["messages"][0]["content"][0]["file"]["file_data"] == source
 
@@ -137,9 +139,9 @@ PLACES: dict[str, Callable[[Any], Any]] = {
 )
 async def test_masks_in_data_are_all_applied(place: str, source: str, masked: str) -> None:
     body = PLACES[place](source)
-    inspection = await Engine(Ticks()).inspect(MASKS, request_texts(body))
+    inspection = await Engine(Ticks()).inspect(MASKS, collect_request_texts(body))
 
-    changed = replaced(body, inspection.changes)
+    changed = replace_texts(body, inspection.changes)
 
     assert changed == PLACES[place](masked)
 
@@ -147,9 +149,9 @@ async def test_masks_in_data_are_all_applied(place: str, source: str, masked: st
 async def test_data_is_masked_decoded_and_as_written() -> None:
     raw = base64.b64encode(b"the secret, ").decode() + "how/to/make"
     request = PLACES["content"](f"data:text/plain;base64,{raw}")
-    inspection = await Engine(Ticks()).inspect(MASKS, request_texts(request))
+    inspection = await Engine(Ticks()).inspect(MASKS, collect_request_texts(request))
 
-    [message] = replaced(request, inspection.changes)["messages"]
+    [message] = replace_texts(request, inspection.changes)["messages"]
 
     assert message["content"].startswith("the [WORD], ")
     assert "to/make" not in message["content"]
@@ -160,18 +162,18 @@ async def test_masked_media_type_keeps_the_picture() -> None:
         return {"messages": [{"content": [{"image_url": {"url": source}}]}]}
 
     request = body("data:image/a-bomb;base64,iVBORw0KGgoAAA==")
-    inspection = await Engine(Ticks()).inspect(MASKS, request_texts(request))
+    inspection = await Engine(Ticks()).inspect(MASKS, collect_request_texts(request))
 
-    changed = replaced(request, inspection.changes)
+    changed = replace_texts(request, inspection.changes)
 
     assert changed == body("data:image/[WORD];base64,iVBORw0KGgoAAA==")
 
 
 async def test_file_is_masked_in_type_and_letters() -> None:
     request = PLACES["a file"]("data:text/a-bomb;base64,how/to/make/a/bo")
-    inspection = await Engine(Ticks()).inspect(MASKS, request_texts(request))
+    inspection = await Engine(Ticks()).inspect(MASKS, collect_request_texts(request))
 
-    changed = replaced(request, inspection.changes)
+    changed = replace_texts(request, inspection.changes)
 
     assert changed == PLACES["a file"]("data:text/[WORD];base64,")
 
@@ -184,9 +186,11 @@ def test_masked_text_has_no_log_probs() -> None:
             {"message": {"content": "ok"}, "logprobs": {"content": [{"token": "ok"}]}},
         ]
     }
-    assert ("choices", 1, "logprobs") in {text.path for text in answer_texts(answer).texts}
+    assert ("choices", 1, "logprobs") in {
+        text.path for text in collect_response_texts(answer).texts
+    }
 
-    changed = replaced(
+    changed = replace_texts(
         answer, {("choices", 0, "message", "content"): "a x", ("choices", 1, "logprobs"): "x"}
     )
 

@@ -11,9 +11,15 @@ from typing import Any
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.fields.checks import FieldType
-from proxy.guards.text.documents import STEP, answer_texts, collect_texts, in_steps, request_texts
-from proxy.guards.text.members import is_silent, unshown_logprobs
-from proxy.guards.text.normalize import variants
+from proxy.guards.text.documents import (
+    STEP,
+    collect_in_steps,
+    collect_request_texts,
+    collect_response_texts,
+    collect_texts,
+)
+from proxy.guards.text.members import is_ignored_member, list_unshown_logprobs
+from proxy.guards.text.normalize import build_views
 from proxy.guards.text.walk import (
     KINDS,
     NESTED,
@@ -21,9 +27,9 @@ from proxy.guards.text.walk import (
     MemberName,
     Opaque,
     Text,
-    answer_walk,
-    passed_request_walk,
-    request_walk,
+    walk_passthrough_request,
+    walk_request,
+    walk_response,
 )
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, TIMES, grown, lines
@@ -98,7 +104,7 @@ def chat_body(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, An
 
 
 def contains_mark(body: dict[str, Any]) -> bool:
-    return any(MARK in text.text for text in request_texts(body).texts)
+    return any(MARK in text.text for text in collect_request_texts(body).texts)
 
 
 def test_texts_have_kinds_and_roles() -> None:
@@ -120,7 +126,7 @@ def test_texts_have_kinds_and_roles() -> None:
     }
 
     path = ("messages", 2, "tool_calls", 0, "function")
-    assert request_texts(body).texts == (
+    assert collect_request_texts(body).texts == (
         Text(("messages", 0, "content"), "be good", "content", "system"),
         Text(("messages", 1, "name"), "ann", "name", "user"),
         Text(("messages", 1, "content", 0, "text"), "hi", "content", "user"),
@@ -177,7 +183,7 @@ def test_kinds_are_a_closed_set() -> None:
     ids=str,
 )  # fmt: skip
 def test_opaque_content_is_reported(body: dict[str, Any], opaque: Opaque) -> None:
-    assert opaque in request_texts(body).opaque
+    assert opaque in collect_request_texts(body).opaque
 
 
 @for_each(
@@ -198,7 +204,7 @@ def test_opaque_content_is_reported(body: dict[str, Any], opaque: Opaque) -> Non
     ids=str,
 )
 def test_readable_content_is_not_opaque(body: dict[str, Any]) -> None:
-    assert request_texts(body).opaque == ()
+    assert collect_request_texts(body).opaque == ()
 
 
 def url(kind: str, payload: bytes) -> str:
@@ -249,7 +255,7 @@ def test_only_opaque_data_is_skipped(source: str, place: Callable[[str], dict[st
     ],
 )
 def test_response_data_is_inspected(source: str, message: Callable[[str], dict[str, Any]]) -> None:
-    texts = answer_texts({"choices": [{"message": message(source)}]}).texts
+    texts = collect_response_texts({"choices": [{"message": message(source)}]}).texts
 
     assert source in {text.text for text in texts}
 
@@ -277,7 +283,11 @@ def test_response_data_is_inspected(source: str, message: Callable[[str], dict[s
     ids=str,
 )
 def test_members_are_skipped_only_by_place_and_type(answer: dict[str, Any]) -> None:
-    read = {reading.cased for text in answer_texts(answer).texts for reading in variants(text.text)}
+    read = {
+        reading.cased
+        for text in collect_response_texts(answer).texts
+        for reading in build_views(text.text)
+    }
     assert [text for text in read if MARK in text]
 
 
@@ -292,22 +302,22 @@ async def test_large_body_is_read_in_steps() -> None:
             await asyncio.sleep(0)
 
     task = asyncio.ensure_future(others())
-    read = await in_steps(request_walk(body))
+    read = await collect_in_steps(walk_request(body))
     task.cancel()
 
-    assert read == request_texts(body)
+    assert read == collect_request_texts(body)
     assert turns > len(read.texts) // STEP
 
 
 def test_opaque_content_is_reported_at_the_top() -> None:
     data = {"media_type": "image/png", "data": "AA"}
 
-    assert [opaque.kind for opaque in request_texts({"unknown": data}).opaque] == ["file"]
-    assert request_texts({"metadata": data}).opaque == ()
+    assert [opaque.kind for opaque in collect_request_texts({"unknown": data}).opaque] == ["file"]
+    assert collect_request_texts({"metadata": data}).opaque == ()
 
 
 def test_walk_yields_between_values() -> None:
-    walk = request_walk({"messages": [{}] * 100_000})
+    walk = walk_request({"messages": [{}] * 100_000})
 
     assert lines(lambda: next(walk)) < 100
 
@@ -315,12 +325,12 @@ def test_walk_yields_between_values() -> None:
 def test_log_probs_are_read_in_linear_time() -> None:
     def read(size: int) -> int:
         tokens = [{"token": f"a{n}", "top_logprobs": [{"token": f"b{n}"}]} for n in range(size)]
-        return lines(lambda: unshown_logprobs({"content": tokens}, ""))
+        return lines(lambda: list_unshown_logprobs({"content": tokens}, ""))
 
     assert read(2000) < 3 * read(1000)
     assert (
         grown(
-            lambda size: unshown_logprobs(
+            lambda size: list_unshown_logprobs(
                 {
                     "tokens": [*map(str, range(size))],
                     "top_logprobs": [{f"b{n}": 0} for n in range(size)],
@@ -359,7 +369,9 @@ ANSWERS: list[dict[str, Any]] = [
 
 @for_each("answer", ANSWERS, ids=str)
 def test_every_text_of_a_response_is_found(answer: dict[str, Any]) -> None:
-    texts = answer_texts({"id": "1", "model": "m", "usage": {"total_tokens": 3}, **answer}).texts
+    texts = collect_response_texts(
+        {"id": "1", "model": "m", "usage": {"total_tokens": 3}, **answer}
+    ).texts
 
     assert [text for text in texts if MARK in text.text]
     assert all(text.role == "assistant" for text in texts)
@@ -368,7 +380,7 @@ def test_every_text_of_a_response_is_found(answer: dict[str, Any]) -> None:
 def test_tokens_of_the_text_are_not_inspected_twice() -> None:
     choice = {"text": "a cat", "logprobs": {"tokens": ["a", " cat"], "top_logprobs": [{"a": -1}]}}
 
-    assert [text.text for text in answer_texts({"choices": [choice]}).texts] == ["a cat"]
+    assert [text.text for text in collect_response_texts({"choices": [choice]}).texts] == ["a cat"]
 
 
 def test_metadata_of_a_response_is_no_text() -> None:
@@ -376,7 +388,7 @@ def test_metadata_of_a_response_is_no_text() -> None:
     part = {"delta": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
 
     for choice in (full_value, part):
-        texts = answer_texts({"id": "1", "choices": [{"index": 0, **choice}]}).texts
+        texts = collect_response_texts({"id": "1", "choices": [{"index": 0, **choice}]}).texts
         assert [text.text for text in texts] == ["Hi"]
 
 
@@ -385,7 +397,7 @@ def test_vectors_are_no_text() -> None:
 
     for numbers in (vector, [0.5, -0.25]):
         answer = {"object": "list", "data": [{"embedding": numbers}]}
-        assert answer_texts(answer).texts == ()
+        assert collect_response_texts(answer).texts == ()
 
 
 def test_depth_is_unbounded() -> None:
@@ -393,8 +405,8 @@ def test_depth_is_unbounded() -> None:
     for _ in range(5 * sys.getrecursionlimit()):
         deep = [deep]
 
-    assert len(answer_texts({"error": deep}).texts) == 1
-    assert MARK in unshown_logprobs(deep, "")
+    assert len(collect_response_texts({"error": deep}).texts) == 1
+    assert MARK in list_unshown_logprobs(deep, "")
 
 
 FILTER = "content_filter_results"
@@ -432,7 +444,7 @@ FILTER = "content_filter_results"
 def test_member_is_skipped_by_place_and_value(
     level: tuple[str, ...], name: str, value: Any, silent: bool
 ) -> None:
-    assert is_silent(level, name, value) is silent
+    assert is_ignored_member(level, name, value) is silent
 
 
 @for_each(
@@ -454,7 +466,7 @@ def test_member_is_skipped_by_place_and_value(
 def test_logprobs_that_spell_other_text_are_found(
     logprobs: Any, output: str, other_names: set[str]
 ) -> None:
-    assert {*unshown_logprobs(logprobs, output)} - {""} == other_names
+    assert {*list_unshown_logprobs(logprobs, output)} - {""} == other_names
 
 
 def test_unknown_request_text_has_the_role_user() -> None:
@@ -465,7 +477,7 @@ def test_unknown_request_text_has_the_role_user() -> None:
         "top_n": 3,
     }
 
-    texts = collect_texts(passed_request_walk(body)).texts
+    texts = collect_texts(walk_passthrough_request(body)).texts
 
     results = {text.text: (text.kind, text.role) for text in texts}
     assert {"who", "one", "two", "three", "odd", "title"} <= results.keys()
@@ -476,7 +488,7 @@ def test_unknown_request_text_has_the_role_user() -> None:
 def test_unknown_response_text_has_the_role_assistant() -> None:
     data = {"id": "a", "text": "heard", "segments": [{"text": "seen"}], "": ["item"]}
 
-    texts = collect_texts(answer_walk(data, unknown="content")).texts
+    texts = collect_texts(walk_response(data, unknown="content")).texts
 
     results = {text.text: (text.kind, text.role) for text in texts}
     assert {results[text] for text in ("heard", "seen", "item")} == {("content", "assistant")}

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
 from proxy.guards.findings import RuleTally, TextMatch
-from proxy.guards.text.documents import request_texts
-from proxy.guards.text.replace import replaced
-from proxy.guards.whole.joined_parts import MAX_JOINED, joined_parts
-from proxy.guards.whole.text_batches import RuleInspection, batches
+from proxy.guards.text.documents import collect_request_texts
+from proxy.guards.text.replace import replace_texts
+from proxy.guards.whole.joined_parts import MAX_JOINED, iter_joined_parts
+from proxy.guards.whole.text_batches import RuleInspection, split_into_batches
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, pieces, rule
@@ -43,7 +43,7 @@ class NearbyWord:
 
 
 async def inspected(request: dict[str, Any], *rules: GuardRule) -> Inspection:
-    return await Engine(Ticks()).inspect(rules, request_texts(request).texts)
+    return await Engine(Ticks()).inspect(rules, collect_request_texts(request).texts)
 
 
 @for_each(
@@ -67,7 +67,7 @@ async def test_finding_across_parts_is_masked_in_each() -> None:
 
     inspection = await inspected(request, rule("secret", action="mask"))
 
-    [message] = replaced(request, inspection.changes)["messages"]
+    [message] = replace_texts(request, inspection.changes)["messages"]
     assert message["content"] == [
         {"type": "text", "text": "the [WORD]"},
         {"text": "[WORD]"},
@@ -94,7 +94,7 @@ async def test_finding_with_context_in_another_part_is_masked(
 
     inspection = await inspected(request, GuardRule("beside", NearbyWord(), action="mask"))
 
-    [message] = replaced(request, inspection.changes)["messages"]
+    [message] = replace_texts(request, inspection.changes)["messages"]
     assert tuple(part["text"] for part in message["content"]) == masked
     assert inspection.results[0].findings == {"word": 1 + masked[-1].count("[WORD], the ")}
     assert inspection.results[0].fields == len(parts)
@@ -114,8 +114,8 @@ Letters = set[tuple[int, int]]
 def inspect(texts: Any, single_rule: GuardRule) -> RuleInspection:
     """Inspect texts by one rule without a deadline."""
     inspection = RuleInspection(RuleTally(replace(single_rule, deadline_s=99), Ticks()), 0)
-    for batch in batches(texts, [inspection]):
-        inspection.see(batch)
+    for batch in split_into_batches(texts, [inspection]):
+        inspection.inspect(batch)
     return inspection
 
 
@@ -127,7 +127,7 @@ def letters_of(texts: Any, single_rule: GuardRule) -> Letters:
 
 def lines_of(request: dict[str, Any], single_rule: GuardRule, match_count: int) -> int:
     """Return the number of Python lines that inspect a request with ``match_count`` matches."""
-    texts, inspections = request_texts(request).texts, list[RuleInspection]()
+    texts, inspections = collect_request_texts(request).texts, list[RuleInspection]()
     count = lines(lambda: inspections.append(inspect(texts, single_rule)))
     assert len(inspections[0].matches) == match_count
     return count
@@ -142,12 +142,12 @@ CUT = st.builds(pieces, TEXT, CUTS)
 def test_parts_are_read_joined_and_alone(drawn: list[str], rules: tuple[GuardRule, ...]) -> None:
     parts = [name for name in drawn if name]
     starts = [*accumulate(map(len, parts), initial=0)]
-    texts = request_texts(body(*({"text": name} for name in parts))).texts
+    texts = collect_request_texts(body(*({"text": name} for name in parts))).texts
 
     for single_rule in (*rules, GuardRule("beside", NearbyWord())):
         if single_rule.detector.lookback is None:  # type: ignore[union-attr]
             continue
-        together = letters_of(request_texts(body("".join(parts))).texts, single_rule)
+        together = letters_of(collect_request_texts(body("".join(parts))).texts, single_rule)
         alone = {
             (number, index)
             for number, text in enumerate(texts)
@@ -170,7 +170,7 @@ def test_parts_are_read_joined_and_alone(drawn: list[str], rules: tuple[GuardRul
     ids=["prompts", "messages", "long", "names"],
 )
 async def test_separate_texts_are_not_joined(fields: dict[str, Any]) -> None:
-    assert not [*joined_parts(request_texts(fields).texts)]
+    assert not [*iter_joined_parts(collect_request_texts(fields).texts)]
     assert (await inspected(fields, rule("secret"))).blocked is None
 
 
@@ -201,9 +201,9 @@ def test_many_findings_in_a_part_take_linear_time() -> None:
 def test_many_parts_are_mapped_in_linear_time() -> None:
     def placed(size: int) -> int:
         parts = [{"type": "text", "text": "a secret"}] * size
-        read = request_texts({"messages": [{"role": "user", "content": parts}]}).texts
-        (seam,) = joined_parts(read)
+        read = collect_request_texts({"messages": [{"role": "user", "content": parts}]}).texts
+        (seam,) = iter_joined_parts(read)
         matches = [TextMatch(8 * n + 6, 8 * n + 10, 0, "word") for n in range(size)]
-        return lines(lambda: [*seam.in_parts(matches)])
+        return lines(lambda: [*seam.split_matches(matches)])
 
     assert placed(800) < 3 * placed(400)

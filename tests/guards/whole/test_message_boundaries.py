@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from proxy.guards.engine import Engine, Inspection
 from proxy.guards.findings import TextMatch
 from proxy.guards.kinds import keywords, pii, secrets
-from proxy.guards.text.documents import plain_request, request_texts
-from proxy.guards.text.replace import replaced
+from proxy.guards.text.documents import collect_request_texts, read_plain_request
+from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import Texts
 from proxy.guards.whole.joined_parts import (
     MAX_JOINED,
     SEPARATORS,
     WINDOW,
     JoinedParts,
-    message_boundaries,
+    iter_message_boundaries,
 )
 from proxy.types.guard import Finding, GuardRule
 from proxy.types.hold import is_cuttable
@@ -57,12 +57,14 @@ async def inspected(request: dict[str, Any], *rules: GuardRule) -> Inspection:
 
 
 def read(request: dict[str, Any]) -> Texts:
-    return plain_request(request) or request_texts(request)
+    return read_plain_request(request) or collect_request_texts(request)
 
 
 async def masked_texts(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
     inspection = await inspected(request, *rules)
-    return [message["content"] for message in replaced(request, inspection.changes)["messages"]]
+    return [
+        message["content"] for message in replace_texts(request, inspection.changes)["messages"]
+    ]
 
 
 # A letter next to a key that is found without it stays, because it is no digit.
@@ -233,7 +235,7 @@ def row_of(messages: list[str], middle: str, single_rule: GuardRule) -> list[Let
         for number, message in enumerate(messages)
         for index in range(len(message))
     }
-    row = request_texts(body(middle.join(messages))).texts
+    row = collect_request_texts(body(middle.join(messages))).texts
     return [
         {places[index] for index in range(m.start, m.end) if index in places}
         for _, m in inspect(row, single_rule).matches
@@ -245,7 +247,7 @@ def test_short_messages_are_found_joined_and_alone(
     parts: list[str], rules: tuple[GuardRule, ...]
 ) -> None:
     messages = [part for part in parts if part]
-    texts = request_texts(body(*messages)).texts
+    texts = collect_request_texts(body(*messages)).texts
 
     for single_rule in rules:
         if single_rule.detector.lookback is None:  # type: ignore[union-attr]
@@ -269,7 +271,7 @@ def test_cut_key_is_found_at_any_length(
     drawn = random.Random(data.draw(st.integers(0, 9)))
     prose = (PROSE * 20)[drawn.randrange(60) :]
     string, two = f"{prose[:before]} {KEY[:at]}", f"{KEY[at:]} {prose[:behind]}"
-    texts = request_texts(body(PROSE, string, two, PROSE)).texts
+    texts = collect_request_texts(body(PROSE, string, two, PROSE)).texts
 
     letters = letters_of(texts, SECRETS)
 
@@ -300,17 +302,17 @@ async def test_text_read_again_has_weight(messages: list[str], in_thread: bool) 
 
 
 def test_long_conversation_is_reread_at_boundaries_only() -> None:
-    talk = request_texts(body(*[PROSE * 50] * 10)).texts
+    talk = collect_request_texts(body(*[PROSE * 50] * 10)).texts
 
-    repeated = sum(len(joined.text.text) for joined in message_boundaries(talk))
+    repeated = sum(len(joined.text.text) for joined in iter_message_boundaries(talk))
 
     assert repeated == 9 * 2 * WINDOW  # text that ends in white space is read once
 
 
 @for_each("size", [1, 300, 511, 600])
 def test_each_character_is_reread_at_most_twice(size: int) -> None:
-    talk = request_texts(body(*["x" * size] * 700)).texts
-    rows = [*message_boundaries(talk)]
+    talk = collect_request_texts(body(*["x" * size] * 700)).texts
+    rows = [*iter_message_boundaries(talk)]
 
     repeated = sum(len(joined.text.text) for joined in rows)
 
@@ -337,20 +339,20 @@ def test_many_messages_take_linear_time(
     [("user", True), ("system user assistant user", True), ("user user", False)],
 )
 def test_plain_reader_detects_adjacent_messages(roles: str, separate: bool) -> None:
-    usual = plain_request({"messages": [message_of("Hi", role) for role in roles.split()]})
+    usual = read_plain_request({"messages": [message_of("Hi", role) for role in roles.split()]})
 
     assert usual is not None
     assert usual.apart is separate
-    assert ([*chain(message_boundaries(usual.texts))] == []) is separate
+    assert ([*chain(iter_message_boundaries(usual.texts))] == []) is separate
 
 
 def test_finding_over_many_messages_takes_linear_time() -> None:
     def case(count: int) -> tuple[JoinedParts, list[tuple[int, TextMatch]]]:
-        joined = next(message_boundaries(request_texts(body(*"a" * count)).texts))
+        joined = next(iter_message_boundaries(collect_request_texts(body(*"a" * count)).texts))
         return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.numbers]
 
     def judged(values: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
         joined, pieces = values
-        joined.continued(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
+        joined.pieces_outside(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
 
     assert grown(judged, case(500), case(4000)) < LINEAR

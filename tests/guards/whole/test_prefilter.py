@@ -15,7 +15,7 @@ from proxy.call.record import Record, TraceIds
 from proxy.guards.engine import ABOVE, Engine
 from proxy.guards.inspector import WholeResponseInspector
 from proxy.guards.kinds import code, injection, keywords, pii, secrets, urls, wordlist
-from proxy.guards.text.documents import request_texts
+from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.types.guard import Action, Detector, Finding, GuardResult, GuardRule, StageRules
@@ -71,7 +71,7 @@ class UnpreparedValues(Unprepared):
 
     def is_cut(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
         assert is_cuttable(self.detector)
-        return self.detector.is_cut(text, finding, ends)
+        return self.detector.is_split_value(text, finding, ends)
 
 
 def unprepared(detector: Detector) -> Detector:
@@ -90,7 +90,7 @@ PLAIN = [ruled(name, unprepared(detector)) for name, detector in DETECTORS.items
 
 @given(CHATS)
 async def test_prefilter_changes_no_result(messages: list[Any]) -> None:
-    read = request_texts({"messages": messages})
+    read = collect_request_texts({"messages": messages})
 
     with_glance = await Engine(Ticks()).inspect(RULES, read)
     plainly = await Engine(Ticks()).inspect(PLAIN, read)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine
 from proxy.guards.findings import RuleTally, find_matches
-from proxy.guards.text.documents import SHEET, request_texts
-from proxy.guards.text.normalize import variants
+from proxy.guards.text.documents import SHEET, collect_request_texts
+from proxy.guards.text.normalize import build_views
 from proxy.guards.text.walk import Text
-from proxy.guards.whole.text_batches import RuleInspection, TextViews, batches
+from proxy.guards.whole.text_batches import RuleInspection, TextViews, split_into_batches
 from proxy.types.guard import GuardRule
 from tests.adversary.shapes import SHAPES, text
 from tests.for_each import for_each
@@ -51,7 +51,7 @@ def field(written: str) -> Text:
 
 
 def at_once(single_rule: GuardRule, written: str) -> Found:
-    matches = find_matches(RuleTally(single_rule, Ticks()), 0, variants(written))
+    matches = find_matches(RuleTally(single_rule, Ticks()), 0, build_views(written))
     return [(match.start, match.end, match.kind) for match in matches]
 
 
@@ -62,9 +62,9 @@ def in_batches(
         RuleInspection(RuleTally(single_rule, Ticks()), number)
         for number, single_rule in enumerate(rules)
     ]
-    for sheet in batches([field(written)], looks, size):
+    for sheet in split_into_batches([field(written)], looks, size):
         for look in looks:
-            look.see(sheet)
+            look.inspect(sheet)
     return looks
 
 
@@ -132,7 +132,7 @@ def test_readings_take_bounded_memory(shape: str) -> None:
 
 def test_small_texts_share_a_batch() -> None:
     texts = [field("\uff48 %41 " * 10)] * 10_000
-    coming = [*batches(texts, [])]
+    coming = [*split_into_batches(texts, [])]
 
     sizes = [len(sheet) for sheet in coming if not isinstance(sheet, TextViews)]
     assert sum(sizes) == len(texts)
@@ -149,7 +149,7 @@ async def test_whole_text_rule_sees_decoded_data_only() -> None:
     )
 
     for body, matches in ((local_value, (1, 0, 1)), ({"prompt": written}, (1, 1, 1))):
-        inspection = await Engine(Ticks()).inspect(rules, request_texts(body))
+        inspection = await Engine(Ticks()).inspect(rules, collect_request_texts(body))
 
         assert tuple(result.findings.get("word", 0) for result in inspection.results) == matches
 
@@ -160,7 +160,7 @@ async def test_text_in_data_is_found_once(size: int) -> None:
     written = "data:text/plain;base64," + base64.b64encode(text.encode()).decode()
 
     inspection = await Engine(Ticks()).inspect(
-        (rule("secret"),), request_texts({"prompt": written})
+        (rule("secret"),), collect_request_texts({"prompt": written})
     )
 
     assert inspection.results[0].findings == {"word": 1}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from proxy.errors import GuardUnavailable
 from proxy.guards.engine import Engine
-from proxy.guards.text.documents import SHEET, request_texts
+from proxy.guards.text.documents import SHEET, collect_request_texts
 from proxy.runtime.fair_queue import FairSemaphore
 from proxy.types.guard import Finding, GuardRule
 from tests.guards.doubles import Ticks, rule
@@ -41,7 +41,7 @@ async def test_late_rule_stops_without_others() -> None:
     ]
 
     with ThreadPoolExecutor(2) as pool:
-        inspection = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+        inspection = await Engine(clock, pool).inspect(rules, collect_request_texts(BODY).texts)
 
     assert [result.error for result in inspection.results] == ["deadline", None]
     assert len(counting.sizes) <= 4
@@ -54,7 +54,7 @@ async def test_no_batch_is_read_after_all_deadlines() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         rules = [GuardRule("late", counting), GuardRule("later", counting)]
-        inspection = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+        inspection = await Engine(clock, pool).inspect(rules, collect_request_texts(BODY).texts)
 
     assert [result.error for result in inspection.results] == ["deadline", "deadline"]
     assert len(counting.sizes) <= 4
@@ -66,7 +66,7 @@ async def test_wait_for_a_slot_is_bounded() -> None:
     with ThreadPoolExecutor(2) as pool:
         engine = Engine(Ticks(), pool, turns=FairSemaphore(0), most_wait_s=0.01)
         single_rule = rule("word", deadline_s=0.01)
-        inspection = await engine.inspect([single_rule], request_texts(BODY).texts)
+        inspection = await engine.inspect([single_rule], collect_request_texts(BODY).texts)
 
     assert [result.error for result in inspection.results] == ["busy"]
     assert isinstance(inspection.blocked, GuardUnavailable)
@@ -76,7 +76,7 @@ async def test_late_rule_releases_its_slot() -> None:
     clock = Ticks()
     with ThreadPoolExecutor(2) as pool:
         engine = Engine(clock, pool, turns=FairSemaphore(1))
-        texts = request_texts(BODY).texts
+        texts = collect_request_texts(BODY).texts
         await engine.inspect([GuardRule("late", Counting(clock, seconds=9))], texts)
         inspection = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
 
@@ -89,6 +89,6 @@ async def test_slow_rule_makes_no_other_late() -> None:
     rules = [rule("unfindable", deadline_s=1.0), GuardRule("slow", slow, deadline_s=1000.0)]
 
     with ThreadPoolExecutor(1) as pool:  # one thread: the fast rule runs first
-        inspection = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+        inspection = await Engine(clock, pool).inspect(rules, collect_request_texts(BODY).texts)
 
     assert [result.error for result in inspection.results] == [None, None]

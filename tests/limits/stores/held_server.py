@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.runtime.redis import RedisServer, Word
+from proxy.runtime.redis import CommandWord, RedisServer
 from tests.servers import eventually
 
 
@@ -26,10 +26,10 @@ class HeldServer:
         """Wait until ``count`` replies are held."""
         await eventually(lambda: len(self.gates) == count)
 
-    async def run(self, key: str | bytes, *command: Word) -> Any:
+    async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
         if self.is_away:
             raise ConnectionRefusedError
-        reply = await self.server.run(key, *command)
+        reply = await self.server.run_command(key, *command)
         self.commands.append(str(command[-1]))
         if self.is_holding:
             gate = asyncio.Event()
@@ -37,8 +37,8 @@ class HeldServer:
             await gate.wait()
         return reply
 
-    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
-        await self.server.run_all(commands)
+    async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
+        await self.server.run_commands(commands)
 
     async def aclose(self) -> None:
         await self.server.aclose()

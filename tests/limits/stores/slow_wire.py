@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from proxy.runtime.redis_settings import RedisAt, redis_at
+from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 
 
 class SlowWire:
@@ -16,7 +16,7 @@ class SlowWire:
         self._port = port
         self._open = asyncio.Event()
         self._open.set()
-        self.at: RedisAt
+        self.at: RedisLocation
 
     def hold(self) -> None:
         self._open.clear()
@@ -48,7 +48,7 @@ async def slow_wire(port: int) -> AsyncIterator[SlowWire]:
     wire = SlowWire(port)
     server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
     host, address = server.sockets[0].getsockname()
-    wire.at = redis_at(f"redis://{host}:{address}")
+    wire.at = parse_redis_url(f"redis://{host}:{address}")
     try:
         yield wire
     finally:

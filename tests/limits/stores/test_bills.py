@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MIN_SWEEP_SIZE
 from proxy.limits.stores.redis import RedisStore
-from proxy.limits.stores.redis_script import encode
+from proxy.limits.stores.redis_script import encode_call
 from proxy.limits.stores.store import BillingOwners, LedgerRun
 from proxy.runtime.redis import connect
 from proxy.types.limit import LEASE_S, Limit
@@ -108,7 +108,7 @@ async def test_bill_of_an_earlier_version_is_booked(server: Server) -> None:
 
 async def test_script_refuses_calls_after_a_bill(shared_server: Server) -> None:
     script = files("proxy.limits.stores").joinpath("counters.lua").read_text()
-    bill = encode("booked", 0, '"owner"', "[]")
+    bill = encode_call("booked", 0, '"owner"', "[]")
     with shared_server.admin as admin, pytest.raises(ResponseError, match="only call"):
         admin.eval(script, 1, uuid4().hex, "", bill, bill)
 
@@ -137,7 +137,7 @@ def test_counters_are_bounded_and_evictions_counted() -> None:
 
     assert store.size <= 100
     assert store.evicted >= 900
-    newest = store.check(claims((REQUESTS, 0), scope="user:999")).standings[0]
+    newest = store.check(claims((REQUESTS, 0), scope="user:999")).counter_states[0]
     assert newest.used == 9
 
 
@@ -152,7 +152,7 @@ def test_counter_of_a_call_in_flight_is_not_removed() -> None:
 
     store.settle_sync("slow", [51])
 
-    used = store.check(claims((REQUESTS, 0), scope="user:slow")).standings[0].used
+    used = store.check(claims((REQUESTS, 0), scope="user:slow")).counter_states[0].used
     assert used == 50
 
 
@@ -177,7 +177,7 @@ def test_spend_is_removed_only_long_after_its_window(hours: int, stored_count: i
 
     clock.ms -= hours * HOUR_MS
 
-    assert store.check(claims((hour, 0))).standings[0].used == stored_count
+    assert store.check(claims((hour, 0))).counter_states[0].used == stored_count
 
 
 def test_repeated_admission_is_charged_once() -> None:
@@ -187,7 +187,7 @@ def test_repeated_admission_is_charged_once() -> None:
     assert store.admit_sync("call", call_claims).admitted
     assert store.admit_sync("call", call_claims).admitted
 
-    standings = store.check(call_claims).standings
+    standings = store.check(call_claims).counter_states
     assert [standing.used for standing in standings] == [60, 1]
 
 

@@ -22,7 +22,7 @@ def admit(store: MemoryStore, name: str, limit: Limit, amount: int = 1) -> Limit
 
 
 def used(store: MemoryStore, limit: Limit) -> int:
-    return store.check(claims((limit, 0))).standings[0].used
+    return store.check(claims((limit, 0))).counter_states[0].used
 
 
 def wait_ms(outcome: LimitDecision) -> int:
@@ -150,10 +150,11 @@ def test_budget_warns_once_and_is_fresh_once_per_window() -> None:
     clock = Clock()
     store, limit = clock.memory(), replace(MONTH, warn_at=0.8)
     states = [
-        admit(store, f"call-{n}", limit, part).standings[0] for n, part in enumerate([79, 1, 1])
+        admit(store, f"call-{n}", limit, part).counter_states[0]
+        for n, part in enumerate([79, 1, 1])
     ]
     clock.ms += 31 * DAY_MS
-    states.append(admit(store, "next", limit, 80).standings[0])
+    states.append(admit(store, "next", limit, 80).counter_states[0])
 
     assert [standing.is_warned for standing in states] == [False, True, False, True]
     assert [standing.is_fresh for standing in states] == [True, False, False, True]

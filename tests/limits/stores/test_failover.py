@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.limits.claims import budget_charges
+from proxy.limits.claims import list_budget_charges
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
@@ -150,7 +150,7 @@ async def test_recovered_budget_equals_recorded_charges(
         decided = await node.store.admit(name, claims((limit, 10)))
         if decided.admitted:
             await node.store.settle(name, [10])
-            charged.extend(charge.cost for charge in budget_charges(decided, [10]))
+            charged.extend(charge.cost for charge in list_budget_charges(decided, [10]))
 
     async with instance(server) as single_instance:
         await call(single_instance, "before")
@@ -195,8 +195,8 @@ async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
         await node.recovered()
 
         outcome = await node.store.admit("next", call_claims)
-        assert [standing.used for standing in outcome.standings] == [240, 1]
-        assert outcome.standings[0].is_fresh
+        assert [standing.used for standing in outcome.counter_states] == [240, 1]
+        assert outcome.counter_states[0].is_fresh
 
 
 async def test_ledger_spend_counts_during_outage(server: Server) -> None:
@@ -209,8 +209,8 @@ async def test_ledger_spend_counts_during_outage(server: Server) -> None:
         await node.store.charge("recalled later", claims((MONTH, 60)), is_backfill=True)
 
         outcome = await node.store.admit("alone", claims((BUDGET, 0), (MONTH, 40)))
-        assert [standing.used for standing in outcome.standings] == [71, 100]
-        assert not any(standing.is_fresh for standing in outcome.standings)
+        assert [standing.used for standing in outcome.counter_states] == [71, 100]
+        assert not any(standing.is_fresh for standing in outcome.counter_states)
         await node.store.release("alone")
         server.signal(signal.SIGCONT)
         await node.recovered()

@@ -88,7 +88,7 @@ def test_open_counts_nothing_and_closed_refuses() -> None:
     refused = fallback.admit("call", claims((REQUESTS, 1), (closed, 1)))
     assert refused.refusal is not None
     assert (refused.refusal.limit, refused.refusal.retry_after_s) == (closed, 1.0)
-    assert fallback.local.check(claims((REQUESTS, 0))).standings[0].used == 0
+    assert fallback.local.check(claims((REQUESTS, 0))).counter_states[0].used == 0
 
 
 def test_closed_shadow_limit_refuses_nothing() -> None:
@@ -222,7 +222,7 @@ async def test_single_failures_keep_the_budget(
         unreliable_store.fails = object() if number % 5 == 4 else None
         if not await call(store, f"call-{number}", claims((limit, 1)), 1):
             refused.append(number)
-        share = store.fallback.check(claims((limit, 0))).standings[0].used
+        share = store.fallback.check(claims((limit, 0))).counter_states[0].used
         assert share <= -(-number // replicas) + 1
 
     assert refused == []
@@ -279,7 +279,7 @@ async def test_unused_claims_do_not_count(unreliable_store: UnreliableStore, clo
     unreliable_store.fails = object()
     await store.admit("alone", claims((MONTH, 1), (shadow, 0)))
 
-    states = store.fallback.check(claims((MONTH, 0), (shadow, 0))).standings
+    states = store.fallback.check(claims((MONTH, 0), (shadow, 0))).counter_states
     assert [standing.used for standing in states] == [6, 100]
 
 
@@ -294,4 +294,4 @@ async def test_settlement_of_earlier_window_is_not_refunded(
     unreliable_store.fails = object()
     await store.admit("alone", claims((MONTH, 1)))
 
-    assert store.fallback.check(claims((MONTH, 0))).standings[0].used == 11
+    assert store.fallback.check(claims((MONTH, 0))).counter_states[0].used == 11

@@ -20,7 +20,7 @@ from proxy.limits.kinds import KINDS
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, StoreUnavailable
 from proxy.runtime.redis import connect
-from proxy.runtime.redis_settings import redis_at
+from proxy.runtime.redis_settings import parse_redis_url
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
@@ -192,7 +192,7 @@ async def test_flush_keeps_running_spend_and_reports_loss(server: Server) -> Non
         standings = await store.read(call_claims)
         assert [standing.used for standing in standings] == [7, 0, 0]
         decision_after = await store.admit("after", call_claims)
-        assert decision_after.standings[0].is_fresh
+        assert decision_after.counter_states[0].is_fresh
         await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
         await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
         assert (await store.read(call_claims))[0].used == 25
@@ -218,7 +218,7 @@ async def test_spend_of_an_outage_is_counted_once(
     async def spend(store: RedisStore, amount: int) -> None:
         ledger, call = store.ledger.id, uuid4().hex
         decided = await store.admit(call, claims((MONTH, amount)))
-        if decided.standings[0].is_fresh:
+        if decided.counter_states[0].is_fresh:
             await store.charge(uuid4().hex, claims((MONTH, rows[ledger])), is_backfill=True)
         await store.settle(call, [amount])
         rows[ledger] += amount
@@ -262,7 +262,7 @@ async def test_url_has_a_user_and_errors_hide_the_password(server: Server) -> No
     warned = replace(MONTH, warn_at=0.01)
     call_claims = claims((REQUESTS, 2), (TOKENS, 2), (warned, 2), (PLACES, 1))
     for word, works in (("hr-test-password", True), ("hr-wrong-password", False)):
-        position = redis_at(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
+        position = parse_redis_url(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
         async with RedisStore(
             connect(position.urls, 5, cluster=position.cluster), time.time
         ) as store:

@@ -65,7 +65,7 @@ async def test_piggybacked_calls_precede_the_next_call() -> None:
     async with Batcher(trips.trip) as batcher:
         replies: list[Reply] = []
         for text in "12":
-            batcher.piggyback(ScriptCall(("key",), text), replies.append)
+            batcher.submit_lingering(ScriptCall(("key",), text), replies.append)
 
         assert await ask(batcher, "3")[0] == [3]
         assert replies == [[1], [2]]
@@ -78,9 +78,9 @@ async def test_piggybacked_calls_are_sent_alone_and_on_exit() -> None:
     trips.go.set()
     async with Batcher(trips.trip) as batcher:
         replies: list[Reply] = []
-        batcher.piggyback(ScriptCall(("key",), "1"), replies.append)
+        batcher.submit_lingering(ScriptCall(("key",), "1"), replies.append)
         await eventually(lambda: replies == [[1]])
-        batcher.piggyback(ScriptCall(("key",), "2"), replies.append)
+        batcher.submit_lingering(ScriptCall(("key",), "2"), replies.append)
 
     assert replies == [[1], [2]]
     assert trips.requests == [["1"], ["2"]]
@@ -135,7 +135,7 @@ async def test_queue_is_bounded() -> None:
 def test_keys_share_one_hash_tag(scope: str) -> None:
     call_claims = claims((REQUESTS, 1), (PLACES, 1), scope=scope)
 
-    keys = ClaimEncoder(Clock().seconds).keys("call-1", call_claims)
+    keys = ClaimEncoder(Clock().seconds).encode_keys("call-1", call_claims)
 
     assert len(set(keys)) == 3
     assert {key[key.index("{") + 1 : key.index("}")] for key in keys} == {"limits"}
@@ -144,19 +144,19 @@ def test_keys_share_one_hash_tag(scope: str) -> None:
 def test_encoded_windows_advance_when_one_ends() -> None:
     clock = Clock()
     encoder = ClaimEncoder(clock.seconds)
-    value_before = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
+    value_before = json.loads(encoder.encode_claims(claims((MONTH, 1))))[0][5:]
     clock.ms = value_before[2]
 
-    value_after = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
+    value_after = json.loads(encoder.encode_claims(claims((MONTH, 1))))[0][5:]
 
     assert value_after[:3] == value_before[1:]
 
 
 def test_changed_limit_is_encoded_again() -> None:
     encoder = ClaimEncoder(Clock().seconds)
-    encoder.claims(claims((PLACES, 1)))
+    encoder.encode_claims(claims((PLACES, 1)))
 
-    assert json.loads(encoder.claims(claims((replace(PLACES, amount=7), 1))))[0][3] == 7
+    assert json.loads(encoder.encode_claims(claims((replace(PLACES, amount=7), 1))))[0][3] == 7
 
 
 BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
@@ -226,7 +226,7 @@ async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:
 
 
 def _key() -> str:
-    return ClaimEncoder(time.time).keys("", ())[0]
+    return ClaimEncoder(time.time).encode_keys("", ())[0]
 
 
 def _other_member(cluster: Cluster) -> Member:

@@ -174,8 +174,8 @@ async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> Non
 
     outcomes = await instances.admit_all(claims((limit, 2)))
 
-    assert sum(outcome.standings[0].is_warned for outcome in outcomes) == 1
-    assert sum(outcome.standings[0].is_fresh for outcome in outcomes) == 1
+    assert sum(outcome.counter_states[0].is_warned for outcome in outcomes) == 1
+    assert sum(outcome.counter_states[0].is_fresh for outcome in outcomes) == 1
 
 
 async def test_backfilled_spend_is_added_and_budget_not_fresh(instances: Instances) -> None:
@@ -184,7 +184,7 @@ async def test_backfilled_spend_is_added_and_budget_not_fresh(instances: Instanc
     outcomes = await instances.admit_all(claims((BUDGET, 10)))
 
     assert sum(outcome.admitted for outcome in outcomes) == 5
-    assert not any(outcome.standings[0].is_fresh for outcome in outcomes)
+    assert not any(outcome.counter_states[0].is_fresh for outcome in outcomes)
 
 
 async def test_read_reports_whether_a_claim_would_be_refused(instances: Instances) -> None:

@@ -24,11 +24,11 @@ from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import chat_body, sample_call
+from proxy.policy.review.sample_call import build_sample_call, make_chat_body
 from proxy.policy.schema.deployments import Method
 from proxy.policy.store import read_folder
 from proxy.types import ABOUT_STATE, Endpoint, Json, Target, Upstream
-from proxy.types.passthrough import sample_request
+from proxy.types.passthrough import make_sample_request
 from tests.for_each import for_each
 
 POLICIES = """
@@ -119,7 +119,7 @@ def test_other_method_of_own_path_is_passed_through(tmp_path: Path) -> None:
         paths = compile_policies(read(tmp_path), None).passthrough
 
         for method, route in batch:
-            path = sample_request(route).path
+            path = make_sample_request(route).path
             received = Received("req_1", passed=lambda: paths)  # noqa: B023  # used at once
             assert parse_head(method, path, {}, received).endpoint == "passthrough", (method, path)
 
@@ -172,7 +172,7 @@ def drained_folders(folder: Json) -> Iterator[tuple[str, Json]]:
 
 def targets_of(snapshot: Snapshot, name: str) -> tuple[str | None, set[str]]:
     """Return the deployment and the targets of a call for a name; none if several serve it."""
-    key, call = snapshot.keys["widget"], sample_call(chat_body(name), {}, NOW)
+    key, call = snapshot.keys["widget"], build_sample_call(make_chat_body(name), {}, NOW)
     assert explain(snapshot, key, call).decisions
     try:
         plan = decide(snapshot, key, call)
@@ -221,8 +221,8 @@ def test_check_lists_unreachable_targets(deployment: Json, name: str, weighted: 
     reached = {
         id(target)
         for model in models
-        for target in deployment_item.candidates(model).order
-        or deployment_item.candidates(model).active
+        for target in deployment_item.get_candidates(model).order
+        or deployment_item.get_candidates(model).active
     }
     assert placed == {
         f"deployments.{name}.targets[{index}]"

@@ -18,7 +18,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files import load
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review.check import warnings
+from proxy.policy.review.check import list_warnings
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 from tests.policy.decisions import read_text
@@ -265,7 +265,7 @@ def test_failed_lint_names_the_part_it_inspected(section: str, line: int, tmp_pa
         read = replace(read, policies=broken_at(read.policies, [section]))
 
     with pytest.raises(PolicyError) as caught:
-        warnings(read, snapshot, datetime(2026, 1, 1, tzinfo=UTC))
+        list_warnings(read, snapshot, datetime(2026, 1, 1, tzinfo=UTC))
 
     [problem] = caught.value.problems
     assert (problem.file, problem.line) == ("p.yaml", line)

@@ -18,9 +18,9 @@ from proxy.guards.kinds.onnx import HINT, REQUIRED_PACKAGES
 from proxy.policy.compile.rules import compile_cache
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import VirtualKey
-from proxy.policy.files.load import packaged_prices
+from proxy.policy.files.load import read_packaged_prices
 from proxy.policy.review.check import check_folder
-from proxy.policy.review.sample_call import chat_body, sample_call
+from proxy.policy.review.sample_call import build_sample_call, make_chat_body
 from proxy.policy.schema import CacheConfig
 from proxy.policy.store import read_folder
 from proxy.types import CacheRule, SemanticCacheRule
@@ -89,7 +89,7 @@ def test_list_of_a_key_has_every_usable_name(tmp_path: Path) -> None:
 
 
 def test_default_price_table_has_packaged_date(tmp_path: Path) -> None:
-    packaged = packaged_prices().price_table.as_of
+    packaged = read_packaged_prices().price_table.as_of
     (tmp_path / "p.yaml").write_text(
         f"""
 upstreams: {{local: {{dialect: scale, base_url: 'https://scale.example.test'}}}}
@@ -150,10 +150,10 @@ def test_semantic_cache_defaults_to_shadow(
 
 def test_cache_of_a_rule_overrides_its_policy(tmp_path: Path) -> None:
     snapshot = read_text(tmp_path, SCOPED_POLICIES)
-    key = snapshot.key_named("widget")
+    key = snapshot.find_key("widget")
     assert key is not None
 
-    call = sample_call(chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = build_sample_call(make_chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
     rule = decide(snapshot, key, call).cache
 
     assert rule is not None
@@ -197,10 +197,10 @@ def test_most_specific_cache_setting_applies(
 ) -> None:
     text = CACHE_POLICIES.replace("CACHE", policy).replace("OWN", own_text).replace("RULES", rules)
     snapshot = read_text(tmp_path, text)
-    key = snapshot.key_named("widget")
+    key = snapshot.find_key("widget")
     assert key is not None
 
-    call = sample_call(chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = build_sample_call(make_chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
 
     assert decide(snapshot, key, call).cache == rule
 

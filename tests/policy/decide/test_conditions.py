@@ -82,7 +82,7 @@ def friday(text: str, zone: str = "UTC", **fields: Any) -> dict[str, Any]:
 def test_condition_matches(when: dict[str, Any], tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert rule.when.matcher()(FACTS)
+    assert rule.when.build_matcher()(FACTS)
     assert find_mismatch(rule.when, FACTS) is None
 
 
@@ -122,7 +122,7 @@ def test_condition_matches(when: dict[str, Any], tmp_path: Path) -> None:
 def test_mismatch_has_a_reason(when: dict[str, Any], why: str, tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert not rule.when.matcher()(FACTS)
+    assert not rule.when.build_matcher()(FACTS)
     assert find_mismatch(rule.when, FACTS) == why
 
 
@@ -131,8 +131,8 @@ def test_time_range_past_midnight_belongs_to_its_first_day(tmp_path: Path) -> No
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
     thursday_night = datetime(2026, 11, 20, 5, 59, tzinfo=UTC)
 
-    assert rule.when.matcher()(FACTS._replace(received_at=thursday_night))
-    assert not rule.when.matcher()(
+    assert rule.when.build_matcher()(FACTS._replace(received_at=thursday_night))
+    assert not rule.when.build_matcher()(
         FACTS._replace(received_at=thursday_night.replace(hour=6, minute=0))
     )
 
@@ -141,15 +141,15 @@ def test_rule_without_condition_always_applies(tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "refuse": "no"}).rules
 
     assert rule.when is ALWAYS
-    assert rule.when.matcher()(FACTS)
+    assert rule.when.build_matcher()(FACTS)
 
 
 def test_glob_matches_whole_values_with_line_breaks(tmp_path: Path) -> None:
     when = {"header": {"x-canary": {"glob": "y*s"}}}
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert rule.when.matcher()(FACTS._replace(headers={"x-canary": "y\ns"}))
-    assert not rule.when.matcher()(FACTS._replace(headers={"x-canary": "yes\n"}))
+    assert rule.when.build_matcher()(FACTS._replace(headers={"x-canary": "y\ns"}))
+    assert not rule.when.build_matcher()(FACTS._replace(headers={"x-canary": "yes\n"}))
 
 
 UP = Upstream("openai", "openai", "http://127.0.0.1:9")

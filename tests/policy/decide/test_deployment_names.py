@@ -13,9 +13,9 @@ from proxy.errors import InvalidField
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.compare import compare, decide_call
+from proxy.policy.review.compare import compare_decisions, decide_call
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.policytest.cases import Given
 from proxy.policytest.harness import run_case, run_simulated
 from proxy.types import Call, Json, Plan
@@ -153,7 +153,9 @@ def read_world(folder: Path, policies: str = "") -> Snapshot:
 
 
 def call_of(snapshot: Snapshot, ask: NamedRequest, nonce: str = "1") -> Call:
-    call = sample_call(ask.content, ask.headers, NOW, ask.path, passthrough=snapshot.passthrough)
+    call = build_sample_call(
+        ask.content, ask.headers, NOW, ask.path, passthrough=snapshot.passthrough
+    )
     return replace(call, head=replace(call.head, call_id=nonce))
 
 
@@ -179,7 +181,7 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
         key, call = snapshot.keys["widget"], call_of(snapshot, ask)
         was = decide(snapshot, key, call)
         # Evaluated as a candidate.
-        assert compare(call, was, decide_call(snapshot, key, call)) == [], name
+        assert compare_decisions(call, was, decide_call(snapshot, key, call)) == [], name
 
         explanation = explain(snapshot, key, call)
         targets = [reason.parts for reason in explanation.decisions if reason.subject == "targets"]
@@ -290,7 +292,7 @@ def defaults_snapshot(folder: Path, *defaults: str) -> Snapshot:
 
 def plan_of(policies: Snapshot, path: str, body: Json, header: str = "") -> Plan:
     headers = {"x-headrace-deployment": header} if header else {}
-    call = sample_call(body, headers, NOW, path, passthrough=policies.passthrough)
+    call = build_sample_call(body, headers, NOW, path, passthrough=policies.passthrough)
     return decide(policies, policies.keys["widget"], call)
 
 
@@ -300,7 +302,7 @@ def test_default_deployment_takes_ambiguous_calls(tmp_path: Path) -> None:
         plan = plan_of(policies, path, body)
         assert isinstance(plan, DecidedPlan)
         assert plan.deployment == "first", name
-        assert "the default of" in str(plan.origin_of_deployment().reason), name
+        assert "the default of" in str(plan.explain_deployment().reason), name
 
 
 def test_default_deployment_takes_no_call_of_another(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from proxy.dialects import read_call
 from proxy.errors import InvalidField, NotFound, Unauthorized
 from proxy.policy.decide import MAX_PLANS, ActivePolicy, KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import Call, Json, Plan, RequestHead, Secret
 from tests.conftest import DIGEST, KEY, policies_for
 from tests.for_each import for_each
@@ -282,7 +282,7 @@ def house_snapshot(folder: Path, deployment: Json, when: Json | None = None) -> 
 
 def chat_call(model: str = "support-chat", moment: datetime = TODAY, **headers: str) -> Call:
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
-    return sample_call(
+    return build_sample_call(
         body, {name.replace("_", "-"): text for name, text in headers.items()}, moment
     )
 

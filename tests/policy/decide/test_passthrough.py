@@ -126,7 +126,7 @@ def test_unresolvable_passthrough_calls_are_refused(
 
 class Upload:
     def __init__(self, length: int | None) -> None:
-        self.length, self.begun = length, False
+        self.length, self.has_begun = length, False
 
     async def read(self) -> bytes:
         return b""

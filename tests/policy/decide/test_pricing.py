@@ -12,7 +12,7 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Call, Plan
 from tests.for_each import for_each
@@ -58,13 +58,13 @@ def snapshot(tmp_path: Path) -> Snapshot:
 
 
 def widget(snapshot: Snapshot) -> VirtualKey:
-    key = snapshot.key_named("widget")
+    key = snapshot.find_key("widget")
     assert key is not None
     return key
 
 
 def completion_call(deployment: str, *, day: int = 1, **fields: Any) -> Call:
-    return sample_call(
+    return build_sample_call(
         {"model": deployment, "prompt": "Hi", **fields}, {}, POSITION.replace(day=day)
     )
 
@@ -92,7 +92,7 @@ def test_targets_without_a_current_price_are_omitted(snapshot: Snapshot) -> None
 
 
 def test_embeddings_need_no_output_price(snapshot: Snapshot) -> None:
-    call = sample_call({"model": "strict", "input": "Hi"}, {}, POSITION, "/v1/embeddings")
+    call = build_sample_call({"model": "strict", "input": "Hi"}, {}, POSITION, "/v1/embeddings")
 
     assert models(decide_for_widget(snapshot, call)) == ["gpt-4o-mini", "half", "spare"]
 
@@ -139,7 +139,7 @@ def test_usd_limit_omits_unpriced_targets_of_rules(
     body = {"model": "vectors", "input" if "embed" in endpoint else "prompt": "Hi"}
 
     plan = decide_for_widget(
-        read_folder(tmp_path, {}), sample_call(body, {}, POSITION.replace(day=day), endpoint)
+        read_folder(tmp_path, {}), build_sample_call(body, {}, POSITION.replace(day=day), endpoint)
     )
 
     if targets is None:
@@ -154,7 +154,7 @@ def test_usd_limit_omits_unpriced_targets_of_rules(
 
 def test_explain_shows_omitted_targets_and_refusal(snapshot: Snapshot) -> None:
     spared, never = (
-        explain(snapshot, widget(snapshot), completion_call(name)).text()
+        explain(snapshot, widget(snapshot), completion_call(name)).format_tree()
         for name in ("spared", "never")
     )
 

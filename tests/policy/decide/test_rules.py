@@ -26,7 +26,7 @@ from proxy.policy.decide.conditions import (
 from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.routes import Candidates, Routes
 from proxy.policy.decide.rules import Effects, PolicyRules, Rule, compile_chain, evaluate
-from proxy.policy.review.sample_call import sample_call
+from proxy.policy.review.sample_call import build_sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Endpoint, ParameterOverrides, RuleRefusal, Target, Upstream
 from tests.for_each import for_each
@@ -207,7 +207,9 @@ def folder(tmp_path: Path) -> Path:
 def decide_plan(folder: Path, model: str = "chat", **headers: Any) -> DecidedPlan:
     snapshot = read_folder(folder, {})
     target = {name.replace("_", "-"): value for name, value in headers.items()}
-    call = sample_call({"model": model, "prompt": "Hi"}, target, datetime(2026, 6, 1, tzinfo=UTC))
+    call = build_sample_call(
+        {"model": model, "prompt": "Hi"}, target, datetime(2026, 6, 1, tzinfo=UTC)
+    )
     plan = decide(snapshot, snapshot.keys["widget"], call)
     assert isinstance(plan, DecidedPlan)
     return plan
@@ -223,7 +225,7 @@ def decide_plan(folder: Path, model: str = "chat", **headers: Any) -> DecidedPla
 def test_reason_of_deployment_is_explained(
     model: str, headers: dict[str, str], why: str, folder: Path
 ) -> None:
-    assert decide_plan(folder, model, **headers).origin_of_deployment().reason == why
+    assert decide_plan(folder, model, **headers).explain_deployment().reason == why
 
 
 @pytest.mark.parametrize(
@@ -241,12 +243,12 @@ def test_explanation_names_the_basis_of_a_draw(
     text = POLICIES.replace("tags: {env: prod}", f"sticky: {sticky}")
     (folder / "p.yaml").write_text(text)
 
-    (_, (why, _)), *_ = decide_plan(folder, **headers).origins_of_targets(0)
+    (_, (why, _)), *_ = decide_plan(folder, **headers).iter_target_origins(0)
 
     assert fixed_for in str(why)
 
 
 def test_only_target_of_a_model_is_not_explained_as_drawn(folder: Path) -> None:
-    ((_, origin), *_) = decide_plan(folder, "m").origins_of_targets(0)
+    ((_, origin), *_) = decide_plan(folder, "m").iter_target_origins(0)
 
     assert origin == ("the only target to choose from", "p.yaml:19")

@@ -26,7 +26,7 @@ from proxy.policy.files.cloud_tokens import (
     is_token,
 )
 from proxy.policy.files.source import PolicyError
-from proxy.policy.store import FileStates, read_folder, renew_tokens, secret_states
+from proxy.policy.store import FileStates, read_folder, read_secret_states, renew_tokens
 from proxy.runtime.background import run_in_background
 from tests.conftest import DIGEST, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
@@ -69,45 +69,45 @@ class Cloud:
 def renewed(tokens: CloudTokens) -> FileStates:
     """Renew due tokens and return the state of the Azure token."""
     tokens.renew("azure")
-    return tokens.state([AZURE])
+    return tokens.get_fetch_counts([AZURE])
 
 
 def test_token_is_fetched_once_for_all_references() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
 
-    assert {tokens.text(AZURE) for _ in range(3)} == {"token-1"}
-    assert tokens.text(GOOGLE) == "token-2"
+    assert {tokens.get_token(AZURE) for _ in range(3)} == {"token-1"}
+    assert tokens.get_token(GOOGLE) == "token-2"
 
 
 def test_token_is_renewed_five_minutes_before_expiry() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
-    tokens.text(AZURE)
+    tokens.get_token(AZURE)
     observed = renewed(tokens)
 
     cloud.now += HOUR_S - 301
-    assert (tokens.due(), renewed(tokens)) == (frozenset(), observed)
+    assert (tokens.list_due(), renewed(tokens)) == (frozenset(), observed)
     cloud.now += 1
-    assert tokens.due() == {"azure"}
+    assert tokens.list_due() == {"azure"}
     assert renewed(tokens) != observed
-    assert (tokens.text(AZURE), cloud.failures) == ("token-2", [])
+    assert (tokens.get_token(AZURE), cloud.failures) == ("token-2", [])
 
 
 def test_failed_renewal_keeps_the_token_and_is_retried() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
-    tokens.text(AZURE)
-    observed = tokens.state([AZURE])
+    tokens.get_token(AZURE)
+    observed = tokens.get_fetch_counts([AZURE])
     cloud.now += HOUR_S
     cloud.fails = OSError("the words of somebody")
 
     assert renewed(tokens) == renewed(tokens) == observed
     assert cloud.failures == [(AZURE, "fetching a token from azure failed with OSError")]
-    assert tokens.text(AZURE) == "token-1"
+    assert tokens.get_token(AZURE) == "token-1"
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
     assert renewed(tokens) != observed
-    assert tokens.text(AZURE) == "token-2"
+    assert tokens.get_token(AZURE) == "token-2"
 
 
 def test_failed_first_fetch_is_a_policy_problem() -> None:
@@ -116,19 +116,19 @@ def test_failed_first_fetch_is_a_policy_problem() -> None:
 
     for _ in range(2):
         with pytest.raises(ValueError, match="fetching a token from azure failed"):
-            tokens.text(AZURE)
+            tokens.get_token(AZURE)
     observed = renewed(tokens)
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
 
     assert renewed(tokens) != observed
-    assert tokens.text(AZURE) == "token-1"
+    assert tokens.get_token(AZURE) == "token-1"
 
 
 def test_hanging_cloud_does_not_delay_others() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
-    tokens.text(AZURE)
-    observed = tokens.state([AZURE])
+    tokens.get_token(AZURE)
+    observed = tokens.get_fetch_counts([AZURE])
     cloud.now += HOUR_S
     cloud.fetching.clear()
     cloud.hangs = hangs = threading.Event()
@@ -136,12 +136,12 @@ def test_hanging_cloud_does_not_delay_others() -> None:
     renewal.start()
     assert cloud.fetching.wait(10)
 
-    assert (tokens.state([AZURE]), tokens.text(AZURE)) == (observed, "token-1")
+    assert (tokens.get_fetch_counts([AZURE]), tokens.get_token(AZURE)) == (observed, "token-1")
     cloud.hangs = None
-    assert tokens.text(GOOGLE) == "token-2"
+    assert tokens.get_token(GOOGLE) == "token-2"
     hangs.set()
     renewal.join()
-    assert tokens.text(AZURE) == "token-3"
+    assert tokens.get_token(AZURE) == "token-3"
 
 
 def test_late_failure_of_a_cloud_delays_its_retry() -> None:
@@ -155,26 +155,26 @@ def test_late_failure_of_a_cloud_delays_its_retry() -> None:
         return fetch
 
     tokens = CloudTokens({}, now=lambda: cloud.now, makers={"azure": make})
-    tokens.state([AZURE])
+    tokens.get_fetch_counts([AZURE])
     tokens.renew("azure")
 
-    assert not tokens.due()
+    assert not tokens.list_due()
 
 
 async def test_tokens_are_renewed_in_a_background_thread() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
-    tokens.state([AZURE])
+    tokens.get_fetch_counts([AZURE])
     async with run_in_background(renew_tokens(tokens)):
         await eventually(lambda: cloud.issued == 1)
-    assert tokens.text(AZURE) == "token-1"
+    assert tokens.get_token(AZURE) == "token-1"
 
 
 async def test_clouds_are_called_concurrently() -> None:
     hung, answers = Cloud(hangs=threading.Event()), Cloud()
     makers = {"azure": hung.make, "google": answers.make}
     tokens = CloudTokens({}, now=lambda: answers.now, makers=makers)
-    tokens.state([AZURE, GOOGLE])
+    tokens.get_fetch_counts([AZURE, GOOGLE])
     assert hung.hangs is not None
     try:
         async with run_in_background(renew_tokens(tokens)):
@@ -189,9 +189,9 @@ async def test_clouds_are_called_concurrently() -> None:
 def test_unreferenced_token_is_dropped() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
-    tokens.text(AZURE)
+    tokens.get_token(AZURE)
 
-    assert secret_states(["/no/such/file"], tokens) == frozenset()
+    assert read_secret_states(["/no/such/file"], tokens) == frozenset()
     cloud.now += 2 * HOUR_S
     tokens.renew("azure")
     assert cloud.issued == 1

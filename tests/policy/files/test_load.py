@@ -24,15 +24,15 @@ from proxy.policy.files.load import (
     MAX_TEXT_BYTES,
     PRICE_TABLE,
     TEXT_KEYS,
+    iter_text_file_names,
     load,
-    packaged_prices,
+    read_packaged_prices,
     read_secret,
     read_texts,
-    text_names,
 )
 from proxy.policy.files.source import KeyPath, PolicyError
-from proxy.policy.files.validation import did_you_mean, keys_at
-from proxy.policy.schema.guards import GuardConfig, config_of
+from proxy.policy.files.validation import list_keys_at, suggest_similar
+from proxy.policy.schema.guards import GuardConfig, get_guard_config
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 from tests.policy.decisions import read_text
@@ -166,21 +166,21 @@ def test_secret_file_has_one_secret(content: str, tmp_path: Path) -> None:
 
 
 def test_similar_names_are_suggested() -> None:
-    assert did_you_mean("supprt", ["support", "search"]) == '. Did you mean "support"?'
-    assert did_you_mean("x", ["support"]) == ""
+    assert suggest_similar("supprt", ["support", "search"]) == '. Did you mean "support"?'
+    assert suggest_similar("x", ["support"]) == ""
 
 
 def test_schema_keys_are_found_at_every_depth() -> None:
-    assert "base_url" in keys_at(("upstreams", "openai"))
-    assert "connect" in keys_at(("upstreams", "openai", "timeouts"))
-    assert "from" in keys_at(("deployments", "x", "targets", 0, "price", 0))
-    assert keys_at(("nothing",)) == []
+    assert "base_url" in list_keys_at(("upstreams", "openai"))
+    assert "connect" in list_keys_at(("upstreams", "openai", "timeouts"))
+    assert "from" in list_keys_at(("deployments", "x", "targets", 0, "price", 0))
+    assert list_keys_at(("nothing",)) == []
 
 
 def inner_types(kind: Any) -> list[tuple[KeyPath, Any]]:
     """Return the types that a type consists of, each with its path in a folder's data."""
     if kind is GuardConfig:
-        return [((), config_of(word)) for word in KINDS]
+        return [((), get_guard_config(word)) for word in KINDS]
     if is_model(kind):
         return [((field.alias or name,), field.annotation) for name, field in fields_of(kind)]
     arguments = get_args(kind)
@@ -274,7 +274,7 @@ def test_packaged_prices_are_the_default(tmp_path: Path) -> None:
     assert prices(loaded) == (
         Price(Decimal("0.15"), Decimal("0.6"), Decimal("0.075"), web_search=Decimal(10)),
     )
-    assert loaded.prices_as_of == packaged_prices().price_table.as_of
+    assert loaded.prices_as_of == read_packaged_prices().price_table.as_of
 
 
 @for_each(
@@ -323,7 +323,7 @@ def test_guard_keys_name_text_files() -> None:
 def test_text_files_are_found_at_any_depth() -> None:
     data = {"a": [{"words_from": "w.txt"}, {"b": {"texts_from": ["1.txt", "2.txt", 3]}}]}
 
-    assert list(text_names(data)) == ["w.txt", "1.txt", "2.txt"]
+    assert list(iter_text_file_names(data)) == ["w.txt", "1.txt", "2.txt"]
 
 
 def test_text_file_is_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.policy.files.load import read
-from proxy.policy.files.source import Problem, path_text
+from proxy.policy.files.source import Problem, format_path
 from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 from tests.golden.events import value_at
@@ -112,7 +112,7 @@ def test_part_of_wrong_type_is_the_only_problem(example: str, tmp_path: Path) ->
         changed = deepcopy(data)
         value_at(changed, path[:-1])[path[-1]] = [[7]]
         file.write_text(json.dumps(changed))
-        local, removed = path_text(path), json.dumps(value_at(data, path))
+        local, removed = format_path(path), json.dumps(value_at(data, path))
         for item in problems(tmp_path):
             nearby = item.path.startswith(local) or local.startswith(item.path)
             names = re.findall(r"['\"](.*?)['\"]", item.message)

@@ -64,16 +64,16 @@ def test_parses_plain_scalars_only(written: str, expected: object, folder: Path)
 def test_each_key_and_item_has_a_location(folder: Path) -> None:
     document = read("tags:\n  team: [support,\n    search]\n", folder)
 
-    assert str(document.location(("tags",))) == "p.yaml:1:1"
-    assert str(document.location(("tags", "team"))) == "p.yaml:2:3"
-    assert str(document.location(("tags", "team", 1))) == "p.yaml:3:5"
-    assert str(document.location(("tags", "team", 7, "x"))) == "p.yaml:2:3"
+    assert str(document.get_location(("tags",))) == "p.yaml:1:1"
+    assert str(document.get_location(("tags", "team"))) == "p.yaml:2:3"
+    assert str(document.get_location(("tags", "team", 1))) == "p.yaml:3:5"
+    assert str(document.get_location(("tags", "team", 7, "x"))) == "p.yaml:2:3"
 
 
 def test_paths_are_printed_as_in_yaml(folder: Path) -> None:
     document = read("d: {x: {price: {input: 1}}}", folder)
 
-    assert document.path_in_files(("d", "x", "price", 0, "input")) == ("d", "x", "price", "input")
+    assert document.get_source_path(("d", "x", "price", 0, "input")) == ("d", "x", "price", "input")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from proxy.limits.kinds import KINDS
 from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS
-from proxy.policy.review.call_history import CallHistory, without_texts
+from proxy.policy.review.call_history import CallHistory, remove_texts
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
 from proxy.types.limit import Claim, Limit, to_decision
@@ -95,8 +95,8 @@ def test_guard_with_findings_is_explained(snapshot: Snapshot) -> None:
 
 
 def test_stored_call_has_no_texts_and_no_key(snapshot: Snapshot) -> None:
-    stored = without_texts(CALL, frozenset({"x-region", "x-not-there"}))
-    key = snapshot.key_named("support-widget")
+    stored = remove_texts(CALL, frozenset({"x-region", "x-not-there"}))
+    key = snapshot.find_key("support-widget")
 
     assert key is not None
     assert stored.body == {"n": 1}
@@ -126,7 +126,7 @@ def test_stored_call_references_no_target(snapshot: Snapshot) -> None:
 
 def test_long_parameters_are_not_stored() -> None:
     config = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
-    stored = without_texts(replace(CALL, body={**CALL.body, **config}), frozenset())
+    stored = remove_texts(replace(CALL, body={**CALL.body, **config}), frozenset())
 
     assert stored.body == {"seed": 7}
 
@@ -144,7 +144,7 @@ def test_only_listed_fields_of_a_call_are_stored() -> None:
         warnings=(long,),
     )
 
-    assert without_texts(call, frozenset()) == without_texts(CALL, frozenset())
+    assert remove_texts(call, frozenset()) == remove_texts(CALL, frozenset())
 
 
 def test_too_large_call_is_not_explained(snapshot: Snapshot) -> None:
@@ -183,7 +183,7 @@ def test_key_cannot_replace_the_id_of_another_key(snapshot: Snapshot) -> None:
     for caller in ("support-widget", "search-box", "nobody", None):
         explanation = past.explain("mine", caller)
         ended[caller] = explanation.decisions[-1].result if explanation else None
-    assert past.callers("mine") == ["search-box", "support-widget"]
+    assert past.list_callers("mine") == ["search-box", "support-widget"]
     assert ended == {
         "support-widget": "success, status 200",
         "search-box": "success, status 429",

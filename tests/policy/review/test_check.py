@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds import KINDS
 from proxy.guards.stream.window import Window
-from proxy.guards.text.base64_text import open_run
+from proxy.guards.text.base64_text import find_open_run
 from proxy.policy.files.source import Problem
 from proxy.policy.review.check import FORMATS, CheckReport, check_folder
-from proxy.policy.review.lint_guards import delay_notes
+from proxy.policy.review.lint_guards import iter_delay_notes
 from proxy.types.guard import GuardRule, is_detector
 from tests.conftest import policies_for
 from tests.for_each import for_each
@@ -183,7 +183,7 @@ def test_streaming_delay_of_guards_is_noted(guard: str, tmp_path: Path) -> None:
     )
     snapshot = read_text(tmp_path, policies, {"UPSTREAM_KEY": "x" * 40})
 
-    lines = [line for line in delay_notes(snapshot) if line.startswith("search-answers:")]
+    lines = [line for line in iter_delay_notes(snapshot) if line.startswith("search-answers:")]
 
     events = CASES[guard]
     assert lines == ([f"search-answers: {name}" for name in _notes(*events)] if events else [])
@@ -225,6 +225,8 @@ def test_no_guard_withholds_more_than_noted(text: str, cuts: list[int], rule: Gu
     for piece in pieces(text, cuts):
         window.feed(piece)
         fed += piece
-        base64 = len(fed) - open_run(fed, torn=False, max_size=None)  # withheld with any lookback
+        base64 = len(fed) - find_open_run(
+            fed, torn=False, max_size=None
+        )  # withheld with any lookback
         maximum = max(reach or 0, base64) + 2  # a cut letter may be withheld too
         assert reach is None or window.held_size <= maximum

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.review.compare import Difference, compare, decide_call
-from proxy.policy.review.sample_call import chat_body, sample_call
+from proxy.policy.review.compare import Difference, compare_decisions, decide_call
+from proxy.policy.review.sample_call import build_sample_call, make_chat_body
 from tests.conftest import DIGEST, KEY, Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.for_each import for_each
@@ -45,11 +45,13 @@ LIMITED = Difference("limits", "none", "each: 5 requests per minute, across all 
 def differences_of(
     folder: Path, old: str, new: str, *, policies: str = POLICIES, **body: Any
 ) -> list[Difference]:
-    call = sample_call({**chat_body("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = build_sample_call(
+        {**make_chat_body("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC)
+    )
     texts = {"a": policies, "b": policies.replace(old, new)}
     snapshots = [read_text(folder / name, text) for name, text in texts.items()]
     plans = [decide_call(snapshot, snapshot.keys["widget"], call) for snapshot in snapshots]
-    return compare(call, *plans)
+    return compare_decisions(call, *plans)
 
 
 def test_equal_policies_have_no_differences(tmp_path: Path) -> None:

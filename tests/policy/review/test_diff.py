@@ -14,7 +14,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load
 from proxy.policy.review.diff import Replay, list_changes, replay
 from proxy.policy.store import read_folder
-from proxy.telemetry.log import canonical
+from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy, policies_for
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
@@ -94,7 +94,7 @@ async def test_recorded_calls_are_replayed(proxy: Proxy, tmp_path: Path) -> None
     target = {**BEARER, "x-headrace-deployment": "support-chat"}
     for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (target, "anything")):
         assert (await proxy.complete(headers, model=model)).status == 200
-    lines = [orjson.dumps(canonical(record)) for record in await proxy.sink.wait(3)]
+    lines = [orjson.dumps(build_call_line(record)) for record in await proxy.sink.wait(3)]
     old = read_folder(proxy.policies, None)
     rules = """
 policies:
@@ -118,7 +118,7 @@ policies:
         ("refusal", "default/help"): 1,
         ("parameters", "default/short"): 1,
     }
-    assert "2 of 3 calls would have another result" in list(results.lines())
+    assert "2 of 3 calls would have another result" in list(results.format_lines())
 
 
 def test_removed_key_diverges_and_unknown_key_does_not(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_cap_above_all_recorded_calls_changes_none(tmp_path: Path) -> None:
 
     assert (report.calls, report.changed, report.without_parameters) == (4, 1, 1)
     assert calls_by_change(report) == {("parameters", "public/short"): 1}
-    assert "1 line has no parameters" in "\n".join(report.lines())
+    assert "1 line has no parameters" in "\n".join(report.format_lines())
 
 
 LINE: dict[str, Any] = {
@@ -260,7 +260,7 @@ async def test_unauthorized_calls_are_skipped(proxy: Proxy, tmp_path: Path) -> N
     unknown = {"authorization": "Bearer nobody"}
     assert (await proxy.complete(unknown)).status == 401
     [record] = await proxy.sink.wait(1)
-    (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(canonical(record)) + b"\n")
+    (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(build_call_line(record)) + b"\n")
     policies, calls = str(proxy.policies), str(tmp_path / "calls.jsonl")
 
     results = CliRunner().invoke(main, ["diff", policies, policies, "--calls", calls])

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import CallExplanation, Decision, explain
-from proxy.policy.review.sample_call import chat_body, sample_call
+from proxy.policy.review.sample_call import build_sample_call, make_chat_body
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 from tests.policy.decisions import read_text
@@ -78,10 +78,12 @@ def explain_call(
     snapshot: Snapshot, deployment: str = "support-chat", **fields: Any
 ) -> CallExplanation:
     headers = fields.pop("headers", {})
-    key = snapshot.key_named("widget")
+    key = snapshot.find_key("widget")
     assert key is not None
     return explain(
-        snapshot, key, sample_call({**chat_body(deployment), **fields}, headers, POSITION)
+        snapshot,
+        key,
+        build_sample_call({**make_chat_body(deployment), **fields}, headers, POSITION),
     )
 
 
@@ -92,7 +94,7 @@ def decision_on(explanation: CallExplanation, subject: str) -> Decision:
 def test_call_is_explained_from_key_to_targets(snapshot: Snapshot) -> None:
     text = explain_call(
         snapshot, max_tokens=500, headers={"x-headrace-tags": "feature=help,env=dev"}
-    ).text()
+    ).format_tree()
 
     assert text.splitlines()[1:] == [
         "├─ key: widget  [p.yaml:9]",
@@ -135,8 +137,8 @@ def test_call_is_explained_from_key_to_targets(snapshot: Snapshot) -> None:
     ],
 )
 def test_dropped_tag_names_the_gap(setup: str, why: str, snapshot: Snapshot) -> None:
-    call = sample_call(chat_body("even"), {"x-headrace-tags": setup}, POSITION)
-    key = snapshot.key_named("widget")
+    call = build_sample_call(make_chat_body("even"), {"x-headrace-tags": setup}, POSITION)
+    key = snapshot.find_key("widget")
     assert key is not None
 
     [dropped] = [
@@ -166,7 +168,7 @@ def test_impossible_call_is_refused(limit: str, fields: str, decided: str, tmp_p
     text = text.replace("fallback: [{upstream: eu, model: spare}]", "fallback: []")
     snapshot = read_text(tmp_path, text, {})
 
-    assert decided in explain_call(snapshot, max_tokens=1000).text().splitlines()[-1]
+    assert decided in explain_call(snapshot, max_tokens=1000).format_tree().splitlines()[-1]
 
 
 def test_cap_above_a_lower_cap_is_explained(snapshot: Snapshot) -> None:
@@ -194,7 +196,8 @@ def test_fallback_without_effect_names_the_deciding_rule(tmp_path: Path) -> None
     explained = explain_call(snapshot, headers={"x-region": "eu"})
 
     assert (
-        "fallback openai/spare (no effect: public/europe chooses the targets)" in explained.text()
+        "fallback openai/spare (no effect: public/europe chooses the targets)"
+        in explained.format_tree()
     )
     assert [part.result for part in decision_on(explained, "targets").parts] == ["eu/m"]
 
@@ -210,7 +213,7 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
         text = text.replace(
             "when: {stream: true}", f"when: {{not: {{all: [{{stream: true}}, {when[6:]}]}}}}"
         )
-        texts.append(explain_call(read_text(folder, text, {})).text().splitlines()[1:])
+        texts.append(explain_call(read_text(folder, text, {})).format_tree().splitlines()[1:])
 
     assert texts[0] == texts[1]
 

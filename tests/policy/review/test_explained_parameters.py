@@ -12,9 +12,9 @@ import pytest
 
 from proxy.dialects import DIALECTS, ROUTES
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.call_history import without_texts
+from proxy.policy.review.call_history import remove_texts
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import guess_path, sample_call
+from proxy.policy.review.sample_call import build_sample_call, guess_path
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.policytest.harness import run_case
@@ -121,7 +121,7 @@ async def received_parameters(
 
 
 def explained_parameters(snapshot: Snapshot, call: Call) -> dict[str, str]:
-    key = snapshot.key_named("widget")
+    key = snapshot.find_key("widget")
     assert key is not None
     reasons = explain(snapshot, key, call).decisions
     parts = [part for reason in reasons for part in reason.parts if part.subject == "parameter"]
@@ -145,14 +145,14 @@ async def test_explained_parameters_equal_the_sent_ones(
         if plain is None or request_body is None:
             continue
         headers = {"x-headrace-deployment": deployment}
-        call = sample_call(body, headers, POSITION, path)
+        call = build_sample_call(body, headers, POSITION, path)
 
         assert explained_parameters(snapshot, call) == changed_parameters(plain, request_body), (
             rules,
             request_body,
         )
 
-        past = without_texts(call, frozenset())
+        past = remove_texts(call, frozenset())
         if not any(isinstance(value, dict) for value in REQUESTS[request_].values()):
             assert explained_parameters(snapshot, past) == changed_parameters(
                 plain, request_body

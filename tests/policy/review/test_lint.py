@@ -184,7 +184,7 @@ BY_RULE = "policies: {default: {rules: [{name: c, when: {model: m}, model: suppo
     ],
 )
 def test_weights_apply_to_named_deployment(
-    deployment: str, policies: str, key_warnings: list[int], tmp_path: Path
+    deployment: str, policies: str, warned: list[int], tmp_path: Path
 ) -> None:
     for name, model in (("M", "m"), ("LARGER", "larger"), ("NAMED", "support-chat")):
         target = f"upstream: openai, model: {model}, price: {{input: 1, output: 2}}"
@@ -194,7 +194,7 @@ def test_weights_apply_to_named_deployment(
     report = report_of(tmp_path, f"{good}support-chat: {{{deployment}}}\n{policies}")
 
     assert report.errors == ()
-    paths = [f"deployments.support-chat.targets[{index}]" for index in key_warnings]
+    paths = [f"deployments.support-chat.targets[{index}]" for index in warned]
     assert [warning.path for warning in report.warnings] == paths
     for warning in report.warnings:
         assert 'and "larger", but not for' in warning.message

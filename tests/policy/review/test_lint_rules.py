@@ -188,7 +188,7 @@ def large_folder(path: Path, size: int) -> Snapshot:
 
 def findings(snapshot: Snapshot) -> list[str]:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return [text for _, text in lint_rules.exceeded_limits(snapshot, now)]
+    return [text for _, text in lint_rules.find_exceeded_limits(snapshot, now)]
 
 
 def test_limits_are_inspected_in_linear_time(tmp_path: Path) -> None:
@@ -226,7 +226,9 @@ def test_lints_each_claim(effect: str, first_item: str, second: str, tmp_path: P
 
 def condition(config: dict[str, Any]) -> Condition:
     context = empty_context()
-    return RuleCompiler(context, TargetCompiler(context)).condition((), When.model_validate(config))
+    return RuleCompiler(context, TargetCompiler(context)).compile_condition(
+        (), When.model_validate(config)
+    )
 
 
 @for_each(
@@ -284,5 +286,5 @@ def test_covering_condition_matches_whenever_the_other_does(
         DEFAULT_TIME,
     )
 
-    if covers(wide, narrow) and narrow.matcher()(facts):
-        assert wide.matcher()(facts)
+    if covers(wide, narrow) and narrow.build_matcher()(facts):
+        assert wide.build_matcher()(facts)

@@ -193,7 +193,7 @@ def test_nonlinear_pattern_is_refused(text: str) -> None:
     ],
 )
 def test_glob_matches_whole_value(text: str, value: str, fits: bool) -> None:
-    assert [keys.glob(text).matcher()(value) for _ in range(2)] == [fits, fits]
+    assert [keys.parse_glob(text).build_matcher()(value) for _ in range(2)] == [fits, fits]
 
 
 def test_character_classes_are_those_of_re2() -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.policy.files.source import Document
 from proxy.policy.files.yaml_reader import read_file
-from proxy.policy.schema import Section, json_schema, schema_of
+from proxy.policy.schema import Section, build_json_schema, build_schema
 from proxy.policytest.cases import Suite
 from tests.conftest import policies_for
 from tests.for_each import for_each
@@ -23,8 +23,8 @@ from tests.for_each import for_each
 TOP = Path(__file__).parents[3]
 SHIPPED = sorted((TOP / "policies").rglob("*.yaml"))
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", (TOP / "docs/policies.md").read_text(), re.DOTALL)
-SCHEMA = jsonschema_rs.validator_for(json_schema())
-OF_TESTS = jsonschema_rs.validator_for(schema_of(Suite, "tests"))
+SCHEMA = jsonschema_rs.validator_for(build_json_schema())
+OF_TESTS = jsonschema_rs.validator_for(build_schema(Suite, "tests"))
 SHAPES = (
     "caller-tags-otherwise-unknown",
     "deployment-name-with-capitals",
@@ -57,7 +57,7 @@ def yaml_data(file: Path) -> object:
 
 
 def test_committed_schema_is_current() -> None:
-    assert json.loads((TOP / "policies" / "schema.json").read_text()) == json_schema()
+    assert json.loads((TOP / "policies" / "schema.json").read_text()) == build_json_schema()
 
 
 @for_each("file", SHIPPED, ids=lambda file: file.name)
@@ -86,7 +86,7 @@ def test_invalid_structure_does_not_match_the_schema(name: str) -> None:
 
 
 def test_every_key_has_a_description() -> None:
-    for name, kind in json_schema()["$defs"].items():
+    for name, kind in build_json_schema()["$defs"].items():
         for key, text in kind.get("properties", {}).items():
             if name not in ("PriceConfig", "TierConfig"):
                 assert text.get("description") or "$ref" in text, f"{name}.{key}"
@@ -179,9 +179,9 @@ def models() -> dict[str, type[BaseModel]]:
     return result
 
 
-@pytest.mark.parametrize("name", sorted(json_schema()["$defs"]))
+@pytest.mark.parametrize("name", sorted(build_json_schema()["$defs"]))
 def test_files_valid_for_editors_fail_only_for_folder_checks(name: str) -> None:
-    schema = json_schema()
+    schema = build_json_schema()
     expected = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": f"#/$defs/{name}"}
     fits = jsonschema_rs.validator_for(expected, validate_formats=True).is_valid
     maker, accepted = Maker(schema["$defs"], 1), 0

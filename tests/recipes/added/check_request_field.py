@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.dialects.requests.field_filter import filter_fields
-from proxy.guards.text.documents import request_texts
+from proxy.guards.text.documents import collect_request_texts
 from proxy.types import Json, Upstream
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, message
@@ -99,7 +99,7 @@ def test_member_is_known_in_items_namespaces_and_results() -> None:
         ],
         "messages": [{"role": "tool", "content": [{"acme_data": "three"}]}],
     }
-    texts_found = [(text.text, text.kind) for text in request_texts(texts).texts]
+    texts_found = [(text.text, text.kind) for text in collect_request_texts(texts).texts]
     assert [item for item in texts_found if item[0] in ("one", "two", "three")] == [
         ("one", "arguments"),
         ("two", "arguments"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.settings import Address, BadSetting, LedgerAt, from_environment
+from proxy.settings import Address, BadSetting, LedgerLocation, from_environment
 from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, legacy
 
@@ -32,7 +32,7 @@ async def test_new_cache_store_is_read(upstream: ScriptedUpstream, tmp_path: Pat
 async def test_new_ledger_has_line_per_call(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(legacy()))
     ledger = tmp_path / "calls"
-    position = LedgerAt("acme", ledger)
+    position = LedgerLocation("acme", ledger)
     async with running_proxy(tmp_path / "p", policies_for(upstream.url), ledger=position) as proxy:
         assert (await proxy.complete()).status == 200
         [record] = await proxy.sink.wait()
@@ -43,9 +43,9 @@ async def test_new_ledger_has_line_per_call(upstream: ScriptedUpstream, tmp_path
 def test_ledger_variable_accepts_the_new_store() -> None:
     ports = (Address("127.0.0.1", 8080), Address("127.0.0.1", 8081))
 
-    def ledger(text: str) -> LedgerAt | None:
+    def ledger(text: str) -> LedgerLocation | None:
         return from_environment(Path("policies"), *ports, {"HEADRACE_LEDGER": text}).ledger
 
-    assert ledger("acme:/calls") == LedgerAt("acme", Path("/calls"))
+    assert ledger("acme:/calls") == LedgerLocation("acme", Path("/calls"))
     with pytest.raises(BadSetting, match="acme:PATH"):
         ledger("else:/calls")

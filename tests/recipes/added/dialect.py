@@ -8,7 +8,7 @@ from __future__ import annotations
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.vendors import openai
 from proxy.fields.checks import string
-from proxy.fields.field_table import fields_of
+from proxy.fields.field_table import get_fields
 from proxy.types import Endpoint
 
 PATHS: dict[Endpoint, str] = {"completions": "/completions", "chat": "/chat/completions"}
@@ -18,8 +18,8 @@ ACME = Dialect(
     name="acme",
     provider="acme",
     fields={
-        "completions": {**fields_of("completions"), "acme_mood": string()},
-        "chat": fields_of("chat"),
+        "completions": {**get_fields("completions"), "acme_mood": string()},
+        "chat": get_fields("chat"),
     },
     client=ClientDialect(
         routes={("POST", f"/acme{path}"): endpoint for endpoint, path in PATHS.items()},

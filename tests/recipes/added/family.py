@@ -13,8 +13,8 @@ from proxy.dialects.family import Family, ReadOptions, RequestForm, WriteOptions
 from proxy.dialects.vendors import openai
 from proxy.dialects.wire import sse
 from proxy.errors import UpstreamInvalid
-from proxy.fields.checks import objects, required
-from proxy.fields.field_table import fields_of
+from proxy.fields.checks import make_required, object_array
+from proxy.fields.field_table import get_fields
 from proxy.money.usage import read_usage
 from proxy.types import Json, events
 from proxy.types.events import CALLS, Begin, Delta, End, Event, Finish, Frame, Part, Slot, Start
@@ -140,10 +140,10 @@ def from_chat(body: Json) -> Json:
 
 REQUEST = RequestForm(to_chat=to_chat, from_chat=from_chat, tidy=dict)
 NOTES = Family("notes", NoteReader, NoteWriter, marks_parts=True, answers="notes", request=REQUEST)
-SAME = {name: fields_of("chat")[name] for name in ("stream", "max_tokens", "tools")}
+SAME = {name: get_fields("chat")[name] for name in ("model", "stream", "max_tokens", "tools")}
 DIALECT = Dialect(
     name="notes",
-    fields={"chat": {"model": fields_of("chat")["model"], "notes": required(objects()), **SAME}},
+    fields={"chat": {"notes": make_required(object_array()), **SAME}},
     families={"chat": "notes"},
     client=ClientDialect({("POST", "/notes"): "chat"}, openai.refuse),
     server=UpstreamDialect("", {"chat": "/notes"}),

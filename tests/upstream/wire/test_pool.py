@@ -51,7 +51,7 @@ async def test_last_used_connection_is_reused_first(upstream: ScriptedUpstream) 
     first_connection, second = await pool.take(origin, 1), await pool.take(origin, 1)
     for connection in (first_connection, second):
         await used(connection)
-        pool.give_back(origin, connection)
+        pool.return_connection(origin, connection)
 
     assert [await pool.take(origin, 1), await pool.take(origin, 1)] == [second, first_connection]
     pool.close()
@@ -67,13 +67,13 @@ async def test_calls_wait_in_order_for_a_bounded_time(upstream: ScriptedUpstream
     waiting = [asyncio.create_task(pool.take(origin, 1)) for _ in range(2)]
     await asyncio.sleep(0)
     await used(lent)
-    pool.give_back(origin, lent)
+    pool.return_connection(origin, lent)
 
     assert await waiting[0] is lent
     assert not waiting[1].done()
     assert timeout_error.value.code == "upstream_connect_timeout"
     await used(lent)
-    pool.give_back(origin, lent)
+    pool.return_connection(origin, lent)
     assert await waiting[1] is lent
     pool.close()
 
@@ -117,8 +117,8 @@ async def test_cancelled_call_releases_its_slot(upstream: ScriptedUpstream) -> N
 async def test_connection_is_released_once(upstream: ScriptedUpstream) -> None:
     pool, origin = pool_of(1), origin_of(upstream)
     lent = await pool.take(origin, 1)
-    pool.give_back(origin, lent)
-    pool.give_back(origin, lent)
+    pool.return_connection(origin, lent)
+    pool.return_connection(origin, lent)
 
     connection = await pool.take(origin, 1)
     with pytest.raises(UpstreamTimeout):
@@ -137,7 +137,7 @@ async def test_idle_connection_closed_by_the_server_is_dropped(upstream: Scripte
     pool, origin = pool_of(5), origin_of(upstream)
     lent = await pool.take(origin, 1)
     await used(lent)
-    pool.give_back(origin, lent)
+    pool.return_connection(origin, lent)
 
     await eventually(lambda: pool.idle == 0)
     assert await pool.take(origin, 1) is not lent
@@ -154,7 +154,7 @@ async def test_unread_close_of_an_idle_connection_is_noticed(delayed: bytes) -> 
         with peer:
             peer.sendall(OK)
             await used(lent)
-            pool.give_back(origin, lent)
+            pool.return_connection(origin, lent)
             peer.sendall(delayed)
             if not delayed:
                 peer.shutdown(socket.SHUT_WR)
@@ -168,7 +168,7 @@ async def test_idle_connection_expires(upstream: ScriptedUpstream) -> None:
     pool, origin = pool_of(5, keepalive_s=0.05), origin_of(upstream)
     lent = await pool.take(origin, 1)
     await used(lent)
-    pool.give_back(origin, lent)
+    pool.return_connection(origin, lent)
 
     await eventually(lambda: pool.idle == 0)
     async with asyncio.timeout(PATIENCE_S):
