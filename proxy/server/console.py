@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from proxy.console import Data, InvalidQuery, parse_query, to_json
 from proxy.console.calls import CallsQuery, RecentCalls
-from proxy.console.limits import LimitStates
+from proxy.console.limits import read_limits
 from proxy.console.money import MoneyQuery, read_csv, read_money
 from proxy.console.overview import RangeQuery, build_overview
 from proxy.console.page_thread import PageThread, TooManyPages
@@ -92,12 +92,6 @@ class Console:
         self._calls = calls
         self._thread = PageThread("console")
         self._ledger_thread = PageThread("ledger-pages")  # takes longer
-        self._limits = LimitStates(
-            store=sources.counters,
-            counters=lambda: sources.metrics.roster.counters,
-            snapshot=lambda: sources.snapshot,
-            denied=sources.series.denied,
-        )
         self._policy = PolicyPage(sources)
         files = (path for path in STATIC.rglob("*") if path.is_file())
         self._files = {f"{FILES}{path.relative_to(STATIC).as_posix()}": path for path in files}
@@ -165,7 +159,7 @@ class Console:
             now = asyncio.get_running_loop().time()
             built_at, page = self._overviews.get(range_name, (now - OVERVIEW_S, b""))
             if now - built_at >= OVERVIEW_S:
-                limits = await self._limits.read()
+                limits = await read_limits(self._sources)
                 page = await self._build(build_overview, self._sources, range_name, limits)
                 self._overviews[range_name] = now, page
         return make_json_response(page)
@@ -189,7 +183,7 @@ class Console:
         return make_json_response(await self._build(self._calls.details, call))
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
-        limits = await self._limits.read()
+        limits = await read_limits(self._sources)
         return make_json_response(
             await self._build(lambda: {**self._policy.data(), "limits": limits})
         )
@@ -201,7 +195,9 @@ class Console:
             text = await thread.run(partial(read_csv, self._sources, query))
             return web.Response(text=text, headers={**HEADERS, "content-type": "text/csv"})
         money = await thread.run(partial(read_money, self._sources, query))
-        return make_json_response(await self._build(dict, money, limits=await self._limits.read()))
+        return make_json_response(
+            await self._build(dict, money, limits=await read_limits(self._sources))
+        )
 
     async def _try(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
@@ -209,7 +205,7 @@ class Console:
         async with self._bodies:
             body = await read_body(request, MAX_BODY)
             trial = await self._thread.run(lambda: parse_query(Trial, parse_body(body)))
-            page = TryPage(self._sources, self._limits, self._thread)
+            page = TryPage(self._sources, self._thread)
             return make_json_response(
                 await self._build(dict, await page.run(trial, datetime.now(UTC)))
             )
