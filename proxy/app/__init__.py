@@ -150,7 +150,7 @@ async def run_proxy(
         await opened.enter_async_context(stores.monitor_budget_drift(context, store, stages.limits))
         await opened.enter_async_context(run_in_background(run_watch(watch, tokens)))
         opened.callback(readiness.stop)
-        remaining_load = load_rest(store.current, calls, readiness, context.metrics, on_loaded)
+        remaining_load = finish_loading(store.current, calls, readiness, context.metrics, on_loaded)
         await opened.enter_async_context(run_in_background(remaining_load))
         telemetry.log_listening(context, shutdown_log, listen, admin_address)
         yield RunningProxy(listen=listen, admin=admin_address, policies=store, watch=watch)
@@ -358,7 +358,7 @@ async def preload_for_first_calls(snapshot: Snapshot, http: HttpClient) -> None:
         snapshot.prepare()
 
 
-async def load_rest(
+async def finish_loading(
     snapshot: Snapshot,
     calls: Calls,
     readiness: Readiness,
@@ -366,7 +366,7 @@ async def load_rest(
     on_loaded: Callable[[], None],
 ) -> None:
     """Load rarely used modules between calls, report readiness, and prepare metrics in a thread."""
-    await run_between_calls(snapshot.load_rest(), calls.has_active)
+    await run_between_calls(snapshot.load_rare_data(), calls.has_active)
     on_loaded()
     readiness.ready = True
     await asyncio.to_thread(metrics.prepare)

@@ -164,7 +164,7 @@ class PolicyStore:
             try:
                 snapshot = await asyncio.to_thread(self._source.read)
                 await asyncio.to_thread(snapshot.prepare)
-                await asyncio.to_thread(deque, snapshot.load_rest(), 0)  # runs the generator
+                await asyncio.to_thread(deque, snapshot.load_rare_data(), 0)  # runs the generator
                 revocations = await asyncio.to_thread(self._source.read_revocations)
                 dropped = self._activate(snapshot.revoke(revocations.names))
                 await asyncio.to_thread(dropped.clear)  # a large snapshot takes 30 ms to free

@@ -86,7 +86,7 @@ class Preparable(Protocol):
     def prepare(self) -> None:
         """Load what would delay a call."""
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         """Load data that is needed rarely, a few milliseconds per step."""
 
 

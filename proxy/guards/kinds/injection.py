@@ -248,9 +248,9 @@ class RuleBook:
         for rules in self._rules:
             rules.sets  # noqa: B018  # compiled at the first use
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         for rules in self._rules:
-            yield from rules.load_rest()
+            yield from rules.load_rare_data()
 
     def find(self, text: str) -> Iterator[Finding]:
         """Yield findings that no context makes harmless, in English or their language."""
@@ -292,8 +292,8 @@ class Injection:
     def prepare(self) -> None:
         load_rule_book().prepare()
 
-    def load_rest(self) -> Iterator[None]:
-        return load_rule_book().load_rest()
+    def load_rare_data(self) -> Iterator[None]:
+        return load_rule_book().load_rare_data()
 
     def find(self, text: str) -> Sequence[Finding]:
         findings = load_rule_book().find(text)

@@ -106,11 +106,11 @@ class Pii:
         if self.hold is not None:
             self.hold.prepare()
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         if self._phones is not None:
-            yield from self._phones.load_rest()
+            yield from self._phones.load_rare_data()
         if self.hold is not None:
-            yield from self.hold.load_rest()
+            yield from self.hold.load_rare_data()
 
     def find(self, text: str) -> Sequence[Finding]:
         translated = text if text.isascii() else text.translate(TRANSLATION)

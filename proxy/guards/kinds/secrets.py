@@ -108,13 +108,13 @@ class Secrets:
             if rule.kind in SLOW_TO_COMPILE:
                 rule.compiled.prepare()
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         yield from compile_lazy_patterns((self._assignment, self._key_begun))
         yield from compile_lazy_patterns(
             chain.from_iterable((long.opening, long.full_pattern) for long in self._long)
         )
         yield from compile_lazy_patterns(chain.from_iterable(rule.patterns for rule in self._rules))
-        yield from self.hold.load_rest()
+        yield from self.hold.load_rare_data()
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encode_utf8(text)

@@ -152,7 +152,7 @@ class Shapes:
     def prepare(self) -> None:
         self._load_unspaced_partials()
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         yield from compile_lazy_patterns(filter(None, chain.from_iterable(self._beginnings)))
         with_context = [index for index, shape in enumerate(self.shapes) if shape.context_length]
         yield from compile_lazy_patterns(self._patterns[index] for index in with_context)
@@ -190,10 +190,10 @@ class PartialMatchers:
             if is_preparable(matcher):
                 matcher.prepare()
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         for matcher in self.matchers:
             if is_preparable(matcher):
-                yield from matcher.load_rest()
+                yield from matcher.load_rare_data()
 
     def ends_in_partial_match(self, data: bytes) -> bool:
         for matcher in self.matchers:  # noqa: SIM110  # for each word, and a generator costs more

@@ -76,7 +76,7 @@ class PhraseRules:
     def may_find(self, lines: bytes) -> bool:
         return any(pattern_set.may_match(lines) for pattern_set in self.sets)
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         return compile_lazy_patterns(pattern for _, pattern in self._singles)
 
     def find(self, text: str) -> list[Finding]:

@@ -35,7 +35,7 @@ class UnicodeTables:
     def prepare(self) -> None:
         get_compositions()
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         return iter(())
 
 
@@ -53,9 +53,9 @@ class PreparePartialMatcher:
         if guard.is_preparable(matcher):
             matcher.prepare()
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         matcher = partial_matcher_of(self.detector)
-        return matcher.load_rest() if guard.is_preparable(matcher) else iter(())
+        return matcher.load_rare_data() if guard.is_preparable(matcher) else iter(())
 
 
 class GuardCompiler:

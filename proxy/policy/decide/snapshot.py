@@ -221,11 +221,11 @@ class Snapshot:
             with suppress(Exception):  # each call reports the error
                 detector.prepare()
 
-    def load_rest(self) -> Iterator[None]:
+    def load_rare_data(self) -> Iterator[None]:
         """Load the data that few texts need, in steps of a few milliseconds."""
         for detector in self.unprepared:
             with suppress(Exception):  # each call reports the error
-                yield from detector.load_rest()
+                yield from detector.load_rare_data()
 
     def find_location(self, *path: str | int) -> str | None:
         """Return the ``file:line`` of a part, or of the nearest part around it."""

@@ -19,7 +19,7 @@ from proxy.policy import schema
 from proxy.policy.compile import compile_policies
 from proxy.policy.compile.deployments import iter_embedding_deployments
 from proxy.policy.compile.rules import iter_limit_configs
-from proxy.policy.compile.targets import find_gateway_sign
+from proxy.policy.compile.targets import find_gateway_setting
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, get_folder_name, read
 from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem
@@ -111,7 +111,7 @@ def _check_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
 
 def iter_gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
     for name, upstream in policies.upstreams.items():
-        if (sign := find_gateway_sign(upstream)) is not None:
+        if (sign := find_gateway_setting(upstream)) is not None:
             yield (
                 f"upstreams.{name}: is a gateway ({sign}). Clients can set only the request fields "
                 'of its API and those under "accepts"; others are dropped, and so is "metadata".'
